@@ -6,26 +6,20 @@ answer or the power was lost, gets the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access import duplicates
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import (
-    Bar,
     Certificate,
     CertificateRequested,
-    ForgetCertificates,
     ForgetGateway,
-    ForgetPasses,
     Issue,
     Pass,
-    Reason,
-    RecordCertificate,
-    RecordPass,
     Registry,
     TurnAway,
+    changes,
 )
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import SET_NS, Context
@@ -88,18 +82,13 @@ def _admitted(access: Access, context: Context, alarms: Alarms, request: Certifi
         raise SecondDeviceError(
             f"another device is or was {request.gateway}; take another name, or a token with --replace"
         )
+    changed = registry.with_ended(others, "replaced", context.now_ns).with_pass(replace(token, key=request.key))
+    access, effects = _issued(access, changed, context, request)
     is_first = not any(one.key == request.key for one in held)
-    access, ends = _end(access, context, (one for one in others if not one.reason), "replaced")
-    # Of the same device with another key, what it says of itself and its alarms go on.
-    is_another = bool(others) and is_first and not request.is_same_device
-    access, left = _forget_device(access, context, alarms, request.gateway, "replaced") if is_another else (access, [])
-    access = _with_pass(access, used := replace(token, key=request.key))
-    access, effects = _issued(access, context, request)
-    stored = [one for one in ends if not isinstance(one, Bar)]
-    cut = (request.gateway,) if stored else ()
-    if cut or request.gateway in registry.barred:  # and is so no more
-        effects = [_bar(access, cut), *effects]
-    return access, [RecordPass(used), *stored, *effects, *left]
+    if others and is_first and not request.is_same_device:  # else what it says of itself and its alarms go on
+        access, left = _forget_device(access, context, alarms, request.gateway, "replaced")
+        effects += left
+    return access, effects
 
 
 def _check_key(registry: Registry, request: CertificateRequested) -> None:
@@ -119,59 +108,43 @@ def _renewed(access: Access, context: Context, request: CertificateRequested) ->
         raise AdmissionError(
             f"the last certificate expired more than {identity.grace_days:g} days ago; it needs a token"
         )
-    return _issued(access, context, request)
+    return _issued(access, registry, context, request)
 
 
-def _issued(access: Access, context: Context, request: CertificateRequested) -> Result:
-    """Hand out the certificate that this key has, where half of its life is left, else a new one."""
-    registry, identity = _site(access, context)
-    held = [one for one in registry.of(request.gateway) if one.key == request.key and not one.reason]
-    # What was made while our clock was ahead is not good yet, and nobody could use it.
-    held = [one for one in held if one.issued_ns <= context.now_ns]
-    held = [one for one in held if one.authority == request.authority]  # others may be believed by nobody soon
-    if held and held[-1].not_after_ns - context.now_ns > (held[-1].not_after_ns - held[-1].issued_ns) / 2:
-        return access, [Issue(request.number, held[-1])]
-    not_after_ns = context.now_ns + round(identity.certificate_days * DAY_NS)
-    made = Certificate(
-        request.serial, request.gateway, request.key, context.now_ns, not_after_ns, authority=request.authority
-    )
-    old = _expired_long_ago(registry, request.gateway, context.now_ns - round(identity.grace_days * DAY_NS))
-    kept = {serial: one for serial, one in registry.certificates.items() if serial not in old}
-    access = replace(access, registry=replace(registry, certificates={**kept, made.serial: made}))
+def _issued(access: Access, registry: Registry, context: Context, request: CertificateRequested) -> Result:
+    """Hand out the certificate that this key has, where half of its life is left, else a new one; `registry` is what
+    will be true with it.
+    """
+    identity, now_ns = context.settings.identity or Identity(), context.now_ns
+    usable = [
+        one
+        for one in registry.of(request.gateway)
+        # What was made while our clock was ahead is not good yet, and others than ours may be believed by nobody soon.
+        if one.key == request.key and not one.reason and one.issued_ns <= now_ns and one.authority == request.authority
+    ]
+    if usable and usable[-1].not_after_ns - now_ns > (usable[-1].not_after_ns - usable[-1].issued_ns) / 2:
+        access, effects = _with_registry(access, registry)
+        return access, [*effects, Issue(request.number, usable[-1])]
+    not_after_ns = now_ns + round(identity.certificate_days * DAY_NS)
+    made = Certificate(request.serial, request.gateway, request.key, now_ns, not_after_ns, authority=request.authority)
+    old = _expired_long_ago(registry, request.gateway, now_ns - round(identity.grace_days * DAY_NS))
+    access, effects = _with_registry(access, registry.without_certificates(old).with_certificates(made))
     log = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
-    stored: list[Wanted] = [ForgetCertificates(old)] if old else []
-    return access, [*stored, RecordCertificate(made), Issue(request.number, made), log]
+    return access, [*effects, Issue(request.number, made), log]
 
 
-def _expired_long_ago(registry: Registry, gateway: str, before_ns: int) -> tuple[str, ...]:
+def _with_registry(access: Access, registry: Registry) -> Result:
+    """Return the record with what is true now of who belongs here; that is stored, and the broker hears of it."""
+    return replace(access, registry=registry), [*changes(access.registry or Registry(), registry)]
+
+
+def _expired_long_ago(registry: Registry, gateway: str, before_ns: int) -> list[str]:
     """Return which certificates of a gateway nobody can use any more. The newest are not among them, whatever our clock
     says: it may be ahead for a moment, and what is forgotten cannot be revoked. Nor are those that were ended, which
     the broker's list would know more of than we.
     """
     held = sorted((one for one in registry.of(gateway) if not one.reason), key=lambda one: one.issued_ns)
-    return tuple(one.serial for one in held[:-KEPT] if one.not_after_ns < before_ns)
-
-
-def _with_pass(access: Access, token: Pass) -> Access:
-    registry = access.registry or Registry()
-    return replace(access, registry=replace(registry, passes={**registry.passes, token.digest: token}))
-
-
-def _end(access: Access, context: Context, certificates: Iterable[Certificate], reason: Reason) -> Result:
-    """End certificates, and shut out whoever uses them."""
-    over = [replace(one, reason=reason, ended_ns=context.now_ns) for one in certificates]
-    if not over:
-        return access, []
-    registry = access.registry or Registry()
-    held = {**registry.certificates, **{one.serial: one for one in over}}
-    access = replace(access, registry=replace(registry, certificates=held))
-    bar = _bar(access, tuple(sorted({one.gateway for one in over})))
-    return access, [*(RecordCertificate(one) for one in over), bar]
-
-
-def _bar(access: Access, cut: tuple[str, ...]) -> Bar:
-    registry = access.registry or Registry()
-    return Bar(registry.ended(), registry.barred, cut, registry.outlived())
+    return [one.serial for one in held[:-KEPT] if one.not_after_ns < before_ns]
 
 
 def token_ordered(access: Access, context: Context, body: dict[str, Any]) -> Answer:
@@ -182,49 +155,45 @@ def token_ordered(access: Access, context: Context, body: dict[str, Any]) -> Ans
         raise OrderError(f"{gateway} is or was enrolled; give --replace to put another device in its place")
     expires_ns = context.now_ns + round(float(body["hours"]) * HOUR_NS)
     token = Pass(str(body["digest"]), gateway, expires_ns, replaces)
-    passes = {digest: one for digest, one in registry.passes.items() if one.expires_ns > context.now_ns}
-    access = replace(access, registry=replace(registry, passes={**passes, token.digest: token}))
+    expired = [one.digest for one in registry.passes.values() if one.expires_ns <= context.now_ns]
+    access, stored = _with_registry(access, registry.without_passes(expired).with_pass(token))
     text = f"{gateway} may enrol within {body['hours']:g} hours"
     if registry.of(gateway) and not (context.settings.identity or Identity()).restart_command:
         text += "; then restart the broker, which denies the name until it has forgotten the device that had it"
-    return access, [ForgetPasses(context.now_ns), RecordPass(token)], text
+    return access, stored, text
 
 
 def certified(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Take note of a certificate that was made for who is no gateway, so that it can be revoked."""
-    registry, name = _registry(access), str(body["name"])
-    authority = str(body.get("authority", ""))
+    name, authority = str(body["name"]), str(body.get("authority", ""))
     made = Certificate(
         str(body["serial"]), name, str(body["key"]), context.now_ns, int(body["not_after_ns"]), authority=authority
     )
-    was_barred = name in registry.barred
-    access = replace(access, registry=replace(registry, certificates={**registry.certificates, made.serial: made}))
-    effects: list[Wanted] = [RecordCertificate(made)]
-    return access, [*effects, _bar(access, ())] if was_barred else effects, f"{name} has a certificate"
+    access, stored = _with_registry(access, _registry(access).with_certificates(made))
+    return access, stored, f"{name} has a certificate"
 
 
 def revoke_gateway(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Shut a gateway out. What of it was counted stays in the sum; what is on its way is dropped."""
-    gateway = str(body["gateway"])
-    held = [one for one in _registry(access).of(gateway) if not one.reason]
-    access, voided = _without_passes(access, gateway)
-    if not held and not voided:
+    gateway, registry = str(body["gateway"]), _registry(access)
+    access, stored = _with_registry(access, registry.without(gateway, "revoked", context.now_ns))
+    if not stored:
         raise OrderError(f"no gateway {gateway!r} is enrolled; 'cloud-aggregator gateways list' shows which are")
-    access, ends = _end(access, context, held, "revoked")
-    access = access.without(gateway)
-    return access, [*voided, *ends, DropUploads(gateway)], f"{gateway} is revoked: its messages count no more"
+    text = f"{gateway} is revoked: its messages count no more"
+    return access.without(gateway), [*stored, DropUploads(gateway)], text
 
 
 def remove_gateway(access: Access, context: Context, alarms: Alarms, body: dict[str, Any]) -> Answer:
     """Forget a gateway that is gone for good: nobody waits for it, its alarms are ended."""
-    gateway = str(body["gateway"])
-    held = [] if access.registry is None else [one for one in access.registry.of(gateway) if not one.reason]
-    if not held and gateway not in access.gateways and gateway not in alarms.book:
+    gateway, stored = str(body["gateway"]), list[Wanted]()
+    is_known = gateway in access.gateways or gateway in alarms.book
+    if access.registry is not None:
+        is_known = is_known or any(not one.reason for one in access.registry.of(gateway))
+        access, stored = _with_registry(access, access.registry.without(gateway, "removed", context.now_ns))
+    if not is_known:
         raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
-    access, voided = _without_passes(access, gateway)
-    access, ends = _end(access, context, held, "removed")
     access, left = _forget_device(access, context, alarms, gateway, "removed")
-    return access, [*voided, *ends, *left], f"{gateway} is forgotten"
+    return access, [*stored, *left], f"{gateway} is forgotten"
 
 
 def _forget_device(
@@ -243,13 +212,3 @@ def _registry(access: Access) -> Registry:
     if access.registry is None:
         raise OrderError("this site has no [identity]; 'cloud-aggregator init' makes one")
     return access.registry
-
-
-def _without_passes(access: Access, gateway: str) -> Result:
-    """Void the tokens of a gateway, so that nobody comes in by one that lies about."""
-    registry = access.registry
-    if registry is None:
-        return access, []
-    void = [replace(one, expires_ns=0) for one in registry.passes.values() if one.gateway == gateway]
-    passes = {digest: one for digest, one in registry.passes.items() if one.gateway != gateway}
-    return replace(access, registry=replace(registry, passes=passes)), [RecordPass(one) for one in void]

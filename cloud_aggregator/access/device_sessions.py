@@ -42,12 +42,15 @@ class DeviceSession:
     starts: int = 0  # on its store, and ...
     starts_stored: int = 0  # ... how many of them are certainly on its disk
     answered: int = 0  # the highest challenge that it named
+    was_present: bool = False
     is_undone: bool = False  # its store was set back to before it
 
     @property
     def card(self) -> str:
-        """Its card by name; one that was set back since is one by itself."""
-        return f"{self.boot_id} of {self.store_id}" if self.is_undone else self.store_id
+        """Its card by name; one that was set back since is one by itself, and empty means that it may be one."""
+        if self.is_undone:
+            return f"{self.boot_id} of {self.store_id}"
+        return self.store_id if self.was_present else ""
 
     def outlasts(self, other: DeviceSession) -> bool:
         """Tell whether it was there after another session was first heard."""
@@ -95,9 +98,7 @@ def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[
     present = next(iter(sessions.known), before)
     conflict = _find_conflict(session, before, others, present)
     is_news = present is before or conflict == "identity-twin" or _follows(session, present)
-    others = tuple(replace(one, is_undone=one.is_undone or _is_undone(one, session)) for one in others)
-    known = (replace(session, is_undone=False), *others) if is_news else (others[0], session, *others[1:])
-    sessions = replace(sessions, known=known[:SESSIONS_KEPT])
+    sessions = replace(sessions, known=_arranged(session, others, is_news=is_news))
     if conflict == "identity-twin":
         return _doubted(sessions, now_ns), is_news, conflict
     return sessions, is_news, None if sessions.is_twin else conflict  # two devices explain all else
@@ -132,6 +133,14 @@ def _with_status(before: DeviceSession, status: Status, monotonic_ns: int, newes
         starts_stored=before.starts_stored if status.store_problem == FULL else status.starts,
         answered=max(before.answered, answered),
     )
+
+
+def _arranged(session: DeviceSession, others: tuple[DeviceSession, ...], *, is_news: bool) -> tuple[DeviceSession, ...]:
+    """Return the sessions that are kept, the present one first: this one, or the one that was."""
+    others = tuple(replace(one, is_undone=one.is_undone or _is_undone(one, session)) for one in others)
+    session = replace(session, was_present=True, is_undone=False) if is_news else session
+    known = (session, *others) if is_news else (others[0], session, *others[1:])
+    return known[:SESSIONS_KEPT]
 
 
 def _find_conflict(

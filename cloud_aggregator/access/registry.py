@@ -6,7 +6,8 @@ each start, so nothing is lost where the power fails between the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -88,6 +89,33 @@ class Registry:
         held = [one for one in self.certificates.values() if one.gateway == gateway]
         return sorted(held, key=lambda one: (one.not_after_ns, one.serial))
 
+    def with_certificates(self, *made: Certificate) -> Registry:
+        """Return the registry with certificates more, or others of the same serial."""
+        return replace(self, certificates={**self.certificates, **{one.serial: one for one in made}})
+
+    def without_certificates(self, serials: Iterable[str]) -> Registry:
+        """Return the registry without these certificates."""
+        kept = {serial: one for serial, one in self.certificates.items() if serial not in serials}
+        return replace(self, certificates=kept)
+
+    def with_ended(self, certificates: Iterable[Certificate], reason: Reason, now_ns: int) -> Registry:
+        """Return the registry with those certificates ended that count."""
+        over = [replace(one, reason=reason, ended_ns=now_ns) for one in certificates if not one.reason]
+        return self.with_certificates(*over)
+
+    def with_pass(self, token: Pass) -> Registry:
+        """Return the registry with a token more, or another of the same digest."""
+        return replace(self, passes={**self.passes, token.digest: token})
+
+    def without_passes(self, digests: Iterable[str]) -> Registry:
+        """Return the registry without these tokens."""
+        return replace(self, passes={digest: one for digest, one in self.passes.items() if digest not in digests})
+
+    def without(self, gateway: str, reason: Reason, now_ns: int) -> Registry:
+        """Return the registry with a gateway out and its tokens void: nobody comes by one that lies about."""
+        void = [one.digest for one in self.passes.values() if one.gateway == gateway]
+        return self.with_ended(self.of(gateway), reason, now_ns).without_passes(void)
+
     def lacking(self, authority: str, now_ns: int) -> list[str]:
         """Return who would be shut out with all authorities but this one, and is good until then."""
         living = [one for one in self.certificates.values() if not one.reason and one.not_after_ns > now_ns]
@@ -147,9 +175,9 @@ class RecordPass:
 
 @dataclass(frozen=True)
 class ForgetPasses:
-    """Remove the tokens that expired."""
+    """Remove tokens, by digest, that expired or are void."""
 
-    before_ns: int
+    digests: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -224,3 +252,18 @@ class NotStated:
 
 Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway
 EnrolmentEffect = Issue | TurnAway | Bar | TakeKeys
+
+
+def changes(before: Registry, after: Registry) -> list[Recorded | Bar]:
+    """Return what stores the difference of two registries, and what the broker is to know of it."""
+    certificates = [one for serial, one in after.certificates.items() if before.certificates.get(serial) != one]
+    tokens = [one for digest, one in after.passes.items() if before.passes.get(digest) != one]
+    found: list[Recorded | Bar] = [*map(RecordCertificate, certificates), *map(RecordPass, tokens)]
+    if serials := before.certificates.keys() - after.certificates.keys():
+        found.append(ForgetCertificates(tuple(sorted(serials))))
+    if digests := before.passes.keys() - after.passes.keys():
+        found.append(ForgetPasses(tuple(sorted(digests))))
+    ended = {one.gateway for one in certificates if one.reason}
+    if ended or before.barred != after.barred:
+        found.append(Bar(after.ended(), after.barred, tuple(sorted(ended)), after.outlived()))
+    return found

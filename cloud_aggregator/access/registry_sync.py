@@ -42,14 +42,13 @@ def take_list(access: Access, event: Listed) -> tuple[Access, list[Effect]]:
     over = [_ended(known.get(serial), serial, t_ns) for serial, t_ns in event.ended if not _is_ended(known.get(serial))]
     if not over:
         return access, []
-    registry = replace(access.registry, certificates={**known, **{one.serial: one for one in over}})
     who = sorted({f"serial {one.serial}" if one.gateway == NAMELESS else one.gateway for one in over})
     words = first_of(who)
     text = (
         f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
         "what else came since the store was saved is not known here, see docs/reference/operations.md, How to restore"
     )
-    return replace(access, registry=registry), [
+    return replace(access, registry=access.registry.with_certificates(*over)), [
         *(RecordCertificate(one) for one in over),
         Log("warning", text),
     ]

@@ -48,8 +48,7 @@ class Barrier:
         self._quarantine = Quarantine(spec.folder / OUTLIVED)
         self._now = Bar((), frozenset(), ())  # what holds
         self._undone: Bar | None = None
-        self._is_unread = True  # the broker's files say what it has not read, for all we know
-        self._is_renewed = False  # they are of another authority than it has read
+        self._is_unread = False  # the broker has files that it has not read
         self._held: frozenset[str] = frozenset()
         self._restarted_for: frozenset[str] = frozenset()
         self._process: str | None = None  # of the broker, when it was last told
@@ -62,7 +61,7 @@ class Barrier:
 
     def renew(self, authority: Authority) -> str:
         """Go by an authority that has other files than before, as the broker is to; return what is in the way."""
-        self._authority, self._is_renewed = authority, True
+        self._authority, self._is_unread = authority, True
         return self.bar(self._undone or self._now)
 
     def tick(self) -> None:
@@ -91,7 +90,7 @@ class Barrier:
             who = ", ".join(sorted({*bar.barred, *bar.cut})) or "nobody"
             LOG.warning("the broker does not yet know that it must shut out %s: %s; trying on", who, error)
         else:
-            self._undone, self._is_unread, self._is_renewed = None, False, False
+            self._undone, self._is_unread = None, False
             if bar.cut:
                 self._begin_to_cut(bar.cut)
         if bar.order:
@@ -109,10 +108,8 @@ class Barrier:
         changed = self._authority.write_revoked((int(serial, 16), moment(t_ns)) for serial, t_ns in bar.ended)
         self._process, before = broker_process.running(self._spec), self._held
         held = self._quarantine.held(bar.ended, bar.outlived, self._process)
-        changed |= self._authority.write_barred(bar.barred | held)
-        self._is_unread |= changed
-        is_news = self._is_renewed or (self._is_unread and bool(changed or bar.ended))
-        by_hand = self.reload() if is_news or bar.cut else ""
+        self._is_unread |= changed | self._authority.write_barred(bar.barred | held)
+        by_hand = self.reload() if self._is_unread or bar.ended else ""
         self._held = held
         if self._spec.restart_command and held - self._restarted_for:
             broker_process.restart(self._spec)
@@ -139,37 +136,40 @@ class Barrier:
             names, pause_s = tuple(name for name in names if not self._is_out(name)), AGAIN_S
 
     def _is_out(self, name: str) -> bool:
-        broker, user = self._settings.broker, f"{CLOUD}.{self._settings.aggregator.site}"
+        """Cut the connections of a name, and take away what it retained where it is barred; False where that failed."""
+        user = self._settings.broker.user or f"{CLOUD}.{self._settings.aggregator.site}"
         try:
             for client_id in (name, *(f"{name}{end}" for end in OTHER_CLIENTS)):
-                with Probe(broker, broker.user or user, client_id):
-                    pass  # who connects under an id takes the place of whoever has it
+                with Probe(self._settings.broker, user, client_id):  # the broker ends the one that has the id
+                    pass
             LOG.info("cut the connection of %s", name)
-            return name not in self._now.barred or self._is_swept(name, user)
+            if name in self._now.barred:
+                self._sweep(name, user)
         except ProbeError as error:
-            LOG.info("%s cannot be cut off, or what it retained not be taken away (%s); trying on", name, error)
+            LOG.info("the connection of %s is not cut, or what it retained is still there (%s); trying on", name, error)
             return False
+        return True
 
-    def _is_swept(self, name: str, user: str) -> bool:
-        """Take away what a gateway retained, until nothing more comes; False where that took too long."""
+    def _sweep(self, name: str, user: str) -> None:
+        """Take away what a gateway retained, until no more comes; raises `ProbeError`, also where it never ends."""
+        topics = "/".join((*ROOT, self._settings.aggregator.site, name, "#"))
         end_s, count = time.monotonic() + SWEEP_S, 0
-        while time.monotonic() < end_s:
-            with Probe(self._settings.broker, user, f"{user}.sweep") as probe:
-                probe.subscribe("/".join((*ROOT, self._settings.aggregator.site, name, "#")))
-                found = set()
-                while time.monotonic() < end_s:
-                    probe.listen(LISTEN_S)
-                    if not probe.messages:
-                        break
-                    while probe.messages:
-                        found.add(probe.messages.popleft().topic)
+        with Probe(self._settings.broker, user, f"{user}.sweep") as probe:
+            while found := _retained(probe, topics):
+                if time.monotonic() >= end_s:
+                    raise ProbeError(f"more comes after {SWEEP_S:g} s")
                 for topic in found:
                     probe.publish(topic, b"", retain=True)
-            if not found:
-                LOG.info("took away %d messages that %s retained", count, name)
-                return True
-            count += len(found)
-        return False
+                count += len(found)
+        LOG.info("took away %d messages that %s retained", count, name)
+
+
+def _retained(probe: Probe, topics: str) -> set[str]:
+    """Return under which topics the broker hands out retained messages within a moment."""
+    probe.messages.clear()
+    probe.subscribe(topics)
+    probe.listen(LISTEN_S)
+    return {message.topic for message in probe.messages if message.retain and message.payload}
 
 
 def moment(t_ns: int) -> datetime:

@@ -43,24 +43,27 @@ class Question:
     def is_answered(self) -> bool:
         """Ask, and tell whether the broker answers; any answer will do, a refusal too: who refuses is at work."""
         try:
-            if self._line is None:
-                self._line = self._connected()
-            else:
-                self._line.sendall(PINGREQ)
-            if self._line.recv(64):
-                return True
-        except TimeoutError:
-            is_answer = False
+            return self._asked()
         except ssl.SSLError:
             is_answer = True
-        except OSError:  # nobody listens, or the connection ended
+        except OSError:  # nobody listens, nothing came in time, or the connection broke
             is_answer = False
+        self._close()
+        return is_answer
+
+    def _asked(self) -> bool:
+        if self._line is None:
+            self._line = self._connected()
         else:
-            is_answer = True  # it ended the connection, as it does with too many
+            self._line.sendall(PINGREQ)
+        if not self._line.recv(64):  # it ended the connection, as it does with too many
+            self._close()
+        return True
+
+    def _close(self) -> None:
         if self._line is not None:
             self._line.close()
-        self._line = None
-        return is_answer
+            self._line = None
 
     def _connected(self) -> socket.socket:
         """Return a connection on which the CONNECT has been said."""

@@ -34,8 +34,8 @@ def apply(db: Connection, effect: Recorded) -> None:
             rest = {name: value for name, value in vars(one).items() if name != "digest"}
             if db.execute(update(PASSES).filter_by(digest=one.digest).values(**rest)).rowcount == 0:
                 db.execute(insert(PASSES).values(digest=one.digest, **rest))
-        case ForgetPasses(before_ns=before_ns):
-            db.execute(delete(PASSES).where(PASSES.c.expires_ns <= before_ns))
+        case ForgetPasses(digests=digests):
+            db.execute(delete(PASSES).where(PASSES.c.digest.in_(digests)))
         case ForgetGateway(gateway=gateway):
             db.execute(delete(GATEWAYS).where(GATEWAYS.c.gateway == gateway))
 

@@ -291,6 +291,10 @@ def test_what_a_gateway_says_ends_no_command_and_writes_nothing_of_its_own(
     assert "all is well" in shown and not any(map(CONTROL.search, shown.splitlines()))
 
 
+def admitted(number: int) -> list[Durable]:
+    return [ForgetPasses((f"{number - KEPT}",)), RecordPass(Pass(f"{number}", "west", number, False))]
+
+
 def certified(number: int) -> list[Durable]:
     """Return what is stored of a renewal, as `admission` has it."""
     made = Certificate(f"{number}", "west", "key", number, number + 2)
@@ -324,7 +328,10 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "counts": lambda number: [RecordCount("name", number)],
     "orders": lambda number: [Answered(number + 1, "done")],
     "certificates": certified,
-    "passes": lambda number: [ForgetPasses(number - KEPT), RecordPass(Pass(f"{number}", "west", number, False))],
+    "passes": lambda number: [
+        ForgetPasses((f"{number - KEPT}",)),
+        RecordPass(Pass(f"{number}", "west", number, False)),
+    ],
 }
 ONE = {"training", "rollout", "service", "gateways", "held", "counts"}
 LOOKED_THROUGH = 5  # alarms
