@@ -51,6 +51,13 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class ClockSet:
+    """The wall clock was set, and can be believed."""
+
+    anchor_ns: int  # the time of the boot by it
+
+
+@dataclass(frozen=True)
 class Posted:
     """An attempt to post came to its end; `problem` is empty where the receiver took it."""
 
@@ -73,7 +80,19 @@ class OrderError(ValueError):
     """An order that cannot be carried out; the message says why and what to do."""
 
 
-Event = Received | Connection | Tick | Posted | Ordered | CertificateRequested | Barred | Listed | Stated | NotStated
+Event = (
+    Received
+    | Connection
+    | Tick
+    | ClockSet
+    | Posted
+    | Ordered
+    | CertificateRequested
+    | Barred
+    | Listed
+    | Stated
+    | NotStated
+)
 
 
 @dataclass(frozen=True)

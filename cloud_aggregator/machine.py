@@ -1,4 +1,4 @@
-"""The aggregator as a function: `step(state, now_ns, event) -> (state, effects)`. It reads no clock and does no I/O.
+"""The aggregator as a function: `step(state, uptime_ns, event) -> (state, effects)`. It reads no clock and does no I/O.
 
 Each event goes to one component, which takes its own record and the context; what it wants of another is a request,
 see `requests`. After every event a round that can close does, and a release goes on where it can.
@@ -16,6 +16,7 @@ from fedgate.cloud_aggregator.alarms import handling, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.events import (
     Answered,
+    ClockSet,
     Connection,
     Effect,
     Event,
@@ -57,9 +58,9 @@ def _forget_strangers(state: State) -> State:
     return replace(state, access=access, rounds=rounds)
 
 
-def step(state: State, now_ns: int, event: Event) -> Result:
-    """Take in one event at `now_ns`, and do what follows from it."""
-    state, effects = take_in(state, now_ns, event)
+def step(state: State, uptime_ns: int, event: Event) -> Result:
+    """Take in one event, so long after the boot, and do what follows from it."""
+    state, effects = take_in(state, uptime_ns, event)
     state, more = advance(state, event)
     return state, [*effects, *more]
 
@@ -75,9 +76,9 @@ def advance(state: State, event: Event) -> Result:
     return state, [*closing, *staged]
 
 
-def take_in(state: State, now_ns: int, event: Event) -> Result:
+def take_in(state: State, uptime_ns: int, event: Event) -> Result:
     """Take in one event: what its sender can make fail."""
-    state = replace(state, context=replace(state.context, now_ns=now_ns))
+    state = replace(state, context=replace(state.context, uptime_ns=uptime_ns))
     match event:
         case Received(topic=where, payload=payload, is_retained=is_retained):
             try:
@@ -92,6 +93,8 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
             return _connection(state, up)
         case Tick():
             return _tick(state)
+        case ClockSet(anchor_ns=anchor_ns):
+            return _follow_clock(state, anchor_ns)
         case Posted():
             return _alarms(state, handling.note_posted(state.alarms, state.context, event))
         case Ordered():
@@ -116,7 +119,7 @@ def _logged(state: State, effects: list[Effect], gateway: str) -> Result:
         if not isinstance(effect, Log):
             kept.append(effect)
             continue
-        tally = one_more(state.logged.get(gateway), state.context.now_ns)
+        tally = one_more(state.logged.get(gateway), state.context.uptime_ns)
         state = replace(state, logged={**state.logged, gateway: tally})
         if tally.count <= LINES_MAX:
             kept.append(effect)
@@ -159,6 +162,15 @@ def _connection(state: State, up: bool) -> Result:
     return state, [*beat, *announce.keys(context), *numbers, *known, *opening, *published]
 
 
+def _follow_clock(state: State, anchor_ns: int) -> Result:
+    """Go on after the wall clock was set: what is signed by the week and what expires follow it, and no pause does."""
+    by_ns = anchor_ns - state.context.anchor_ns
+    context = replace(state.context, anchor_ns=anchor_ns)
+    now_present, beat = presence.write_heartbeat(state.presence, context)
+    state = replace(state, context=context, presence=now_present)
+    return state, [*beat, Log("warning", f"the wall clock was set by {by_ns / 1e9:+.0f} s")]
+
+
 def _tick(state: State) -> Result:
     effects: list[Effect] = []
     # What may be due without anything having happened; each does nothing where there is nothing to do.
@@ -197,7 +209,7 @@ def _write_heartbeat(state: State) -> Result:
 
 
 def _end_conflicts(state: State) -> Result:
-    state, ends = apply(state, duplicates.end_refusals(state.alarms, state.context))
+    state, ends = _access(state, duplicates.end_refusals(state.access, state.context, state.alarms))
     state, more = _access(state, duplicates.end_conflicts(state.access, state.context))
     return state, [*ends, *more]
 

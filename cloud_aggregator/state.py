@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedgate.cloud_aggregator.access import access
+from fedgate.cloud_aggregator.access import access, duplicates
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.alarms.records import Alarms
@@ -46,7 +46,7 @@ def restore(
     training: bytes | None,
     released: tuple[Manifest, bytes] | None,
     gateways: dict[str, Status],
-    now_ns: int,
+    uptime_ns: int,
     beginning: str = "first",
     material: defence.Material = defence.NOTHING,
     alarms: Alarms | None = None,
@@ -54,14 +54,18 @@ def restore(
     sessions: Mapping[str, DeviceSessions] | None = None,
     staging: Staging | None = None,
     seen: Mapping[str, int] | None = None,
+    anchor_ns: int = 0,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held."""
-    context = Context(settings, key, now_ns)
+    context = Context(settings, key, uptime_ns, anchor_ns)
+    alarms = alarms or Alarms()
     algorithm = defence.algorithm_of(settings, material)
     return State(
         context,
         rounds.restore(context, algorithm, beginning, training, held or {}),
-        access.restore(gateways, dict(sessions or {}), dict(seen or {})),
+        access.restore(
+            context, gateways, dict(sessions or {}), dict(seen or {}), duplicates.restore_refusals(alarms, context)
+        ),
         releases.restore(context, released, staging or Staging()),
-        alarms or Alarms(),
+        alarms,
     )

@@ -38,7 +38,7 @@ def want(downloads: Downloads, context: Context, transfer: Transfer) -> Download
     known = downloads.fetches.get(transfer.digest)
     if transfer.digest in downloads.bodies or (known is not None and known.assembly.transfer == transfer):
         return downloads
-    fetch = Download(Assembly(transfer), context.now_ns + round(FIRST_WAIT_S * NS))
+    fetch = Download(Assembly(transfer), context.uptime_ns + round(FIRST_WAIT_S * NS))
     return replace(downloads, fetches={**downloads.fetches, transfer.digest: fetch})
 
 
@@ -58,7 +58,7 @@ def take_chunk(downloads: Downloads, context: Context, payload: bytes) -> Downlo
             return replace(downloads, fetches={**others, header.digest: replace(fetch, assembly=assembly)})
         body = assembly.body()
     except MessageError:  # damaged on the way, this piece or one before it: begin again, and count it
-        fresh = Download(Assembly(fetch.assembly.transfer), context.now_ns + round(FIRST_WAIT_S * NS), fetch.tries)
+        fresh = Download(Assembly(fetch.assembly.transfer), context.uptime_ns + round(FIRST_WAIT_S * NS), fetch.tries)
         return replace(downloads, fetches={**others, header.digest: fresh}, damaged=downloads.damaged + 1)
     return replace(downloads, fetches=others, bodies={**downloads.bodies, header.digest: body})
 
@@ -70,17 +70,17 @@ def ask(downloads: Downloads, context: Context) -> tuple[Downloads, list[Effect]
     effects: list[Effect] = []
     fetches = dict(downloads.fetches)
     for digest, fetch in downloads.fetches.items():
-        if context.now_ns >= fetch.ask_at_ns:
+        if context.uptime_ns >= fetch.ask_at_ns:
             missing = fetch.assembly.missing[:ASK_MAX] if fetch.assembly.pieces else ()
             effects.append(Publish(context.topic("want", digest), Want(missing=missing).to_bytes()))
             pause_ns = wait_ns(FIRST_WAIT_S, fetch.tries + 2, context.settings.gateway.id, digest)
-            fetches[digest] = replace(fetch, ask_at_ns=context.now_ns + pause_ns, tries=fetch.tries + 1)
+            fetches[digest] = replace(fetch, ask_at_ns=context.uptime_ns + pause_ns, tries=fetch.tries + 1)
     return replace(downloads, fetches=fetches), effects
 
 
 def ask_again(downloads: Downloads, context: Context) -> Downloads:
     """Start the patience of every fetch afresh: after an outage nobody should wait out the longest pause."""
-    ask_at_ns = context.now_ns + round(FIRST_WAIT_S * NS)
+    ask_at_ns = context.uptime_ns + round(FIRST_WAIT_S * NS)
     fresh = {digest: replace(fetch, ask_at_ns=ask_at_ns, tries=0) for digest, fetch in downloads.fetches.items()}
     return replace(downloads, fetches=fresh)
 
@@ -92,9 +92,3 @@ def forget(downloads: Downloads, needed: set[str]) -> Downloads:
         fetches={digest: fetch for digest, fetch in downloads.fetches.items() if digest in needed},
         bodies={digest: body for digest, body in downloads.bodies.items() if digest in needed},
     )
-
-
-def move_times(downloads: Downloads, by_ns: int) -> Downloads:
-    """Return the downloads after the timeline was moved."""
-    moved = {name: replace(one, ask_at_ns=one.ask_at_ns + by_ns) for name, one in downloads.fetches.items()}
-    return replace(downloads, fetches=moved)

@@ -44,12 +44,10 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Anchored:
-    """The gateway's timeline was moved, for the wall clock was set; comes first on the new one."""
+class ClockSet:
+    """The wall clock was set, and can be believed."""
 
-    anchor_ns: int  # the time of the boot by the new timeline
-    by_ns: int
-    clock: Quality
+    anchor_ns: int  # the time of the boot by it
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Reload:
     blobs: Mapping[str, bytes]
 
 
-Event = Received | Connection | Tick | Anchored | Trained | StoreState | Reload
+Event = Received | Connection | Tick | ClockSet | Trained | StoreState | Reload
 
 
 @dataclass(frozen=True)

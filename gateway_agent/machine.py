@@ -1,4 +1,4 @@
-"""The agent as a function: `step(state, now_ns, event) -> (state, effects)`.
+"""The agent as a function: `step(state, uptime_ns, event) -> (state, effects)`.
 
 It reads no clock and touches no file and no socket, so the service, a simulation and a test run the same code. An event
 goes to one component, whose functions take its own record and the context, and read others where their parameters say
@@ -22,7 +22,7 @@ from fedgate.gateway_agent.deployment import candidate, probation, startup
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.events import (
     UPDATE_PRIORITY,
-    Anchored,
+    ClockSet,
     Connection,
     Deliver,
     Effect,
@@ -91,9 +91,9 @@ def begin(state: State, stored: Stored) -> Result:
     return state, [*effects, *more]
 
 
-def step(state: State, now_ns: int, event: Event) -> Result:
-    """Take in one event at `now_ns` on the gateway's timeline."""
-    state = replace(state, context=replace(state.context, now_ns=now_ns))
+def step(state: State, uptime_ns: int, event: Event) -> Result:
+    """Take in one event, so long after the boot."""
+    state = replace(state, context=replace(state.context, uptime_ns=uptime_ns))
     state, effects = _route(state, event)
     state, more = _advance(state)
     return state, [*effects, *more]
@@ -110,8 +110,8 @@ def _route(state: State, event: Event) -> Result:
             return _apply(replace(state, training=training), effects)
         case Connection(up=up):
             return _connection(state, up)
-        case Anchored():
-            return _move_times(state, event)
+        case ClockSet(anchor_ns=anchor_ns):
+            return _follow_clock(state, anchor_ns)
         case StoreState():
             return _store_state(state, event)
         case Reload(blobs=blobs):
@@ -148,7 +148,7 @@ def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
                 state = replace(state, context=replace(state.context, refusal=reason))
             case PublishStatus():
                 effects.append(Publish(state.context.topic("status", "agent"), status(state).to_bytes(), retain=True))
-                state = replace(state, status_ns=state.context.now_ns)
+                state = replace(state, status_ns=state.context.uptime_ns)
             case KeysChanged(is_other_release_key=is_other):
                 state, more = _change_keys(state, is_other_release_key=is_other)
                 effects += more
@@ -198,24 +198,17 @@ def _connection(state: State, up: bool) -> Result:
     return state, [*effects, *kept, *sends]
 
 
-def _move_times(state: State, event: Anchored) -> Result:
-    """Go on after the wall clock was set; `context.now_ns` is on the new timeline already.
+def _follow_clock(state: State, anchor_ns: int) -> Result:
+    """Go on after the wall clock was set; no pause and no deadline goes by it.
 
     A board without a clock of its own boots years ago, and learns the time when the network comes, weeks later perhaps.
-    Pauses go on as if nothing had happened. Windows begin anew: what lies on both sides of the step has no common time.
-    What was published before keeps its id and its times, for the aggregator holds them; with the boot's id and the time
-    since the boot, which every message carries, it can correct them.
+    Windows begin anew: what lies on both sides of the step has no common time. What was published before keeps its id
+    and its times, for the aggregator holds them; with the boot's id and the time since the boot, which every message
+    carries, it can correct them.
     """
-    by_ns = event.by_ns
-    state = replace(
-        state,
-        context=replace(state.context, anchor_ns=event.anchor_ns, clock=event.clock),
-        monitor=state.monitor.move_times(by_ns),
-        outbox=state.outbox.move_times(by_ns),
-        downloads=downloads.move_times(state.downloads, by_ns),
-        training=replace(state.training, retry_ns=state.training.retry_ns + by_ns),
-        deployment=state.deployment.move_times(by_ns),
-    )
+    by_ns = anchor_ns - state.context.anchor_ns
+    context = replace(state.context, anchor_ns=anchor_ns, clock="synchronised")
+    state = replace(state, context=context, monitor=state.monitor.begin_anew())
     text = f"the wall clock was set by {by_ns / 1e9:+.0f} s: windows begin anew at the new time"
     return _apply(state, [Log("warning", text), PublishStatus()])
 
@@ -252,7 +245,7 @@ def _tick(state: State, event: Tick) -> Result:
     for act in (_silent_sources, _send_due, _ask, _probation, _without_model, _watch_age, _remember):
         state, more = act(state)
         effects += more
-    if state.context.now_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
+    if state.context.uptime_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
         state, more = _apply(state, [PublishStatus()])
         effects += more
     return state, effects
@@ -289,10 +282,10 @@ def _watch_age(state: State) -> Result:
 
 
 def _remember(state: State) -> Result:
-    now_ns = state.context.now_ns
-    if now_ns - state.monitor.remembered_ns < REMEMBER_S * NS:
+    uptime_ns = state.context.uptime_ns
+    if uptime_ns - state.monitor.remembered_ns < REMEMBER_S * NS:
         return state, []
-    state = replace(state, monitor=replace(state.monitor, remembered_ns=now_ns))
+    state = replace(state, monitor=replace(state.monitor, remembered_ns=uptime_ns))
     return state, [*save_memory(state.monitor.pipeline, state.context, state.deployment.manifest)]
 
 
@@ -371,7 +364,8 @@ def _frame(state: State, stream: str, payload: bytes) -> Result:
     source = next((one for one in state.context.settings.source if one.name == stream and one.kind == "frames"), None)
     if source is None:
         raise MessageError(f"no source of kind 'frames' is named {stream!r} in the settings")
-    block, offsets = frames.read(source, Frame.from_bytes(payload), state.context.now_ns, state.monitor.offsets)
+    context, sent = state.context, Frame.from_bytes(payload)
+    block, offsets = frames.read(source, sent, context.uptime_ns, context.anchor_ns, state.monitor.offsets)
     return _sampled(replace(state, monitor=replace(state.monitor, offsets=offsets)), source, block)
 
 
@@ -382,7 +376,7 @@ def _reading(state: State, source: Source, payload: bytes) -> Result:
 def _sampled(state: State, source: Source, block: Block) -> Result:
     """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
     now_ns = state.context.now_ns
-    monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: now_ns})
+    monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: state.context.uptime_ns})
     state, effects = _monitor(state, alarms.clear_fault(monitor, state.context, f"silent-{source.name}", now_ns))
     was_commissioned = state.monitor.pipeline.commissioned
     began_ns = state.context.stopwatch()

@@ -47,8 +47,8 @@ def restore(
     boot_id: str,
     can_train: bool,
     libraries: tuple[str, ...] = (),
-    now_ns: int,
-    anchor_ns: int | None = None,
+    uptime_ns: int,
+    anchor_ns: int = 0,
     labelled: Arrays | None = None,
     clock: Quality = "unknown",
     stopwatch: Callable[[], int] = int,
@@ -63,7 +63,7 @@ def restore(
     context = Context(
         settings=settings,
         boot_id=boot_id,
-        now_ns=now_ns,
+        uptime_ns=uptime_ns,
         clock=clock,
         anchor_ns=anchor_ns,
         stopwatch=stopwatch,
@@ -78,12 +78,12 @@ def restore(
     trust = Trust(
         verified=verified,
         newest=Newest.from_bytes(stored.blobs[NEWEST]) if stored.blobs.get(NEWEST) else None,
-        newest_ns=now_ns,
+        newest_ns=uptime_ns,
         signer=stored.blobs.get(SIGNER, b"").decode(),
     )
     deployment = Deployment(models=slots.restore_models(stored.blobs))
     return State(
-        context, _monitor(settings, stored, now_ns), trust, outbox=outbox, training=training, deployment=deployment
+        context, _monitor(settings, stored, uptime_ns), trust, outbox=outbox, training=training, deployment=deployment
     )
 
 
@@ -104,7 +104,7 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
         )
 
 
-def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
+def _monitor(settings: GatewaySettings, stored: Stored, uptime_ns: int) -> Monitor:
     """Return the monitor with the stored baseline and the alarms as `state.save_alarms` stored them."""
     held = json.loads(stored.blobs.get(ALARMS, b'{"anomaly": {}, "sensors": {}}'))
     pipeline = walk.start(
@@ -112,7 +112,7 @@ def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
     )
     return Monitor(
         pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"])),
-        received_ns={source.name: now_ns for source in settings.source},
+        received_ns={source.name: uptime_ns for source in settings.source},
         raised_by=RaisedBy(*held.get("raised_by", ())),
         sensor_alarms=held["sensors"],
         raised_in={cause: RaisedIn(*one) for cause, one in held.get("raised_in", {}).items()},

@@ -42,4 +42,4 @@ class State:
     training: Training = field(default_factory=Training)
     deployment: Deployment = field(default_factory=Deployment)
     messages_dropped: int = 0  # that made no sense
-    status_ns: int = 0  # when the status was published last
+    status_ns: int = 0  # when the status was published last, since the boot

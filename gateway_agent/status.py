@@ -50,7 +50,7 @@ def status(state: State) -> Status:
         starts=state.context.starts,
         sequence=state.outbox.sequence,
         t_ns=state.context.now_ns,
-        monotonic_ns=state.context.monotonic_ns(state.context.now_ns),
+        monotonic_ns=state.context.uptime_ns,
         link=state.outbox.line.trouble,
         outbox_bytes=held_bytes(state.outbox.items),
         flash_bytes_written=state.context.store.flash.written_bytes,

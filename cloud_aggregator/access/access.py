@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fedgate.cloud_aggregator.access import device_sessions
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.context import Context
 from fedgate.config.protocol.messages import MessageError, Status
 from fedgate.models.records import replace
 
@@ -19,6 +21,7 @@ class Access:
     spent: dict[str, float] = field(default_factory=dict)  # gateway -> the most it said of its privacy, also if revoked
     seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last heard live, see `presence`
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
+    refused_ns: dict[str, int] = field(default_factory=dict)  # gateway -> when another device came last, since the boot
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
     @property
@@ -41,7 +44,15 @@ class Access:
         )
 
 
-def restore(gateways: dict[str, Status], sessions: dict[str, DeviceSessions], seen: dict[str, int]) -> Access:
+def restore(
+    context: Context,
+    gateways: dict[str, Status],
+    sessions: dict[str, DeviceSessions],
+    seen: dict[str, int],
+    refused_ns: dict[str, int],
+) -> Access:
     """Return the record of a service that starts with what its store held."""
     spent = {name: one.privacy_epsilon for name, one in gateways.items() if one.privacy_epsilon is not None}
-    return Access(gateways, sessions, spent, seen)
+    times = context.uptime_ns, context.anchor_ns
+    sessions = {name: device_sessions.resumed(one, *times) for name, one in sessions.items()}
+    return Access(gateways, sessions, spent, seen, refused_ns=refused_ns)

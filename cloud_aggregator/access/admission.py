@@ -59,6 +59,7 @@ def decide_request(access: Access, context: Context, alarms: Alarms, request: Ce
         if count.bit_count() == 1:  # told at 1, 2, 4, 8, ...: strangers ask as often as they like
             raised.append(Log("warning", f"no certificate for {request.gateway}: {error}; turned away so far: {count}"))
         if isinstance(error, SecondDeviceError):  # of others strangers could raise as many as they like
+            access = replace(access, refused_ns={**access.refused_ns, request.gateway: context.uptime_ns})
             raised.append(duplicates.turned_away(request.gateway))
         return access, [*raised, TurnAway(request.number, str(error))]
 

@@ -54,13 +54,13 @@ class DeviceSession:
     is_sure: bool  # its starts are on its disk
     is_past: bool = False  # another took its place
     was_live: bool = False
-    # On our clock, so forgotten at the end of this process: when it was first heard, and since when, until when and how
-    # often in pace.
+    # By our uptime, so forgotten at the end of this process: when it was first heard, and since when, until when and
+    # how often in pace.
     first_ns: int = 0
     began_ns: int = 0
     heard_ns: int = 0
     times: int = 0
-    behind_ns: int = 0  # our clock minus its own, when the pace began
+    behind_ns: int = 0  # our uptime minus its own, when the pace began
 
     def was_there(self, since_ns: int, until_ns: int | None = None) -> bool:
         """Tell whether it was heard in pace for so long within this time that these are not only its late messages."""
@@ -77,8 +77,8 @@ class DeviceSessions:
 
     known: tuple[DeviceSession, ...] = ()
     trouble: Trouble | None = None
-    since_ns: int = 0
-    until_ns: int = 0
+    since_ns: int = 0  # the time of day: it is in the alarm's id
+    until_ns: int = 0  # since the boot
 
     @property
     def is_twin(self) -> bool:
@@ -91,7 +91,9 @@ class DeviceSessions:
         return {one.boot_id: f"{one.boot_id} of {one.store_id}" if one.is_past else one.store_id for one in self.known}
 
 
-def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[DeviceSessions, bool]:
+def note_status(
+    sessions: DeviceSessions, status: Status, uptime_ns: int, anchor_ns: int
+) -> tuple[DeviceSessions, bool]:
     """Return what is known after one more status, and whether that tells how the gateway is now.
 
     A last will names no store: of that nothing is known.
@@ -101,35 +103,33 @@ def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[
     before = next((one for one in sessions.known if _is(one, status)), None)
     if before is not None and status.monotonic_ns <= before.said_ns:  # repeated, or overtaken
         is_present = before is sessions.known[0] and status.monotonic_ns == before.said_ns
-        return _overtaken(sessions, before, status, now_ns), is_present
-    session = _extend(before, status, status.monotonic_ns, now_ns)
+        return _overtaken(sessions, before, status, uptime_ns, anchor_ns), is_present
+    session = _extend(before, status, status.monotonic_ns, uptime_ns)
     others = tuple(one for one in sessions.known if one is not before)
     trouble = _find_conflict(session, others, is_back=before is not None and status.starts < before.last_start)
     place = sessions.known.index(before) if before is not None else None
     is_twin = trouble == "identity-twin"
-    until_ns = now_ns + round(STANDS_S * NS)
+    until_ns = uptime_ns + round(STANDS_S * NS)
     if is_twin and place == 0:  # the other one may have gone meanwhile
         until_ns = max(one.heard_ns for one in others if _together(session, one)) + round(STANDS_S * NS)
-    if trouble is not None and until_ns > now_ns:
-        sessions = _with_conflict(sessions, trouble, now_ns, until_ns)
-    if trouble is not None and (not is_twin or until_ns <= now_ns):
+    if trouble is not None and until_ns > uptime_ns:
+        sessions = _with_conflict(sessions, trouble, uptime_ns + anchor_ns, until_ns)
+    if trouble is not None and (not is_twin or until_ns <= uptime_ns):
         session, others = replace(session, is_past=False), _replaced(session, others)
     is_news = place == 0 or trouble is not None or sessions.is_twin or not _is_late(session, others)
     known = (session, *others) if is_news else (others[0], session, *others[1:])
     return replace(sessions, known=known[:SESSIONS_KEPT]), is_news
 
 
-def over(sessions: DeviceSessions, now_ns: int) -> bool:
-    """Tell whether a trouble has given no sign for so long that it is over; also where our clock went back since."""
-    is_to_come = now_ns < sessions.until_ns <= now_ns + round(STANDS_S * NS)
-    return sessions.trouble is not None and not is_to_come
+def over(sessions: DeviceSessions, uptime_ns: int) -> bool:
+    """Tell whether a trouble has given no sign for so long that it is over."""
+    return sessions.trouble is not None and uptime_ns >= sessions.until_ns
 
 
-def alarm_of(gateway: str, sessions: DeviceSessions, now_ns: int) -> Alarm | None:
+def alarm_of(gateway: str, sessions: DeviceSessions, now_ns: int, *, is_over: bool) -> Alarm | None:
     """Return the alarm of the trouble as it stands at `now_ns`, None where there is none."""
     if sessions.trouble is None:
         return None
-    is_over = over(sessions, now_ns)
     return Alarm(
         id=f"{gateway}.{sessions.trouble}.{sessions.since_ns}",
         cause=sessions.trouble,
@@ -143,15 +143,17 @@ def alarm_of(gateway: str, sessions: DeviceSessions, now_ns: int) -> Alarm | Non
     )
 
 
-def to_text(sessions: DeviceSessions) -> str:
-    """Return what is stored of the sessions of a gateway: all but the pace, which belongs to a running clock."""
-    held = asdict(sessions)
+def to_text(sessions: DeviceSessions, anchor_ns: int) -> str:
+    """Return what is stored of the sessions of a gateway, by the wall clock: all but the pace, which belongs to a
+    running clock.
+    """
+    held = asdict(sessions) | {"until_ns": sessions.until_ns + anchor_ns}
     held["known"] = [{name: one[name] for name in STORED} for one in held["known"]]
     return json.dumps(held)
 
 
 def restore_sessions(rows: Iterable[tuple[str, str | None]]) -> dict[str, DeviceSessions]:
-    """Return what a store holds, by gateway."""
+    """Return what a store holds, by gateway; `until_ns` is of the wall clock, see `resumed`."""
     found = {}
     for gateway, text in rows:
         held = json.loads(text) if text else {}
@@ -160,31 +162,45 @@ def restore_sessions(rows: Iterable[tuple[str, str | None]]) -> dict[str, Device
     return found
 
 
+def resumed(sessions: DeviceSessions, uptime_ns: int, anchor_ns: int) -> DeviceSessions:
+    """Return stored sessions at a start. A trouble ends as it would have, and after `STANDS_S` at most: the clock by
+    which that was stored may have been ahead.
+    """
+    until_ns = min(sessions.until_ns - anchor_ns, uptime_ns + round(STANDS_S * NS))
+    return replace(sessions, until_ns=until_ns)
+
+
 def _is(session: DeviceSession, status: Status) -> bool:
     return (session.store_id, session.boot_id) == (status.store_id, status.boot_id)
 
 
-def _extend(before: DeviceSession | None, status: Status, stated_ns: int, now_ns: int) -> DeviceSession:
+def _extend(before: DeviceSession | None, status: Status, stated_ns: int, uptime_ns: int) -> DeviceSession:
     """Return a life with one more status, which keeps its pace or begins another."""
     is_sure = status.store_problem != FULL
-    behind_ns = now_ns - stated_ns
+    behind_ns = uptime_ns - stated_ns
     if before is None:
         before = DeviceSession(
-            status.store_id, status.boot_id, status.starts, status.starts, stated_ns, is_sure, first_ns=now_ns
+            status.store_id, status.boot_id, status.starts, status.starts, stated_ns, is_sure, first_ns=uptime_ns
         )
     first = status.starts if status.starts < before.last_start else before.first_start
     session = replace(before, first_start=first, last_start=status.starts, said_ns=stated_ns)
     session = replace(session, is_sure=before.is_sure or is_sure)
     late_ns = behind_ns - session.behind_ns
     # Beside a pace of late ones one in time begins another; where only late ones come, the clocks went apart.
-    if session.times == 0 or late_ns < -JITTER_NS or (late_ns > JITTER_NS and now_ns - session.heard_ns >= PACE_S * NS):
-        session = replace(session, began_ns=now_ns, heard_ns=now_ns, behind_ns=behind_ns, times=1)
+    if (
+        session.times == 0
+        or late_ns < -JITTER_NS
+        or (late_ns > JITTER_NS and uptime_ns - session.heard_ns >= PACE_S * NS)
+    ):
+        session = replace(session, began_ns=uptime_ns, heard_ns=uptime_ns, behind_ns=behind_ns, times=1)
     elif late_ns <= JITTER_NS:
-        session = replace(session, heard_ns=now_ns, times=session.times + 1)
+        session = replace(session, heard_ns=uptime_ns, times=session.times + 1)
     return replace(session, was_live=session.was_live or session.was_there(0))
 
 
-def _overtaken(sessions: DeviceSessions, before: DeviceSession, status: Status, now_ns: int) -> DeviceSessions:
+def _overtaken(
+    sessions: DeviceSessions, before: DeviceSession, status: Status, uptime_ns: int, anchor_ns: int
+) -> DeviceSessions:
     """Return what is known after a status that a later one of its life overtook: its start was of that life, too.
 
     Which life is the present one is left to the next status that none overtook.
@@ -195,7 +211,7 @@ def _overtaken(sessions: DeviceSessions, before: DeviceSession, status: Status, 
     sessions = replace(sessions, known=tuple(session if one is before else one for one in sessions.known))
     is_restored = _is_doubled(session, (one for one in sessions.known if one is not session))
     return (
-        _with_conflict(sessions, "identity-restored", now_ns, now_ns + round(STANDS_S * NS))
+        _with_conflict(sessions, "identity-restored", uptime_ns + anchor_ns, uptime_ns + round(STANDS_S * NS))
         if is_restored
         else sessions
     )

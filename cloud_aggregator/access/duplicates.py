@@ -23,7 +23,7 @@ Result = tuple[Access, list[Wanted]]
 def note_status(access: Access, context: Context, gateway: str, status: Status) -> tuple[Access, list[Wanted], bool]:
     """Take in who says a status, and whether it tells how the gateway is now: a late one does not."""
     before = access.sessions.get(gateway, DeviceSessions())
-    after, is_news = device_sessions.note_status(before, status, context.now_ns)
+    after, is_news = device_sessions.note_status(before, status, context.uptime_ns, context.anchor_ns)
     if after is before:
         return access, [], is_news
     access = replace(access, sessions={**access.sessions, gateway: after})
@@ -31,7 +31,7 @@ def note_status(access: Access, context: Context, gateway: str, status: Status) 
         return access, [], is_news
     effects = _changes(gateway, before, after, context.now_ns)
     if effects and not is_news:  # else it is stored with its status
-        effects.append(record(access, gateway))
+        effects.append(record(access, context, gateway))
     return access, effects, is_news
 
 
@@ -44,33 +44,42 @@ def turned_away(gateway: str) -> RaiseAlarm:
     return RaiseAlarm(gateway, REFUSED, "warning", text)
 
 
-def end_refusals(alarms: Alarms, context: Context) -> list[Wanted]:
-    """End the alarms about devices that were turned away, an hour after."""
-    text, now_ns = f"it was turned away {REFUSED_STANDS_S:g} s ago", context.now_ns
-    over = [
-        (gateway, alarm)
+def restore_refusals(alarms: Alarms, context: Context) -> dict[str, int]:
+    """Return when devices were turned away, by gateway, as far as alarms that are stored say so."""
+    return {
+        gateway: min(alarm.t_ns - context.anchor_ns, context.uptime_ns)
         for gateway in alarms.book
         for alarm in alarms.active_of(gateway, REFUSED)
-        if not 0 <= now_ns - alarm.t_ns < REFUSED_STANDS_S * device_sessions.NS
-    ]
-    return [ChangeAlarm(gateway, alarm.clear(now_ns, text)) for gateway, alarm in over]
+    }
+
+
+def end_refusals(access: Access, context: Context, alarms: Alarms) -> Result:
+    """End the alarms about devices that were turned away, an hour after the last."""
+    refused_ns, least_ns = access.refused_ns, context.uptime_ns - round(REFUSED_STANDS_S * device_sessions.NS)
+    over = [gateway for gateway, at_ns in refused_ns.items() if at_ns <= least_ns]
+    if not over:
+        return access, []
+    access = replace(access, refused_ns={name: at_ns for name, at_ns in refused_ns.items() if name not in over})
+    ended = [(gateway, alarm) for gateway in over for alarm in alarms.active_of(gateway, REFUSED)]
+    text = f"it was turned away {REFUSED_STANDS_S:g} s ago"
+    return access, [ChangeAlarm(gateway, alarm.clear(context.now_ns, text)) for gateway, alarm in ended]
 
 
 def end_conflicts(access: Access, context: Context) -> Result:
     """End the conflicts that have given no sign for long enough."""
     effects: list[Wanted] = []
     for gateway, one in access.sessions.items():
-        if device_sessions.over(one, context.now_ns) and gateway in access.gateways:
-            effects += _of_conflict(gateway, one, context.now_ns)
+        if device_sessions.over(one, context.uptime_ns) and gateway in access.gateways:
+            effects += _of_conflict(gateway, one, context.now_ns, is_over=True)
             quiet = replace(one, trouble=None, since_ns=0, until_ns=0)
             access = replace(access, sessions={**access.sessions, gateway: quiet})
-            effects.append(record(access, gateway))
+            effects.append(record(access, context, gateway))
     return access, effects
 
 
-def record(access: Access, gateway: str) -> RecordGateway:
+def record(access: Access, context: Context, gateway: str) -> RecordGateway:
     """Return the effect that stores what is known of a gateway."""
-    speaks = device_sessions.to_text(access.sessions[gateway]) if gateway in access.sessions else ""
+    speaks = device_sessions.to_text(access.sessions[gateway], context.anchor_ns) if gateway in access.sessions else ""
     return RecordGateway(gateway, access.gateways[gateway], access.seen.get(gateway, 0), speaks)
 
 
@@ -78,9 +87,10 @@ def _changes(gateway: str, before: DeviceSessions, after: DeviceSessions, now_ns
     """Return how the alarms of a gateway change where its conflict is another than before."""
     if (before.trouble, before.since_ns) == (after.trouble, after.since_ns):
         return []
-    return [*_of_conflict(gateway, replace(before, until_ns=now_ns), now_ns), *_of_conflict(gateway, after, now_ns)]
+    ended = _of_conflict(gateway, before, now_ns, is_over=True)
+    return [*ended, *_of_conflict(gateway, after, now_ns, is_over=False)]
 
 
-def _of_conflict(gateway: str, known: DeviceSessions, now_ns: int) -> list[Wanted]:
-    alarm = device_sessions.alarm_of(gateway, known, now_ns)
+def _of_conflict(gateway: str, known: DeviceSessions, now_ns: int, *, is_over: bool) -> list[Wanted]:
+    alarm = device_sessions.alarm_of(gateway, known, now_ns, is_over=is_over)
     return [] if alarm is None else [ChangeAlarm(gateway, alarm)]

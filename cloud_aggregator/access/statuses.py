@@ -23,10 +23,10 @@ def receive_status(access: Access, context: Context, gateway: str, status: Statu
     access, status, noticed = _with_all_spent(access, gateway, status)
     access, found, is_news = duplicates.note_status(access, context, gateway, status)
     if not is_news:
-        access, kept = _keep_spent(access, gateway)
+        access, kept = _keep_spent(access, context, gateway)
         return access, [*kept, *found, Log("info", f"status of {gateway}: it was sent before one that is here already")]
     access = replace(access, gateways={**access.gateways, gateway: status})
-    return access, [duplicates.record(access, gateway), *noticed, *found, StatusChanged(gateway, before)]
+    return access, [duplicates.record(access, context, gateway), *noticed, *found, StatusChanged(gateway, before)]
 
 
 def _with_all_spent(access: Access, gateway: str, status: Status) -> tuple[Access, Status, list[Wanted]]:
@@ -43,11 +43,11 @@ def _with_all_spent(access: Access, gateway: str, status: Status) -> tuple[Acces
     return access, status.model_copy(update={"privacy_epsilon": most}), [noticed]
 
 
-def _keep_spent(access: Access, gateway: str) -> Result:
+def _keep_spent(access: Access, context: Context, gateway: str) -> Result:
     """Return the record with what a late status told of a gateway's privacy; the rest of that status is over."""
     known, most = access.gateways.get(gateway), access.spent.get(gateway)
     if known is None or known.privacy_epsilon == most:
         return access, []
     known = known.model_copy(update={"privacy_epsilon": most})
     access = replace(access, gateways={**access.gateways, gateway: known})
-    return access, [duplicates.record(access, gateway)]
+    return access, [duplicates.record(access, context, gateway)]

@@ -85,7 +85,9 @@ def _is_known(releases: Releases, new: BuiltModel, known: BuiltModel) -> bool:
 
 
 def _saved(releases: Releases, context: Context) -> SaveRollout:
-    return SaveRollout(rollout.dump_staging(releases.staging, releases.version), context.now_ns)
+    stage = releases.staging.rollout
+    dated = replace(releases.staging, rollout=replace(stage, since_ns=stage.since_ns + context.anchor_ns))
+    return SaveRollout(rollout.dump_staging(dated, releases.version), context.now_ns)
 
 
 def _next(releases: Releases, context: Context, access: Access) -> Result:
@@ -139,7 +141,7 @@ def begin_rollout(
     """
     before = releases.staging.rollout
     left, recalled = before.without(new.manifest.model.digest), before.recalled
-    begin = Rollout("watching", new.manifest.version, 0, share, names, bool(names), context.now_ns)
+    begin = Rollout("watching", new.manifest.version, 0, share, names, bool(names), context.uptime_ns)
     begin = replace(begin, recalled=recalled, stopped=left)
     begin = drawn(begin, access.gateways, context.settings.algorithm.seed)
     releases = replace(releases, staging=replace(releases.staging, rollout=begin, candidate=new))
@@ -163,10 +165,10 @@ def watch_rollout(releases: Releases, context: Context, access: Access) -> Resul
         stage = drawn(stage, access.gateways, context.settings.algorithm.seed)
         if not stage.canaries:
             return releases, []
-        stage = replace(stage, since_ns=context.now_ns)
+        stage = replace(stage, since_ns=context.uptime_ns)
         releases = replace(releases, staging=replace(releases.staging, rollout=stage))
         return releases, [_saved(releases, context), *_announce_to(context, candidate, stage.canaries)]
-    word, why = rollout.verdict(stage, report_canaries(releases, context, access), table, context.now_ns)
+    word, why = rollout.verdict(stage, report_canaries(releases, context, access), table, context.uptime_ns)
     if word == "go on":
         return continue_rollout(releases, context, access, why)
     if word == "stop":
@@ -229,9 +231,9 @@ def stop_rollout(releases: Releases, context: Context, access: Access, why: str)
 
 def remind(releases: Releases, context: Context, access: Access) -> Result:
     """Repeat the announcements that some gateway seems not to have received."""
-    if context.now_ns - releases.reminded_ns < REMIND_S * NS:
+    if context.uptime_ns - releases.reminded_ns < REMIND_S * NS:
         return releases, []
-    return replace(releases, reminded_ns=context.now_ns), reminders(releases, context, access)
+    return replace(releases, reminded_ns=context.uptime_ns), reminders(releases, context, access)
 
 
 def reminders(releases: Releases, context: Context, access: Access) -> list[Effect]:

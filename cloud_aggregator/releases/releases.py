@@ -23,7 +23,9 @@ class Releases:
     staging: Staging = field(default_factory=Staging)  # of a model that not all have yet
     newest: Newest = NOTHING_NEWEST  # that was published last, or came back to an aggregator that had lost its own
     announced_week: int = -1  # in which what is retained was signed
-    reminded_ns: int = 0  # when manifests were last repeated to those who seem not to have received them
+    reminded_ns: int = (
+        0  # since the boot, when manifests were last repeated to those who seem not to have received them
+    )
     fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announce.send_due_chunks`
 
     @property
@@ -48,8 +50,10 @@ def restore(context: Context, released: tuple[Manifest, bytes] | None, staging: 
     """Return the releases that go on from what the store held."""
     rollout = staging.rollout
     # Begun now at the latest: the clock that it began by may have been ahead.
-    staging = replace(staging, rollout=replace(rollout, since_ns=min(rollout.since_ns, context.now_ns)))
-    releases = Releases(staging=staging, reminded_ns=context.now_ns)
+    since_ns = min(rollout.since_ns - context.anchor_ns, context.uptime_ns)
+    releases = Releases(
+        staging=replace(staging, rollout=replace(rollout, since_ns=since_ns)), reminded_ns=context.uptime_ns
+    )
     if released is None:
         return releases
     return replace(releases, manifest=build.fitting(*released, context.settings.limits), model=released[1])

@@ -102,10 +102,10 @@ def _answer(
         remembered={**rounds.remembered, gateway: digest} if update else rounds.remembered,
         turned_away=rounds.turned_away - {gateway},
         empty=rounds.empty if update else (*rounds.empty, gateway),
-        first_update_ns=context.now_ns if rounds.first_update_ns is None else rounds.first_update_ns,
+        first_update_ns=context.uptime_ns if rounds.first_update_ns is None else rounds.first_update_ns,
     )
     stored = [held] if update and rounds.is_growing else []
-    return rounds, [*stored, save_training(rounds), context.receipt(gateway, digest)]
+    return rounds, [*stored, save_training(rounds, context.anchor_ns), context.receipt(gateway, digest)]
 
 
 def _not_now(rounds: Rounds, access: Access, gateway: str, *, is_present: bool) -> str:

@@ -34,8 +34,8 @@ def add(
         rounds = without(rounds, gateway)
         is_parked = not has_room(rounds, context, transfer.size_bytes)
         # Who changes what he sends is as old as he was: otherwise he could keep others out without end.
-        started_ns = context.now_ns if known is None or known.parked else known.started_ns
-        known = Incoming(Assembly(transfer), context.now_ns, parked=is_parked, started_ns=started_ns)
+        started_ns = context.uptime_ns if known is None or known.parked else known.started_ns
+        known = Incoming(Assembly(transfer), context.uptime_ns, parked=is_parked, started_ns=started_ns)
     if not known.parked:
         try:
             assembly = known.assembly.add(header, piece)
@@ -45,7 +45,7 @@ def add(
             known = replace(known, assembly=Assembly(transfer))
         else:
             if assembly is not known.assembly:  # the same again is no sign that it goes on
-                known = replace(known, assembly=assembly, received_ns=context.now_ns, asks=0)
+                known = replace(known, assembly=assembly, received_ns=context.uptime_ns, asks=0)
     return replace(rounds, incoming={**rounds.incoming, gateway: known}), None
 
 
@@ -78,7 +78,7 @@ def unpark(rounds: Rounds, context: Context) -> tuple[Rounds, list[Effect]]:
     effects: list[Effect] = []
     for gateway, one in list(rounds.incoming.items()):
         if one.parked and has_room(rounds, context, one.assembly.transfer.size_bytes):
-            asked = replace(one, parked=False, received_ns=context.now_ns, started_ns=context.now_ns)
+            asked = replace(one, parked=False, received_ns=context.uptime_ns, started_ns=context.uptime_ns)
             rounds = replace(rounds, incoming={**rounds.incoming, gateway: asked})
             effects.append(_ask(context, gateway, one.assembly, ()))
     return rounds, effects
@@ -92,17 +92,17 @@ def ask_for_missing(rounds: Rounds, context: Context) -> tuple[Rounds, list[Effe
     incoming = dict(rounds.incoming)
     others_wait = any(one.parked for one in incoming.values())
     for gateway, known in rounds.incoming.items():
-        if others_wait and not known.parked and context.now_ns - known.started_ns > AGE_S * NS:
+        if others_wait and not known.parked and context.uptime_ns - known.started_ns > AGE_S * NS:
             del incoming[gateway]
             continue
-        if known.parked or context.now_ns - known.received_ns < RESEND_S * NS:
+        if known.parked or context.uptime_ns - known.received_ns < RESEND_S * NS:
             continue
         if known.asks >= ASKS_MAX:
             del incoming[gateway]
             continue
         missing = known.assembly.missing[:ASK_MAX] if known.assembly.pieces else ()
         effects.append(_ask(context, gateway, known.assembly, missing))
-        incoming[gateway] = replace(known, received_ns=context.now_ns, asks=known.asks + 1)
+        incoming[gateway] = replace(known, received_ns=context.uptime_ns, asks=known.asks + 1)
     rounds, more = unpark(replace(rounds, incoming=incoming), context)
     return rounds, [*effects, *more]
 

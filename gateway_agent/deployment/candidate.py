@@ -137,7 +137,7 @@ def put_in_force(
     body = bodies.get(manifest.model.digest)
     if body is None:
         return deployment, pipeline, [Fetch(manifest.model)]
-    if deployment.untried_ns is not None and 0 <= context.now_ns - deployment.untried_ns < UNTRIED_S * NS:
+    if deployment.untried_ns is not None and context.uptime_ns - deployment.untried_ns < UNTRIED_S * NS:
         return deployment, pipeline, []
     if deployment.tried[0] != named(manifest):
         deployment, effects = _mark_load(deployment, context, manifest)
@@ -164,7 +164,7 @@ def put_in_force(
 def _put_off(deployment: Deployment, context: Context, manifest: Manifest, why: UntriedError) -> Result:
     """Keep a candidate of which nothing is known, as no process could try it, and try again in a while."""
     models = deployment.models.finished(manifest.model.digest)  # nothing loaded it
-    deployment = replace(deployment, models=models, tried=("", context.now_ns), untried_ns=context.now_ns)
+    deployment = replace(deployment, models=models, tried=("", context.uptime_ns), untried_ns=context.uptime_ns)
     return deployment, [save(models), *refuse(f"model {manifest.version} waits: {why}")]
 
 
@@ -173,7 +173,7 @@ def _mark_load(deployment: Deployment, context: Context, manifest: Manifest) -> 
     version and whatever was in force between: the process ends but once.
     """
     digest, unfinished = manifest.model.digest, deployment.marked & deployment.models.trying.keys()
-    tried = (named(manifest), context.now_ns)
+    tried = (named(manifest), context.uptime_ns)
     if digest in unfinished:
         return replace(deployment, tried=tried), []
     if reason := deployment.models.tries(digest).why_no_more(context.boot_id):

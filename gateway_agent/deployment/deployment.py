@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from fedgate.config.protocol.messages import Manifest
 from fedgate.gateway_agent.deployment.slots import Models, Trial
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
-from fedgate.models.records import replace
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,6 @@ class Deployment:
     def is_stood_in_for(self) -> bool:
         """Whether the model before is in force until the next start, as the stored one cannot be."""
         return self.manifest is not None and self.manifest.version < self.models.current.version
-
-    def move_times(self, by_ns: int) -> Deployment:
-        """Return the deployment after the timeline was moved."""
-        return replace(
-            self,
-            unrun_ns=None if self.unrun_ns is None else self.unrun_ns + by_ns,
-            untried_ns=None if self.untried_ns is None else self.untried_ns + by_ns,
-            tried=(self.tried[0], self.tried[1] + by_ns),
-        )
 
     @property
     def version(self) -> int:

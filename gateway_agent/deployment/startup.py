@@ -59,7 +59,7 @@ def reload(
         deployment = replace(deployment, refused=(models.current.name, text))
     if not models.previous.version or models.other not in blobs or models.tries(models.previous.digest).rests:
         if models.tries(models.current.digest).rests:  # the next start may be months away
-            deployment = replace(deployment, unrun_ns=context.now_ns)
+            deployment = replace(deployment, unrun_ns=context.uptime_ns)
         return deployment, pipeline, effects
     try:
         deployment, pipeline, _ = _put(deployment, context, pipeline, training, blobs, models.other)
@@ -111,7 +111,7 @@ def _put(
     owner = memory_owner(context, manifest)
     memory, watched = from_bytes(remembered, owner) if remembered else (BLANK, "")
     watching = restore_watching(watched) if watched else watching
-    deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.now_ns))
+    deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.uptime_ns))
     return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge
 
 

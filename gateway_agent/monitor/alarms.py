@@ -265,7 +265,7 @@ def check_window(
     It clears when the channel was well for as long as its source may be silent: a sensor that breaks and mends with
     every window is one fault.
     """
-    monitor = replace(monitor, lost_ns={})
+    monitor, at_ns = replace(monitor, lost_ns={}), context.monotonic_ns(t_ns)
     effects: list[Wanted] = []
     for source, channel in _channels(context):
         cause = f"faulty-{channel}"
@@ -274,8 +274,10 @@ def check_window(
             monitor, more = raise_fault(monitor, context, cause, text, t_ns)
             effects += more
         if channel in faulty or (cause in monitor.sensor_alarms and channel not in monitor.faulty_ns):
-            monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: t_ns})
-        elif cause in monitor.sensor_alarms and not 0 <= t_ns - monitor.faulty_ns[channel] < source.silent_after_s * NS:
+            monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: at_ns})
+        elif (
+            cause in monitor.sensor_alarms and not 0 <= at_ns - monitor.faulty_ns[channel] < source.silent_after_s * NS
+        ):
             monitor, more = clear_fault(monitor, context, cause, t_ns)
             effects += more
     return monitor, effects
@@ -286,16 +288,17 @@ def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[M
     a gateway that sees nothing must not look like one at peace.
     """
     effects: list[Wanted] = []
+    at_ns = context.monotonic_ns(lost.t_ns)
     for source, channel in _channels(context):
         if channel in lost.channels:
-            since_ns = min(monitor.lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
+            since_ns = min(monitor.lost_ns.get(channel, at_ns), at_ns)  # the sensor's own clock may have gone back
             monitor = replace(monitor, lost_ns={**monitor.lost_ns, channel: since_ns})
-            blind_s = (lost.t_ns - since_ns) / NS
+            blind_s = (at_ns - since_ns) / NS
             # Where the whole source is silent that is the alarm, and one is enough.
             if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.sensor_alarms:
                 text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
                 monitor, raised = raise_fault(monitor, context, f"faulty-{channel}", text, lost.t_ns)
-                monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: lost.t_ns})
+                monitor = replace(monitor, faulty_ns={**monitor.faulty_ns, channel: at_ns})
                 effects += raised
     return monitor, effects
 
@@ -304,7 +307,7 @@ def check_silence(monitor: Monitor, context: Context) -> tuple[Monitor, list[Wan
     """Raise a fault for every source that has said nothing for too long."""
     effects: list[Wanted] = []
     for source in context.settings.source:
-        quiet_s = (context.now_ns - monitor.received_ns[source.name]) / NS
+        quiet_s = (context.uptime_ns - monitor.received_ns[source.name]) / NS
         if quiet_s >= source.silent_after_s:
             text = f"source {source.name} has sent nothing usable for {quiet_s:.0f} s"
             monitor, raised = raise_fault(monitor, context, f"silent-{source.name}", text, context.now_ns)

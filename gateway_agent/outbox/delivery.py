@@ -32,16 +32,16 @@ def begin_connection(outbox: Outbox, context: Context) -> Outbox:
     """
     settings, number = context.settings, outbox.line.connections + 1
     line, spread_ns = replace(outbox.line, connections=number, bytes_waiting=0), settings.exchange.spread_s * NS
-    if not 0 < line.bulk_ns - context.now_ns <= spread_ns:
+    if not 0 < line.bulk_ns - context.uptime_ns <= spread_ns:
         turn_ns = spread_ns * jitter(settings.gateway.id, number) if outbox.items else 0.0
-        urgent_ns, bulk_ns = context.now_ns + round(turn_ns * URGENT_SHARE), context.now_ns + round(turn_ns)
+        urgent_ns, bulk_ns = context.uptime_ns + round(turn_ns * URGENT_SHARE), context.uptime_ns + round(turn_ns)
         line = replace(line, urgent_ns=urgent_ns, bulk_ns=bulk_ns)
     return replace(outbox, sent_ns={}, line=line)
 
 
 def note_answer(outbox: Outbox, context: Context) -> Outbox:
     """Return the outbox after a message of the aggregator, whatever it says."""
-    return replace(outbox, line=replace(outbox.line, received_ns=context.now_ns))
+    return replace(outbox, line=replace(outbox.line, received_ns=context.uptime_ns))
 
 
 def send_due(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, list[Effect]]:
@@ -75,7 +75,7 @@ def send_due(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, 
 
 
 def _is_its_turn(outbox: Outbox, context: Context, priority: int) -> bool:
-    return context.now_ns >= (outbox.line.urgent_ns if priority < UPDATE_PRIORITY else outbox.line.bulk_ns)
+    return context.uptime_ns >= (outbox.line.urgent_ns if priority < UPDATE_PRIORITY else outbox.line.bulk_ns)
 
 
 def _unsent(outbox: Outbox, context: Context) -> list[tuple[int, bool, int, str]]:
@@ -107,7 +107,7 @@ def _is_under_way(outbox: Outbox, context: Context, name: str, item: Item) -> bo
         line.received_ns is not None and line.received_ns > sent_ns
     )  # then one message was lost: patience is no help
     tries, settings = 1 if is_there else line.tries.get(name, 1), context.settings
-    return context.now_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)
+    return context.uptime_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)
 
 
 def _send(outbox: Outbox, context: Context, active: Active, name: str, item: Item) -> tuple[Outbox, list[Effect]]:
@@ -116,7 +116,7 @@ def _send(outbox: Outbox, context: Context, active: Active, name: str, item: Ite
     payloads = item.payloads[-1:] if tries else item.payloads
     sends: list[Effect] = [Publish(item.topic, payload, retain) for payload in payloads]
     line = replace(outbox.line, tries={**outbox.line.tries, name: tries + 1})
-    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.now_ns}, line=line), sends
+    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.uptime_ns}, line=line), sends
 
 
 def _is_present(active: Active, name: str, cause: str) -> bool:
@@ -148,4 +148,4 @@ def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]
     item = outbox.items[name]
     wanted = sorted(set(missing)) or range(len(item.payloads))
     sends: list[Effect] = [Publish(item.topic, item.payloads[index]) for index in wanted if index < len(item.payloads)]
-    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.now_ns}), sends
+    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.uptime_ns}), sends

@@ -28,7 +28,7 @@ def receive_numbers(trust: Trust, context: Context, payload: bytes) -> tuple[Tru
         return trust, repeat_numbers(trust, context) if is_older else []
     if reason := check_signed(trust, context, message, ALL):
         raise MessageError(f"newest: {reason}")
-    trust = replace(trust, newest=message, newest_ns=context.now_ns)
+    trust = replace(trust, newest=message, newest_ns=context.uptime_ns)
     return trust, [Save(NEWEST, message.received_bytes()), *repeat_numbers(trust, context)]
 
 
@@ -73,6 +73,6 @@ def _stale(trust: Trust, context: Context, highest_version: int) -> str:
             f"what the aggregator signed last expired on {date(known.expires_ns)}: it has been away since, or the "
             "broker keeps back what it says; the model in force goes on"
         )
-    if known.version > highest_version and context.now_ns - trust.newest_ns >= WITHHELD_S * NS:
+    if known.version > highest_version and context.uptime_ns - trust.newest_ns >= WITHHELD_S * NS:
         return f"the aggregator has signed that there is a model {known.version}, and it has not been announced here"
     return ""

@@ -19,5 +19,5 @@ class Trust:
     refused_keys: str = ""  # the statement refused last, by its SHA-256
     signer: str = ""  # whose the numbers of models and trainings here are: the release key, by its SHA-256
     newest: Newest | None = None  # that the aggregator has signed
-    newest_ns: int = 0  # when this process took it in
+    newest_ns: int = 0  # when this process took it in, since the boot
     stale: str = ""  # why what is here may not be the newest

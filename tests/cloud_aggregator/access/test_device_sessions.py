@@ -21,6 +21,7 @@ from fedgate.cloud_aggregator.access.device_sessions import (
     DeviceSessions,
     note_status,
     restore_sessions,
+    resumed,
     to_text,
 )
 from fedgate.cloud_aggregator.events import Event, Tick
@@ -224,13 +225,13 @@ def histories(draw: st.DrawFn) -> list[tuple[float, Status]]:
 def test_a_gateway_that_is_alone_never_looks_like_two(
     come: list[tuple[float, Status]], restarts: set[int], steps: list[int]
 ) -> None:
-    """Also where the aggregator is started again, with another time."""
+    """Also where the aggregator is started again, with another time, on another machine."""
     lives, ahead_s = DeviceSessions(), 0
     for number, (at_s, status) in enumerate(come):
         if number in restarts:
             ahead_s = steps[number % len(steps)] if steps else 0
-            lives = restore_sessions([("north", to_text(lives))])["north"]
-        lives, _ = note_status(lives, status, T0_NS + round((at_s + ahead_s) * NS))
+            lives = resumed(restore_sessions([("north", to_text(lives, 0))])["north"], T0_NS + round(at_s * NS), 7)
+        lives, _ = note_status(lives, status, T0_NS + round((at_s + ahead_s) * NS), 0)
         assert lives.trouble is None
 
 
@@ -239,7 +240,7 @@ def test_a_gateway_that_is_alone_never_looks_like_two(
 def test_how_a_gateway_is_now_is_never_told_by_a_boot_that_is_over(come: list[tuple[float, Status]]) -> None:
     lives, newest = DeviceSessions(), (0, -1)
     for at_s, status in come:
-        lives, is_news = note_status(lives, status, T0_NS + round(at_s * NS))
+        lives, is_news = note_status(lives, status, T0_NS + round(at_s * NS), 0)
         if is_news:
             assert status.monotonic_ns is not None
             assert (status.starts, status.monotonic_ns) >= newest or status.boot_id == lives.known[0].boot_id
