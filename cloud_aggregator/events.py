@@ -24,37 +24,19 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
 from fedgate.config.protocol.scores import Scores
+from fedgate.config.runtime.events import ClockSet as ClockSet
+from fedgate.config.runtime.events import Connection as Connection
+from fedgate.config.runtime.events import Log as Log
+from fedgate.config.runtime.events import Publish as Publish
+from fedgate.config.runtime.events import Received as Received
 from fedgate.models.arrays import Arrays
 
 Severity = Literal["warning", "major", "critical"]
 
 
 @dataclass(frozen=True)
-class Received:
-    """A message arrived."""
-
-    topic: str
-    payload: bytes
-    is_retained: bool = False  # the broker had kept it: it says how things were, and not when
-
-
-@dataclass(frozen=True)
-class Connection:
-    """The link to the broker came up or went down."""
-
-    up: bool
-
-
-@dataclass(frozen=True)
 class Tick:
     """Time passed; comes about once a second."""
-
-
-@dataclass(frozen=True)
-class ClockSet:
-    """The wall clock was set, and can be believed."""
-
-    anchor_ns: int  # the time of the boot by it
 
 
 @dataclass(frozen=True)
@@ -271,23 +253,6 @@ class Send:
     """Post a change to the webhook; `Posted` says how it went."""
 
     post: Post
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Send a message now or, where there is no connection, not at all."""
-
-    topic: str
-    payload: bytes
-    retain: bool = False
-
-
-@dataclass(frozen=True)
-class Log:
-    """Tell the operator."""
-
-    level: Literal["info", "warning"]
-    text: str
 
 
 @dataclass(frozen=True)

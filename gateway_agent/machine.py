@@ -19,7 +19,9 @@ from fedgate.config.protocol.messages import MessageError, Receipt, Score, Want
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.deployment import candidate, probation, startup
+from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import (
     UPDATE_PRIORITY,
     ClockSet,
@@ -48,14 +50,16 @@ from fedgate.gateway_agent.monitor.monitor import Monitor, active_alarms, save_m
 from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.outbox import delivery, eviction, queue, scores
+from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.sources import frames, json_values
 from fedgate.gateway_agent.start import save_features
 from fedgate.gateway_agent.state import FEATURES, State, Stored
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import participation
-from fedgate.gateway_agent.training.training import note_receipt
+from fedgate.gateway_agent.training.training import Training, note_receipt
 from fedgate.gateway_agent.trust import newest, site_keys
+from fedgate.gateway_agent.trust.trust import Trust
 from fedgate.models.records import replace
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, SignalError
@@ -65,6 +69,15 @@ REMEMBER_S = 900.0  # a page of the store at a time, which flash bears; a clean 
 FULL: Final = "disk-full"
 DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends
 Result = tuple[State, list[Effect]]
+Record = Monitor | Outbox | Downloads | Training | Deployment | Trust
+FIELDS: dict[type[Record], str] = {
+    Monitor: "monitor",
+    Outbox: "outbox",
+    Downloads: "downloads",
+    Training: "training",
+    Deployment: "deployment",
+    Trust: "trust",
+}
 
 
 def begin(state: State, stored: Stored) -> Result:
@@ -79,7 +92,7 @@ def begin(state: State, stored: Stored) -> Result:
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
     for cause in sorted(state.monitor.sensor_alarms.keys() - alarms.watched_causes(context.settings)):
-        state, cleared = _monitor(state, alarms.clear_fault(state.monitor, context, cause, context.now_ns))
+        state, cleared = _put(state, alarms.clear_fault(state.monitor, context, cause, context.now_ns))
         effects += cleared
     if not state.monitor.pipeline.commissioned:
         return state, effects
@@ -106,8 +119,7 @@ def _route(state: State, event: Event) -> Result:
         case Tick():
             return _tick(state, event)
         case Trained():
-            training, effects = participation.receive_answer(state.training, state.context, event)
-            return _apply(replace(state, training=training), effects)
+            return _put(state, participation.receive_answer(state.training, state.context, event))
         case Connection(up=up):
             return _connection(state, up)
         case ClockSet(anchor_ns=anchor_ns):
@@ -122,11 +134,10 @@ def _route(state: State, event: Event) -> Result:
 def _advance(state: State) -> Result:
     """Take part in an open round and put a candidate in force as soon as all that they need is here."""
     pipeline, bodies = state.monitor.pipeline, state.downloads.bodies
-    training, wanted = participation.take_part(state.training, state.context, pipeline, state.outbox, bodies)
-    state, effects = _apply(replace(state, training=training), wanted)
-    state, more = _deployment(
-        state, candidate.put_in_force(state.deployment, state.context, pipeline, training, bodies)
-    )
+    part = participation.take_part(state.training, state.context, pipeline, state.outbox, bodies)
+    state, effects = _put(state, part)
+    put = candidate.put_in_force(state.deployment, state.context, pipeline, state.training, bodies)
+    state, more = _deployment(state, put)
     needed = {state.deployment.candidate.model.digest} if state.deployment.candidate else set()
     needed |= {state.training.round.shared.digest} if state.training.round else set()
     return replace(state, downloads=downloads.forget(state.downloads, needed)), [*effects, *more]
@@ -158,17 +169,19 @@ def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
 
 
 def _change_keys(state: State, *, is_other_release_key: bool) -> Result:
-    effects: list[Wanted] = []
+    effects: list[Effect] = []
     if is_other_release_key:
-        training, effects = participation.forget_numbers(state.training)
-        state = replace(state, training=training)
-    deployment, more = candidate.change_keys(state.deployment, state.context, is_other_release_key=is_other_release_key)
-    return _apply(replace(state, deployment=deployment), [*effects, *more])
+        state, effects = _put(state, participation.forget_numbers(state.training))
+    changed = candidate.change_keys(state.deployment, state.context, is_other_release_key=is_other_release_key)
+    state, more = _put(state, changed)
+    return state, [*effects, *more]
 
 
-def _monitor(state: State, result: tuple[Monitor, Sequence[Wanted]]) -> Result:
-    monitor, wanted = result
-    return _apply(replace(state, monitor=monitor), wanted)
+def _put(state: State, result: tuple[Record, Sequence[Wanted]]) -> Result:
+    """Return the state with the record that a component has returned, and its effects."""
+    record, wanted = result
+    changed: dict[str, Any] = {FIELDS[type(record)]: record}
+    return _apply(replace(state, **changed), wanted)
 
 
 def _deployment(state: State, swap: candidate.Swap) -> Result:
@@ -179,8 +192,7 @@ def _deployment(state: State, swap: candidate.Swap) -> Result:
 
 
 def _finish_baseline(state: State) -> Result:
-    training, effects = participation.fix_normalisation(state.training, state.context, state.monitor.pipeline)
-    return _apply(replace(state, training=training), effects)
+    return _put(state, participation.fix_normalisation(state.training, state.context, state.monitor.pipeline))
 
 
 def _connection(state: State, up: bool) -> Result:
@@ -193,8 +205,9 @@ def _connection(state: State, up: bool) -> Result:
         downloads=downloads.ask_again(state.downloads, state.context),
     )
     state, effects = _apply(state, [PublishStatus(), *newest.repeat_numbers(state.trust, state.context)])
-    outbox, kept = scores.queue_unsent(state.outbox, state.context, active_alarms(state.monitor, state.context))
-    state, sends = _send_due(replace(state, outbox=outbox))
+    active = active_alarms(state.monitor, state.context)
+    state, kept = _put(state, scores.queue_unsent(state.outbox, state.context, active))
+    state, sends = _send_due(state)
     return state, [*effects, *kept, *sends]
 
 
@@ -218,19 +231,18 @@ def _store_state(state: State, event: StoreState) -> Result:
     context = state.context
     if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
         # Another damage while one is still an active alarm is an alarm of its own.
-        state, ended = _monitor(state, alarms.clear_fault(state.monitor, context, DAMAGED, context.now_ns))
+        state, ended = _put(state, alarms.clear_fault(state.monitor, context, DAMAGED, context.now_ns))
         raised = alarms.raise_fault(state.monitor, context, DAMAGED, event.text, context.now_ns)
-        state, effects = _monitor(state, raised)
+        state, effects = _put(state, raised)
         return state, [*ended, *effects]
     context = replace(context, store=replace(context.store, problem=event.problem))
     state, given_up = replace(state, context=context), list[Effect]()
     if event.problem == FULL:
-        outbox, given_up = eviction.give_up_telemetry(state.outbox, context)
-        state = replace(state, outbox=outbox)
+        state, given_up = _put(state, eviction.give_up_telemetry(state.outbox, context))
         changed = alarms.raise_fault(state.monitor, context, FULL, event.text, context.now_ns)
     else:
         changed = alarms.clear_fault(state.monitor, context, FULL, context.now_ns)
-    state, effects = _monitor(state, changed)
+    state, effects = _put(state, changed)
     state, published = _apply(state, [PublishStatus()])
     return state, [*given_up, *effects, *published]
 
@@ -252,33 +264,29 @@ def _tick(state: State, event: Tick) -> Result:
 
 
 def _silent_sources(state: State) -> Result:
-    return _monitor(state, alarms.check_silence(state.monitor, state.context))
+    return _put(state, alarms.check_silence(state.monitor, state.context))
 
 
 def _send_due(state: State) -> Result:
-    outbox, sends = delivery.send_due(state.outbox, state.context, active_alarms(state.monitor, state.context))
-    return replace(state, outbox=outbox), sends
+    return _put(state, delivery.send_due(state.outbox, state.context, active_alarms(state.monitor, state.context)))
 
 
 def _ask(state: State) -> Result:
-    asked, effects = downloads.ask(state.downloads, state.context)
-    return replace(state, downloads=asked), effects
+    return _put(state, downloads.ask(state.downloads, state.context))
 
 
 def _probation(state: State) -> Result:
-    deployment, effects = probation.clear_marks(state.deployment, state.context, state.monitor.windows)
-    return _apply(replace(state, deployment=deployment), effects)
+    return _put(state, probation.clear_marks(state.deployment, state.context, state.monitor.windows))
 
 
 def _without_model(state: State) -> Result:
     deployment = state.deployment
     newest_version = max(deployment.models.newest, deployment.models.current.version)
-    return _monitor(state, alarms.check_model(state.monitor, state.context, deployment.manifest, newest_version))
+    return _put(state, alarms.check_model(state.monitor, state.context, deployment.manifest, newest_version))
 
 
 def _watch_age(state: State) -> Result:
-    trust, effects = newest.watch_age(state.trust, state.context, state.deployment.highest_version)
-    return _apply(replace(state, trust=trust), effects)
+    return _put(state, newest.watch_age(state.trust, state.context, state.deployment.highest_version))
 
 
 def _remember(state: State) -> Result:
@@ -320,32 +328,24 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
         return state, []
     if where.channel == "sample":
         return _frame(state, where.item, payload)
-    changes: dict[str, Any] = {"outbox": delivery.note_answer(state.outbox, context)}
-    wanted: Sequence[Wanted] = []
+    state = replace(state, outbox=delivery.note_answer(state.outbox, context))
     match where.channel:
         case "round":
-            changes["training"], wanted = participation.receive_invitation(
-                state.training, context, state.trust, payload
-            )
+            return _put(state, participation.receive_invitation(state.training, context, state.trust, payload))
         case "keys":
-            changes["trust"], wanted = site_keys.receive_statement(state.trust, context, payload)
+            return _put(state, site_keys.receive_statement(state.trust, context, payload))
         case "manifest":
-            is_own = where.gateway != topics.ALL
-            changes["deployment"], wanted = candidate.receive_announcement(
-                state.deployment, context, state.trust, payload, is_own=is_own
-            )
+            deployment, is_own = state.deployment, where.gateway != topics.ALL
+            return _put(state, candidate.receive_announcement(deployment, context, state.trust, payload, is_own=is_own))
         case "newest":
-            changes["trust"], wanted = newest.receive_numbers(state.trust, context, payload)
+            return _put(state, newest.receive_numbers(state.trust, context, payload))
         case "chunk":
-            changes["downloads"] = downloads.take_chunk(state.downloads, context, payload)
+            return replace(state, downloads=downloads.take_chunk(state.downloads, context, payload)), []
         case "receipt":
-            return _settle(replace(state, **changes), where.item, Receipt.from_bytes(payload))
+            return _settle(state, where.item, Receipt.from_bytes(payload))
         case "resend":
-            missing = Want.from_bytes(payload).missing
-            changes["outbox"], wanted = delivery.resend(changes["outbox"], context, where.item, missing)
-        case _:
-            raise MessageError(f"channel {where.channel!r} is not for gateways")
-    return _apply(replace(state, **changes), wanted)
+            return _put(state, delivery.resend(state.outbox, context, where.item, Want.from_bytes(payload).missing))
+    raise MessageError(f"channel {where.channel!r} is not for gateways")
 
 
 def _settle(state: State, name: str, receipt: Receipt) -> Result:
@@ -377,7 +377,7 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
     """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
     now_ns = state.context.now_ns
     monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: state.context.uptime_ns})
-    state, effects = _monitor(state, alarms.clear_fault(monitor, state.context, f"silent-{source.name}", now_ns))
+    state, effects = _put(state, alarms.clear_fault(monitor, state.context, f"silent-{source.name}", now_ns))
     was_commissioned = state.monitor.pipeline.commissioned
     began_ns = state.context.stopwatch()
     try:
@@ -404,15 +404,13 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
 
 
 def _read(state: State, reading: Reading) -> Result:
-    state, effects = _monitor(
-        state, alarms.check_reading(state.monitor, state.context, state.deployment.manifest, reading)
-    )
+    state, effects = _put(state, alarms.check_reading(state.monitor, state.context, state.deployment.manifest, reading))
     if reading.learned and reading.row is not None:
         effects.append(Keep(Seen(reading.row, reading.t_ns)))
     if reading.height is not None and state.context.settings.exchange.publish_scores:
         score, active = _score(state, reading.t_ns, reading.height), active_alarms(state.monitor, state.context)
-        outbox, more = scores.publish(state.outbox, state.context, active, score)
-        state, effects = replace(state, outbox=outbox), [*effects, *more]
+        state, more = _put(state, scores.publish(state.outbox, state.context, active, score))
+        effects += more
     return state, effects
 
 

@@ -68,12 +68,12 @@ def fetch(state: State, transfer: Transfer) -> State:
 
 def raise_fault(state: State, cause: str, text: str, t_ns: int) -> tuple[State, list[Effect]]:
     """Raise a sensor fault."""
-    return machine._monitor(state, alarms.raise_fault(state.monitor, state.context, cause, text, t_ns))
+    return machine._put(state, alarms.raise_fault(state.monitor, state.context, cause, text, t_ns))
 
 
 def clear_fault(state: State, cause: str, t_ns: int) -> tuple[State, list[Effect]]:
     """Clear a sensor fault."""
-    return machine._monitor(state, alarms.clear_fault(state.monitor, state.context, cause, t_ns))
+    return machine._put(state, alarms.clear_fault(state.monitor, state.context, cause, t_ns))
 
 
 def kinds(effects: Iterable[Effect], kind: type[Any]) -> list[Any]:
