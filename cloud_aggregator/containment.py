@@ -29,13 +29,13 @@ Result = tuple[State, list[Effect]]
 def is_blocked(state: State, gateway: str) -> bool:
     """Tell whether nothing of a gateway is handled now."""
     known = state.failures.get(gateway, HourlyCount())
-    return known.count >= FAILURES_MAX and known.is_running(state.context.now_ns)
+    return known.count >= FAILURES_MAX and known.is_running(state.context.uptime_ns)
 
 
 def contain(state: State, message: Received, error: Exception) -> Result:
     """Return the state of before a message, and what is told of the error that it led to."""
     where = topics.parse(message.topic)
-    failures = one_more(state.failures.get(where.gateway), state.context.now_ns)
+    failures = one_more(state.failures.get(where.gateway), state.context.uptime_ns)
     state = replace(state, failures={**state.failures, where.gateway: failures})
     text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({_described(error)})"
     log = Log("warning", f"{text}; number {failures.count} within an hour")

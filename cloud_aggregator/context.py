@@ -44,9 +44,15 @@ class Context:
 
     settings: AggregatorSettings
     key: Ed25519PrivateKey  # signs what goes down
-    now_ns: int
+    uptime_ns: int  # since the boot, which no setting of a clock changes: what deadlines, pauses and ages go by
+    anchor_ns: int = 0  # the time of the boot by the wall clock, as it was followed last
     is_connected: bool = False  # to the broker
     keys: bytes = b""  # the statement of keys that the site goes by; empty: it has no root key
+
+    @property
+    def now_ns(self) -> int:
+        """The time of day in ns of Unix time: what is recorded, signed or shown."""
+        return self.anchor_ns + self.uptime_ns
 
     @property
     def week(self) -> int:

@@ -20,25 +20,14 @@ from fedgate.cloud_aggregator.access.registry import (
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
 from fedgate.config.protocol.scores import Scores
+from fedgate.config.runtime.events import ClockSet as ClockSet
+from fedgate.config.runtime.events import Connection as Connection
+from fedgate.config.runtime.events import Log as Log
+from fedgate.config.runtime.events import Publish as Publish
+from fedgate.config.runtime.events import Received as Received
 from fedgate.models.arrays import Arrays
 
 Severity = Literal["warning", "major", "critical"]
-
-
-@dataclass(frozen=True)
-class Received:
-    """A message arrived."""
-
-    topic: str
-    payload: bytes
-    is_retained: bool = False  # the broker had kept it: it says how things were, and not when
-
-
-@dataclass(frozen=True)
-class Connection:
-    """The link to the broker came up or went down."""
-
-    up: bool
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,19 @@ class OrderError(ValueError):
     """An order that cannot be carried out; the message says why and what to do."""
 
 
-Event = Received | Connection | Tick | Posted | Ordered | CertificateRequested | Barred | Listed | Stated | NotStated
+Event = (
+    Received
+    | Connection
+    | Tick
+    | ClockSet
+    | Posted
+    | Ordered
+    | CertificateRequested
+    | Barred
+    | Listed
+    | Stated
+    | NotStated
+)
 
 
 @dataclass(frozen=True)
@@ -243,23 +244,6 @@ class Send:
     """Post a change to the webhook; `Posted` says how it went."""
 
     post: Post
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Send a message now or, where there is no connection, not at all."""
-
-    topic: str
-    payload: bytes
-    retain: bool = False
-
-
-@dataclass(frozen=True)
-class Log:
-    """Tell the operator."""
-
-    level: Literal["info", "warning"]
-    text: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The aggregator as a function: `step(state, now_ns, event) -> (state, effects)`. It reads no clock and does no I/O.
+"""The aggregator as a function: `step(state, uptime_ns, event) -> (state, effects)`. It reads no clock and does no I/O.
 
 Each event goes to one component, which takes its own record and the context; what it wants of another is a request,
 see `requests`. After every event a round that can close does, and a release goes on where it can.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from fedgate.cloud_aggregator import containment, new_keys, orders, presence
 from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
@@ -17,6 +18,7 @@ from fedgate.cloud_aggregator.alarms import handling, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.events import (
     Answered,
+    ClockSet,
     Connection,
     Effect,
     Event,
@@ -28,6 +30,7 @@ from fedgate.cloud_aggregator.events import (
     Wanted,
 )
 from fedgate.cloud_aggregator.limits import one_more
+from fedgate.cloud_aggregator.presence import Presence
 from fedgate.cloud_aggregator.releases import announce, deploy, newest
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.requests import apply, note_dropped
@@ -39,6 +42,14 @@ from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, MessageError, Status, Want
 
 Result = tuple[State, list[Effect]]
+Record = Rounds | Access | Releases | Alarms | Presence
+FIELDS: dict[type[Record], str] = {
+    Rounds: "rounds",
+    Access: "access",
+    Releases: "releases",
+    Alarms: "alarms",
+    Presence: "presence",
+}
 LINES_MAX = 200  # of the log that follow from messages of one gateway within an hour, before most are left out
 
 
@@ -57,9 +68,9 @@ def _forget_strangers(state: State) -> State:
     return replace(state, access=access, rounds=rounds)
 
 
-def step(state: State, now_ns: int, event: Event) -> Result:
-    """Take in one event at `now_ns`, and do what follows from it."""
-    state, effects = take_in(state, now_ns, event)
+def step(state: State, uptime_ns: int, event: Event) -> Result:
+    """Take in one event, so long after the boot, and do what follows from it."""
+    state, effects = take_in(state, uptime_ns, event)
     state, more = advance(state, event)
     return state, [*effects, *more]
 
@@ -79,9 +90,9 @@ def advance(state: State, event: Event) -> Result:
     return state, [*effects, *posts]
 
 
-def take_in(state: State, now_ns: int, event: Event) -> Result:
+def take_in(state: State, uptime_ns: int, event: Event) -> Result:
     """Take in one event: what its sender can make fail."""
-    state = replace(state, context=replace(state.context, now_ns=now_ns))
+    state = replace(state, context=replace(state.context, uptime_ns=uptime_ns))
     match event:
         case Received(topic=where, payload=payload, is_retained=is_retained):
             try:
@@ -96,12 +107,14 @@ def take_in(state: State, now_ns: int, event: Event) -> Result:
             return _connection(state, up)
         case Tick():
             return _tick(state)
+        case ClockSet(anchor_ns=anchor_ns):
+            return _follow_clock(state, anchor_ns)
         case Posted():
-            return _alarms(state, handling.note_posted(state.alarms, state.context, event))
+            return _put(state, handling.note_posted(state.alarms, state.context, event))
         case Ordered():
             return orders.carry_out(state, event)
         case CertificateRequested():
-            return _access(state, admission.decide_request(state.access, state.context, state.alarms, event))
+            return _put(state, admission.decide_request(state.access, state.context, state.alarms, event))
         case Barred():
             return state, orders.answer_order(event)
         case Listed():
@@ -120,7 +133,7 @@ def _logged(state: State, effects: list[Effect], gateway: str) -> Result:
         if not isinstance(effect, Log):
             kept.append(effect)
             continue
-        tally = one_more(state.logged.get(gateway), state.context.now_ns)
+        tally = one_more(state.logged.get(gateway), state.context.uptime_ns)
         state = replace(state, logged={**state.logged, gateway: tally})
         if tally.count <= LINES_MAX:
             kept.append(effect)
@@ -129,38 +142,32 @@ def _logged(state: State, effects: list[Effect], gateway: str) -> Result:
     return state, kept
 
 
-def _rounds(state: State, result: tuple[Rounds, Sequence[Wanted]]) -> Result:
-    rounds, wanted = result
-    return apply(replace(state, rounds=rounds), wanted)
-
-
-def _access(state: State, result: tuple[Access, Sequence[Wanted]]) -> Result:
-    access, wanted = result
-    return apply(replace(state, access=access), wanted)
-
-
-def _releases(state: State, result: tuple[Releases, list[Effect]]) -> Result:
-    releases, effects = result
-    return replace(state, releases=releases), effects
-
-
-def _alarms(state: State, result: tuple[Alarms, list[Effect]]) -> Result:
-    alarms, effects = result
-    return replace(state, alarms=alarms), effects
+def _put(state: State, result: tuple[Record, Sequence[Wanted]]) -> Result:
+    """Return the state with the record that a component has returned, and its effects."""
+    record, wanted = result
+    changed: dict[str, Any] = {FIELDS[type(record)]: record}
+    return apply(replace(state, **changed), wanted)
 
 
 def _connection(state: State, up: bool) -> Result:
     context = replace(state.context, is_connected=up)
-    now_present, beat = presence.connection_changed(state.presence, context)
-    state = replace(state, context=context, presence=now_present)
+    state, beat = _put(replace(state, context=context), presence.connection_changed(state.presence, context))
     if not up:
-        return state, [*beat]
+        return state, beat
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
     state, opening = _open_round(state)
-    state, published = _alarms(state, handling.publish_alarms(state.alarms, context, state.access))
-    state, numbers = _releases(state, newest.publish(state.releases, context, state.rounds))
+    state, published = _put(state, handling.publish_alarms(state.alarms, context, state.access))
+    state, numbers = _put(state, newest.publish(state.releases, context, state.rounds))
     known = announce.known(state.releases, context)
     return state, [*beat, *announce.keys(context), *numbers, *known, *opening, *published]
+
+
+def _follow_clock(state: State, anchor_ns: int) -> Result:
+    """Go on after the wall clock was set: what is signed by the week and what expires follow it, and no pause does."""
+    by_ns = anchor_ns - state.context.anchor_ns
+    context = replace(state.context, anchor_ns=anchor_ns)
+    state, beat = _put(replace(state, context=context), presence.write_heartbeat(state.presence, context))
+    return state, [*beat, Log("warning", f"the wall clock was set by {by_ns / 1e9:+.0f} s")]
 
 
 def _tick(state: State) -> Result:
@@ -188,57 +195,54 @@ def _tick(state: State) -> Result:
 
 
 def _renumber(state: State) -> Result:
-    return _rounds(state, round.renumber(state.rounds, state.context, state.releases))
+    return _put(state, round.renumber(state.rounds, state.context, state.releases))
 
 
 def _ask_for_missing(state: State) -> Result:
-    return _rounds(state, intake.ask_for_missing(state.rounds, state.context))
+    return _put(state, intake.ask_for_missing(state.rounds, state.context))
 
 
 def _write_heartbeat(state: State) -> Result:
-    now_present, beat = presence.write_heartbeat_if_due(state.presence, state.context)
-    return replace(state, presence=now_present), [*beat]
+    return _put(state, presence.write_heartbeat_if_due(state.presence, state.context))
 
 
 def _end_conflicts(state: State) -> Result:
-    state, stored = _access(state, duplicates.end_twins(state.access, state.context))
-    state, ends = apply(state, duplicates.end_alarms(state.access, state.context, state.alarms))
-    return state, [*stored, *ends]
+    return _put(state, duplicates.end_conflicts(state.access, state.context))
 
 
 def _close_if_due(state: State) -> Result:
-    return _rounds(state, round.close_if_due(state.rounds, state.context, state.access))
+    return _put(state, round.close_if_due(state.rounds, state.context, state.access))
 
 
 def _widen(state: State) -> Result:
-    return _rounds(state, round.widen_if_stuck(state.rounds, state.context))
+    return _put(state, round.widen_if_stuck(state.rounds, state.context))
 
 
 def _give_up(state: State) -> Result:
-    return _rounds(state, round.give_up_if_lost(state.rounds, state.context, state.access))
+    return _put(state, round.give_up_if_lost(state.rounds, state.context, state.access))
 
 
 def _remind(state: State) -> Result:
-    state, invited = _rounds(state, round.remind(state.rounds, state.context, state.access))
-    state, compared = _rounds(state, round.compare_store(state.rounds, state.context, state.access))
-    state, announced = _releases(state, deploy.remind(state.releases, state.context, state.access))
+    state, invited = _put(state, round.remind(state.rounds, state.context, state.access))
+    state, compared = _put(state, round.compare_store(state.rounds, state.context, state.access))
+    state, announced = _put(state, deploy.remind(state.releases, state.context, state.access))
     return state, [*invited, *compared, *announced]
 
 
 def _watch_rollout(state: State) -> Result:
-    return _releases(state, deploy.watch_rollout(state.releases, state.context, state.access))
+    return _put(state, deploy.watch_rollout(state.releases, state.context, state.access))
 
 
 def _send_posts(state: State) -> Result:
-    return _alarms(state, handling.send_posts(state.alarms, state.context))
+    return _put(state, handling.send_posts(state.alarms, state.context))
 
 
 def _judge_fleet(state: State) -> Result:
-    return _alarms(state, handling.judge_fleet(state.alarms, state.context, state.access))
+    return _put(state, handling.judge_fleet(state.alarms, state.context, state.access))
 
 
 def _publish_numbers(state: State) -> Result:
-    return _releases(state, newest.publish_if_changed(state.releases, state.context, state.rounds))
+    return _put(state, newest.publish_if_changed(state.releases, state.context, state.rounds))
 
 
 def _renew_signatures(state: State) -> Result:
@@ -248,7 +252,7 @@ def _renew_signatures(state: State) -> Result:
         return state, []
     invited = [round.invitation(state.rounds, context)] if state.rounds.opened else []
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
-    state, numbers = _releases(state, newest.publish(state.releases, context, state.rounds))
+    state, numbers = _put(state, newest.publish(state.releases, context, state.rounds))
     return state, [*numbers, *announce.known(state.releases, context), *invited]
 
 
@@ -260,7 +264,7 @@ def _open_if_due(state: State) -> Result:
 
 
 def _open_round(state: State) -> Result:
-    return _rounds(state, round.open_round(state.rounds, state.context, state.access))
+    return _put(state, round.open_round(state.rounds, state.context, state.access))
 
 
 def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: bool) -> Result:
@@ -269,7 +273,7 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
     if where.site != context.settings.aggregator.site or (gateway == topics.ALL and not is_ours):
         raise MessageError(f"it is not from a gateway of site {context.settings.aggregator.site}")
     if is_ours:
-        return _releases(state, newest.learn(state.releases, context, state.rounds, payload))
+        return _put(state, newest.learn(state.releases, context, state.rounds, payload))
     if not payload and (where.item == topics.TRIED or where.channel in ("status", "alarm")):
         return state, []  # what was retained is taken away, or the broker is tried
     access.check(gateway)
@@ -279,22 +283,22 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
         case "status":
             status = Status.from_bytes(payload).compact()
             seen_ns = presence.seen_ns(state.presence, context, status, is_retained=is_retained)
-            return _access(state, statuses.receive_status(access, context, gateway, status, seen_ns))
+            return _put(state, statuses.receive_status(access, context, gateway, status, seen_ns))
         case "update":
-            return _rounds(state, intake.chunk_arrived(state.rounds, context, access, gateway, payload))
+            return _put(state, intake.chunk_arrived(state.rounds, context, access, gateway, payload))
         case "alarm":
             alarm = Alarm.from_bytes(payload)
-            return _alarms(state, handling.receive_alarm(state.alarms, context, access, gateway, alarm))
+            return _put(state, handling.receive_alarm(state.alarms, context, access, gateway, alarm))
         case "tombstone":
             return state, reports.lost(context, access, gateway, Tombstone.from_bytes(payload))
         case "telemetry":
             return state, reports.scored(context, access, gateway, where.item, payload)
         case "newest":
-            return _releases(state, newest.learn(state.releases, context, state.rounds, payload))
+            return _put(state, newest.learn(state.releases, context, state.rounds, payload))
         case "want":
             missing = Want.from_bytes(payload).missing
             sent = announce.send_due_chunks(state.releases, context, state.rounds, gateway, where.item, missing)
-            return _releases(state, sent)
+            return _put(state, sent)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
 
 

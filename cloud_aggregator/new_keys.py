@@ -29,7 +29,7 @@ def take_keys(state: State, event: Stated) -> tuple[State, list[Effect]]:
         # later than now, above which the one at hand was numbered. Gateways know none of the new key.
         rounds = replace(state.rounds, training=min(state.rounds.training, numbering.beginning(context.now_ns)))
         state = replace(state, rounds=rounds, releases=replace(state.releases, newest=NOTHING_NEWEST))
-        saved = [save_training(rounds)]
+        saved = [save_training(rounds, context.anchor_ns)]
     context = replace(context, keys=event.body, key=event.release_key)
     state = replace(state, context=context, releases=replace(state.releases, announced_week=NEVER))
     return state, [*saved, *answered, *announce.keys(context), Log("info", text)]

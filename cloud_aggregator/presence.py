@@ -20,44 +20,46 @@ QUEUED_S = 30.0  # after a connection began, in which what comes may have waited
 
 @dataclass(frozen=True)
 class Presence:
-    """How the service stands with the broker and with its own sign of life."""
+    """How the service stands with the broker and with its own sign of life; all since the boot."""
 
     connected_ns: int = 0  # since when it is connected, or is not
-    heartbeat: RecordService | None = None  # as it was last stored; None: it is not to be
+    began_ns: int = 0
+    beat_ns: int | None = None  # when its sign of life was stored last; None: it is not to be
 
 
 Result = tuple[Presence, list[RecordService]]
 
 
-def start(before: RecordService | None, now_ns: int) -> Presence:
+def start(before: RecordService | None, context: Context) -> Presence:
     """Return the presence of a service that begins, without a connection: since the last sign of the one before it,
     where that had one; `before` is what the store holds.
     """
-    since_ns = now_ns
+    since_ns = now_ns = context.uptime_ns
     if before is not None:
-        since_ns = min(before.beat_ns if before.is_connected else before.link_ns, now_ns)
-    return Presence(since_ns, RecordService(now_ns, 0, False, since_ns))
+        last_ns = before.beat_ns if before.is_connected else before.link_ns
+        since_ns = min(last_ns - context.anchor_ns, now_ns)
+    return Presence(since_ns, now_ns, now_ns - round(BEAT_S * NS))
 
 
 def connection_changed(presence: Presence, context: Context) -> Result:
     """Note that the broker's connection came or went."""
-    return _write_heartbeat(replace(presence, connected_ns=context.now_ns), context)
+    return write_heartbeat(replace(presence, connected_ns=context.uptime_ns), context)
 
 
 def write_heartbeat_if_due(presence: Presence, context: Context) -> Result:
     """Write that the service works, where that was last written long enough ago."""
-    last = presence.heartbeat
-    if last is None or 0 <= context.now_ns - last.beat_ns < BEAT_S * NS:
+    if presence.beat_ns is None or context.uptime_ns - presence.beat_ns < BEAT_S * NS:
         return presence, []
-    return _write_heartbeat(presence, context)
+    return write_heartbeat(presence, context)
 
 
-def _write_heartbeat(presence: Presence, context: Context) -> Result:
-    last = presence.heartbeat
-    if last is None:
+def write_heartbeat(presence: Presence, context: Context) -> Result:
+    """Write that the service works: who reads it compares that with the wall clock."""
+    if presence.beat_ns is None:
         return presence, []
-    now = RecordService(last.began_ns, context.now_ns, context.is_connected, presence.connected_ns)
-    return replace(presence, heartbeat=now), [now]
+    began_ns, link_ns = (since_ns + context.anchor_ns for since_ns in (presence.began_ns, presence.connected_ns))
+    beat = RecordService(began_ns, context.now_ns, context.is_connected, link_ns)
+    return replace(presence, beat_ns=context.uptime_ns), [beat]
 
 
 def seen_ns(presence: Presence, context: Context, status: Status, *, is_retained: bool) -> int | None:
@@ -70,4 +72,4 @@ def seen_ns(presence: Presence, context: Context, status: Status, *, is_retained
         return None
     if status.clock == "synchronised" and status.t_ns is not None:
         return min(status.t_ns, context.now_ns)
-    return None if context.now_ns - presence.connected_ns < QUEUED_S * NS else context.now_ns
+    return None if context.uptime_ns - presence.connected_ns < QUEUED_S * NS else context.now_ns

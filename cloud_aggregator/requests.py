@@ -61,7 +61,7 @@ def note_dropped(state: State, sender: tuple[str, str], text: str) -> Result:
     """Log a message that makes no sense, or says what cannot be: the 1st, 2nd, 4th, 8th, ... on a channel of a gateway
     in an hour.
     """
-    tally = one_more(state.dropped.get(sender), state.context.now_ns)
+    tally = one_more(state.dropped.get(sender), state.context.uptime_ns)
     others = state.dropped if len(state.dropped) < SENDERS_MAX or sender in state.dropped else {}
     state = replace(state, dropped={**others, sender: tally})
     is_logged = tally.count.bit_count() == 1  # all of them would fill the log

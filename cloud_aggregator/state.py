@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedgate.cloud_aggregator.access import access
+from fedgate.cloud_aggregator.access import access, duplicates
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.alarms.records import Alarms
@@ -45,21 +45,28 @@ def restore(
     training: SaveTraining | None,
     released: Releases | None,
     gateways: dict[str, Status],
-    now_ns: int,
+    uptime_ns: int,
     beginning: str = "first",
     material: defence.Material = defence.NOTHING,
     alarms: Alarms | None = None,
     held: Mapping[str, HoldUpdate] | None = None,
     sessions: Mapping[str, DeviceSessions] | None = None,
     seen: Mapping[str, int] | None = None,
+    anchor_ns: int = 0,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held."""
-    context = Context(settings, key, now_ns)
+    context = Context(settings, key, uptime_ns, anchor_ns)
+    alarms = alarms or Alarms()
     algorithm = defence.algorithm_of(settings, material)
     return State(
         context,
         rounds.restore(context, algorithm, beginning, training, held or {}),
-        access.restore(gateways, dict(sessions or {}), dict(seen or {})),
+        access.restore(
+            gateways,
+            dict(sessions or {}),
+            dict(seen or {}),
+            duplicates.restore_signs(context, alarms, sessions or {}),
+        ),
         releases.resume(context, released or Releases()),
-        alarms or Alarms(),
+        alarms,
     )

@@ -27,9 +27,9 @@ class Context:
 
     settings: GatewaySettings
     boot_id: str
-    now_ns: int  # on the gateway's timeline
-    clock: Quality = "unknown"
-    anchor_ns: int | None = None  # the time of the boot by the gateway's timeline, where that is known
+    uptime_ns: int  # since the boot, which no setting of a clock changes: what deadlines, pauses and ages go by
+    anchor_ns: int = 0  # the time of the boot by the wall clock, as it was followed last
+    clock: Quality = "unknown"  # of the wall clock
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
     starts: int = 0  # on this store
     challenge: int = 0  # the last one that came from the aggregator, see `Status`
@@ -45,9 +45,14 @@ class Context:
         """The public name of the store."""
         return store_identity.store_id(self.secret)
 
-    def monotonic_ns(self, t_ns: int) -> int | None:
-        """Return how long after the boot a moment of the timeline is, None where that is not known."""
-        return None if self.anchor_ns is None else t_ns - self.anchor_ns
+    @property
+    def now_ns(self) -> int:
+        """The time of day in ns of Unix time: what is recorded, signed or shown."""
+        return self.anchor_ns + self.uptime_ns
+
+    def monotonic_ns(self, t_ns: int) -> int:
+        """Return how long after the boot a time of day is."""
+        return t_ns - self.anchor_ns
 
     def topic(self, channel: str, item: str) -> str:
         """Return this gateway's topic of a channel."""

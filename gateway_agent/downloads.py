@@ -31,7 +31,7 @@ def want(downloads: Downloads, context: Context, transfer: Transfer) -> Download
     """Begin to fetch a body, unless it is here or on its way."""
     if transfer.digest in downloads.bodies:
         return downloads
-    receiver = downloads.receiver.expect(transfer.digest, transfer, context.now_ns, _budget_bytes(context))
+    receiver = downloads.receiver.expect(transfer.digest, transfer, context.uptime_ns, _budget_bytes(context))
     return replace(downloads, receiver=receiver)
 
 
@@ -43,7 +43,7 @@ def take_chunk(downloads: Downloads, context: Context, payload: bytes) -> Downlo
     header, piece = parse_chunk(payload)
     if header.digest not in downloads.receiver.incoming:
         return downloads
-    receiver, body = downloads.receiver.add(header.digest, header, piece, context.now_ns)
+    receiver, body = downloads.receiver.add(header.digest, header, piece, context.uptime_ns)
     bodies = downloads.bodies if body is None else {**downloads.bodies, header.digest: body}
     return replace(downloads, receiver=receiver, bodies=bodies)
 
@@ -53,14 +53,14 @@ def ask(downloads: Downloads, context: Context) -> tuple[Downloads, list[Effect]
     if not context.is_connected:
         return downloads, []
     who = context.settings.gateway.id
-    receiver, asked = downloads.receiver.ask(context.now_ns, _budget_bytes(context), who)
+    receiver, asked = downloads.receiver.ask(context.uptime_ns, _budget_bytes(context), who)
     wants: list[Effect] = [Publish(context.topic("want", digest), one.want.to_bytes()) for digest, one in asked.items()]
     return replace(downloads, receiver=receiver), wants
 
 
 def ask_again(downloads: Downloads, context: Context) -> Downloads:
     """Begin the patience for every body afresh, over a new connection."""
-    return replace(downloads, receiver=downloads.receiver.restart(context.now_ns))
+    return replace(downloads, receiver=downloads.receiver.restart(context.uptime_ns))
 
 
 def forget(downloads: Downloads, needed: Collection[str]) -> Downloads:
@@ -70,13 +70,3 @@ def forget(downloads: Downloads, needed: Collection[str]) -> Downloads:
         receiver = receiver.without(digest)
     bodies = {digest: body for digest, body in downloads.bodies.items() if digest in needed}
     return replace(downloads, receiver=receiver, bodies=bodies)
-
-
-def move_times(downloads: Downloads, by_ns: int) -> Downloads:
-    """Return the downloads after the timeline was moved."""
-    incoming = downloads.receiver.incoming
-    moved = {
-        digest: replace(one, received_ns=one.received_ns + by_ns, asked_ns=one.asked_ns + by_ns)
-        for digest, one in incoming.items()
-    }
-    return replace(downloads, receiver=replace(downloads.receiver, incoming=moved))

@@ -14,22 +14,12 @@ from typing import Literal
 from fedgate.config.protocol.losses import LossClass
 from fedgate.config.protocol.messages import Transfer
 from fedgate.config.runtime.clock import Quality
+from fedgate.config.runtime.events import ClockSet as ClockSet
+from fedgate.config.runtime.events import Connection as Connection
+from fedgate.config.runtime.events import Log as Log
+from fedgate.config.runtime.events import Publish as Publish
+from fedgate.config.runtime.events import Received as Received
 from fedgate.gateway_agent.monitor.recurrence import Seen
-
-
-@dataclass(frozen=True)
-class Received:
-    """A message arrived."""
-
-    topic: str
-    payload: bytes
-
-
-@dataclass(frozen=True)
-class Connection:
-    """The link to the aggregator's broker came up or went down."""
-
-    up: bool
 
 
 @dataclass(frozen=True)
@@ -41,15 +31,6 @@ class Tick:
     bytes_received: int
     bytes_waiting: int = 0  # on their way to the aggregator's broker, or waiting for the line
     trouble: str = ""  # what keeps ending the connection to it
-
-
-@dataclass(frozen=True)
-class Anchored:
-    """The gateway's timeline was moved, for the wall clock was set; comes first on the new one."""
-
-    anchor_ns: int  # the time of the boot by the new timeline
-    by_ns: int
-    clock: Quality
 
 
 @dataclass(frozen=True)
@@ -75,7 +56,7 @@ class Reload:
     blobs: Mapping[str, bytes]
 
 
-Event = Received | Connection | Tick | Anchored | Trained | StoreState | Reload
+Event = Received | Connection | Tick | ClockSet | Trained | StoreState | Reload
 
 
 @dataclass(frozen=True)
@@ -120,28 +101,10 @@ class Settle:
 
 
 @dataclass(frozen=True)
-class Publish:
-    """Send a message now or, where there is no connection, not at all."""
-
-    topic: str
-    payload: bytes
-    retain: bool = False
-    qos: int = 1
-
-
-@dataclass(frozen=True)
 class Train:
     """Start the training child on a job."""
 
     job: bytes
-
-
-@dataclass(frozen=True)
-class Log:
-    """Tell the operator of this gateway."""
-
-    level: Literal["info", "warning"]
-    text: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The agent as a function: `step(state, now_ns, event) -> (state, effects)`.
+"""The agent as a function: `step(state, uptime_ns, event) -> (state, effects)`.
 
 It reads no clock and touches no file and no socket, so the service, a simulation and a test run the same code. An event
 goes to one component, whose functions take its own record and the context, and read others where their parameters say
@@ -20,11 +20,12 @@ from fedgate.config.protocol.messages import STATUS, MessageError, Receipt, Scor
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.deployment import activation, probation
-from fedgate.gateway_agent.deployment.deployment import Swap, count_windows
+from fedgate.gateway_agent.deployment.deployment import Deployment, Swap, count_windows
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
+from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import (
     UPDATE_PRIORITY,
-    Anchored,
+    ClockSet,
     Connection,
     Deliver,
     Effect,
@@ -51,13 +52,14 @@ from fedgate.gateway_agent.monitor.monitor import Monitor, save_memory
 from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.outbox import delivery, scores
-from fedgate.gateway_agent.outbox.outbox import enqueue, give_up_telemetry
+from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue, give_up_telemetry
 from fedgate.gateway_agent.sources import frames, json_values
 from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import training as participation
-from fedgate.gateway_agent.trust.trust import receive_numbers, receive_statement, repeat_numbers, watch_age
+from fedgate.gateway_agent.training.training import Training
+from fedgate.gateway_agent.trust.trust import Trust, receive_numbers, receive_statement, repeat_numbers, watch_age
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, SignalError
 from fedgate.models.time_units import NS
@@ -66,6 +68,15 @@ REMEMBER_S = 900.0  # a page of the store at a time, which flash bears; a clean 
 FULL: Final = "disk-full"
 DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends
 Result = tuple[State, list[Effect]]
+Record = Monitor | Outbox | Downloads | Training | Deployment | Trust
+FIELDS: dict[type[Record], str] = {
+    Monitor: "monitor",
+    Outbox: "outbox",
+    Downloads: "downloads",
+    Training: "training",
+    Deployment: "deployment",
+    Trust: "trust",
+}
 
 
 def begin(state: State, stored: Stored) -> Result:
@@ -94,10 +105,10 @@ def begin(state: State, stored: Stored) -> Result:
     return state, [*effects, *more]
 
 
-def step(state: State, now_ns: int, event: Event) -> Result:
-    """Take in one event at `now_ns` on the gateway's timeline."""
+def step(state: State, uptime_ns: int, event: Event) -> Result:
+    """Take in one event, so long after the boot."""
     before = state.outbox
-    state = replace(state, context=replace(state.context, now_ns=now_ns))
+    state = replace(state, context=replace(state.context, uptime_ns=uptime_ns))
     state, effects = _route(state, event)
     state, more = _advance(state)
     may_be_due = isinstance(event, Tick | Connection) or delivery.may_be_due(before, state.outbox)
@@ -112,12 +123,11 @@ def _route(state: State, event: Event) -> Result:
         case Tick():
             return _tick(state, event)
         case Trained():
-            training, effects = participation.receive_answer(state.training, state.context, event)
-            return _apply(replace(state, training=training), effects)
+            return _put(state, participation.receive_answer(state.training, state.context, event))
         case Connection(up=up):
             return _connection(state, up)
-        case Anchored():
-            return _move_times(state, event)
+        case ClockSet(anchor_ns=anchor_ns):
+            return _follow_clock(state, anchor_ns)
         case StoreState():
             return _store_state(state, event)
         case Reload(blobs=blobs):
@@ -129,11 +139,11 @@ def _advance(state: State) -> Result:
     """Take part in an open round and put a candidate in force as soon as all that they need is here."""
     pipeline, bodies, effects = state.monitor.pipeline, state.downloads.bodies, list[Effect]()
     if state.training.round is not None:
-        training, wanted = participation.take_part(state.training, state.context, pipeline, state.outbox, bodies)
-        state, effects = _apply(replace(state, training=training), wanted)
+        part = participation.take_part(state.training, state.context, pipeline, state.outbox, bodies)
+        state, effects = _put(state, part)
     if state.deployment.candidate is not None:
-        swap = activation.put_in_force(state.deployment, state.context, pipeline, state.training, bodies)
-        state, more = _deployment(state, swap)
+        put = activation.put_in_force(state.deployment, state.context, pipeline, state.training, bodies)
+        state, more = _deployment(state, put)
         effects += more
     needed = {state.deployment.candidate.model.digest} if state.deployment.candidate else set()
     needed |= {state.training.round.shared.digest} if state.training.round else set()
@@ -143,8 +153,7 @@ def _advance(state: State) -> Result:
 
 
 def _send_due(state: State) -> Result:
-    outbox, sends = delivery.send_due(state.outbox, state.context, state.monitor.alarms.active)
-    return replace(state, outbox=outbox), sends
+    return _put(state, delivery.send_due(state.outbox, state.context, state.monitor.alarms.active))
 
 
 def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
@@ -162,7 +171,7 @@ def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
                 state = replace(state, context=replace(state.context, refusal=reason))
             case PublishStatus():
                 effects.append(Publish(state.context.topic("status", "agent"), status(state).to_bytes(), retain=True))
-                state = replace(state, status_ns=state.context.now_ns)
+                state = replace(state, status_ns=state.context.uptime_ns)
             case KeysChanged(is_other_release_key=is_other):
                 state, more = _change_keys(state, is_other_release_key=is_other)
                 effects += more
@@ -172,23 +181,23 @@ def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
 
 
 def _change_keys(state: State, *, is_other_release_key: bool) -> Result:
-    effects: list[Wanted] = []
+    effects: list[Effect] = []
     if is_other_release_key:
-        training, effects = participation.forget_numbers(state.training)
-        state = replace(state, training=training)
-    deployment, more = activation.change_keys(
-        state.deployment, state.context, is_other_release_key=is_other_release_key
-    )
-    return _apply(replace(state, deployment=deployment), [*effects, *more])
+        state, effects = _put(state, participation.forget_numbers(state.training))
+    changed = activation.change_keys(state.deployment, state.context, is_other_release_key=is_other_release_key)
+    state, more = _put(state, changed)
+    return state, [*effects, *more]
 
 
-def _monitor(state: State, result: tuple[Monitor, Sequence[Wanted]]) -> Result:
-    monitor, wanted = result
-    return _apply(replace(state, monitor=monitor), wanted)
+def _put(state: State, result: tuple[Record, Sequence[Wanted]]) -> Result:
+    """Return the state with the record that a component has returned, and its effects."""
+    record, wanted = result
+    changed: dict[str, Any] = {FIELDS[type(record)]: record}
+    return _apply(replace(state, **changed), wanted)
 
 
 def _report(state: State, *found: Fault) -> Result:
-    return _monitor(state, alarms.report_faults(state.monitor, state.context, found))
+    return _put(state, alarms.report_faults(state.monitor, state.context, found))
 
 
 def _deployment(state: State, swap: Swap) -> Result:
@@ -199,8 +208,7 @@ def _deployment(state: State, swap: Swap) -> Result:
 
 
 def _finish_baseline(state: State) -> Result:
-    training, effects = participation.fix_normalisation(state.training, state.context, state.monitor.pipeline)
-    return _apply(replace(state, training=training), effects)
+    return _put(state, participation.fix_normalisation(state.training, state.context, state.monitor.pipeline))
 
 
 def _connection(state: State, up: bool) -> Result:
@@ -213,28 +221,21 @@ def _connection(state: State, up: bool) -> Result:
         downloads=downloads.ask_again(state.downloads, state.context),
     )
     state, effects = _apply(state, [PublishStatus(), *repeat_numbers(state.trust, state.context)])
-    outbox, kept = scores.queue_unsent(state.outbox, state.context)
-    return replace(state, outbox=outbox), [*effects, *kept]
+    state, kept = _put(state, scores.queue_unsent(state.outbox, state.context))
+    return state, [*effects, *kept]
 
 
-def _move_times(state: State, event: Anchored) -> Result:
-    """Go on after the wall clock was set; `context.now_ns` is on the new timeline already.
+def _follow_clock(state: State, anchor_ns: int) -> Result:
+    """Go on after the wall clock was set; no pause and no deadline goes by it.
 
     A board without a clock of its own boots years ago, and learns the time when the network comes, weeks later perhaps.
-    Pauses go on as if nothing had happened. Windows begin anew: what lies on both sides of the step has no common time.
-    What was published before keeps its id and its times, for the aggregator holds them; with the boot's id and the time
-    since the boot, which every message carries, it can correct them.
+    Windows begin anew: what lies on both sides of the step has no common time. What was published before keeps its id
+    and its times, for the aggregator holds them; with the boot's id and the time since the boot, which every message
+    carries, it can correct them.
     """
-    by_ns = event.by_ns
-    state = replace(
-        state,
-        context=replace(state.context, anchor_ns=event.anchor_ns, clock=event.clock),
-        monitor=state.monitor.move_times(by_ns),
-        outbox=state.outbox.move_times(by_ns),
-        downloads=downloads.move_times(state.downloads, by_ns),
-        training=replace(state.training, retry_ns=state.training.retry_ns + by_ns),
-        deployment=state.deployment.move_times(by_ns),
-    )
+    by_ns = anchor_ns - state.context.anchor_ns
+    context = replace(state.context, anchor_ns=anchor_ns, clock="synchronised")
+    state = replace(state, context=context, monitor=state.monitor.begin_anew())
     text = f"the wall clock was set by {by_ns / 1e9:+.0f} s: windows begin anew at the new time"
     return _apply(state, [Log("warning", text), PublishStatus()])
 
@@ -248,8 +249,7 @@ def _store_state(state: State, event: StoreState) -> Result:
     context = replace(context, store=replace(context.store, problem=event.problem))
     state, given_up = replace(state, context=context), list[Effect]()
     if event.problem == FULL:
-        outbox, given_up = give_up_telemetry(state.outbox, context)
-        state = replace(state, outbox=outbox)
+        state, given_up = _put(state, give_up_telemetry(state.outbox, context))
     state, effects = _report(state, Fault(FULL, context.now_ns, event.text if event.problem == FULL else ""))
     state, published = _apply(state, [PublishStatus()])
     return state, [*given_up, *effects, *published]
@@ -265,7 +265,7 @@ def _tick(state: State, event: Tick) -> Result:
     for act in (_silent_sources, _ask, _probation, _without_model, _watch_age, _remember):
         state, more = act(state)
         effects += more
-    if state.context.now_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
+    if state.context.uptime_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
         state, more = _apply(state, [PublishStatus()])
         effects += more
     return state, effects
@@ -276,13 +276,11 @@ def _silent_sources(state: State) -> Result:
 
 
 def _ask(state: State) -> Result:
-    asked, effects = downloads.ask(state.downloads, state.context)
-    return replace(state, downloads=asked), effects
+    return _put(state, downloads.ask(state.downloads, state.context))
 
 
 def _probation(state: State) -> Result:
-    deployment, effects = probation.clear_marks(state.deployment, state.context, state.monitor.windows)
-    return _apply(replace(state, deployment=deployment), effects)
+    return _put(state, probation.clear_marks(state.deployment, state.context, state.monitor.windows))
 
 
 def _without_model(state: State) -> Result:
@@ -292,15 +290,14 @@ def _without_model(state: State) -> Result:
 
 
 def _watch_age(state: State) -> Result:
-    trust, effects = watch_age(state.trust, state.context, state.deployment.highest_version)
-    return _apply(replace(state, trust=trust), effects)
+    return _put(state, watch_age(state.trust, state.context, state.deployment.highest_version))
 
 
 def _remember(state: State) -> Result:
-    now_ns = state.context.now_ns
-    if now_ns - state.monitor.remembered_ns < REMEMBER_S * NS:
+    uptime_ns = state.context.uptime_ns
+    if uptime_ns - state.monitor.remembered_ns < REMEMBER_S * NS:
         return state, []
-    state = replace(state, monitor=replace(state.monitor, remembered_ns=now_ns))
+    state = replace(state, monitor=replace(state.monitor, remembered_ns=uptime_ns))
     return state, [*save_memory(state.monitor.pipeline, state.context, state.deployment.manifest)]
 
 
@@ -335,35 +332,28 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
         return state, []
     if where.channel == "sample":
         return _frame(state, where.item, payload)
-    changes: dict[str, Any] = {"outbox": delivery.note_answer(state.outbox, context)}
-    wanted: Sequence[Wanted] = []
+    state = replace(state, outbox=delivery.note_answer(state.outbox, context))
     match where.channel:
         case "round":
-            changes["training"], wanted = participation.receive_invitation(
-                state.training, context, state.trust, payload
-            )
+            return _put(state, participation.receive_invitation(state.training, context, state.trust, payload))
         case "keys":
-            changes["trust"], wanted = receive_statement(state.trust, context, payload)
+            return _put(state, receive_statement(state.trust, context, payload))
         case "manifest":
-            is_own = where.gateway != topics.ALL
-            changes["deployment"], wanted = activation.receive_announcement(
-                state.deployment, context, state.trust, payload, is_own=is_own
+            deployment, is_own = state.deployment, where.gateway != topics.ALL
+            return _put(
+                state, activation.receive_announcement(deployment, context, state.trust, payload, is_own=is_own)
             )
         case "newest":
-            changes["trust"], wanted = receive_numbers(state.trust, context, payload)
+            return _put(state, receive_numbers(state.trust, context, payload))
         case "chunk":
-            changes["downloads"] = downloads.take_chunk(state.downloads, context, payload)
+            return replace(state, downloads=downloads.take_chunk(state.downloads, context, payload)), []
         case "receipt" if where.item == STATUS:
-            challenge = Receipt.from_bytes(payload).challenge
-            changes["context"] = replace(context, challenge=challenge)
+            return replace(state, context=replace(context, challenge=Receipt.from_bytes(payload).challenge)), []
         case "receipt":
-            return _settle(replace(state, **changes), where.item, Receipt.from_bytes(payload))
+            return _settle(state, where.item, Receipt.from_bytes(payload))
         case "resend":
-            missing = Want.from_bytes(payload).missing
-            changes["outbox"], wanted = delivery.resend(changes["outbox"], context, where.item, missing)
-        case _:
-            raise MessageError(f"channel {where.channel!r} is not for gateways")
-    return _apply(replace(state, **changes), wanted)
+            return _put(state, delivery.resend(state.outbox, context, where.item, Want.from_bytes(payload).missing))
+    raise MessageError(f"channel {where.channel!r} is not for gateways")
 
 
 def _settle(state: State, name: str, receipt: Receipt) -> Result:
@@ -383,7 +373,8 @@ def _frame(state: State, stream: str, payload: bytes) -> Result:
     source = next((one for one in state.context.settings.source if one.name == stream and one.kind == "frames"), None)
     if source is None:
         raise MessageError(f"no source of kind 'frames' is named {stream!r} in the settings")
-    block, offsets = frames.read(source, Frame.from_bytes(payload), state.context.now_ns, state.monitor.offsets)
+    context, sent = state.context, Frame.from_bytes(payload)
+    block, offsets = frames.read(source, sent, context.uptime_ns, context.anchor_ns, state.monitor.offsets)
     return _sampled(replace(state, monitor=replace(state.monitor, offsets=offsets)), source, block)
 
 
@@ -394,7 +385,7 @@ def _reading(state: State, source: Source, payload: bytes) -> Result:
 def _sampled(state: State, source: Source, block: Block) -> Result:
     """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
     now_ns = state.context.now_ns
-    monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: now_ns})
+    monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: state.context.uptime_ns})
     state, effects = _report(replace(state, monitor=monitor), Fault(f"silent-{source.name}", now_ns))
     was_commissioned = state.monitor.pipeline.commissioned
     began_ns = state.context.stopwatch()
@@ -410,12 +401,11 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
     for reading in readings:
         state, more = _read(state, reading)
         effects += more
-    deployment, counted = count_windows(state.deployment, readings)
-    state, more = _apply(replace(state, deployment=deployment), counted)
+    state, more = _put(state, count_windows(state.deployment, readings))
     effects += more
     pipeline = state.monitor.pipeline
-    if deployment.trial is not None:
-        watched = probation.watch_model(deployment, state.context, pipeline, readings, elapsed_ns)
+    if state.deployment.trial is not None:
+        watched = probation.watch_model(state.deployment, state.context, pipeline, readings, elapsed_ns)
         state, more = _deployment(state, watched)
         effects += more
     if pipeline.commissioned and not was_commissioned:
@@ -425,15 +415,13 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
 
 
 def _read(state: State, reading: Reading) -> Result:
-    state, effects = _monitor(
-        state, alarms.check_reading(state.monitor, state.context, state.deployment.manifest, reading)
-    )
+    state, effects = _put(state, alarms.check_reading(state.monitor, state.context, state.deployment.manifest, reading))
     if reading.learned and reading.row is not None:
         effects.append(Keep(Seen(reading.row, reading.t_ns)))
     if reading.height is not None and state.context.settings.exchange.publish_scores:
         score = _score(state, reading.t_ns, reading.height)
-        outbox, more = scores.publish(state.outbox, state.context, score)
-        state, effects = replace(state, outbox=outbox), [*effects, *more]
+        state, more = _put(state, scores.publish(state.outbox, state.context, score))
+        effects += more
     return state, effects
 
 

@@ -69,7 +69,7 @@ class State:
     training: Training = field(default_factory=Training)
     deployment: Deployment = field(default_factory=Deployment)
     messages_dropped: int = 0  # that made no sense
-    status_ns: int = 0  # when the status was published last
+    status_ns: int = 0  # when the status was published last, since the boot
 
 
 def restore(
@@ -80,8 +80,8 @@ def restore(
     boot_id: str,
     can_train: bool,
     libraries: tuple[str, ...] = (),
-    now_ns: int,
-    anchor_ns: int | None = None,
+    uptime_ns: int,
+    anchor_ns: int = 0,
     labelled: Arrays | None = None,
     clock: Quality = "unknown",
     stopwatch: Callable[[], int] = int,
@@ -96,7 +96,7 @@ def restore(
     context = Context(
         settings=settings,
         boot_id=boot_id,
-        now_ns=now_ns,
+        uptime_ns=uptime_ns,
         clock=clock,
         anchor_ns=anchor_ns,
         stopwatch=stopwatch,
@@ -111,11 +111,11 @@ def restore(
     trust = Trust(
         verified=verified,
         newest=Newest.from_bytes(stored.blobs[NEWEST]) if stored.blobs.get(NEWEST) else None,
-        newest_ns=now_ns,
+        newest_ns=uptime_ns,
         signer=stored.blobs.get(SIGNER, b"").decode(),
     )
     models = deployment.restore_models(stored.blobs)
-    monitor = _monitor(settings, stored, now_ns)
+    monitor = _monitor(settings, stored, uptime_ns)
     return State(context, monitor, trust, outbox=outbox, training=training, deployment=Deployment(models=models))
 
 
@@ -136,7 +136,7 @@ def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> N
         )
 
 
-def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
+def _monitor(settings: GatewaySettings, stored: Stored, uptime_ns: int) -> Monitor:
     """Return the monitor with the stored baseline and the alarms as `state.save_alarms` stored them."""
     held = json.loads(stored.blobs.get(ALARMS, b'{"anomaly": {}, "active": [], "raised": 0}'))
     pipeline = walk.start(
@@ -144,7 +144,7 @@ def _monitor(settings: GatewaySettings, stored: Stored, now_ns: int) -> Monitor:
     )
     return Monitor(
         pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"])),
-        received_ns={source.name: now_ns for source in settings.source},
+        received_ns={source.name: uptime_ns for source in settings.source},
         alarms=alarm_book.restore(held),
     )
 

@@ -53,7 +53,7 @@ def status(state: State) -> Status:
         challenge=state.context.challenge,
         sequence=state.outbox.sequence,
         t_ns=state.context.now_ns,
-        monotonic_ns=state.context.monotonic_ns(state.context.now_ns),
+        monotonic_ns=state.context.uptime_ns,
         link=state.outbox.line.trouble,
         outbox_bytes=held_bytes(state.outbox.items),
         flash_bytes_written=state.context.store.flash.written_bytes,

@@ -17,6 +17,7 @@ class Access:
     sessions: dict[str, DeviceSessions] = field(default_factory=dict)  # gateway -> who speaks under its name
     spent: dict[str, float] = field(default_factory=dict)  # gateway -> the most it said of its privacy, also if revoked
     seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last heard live, see `presence`
+    signs: dict[tuple[str, str], int] = field(default_factory=dict)  # gateway, conflict -> uptime of its latest sign
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 
@@ -41,10 +42,16 @@ class Access:
             gateways={name: one for name, one in self.gateways.items() if name != gateway},
             sessions={name: one for name, one in self.sessions.items() if name != gateway},
             seen={name: one for name, one in self.seen.items() if name != gateway},
+            signs={key: uptime_ns for key, uptime_ns in self.signs.items() if key[0] != gateway},
         )
 
 
-def restore(gateways: dict[str, Status], sessions: dict[str, DeviceSessions], seen: dict[str, int]) -> Access:
+def restore(
+    gateways: dict[str, Status],
+    sessions: dict[str, DeviceSessions],
+    seen: dict[str, int],
+    signs: dict[tuple[str, str], int],
+) -> Access:
     """Return the record of a service that starts with what its store held."""
     spent = {name: one.privacy_epsilon for name, one in gateways.items() if one.privacy_epsilon is not None}
-    return Access(gateways, sessions, spent, seen)
+    return Access(gateways, sessions, spent, seen, signs)

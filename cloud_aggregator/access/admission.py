@@ -52,7 +52,8 @@ def decide_request(access: Access, context: Context, alarms: Alarms, request: Ce
         if count.bit_count() == 1:  # told at 1, 2, 4, 8, ...: strangers ask as often as they like
             raised.append(Log("warning", f"no certificate for {request.gateway}: {error}; turned away so far: {count}"))
         if isinstance(error, SecondDeviceError):  # of others strangers could raise as many as they like
-            raised.append(duplicates.raise_alarm(request.gateway, "identity-refused"))
+            access, alarm = duplicates.raise_alarm(access, context, request.gateway, "identity-refused")
+            raised += alarm
         return access, [*raised, TurnAway(request.number, str(error))]
 
 

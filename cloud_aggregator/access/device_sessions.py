@@ -63,12 +63,7 @@ class DeviceSessions:
 
     known: tuple[DeviceSession, ...] = ()
     challenge: int = 0  # the newest
-    twin_ns: int = 0  # when two devices were last seen; 0: there is one
-
-    @property
-    def is_twin(self) -> bool:
-        """True while two devices speak under one id."""
-        return self.twin_ns > 0
+    is_twin: bool = False  # two devices speak under one id
 
     @property
     def cards(self) -> dict[str, str]:
@@ -171,4 +166,4 @@ def _doubted(sessions: DeviceSessions, now_ns: int) -> DeviceSessions:
     """Return the sessions of two devices; that there are two is to be shown anew, or one of them has gone."""
     sessions = sessions.challenged(now_ns)
     known = tuple(replace(one, challenge=sessions.challenge) for one in sessions.known)
-    return replace(sessions, known=known, twin_ns=now_ns)
+    return replace(sessions, known=known, is_twin=True)

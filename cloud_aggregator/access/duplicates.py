@@ -6,6 +6,7 @@ the webhook and the building, and clears by itself when there was no sign of it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -14,7 +15,7 @@ from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import Conflict, DeviceSessions
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import Context
-from fedgate.cloud_aggregator.events import ChangeAlarm, RaiseAlarm, RecordGateway, Severity, Wanted
+from fedgate.cloud_aggregator.events import ClearAlarm, RaiseAlarm, RecordGateway, Severity, Wanted
 from fedgate.config.protocol.messages import Status
 from fedgate.models.time_units import NS
 
@@ -57,9 +58,10 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def raise_alarm(gateway: str, cause: Cause) -> RaiseAlarm:
-    """Raise an alarm about the name of a gateway."""
-    return RaiseAlarm(gateway, cause, KINDS[cause].severity, KINDS[cause].text)
+def raise_alarm(access: Access, context: Context, gateway: str, cause: Cause) -> Result:
+    """Raise an alarm about the name of a gateway, or note one more sign of it."""
+    signs = {**access.signs, (gateway, cause): context.uptime_ns}
+    return replace(access, signs=signs), [RaiseAlarm(gateway, cause, KINDS[cause].severity, KINDS[cause].text)]
 
 
 def note_status(access: Access, context: Context, gateway: str, status: Status) -> tuple[Access, list[Wanted], bool]:
@@ -68,10 +70,11 @@ def note_status(access: Access, context: Context, gateway: str, status: Status) 
     after, is_news, conflict = device_sessions.note_status(before, status, context.now_ns)
     if after is before:
         return access, [], is_news
-    access = replace(access, sessions={**access.sessions, gateway: after})
-    effects: list[Wanted] = [] if conflict is None else [raise_alarm(gateway, conflict)]
+    access, effects = replace(access, sessions={**access.sessions, gateway: after}), list[Wanted]()
+    if conflict is not None:
+        access, effects = raise_alarm(access, context, gateway, conflict)
     if status.challenge != after.challenge:  # once it has come there the next status names it
-        effects.append(context.challenge(gateway, after.challenge))
+        effects = [*effects, context.challenge(gateway, after.challenge)]
     return access, effects, is_news
 
 
@@ -81,30 +84,28 @@ def record(access: Access, gateway: str) -> RecordGateway:
     return RecordGateway(gateway, access.gateways[gateway], access.seen.get(gateway, 0), sessions)
 
 
-def end_twins(access: Access, context: Context) -> Result:
-    """Count the updates of a gateway again where there was no sign of a second device for long enough."""
-    effects: list[Wanted] = []
-    for gateway in sorted(access.twins):
-        sessions = access.sessions[gateway]
-        if _is_over(context, sessions.twin_ns, STANDS_S):
-            access = replace(access, sessions={**access.sessions, gateway: replace(sessions, twin_ns=0)})
-            effects.append(record(access, gateway))
-    return access, effects
-
-
-def end_alarms(access: Access, context: Context, alarms: Alarms) -> list[Wanted]:
-    """End the alarms about names of which there was no further sign for long enough."""
-    effects: list[Wanted] = []
+def restore_signs(
+    context: Context, alarms: Alarms, sessions: Mapping[str, DeviceSessions]
+) -> dict[tuple[str, str], int]:
+    """Return when the stored conflicts last gave a sign: by their alarms, else at this start."""
+    signs = {(gateway, "identity-twin"): context.uptime_ns for gateway, one in sessions.items() if one.is_twin}
     for gateway, book in alarms.book.items():
         for alarm in [one.alarm for one in book.values() if one.active and one.alarm.cause in KINDS]:
-            stands_s = KINDS[alarm.cause].stands_s
-            is_seen = alarm.cause == "identity-twin" and gateway in access.twins
-            if not is_seen and _is_over(context, alarm.t_ns, stands_s):
-                text = f"no further sign of it for {stands_s:g} s"
-                effects.append(ChangeAlarm(gateway, alarm.clear(context.now_ns, text)))
-    return effects
+            signs[gateway, alarm.cause] = min(alarm.t_ns - context.anchor_ns, context.uptime_ns)
+    return signs
 
 
-def _is_over(context: Context, seen_ns: int, stands_s: float) -> bool:
-    """Tell whether a sign is too old; also where our clock went back since."""
-    return not 0 <= context.now_ns - seen_ns < stands_s * NS
+def end_conflicts(access: Access, context: Context) -> Result:
+    """End the conflicts that have given no sign for long enough, and their alarms."""
+    effects: list[Wanted] = []
+    for (gateway, cause), uptime_ns in access.signs.items():
+        stands_s = KINDS[cause].stands_s
+        if context.uptime_ns - uptime_ns < stands_s * NS:
+            continue
+        access = replace(access, signs={key: one for key, one in access.signs.items() if key != (gateway, cause)})
+        if cause == "identity-twin" and gateway in access.twins:  # its updates count again
+            sessions = replace(access.sessions[gateway], is_twin=False)
+            access = replace(access, sessions={**access.sessions, gateway: sessions})
+            effects.append(record(access, gateway))
+        effects.append(ClearAlarm(gateway, cause, f"no further sign of it for {stands_s:g} s"))
+    return access, effects

@@ -64,7 +64,9 @@ class Fleet:
 Group = dict[str, AlarmRecord]  # gateway -> its anomaly
 
 
-def judge(spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms: Register, now_ns: int) -> Fleet:
+def judge(
+    spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms: Register, now_ns: int, uptime_ns: int
+) -> Fleet:
     """Return the fleet alarm at `now_ns`: equal to the one before where there is nothing new to say."""
     group = largest_group(alarms, round(spec.window_s * NS)) if spec.enabled else {}
     watching = {gateway for gateway, status in gateways.items() if status.watching}
@@ -73,8 +75,8 @@ def judge(spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms:
         return Fleet(_raised(fleet, group, watching, now_ns))
     if fleet.alarm is None or not fleet.active:
         return Fleet(fleet.alarm)
-    below_ns = now_ns if fleet.below_ns is None else min(fleet.below_ns, now_ns)
-    if now_ns - below_ns < spec.clear_s * NS:
+    below_ns = uptime_ns if fleet.below_ns is None else fleet.below_ns
+    if uptime_ns - below_ns < spec.clear_s * NS:
         return Fleet(fleet.alarm, below_ns)
     text = f"fewer than {quorum} gateways share an anomaly"
     return Fleet(fleet.alarm.model_copy(update={"state": "cleared", "t_ns": now_ns, "text": text}))

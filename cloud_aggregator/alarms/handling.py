@@ -52,11 +52,11 @@ def receive_alarm(alarms: Alarms, context: Context, access: Access, gateway: str
 
 def _with_change(alarms: Alarms, context: Context, gateway: str, alarm: Alarm) -> Alarms:
     """Count one more change of a gateway's alarms; raises `MessageError` where it has to wait."""
-    before = alarms.changed.get(gateway, Spent()).after(context.now_ns, CHANGE_S)
+    before = alarms.changed.get(gateway, Spent()).after(context.uptime_ns, CHANGE_S)
     most = CHANGES - RESERVED if alarm.kind == "sensor" else CHANGES
     if before + 1 > most:
         raise MessageError(f"{gateway} raises and clears more than {most} at once, and more than one in {CHANGE_S:g} s")
-    return replace(alarms, changed={**alarms.changed, gateway: Spent(before + 1, context.now_ns)})
+    return replace(alarms, changed={**alarms.changed, gateway: Spent(before + 1, context.uptime_ns)})
 
 
 def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str, alarm: Alarm) -> Result:
@@ -130,9 +130,9 @@ def _with_quiet(alarms: Alarms, gateway: str, quiet: register.Quiet | None) -> A
 
 def _forgotten(alarms: Alarms, context: Context, access: Access, gateway: str) -> Result:
     """End what a gateway no longer knows of, where its statuses have said so for long enough."""
-    quiet = register.quieted(alarms.quiet.get(gateway), access.gateways[gateway], context.now_ns)
+    quiet = register.quieted(alarms.quiet.get(gateway), access.gateways[gateway], context.uptime_ns)
     alarms = _with_quiet(alarms, gateway, quiet)
-    if quiet is None or not quiet.is_over(context.now_ns):
+    if quiet is None or not quiet.is_over(context.uptime_ns):
         return alarms, []
     ends = register.forgotten(alarms.book, gateway, context.now_ns)
     return _ended(alarms, context, access, gateway, ends, "forgotten")
@@ -163,9 +163,9 @@ def _described(alarms: Alarms, context: Context, access: Access, gateway: str) -
     since a status of a few bytes may ask for thousands of messages.
     """
     last_ns = alarms.described_ns.get(gateway)
-    if last_ns is not None and 0 <= context.now_ns - last_ns < DESCRIBED_S * NS:
+    if last_ns is not None and context.uptime_ns - last_ns < DESCRIBED_S * NS:
         return replace(alarms, undescribed=alarms.undescribed | {gateway}), []
-    described_ns = {**alarms.described_ns, gateway: context.now_ns}
+    described_ns = {**alarms.described_ns, gateway: context.uptime_ns}
     alarms = replace(alarms, described_ns=described_ns, undescribed=alarms.undescribed - {gateway})
     if gateway not in access.gateways:  # it was taken away meanwhile
         return alarms, []
@@ -185,7 +185,7 @@ def publish_alarms(alarms: Alarms, context: Context, access: Access) -> Result:
 def judge_fleet(alarms: Alarms, context: Context, access: Access) -> Result:
     """Judge the fleet, and tell of devices whose turn it is."""
     before, settings = alarms.fleet, context.settings.fleet
-    now = fleet.judge(settings, before, access.gateways, alarms.book, context.now_ns)
+    now = fleet.judge(settings, before, access.gateways, alarms.book, context.now_ns, context.uptime_ns)
     alarms = replace(alarms, fleet=now)
     effects: list[Effect] = []
     if now.alarm is not None and now.alarm != before.alarm:
@@ -201,7 +201,7 @@ def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
     spec = context.settings.webhook
     if spec is None:
         return alarms, []
-    return _with_queue(alarms, webhook.receive_result(alarms.queue, spec, event, context.now_ns))
+    return _with_queue(alarms, webhook.receive_result(alarms.queue, spec, event, context.uptime_ns))
 
 
 def _fleet_changed(
@@ -266,7 +266,7 @@ def send_posts(alarms: Alarms, context: Context) -> Result:
     spec = context.settings.webhook
     if spec is None:
         return alarms, []
-    return _with_queue(alarms, webhook.due(alarms.queue, spec, context.now_ns))
+    return _with_queue(alarms, webhook.due(alarms.queue, spec, context.uptime_ns))
 
 
 def _with_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]]) -> Result:

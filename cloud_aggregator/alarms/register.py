@@ -204,7 +204,7 @@ def ended(alarms: Register, gateway: str, end: Alarm, how: Ended) -> tuple[Regis
 
 @dataclass(frozen=True)
 class Quiet:
-    """Since when a gateway says that it has no alarm and nothing to send; the time of the aggregator.
+    """Since when a gateway says that it has no alarm and nothing to send, by the aggregator's uptime.
 
     An empty outbox means that every end it has told is stored here, so an alarm that stands then was forgotten. A
     status may be older than the alarm all the same (retained, sent again, overtaken on its way), and says nothing of
@@ -215,18 +215,18 @@ class Quiet:
     boot_id: str
     since_ns: int
 
-    def is_over(self, now_ns: int) -> bool:
+    def is_over(self, uptime_ns: int) -> bool:
         """True where it has lasted long enough."""
-        return now_ns - self.since_ns >= GRACE_S * NS
+        return uptime_ns - self.since_ns >= GRACE_S * NS
 
 
-def quieted(known: Quiet | None, status: Status, now_ns: int) -> Quiet | None:
+def quieted(known: Quiet | None, status: Status, uptime_ns: int) -> Quiet | None:
     """Return since when a gateway is quiet with one more status of it; None where it is not, or does not say so."""
     is_stated = {"alarms_active", "outbox"} <= status.model_fields_set and status.boot_id != ""
     if status.state != "online" or not is_stated or status.alarms_active or status.outbox:
         return None
-    if known is None or known.boot_id != status.boot_id or known.since_ns > now_ns:
-        return Quiet(status.boot_id, now_ns)
+    if known is None or known.boot_id != status.boot_id:
+        return Quiet(status.boot_id, uptime_ns)
     return known
 
 

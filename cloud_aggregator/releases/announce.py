@@ -55,10 +55,12 @@ def send_due_chunks(
     parcel = _parcel(releases, rounds, gateway, digest)
     effects = context.chunks(gateway, parcel, missing)
     asked = len(effects) / parcel.transfer.chunks * min(len(parcel.body) / WHOLE_BYTES, 1.0)
-    before = releases.fetched.get(gateway, Spent()).after(context.now_ns, BODY_S)
+    before = releases.fetched.get(gateway, Spent()).after(context.uptime_ns, BODY_S)
     if before + asked > BODIES:
         raise MessageError(f"{gateway} asks for more than {BODIES} bodies, and more than one in {BODY_S:g} s")
-    return replace(releases, fetched={**releases.fetched, gateway: Spent(before + asked, context.now_ns)}), [*effects]
+    return replace(releases, fetched={**releases.fetched, gateway: Spent(before + asked, context.uptime_ns)}), [
+        *effects
+    ]
 
 
 def _parcel(releases: Releases, rounds: Rounds, gateway: str, digest: str) -> Parcel:

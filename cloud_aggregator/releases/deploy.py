@@ -139,7 +139,8 @@ def _is_known(releases: Releases, new: BuiltModel, known: BuiltModel) -> bool:
 
 
 def _saved(releases: Releases, context: Context) -> SaveRollout:
-    return SaveRollout(dump(releases), context.now_ns)
+    dated = replace(releases.rollout, since_ns=releases.rollout.since_ns + context.anchor_ns)
+    return SaveRollout(dump(replace(releases, rollout=dated)), context.now_ns)
 
 
 def _next(releases: Releases, context: Context, access: Access) -> Result:
@@ -193,7 +194,7 @@ def begin_rollout(
     have left it yet, is still given back what all have.
     """
     before, version = releases.rollout, new.manifest.version
-    begin = Rollout("watching", version, 0, share, names, bool(names), context.now_ns, recalled=before.recalled)
+    begin = Rollout("watching", version, 0, share, names, bool(names), context.uptime_ns, recalled=before.recalled)
     begin = replace(begin, stopped=before.without(new.manifest.model.digest))
     begin = drawn(begin, access.gateways, context.settings.algorithm.seed)
     releases = replace(releases, rollout=begin, candidate=new)
@@ -216,11 +217,11 @@ def watch_rollout(releases: Releases, context: Context, access: Access) -> Resul
         stage = drawn(stage, access.gateways, context.settings.algorithm.seed)
         if not stage.canaries:
             return releases, []
-        releases = replace(releases, rollout=replace(stage, since_ns=context.now_ns))
+        releases = replace(releases, rollout=replace(stage, since_ns=context.uptime_ns))
         return releases, [_saved(releases, context), *_announce_to(context, candidate, stage.canaries)]
     hop_s = context.settings.features.hop_s
     report = rollout.report(stage, access.gateways, releases.version, table, hop_s)
-    word, why = rollout.verdict(stage, report, table, context.now_ns)
+    word, why = rollout.verdict(stage, report, table, context.uptime_ns)
     if word == "go on":
         return continue_rollout(releases, context, access, why)
     if word == "stop":
@@ -273,9 +274,9 @@ def stop_rollout(releases: Releases, context: Context, access: Access, why: str)
 
 def remind(releases: Releases, context: Context, access: Access) -> Result:
     """Repeat the announcements that some gateway seems not to have received."""
-    if context.now_ns - releases.reminded_ns < REMIND_S * NS:
+    if context.uptime_ns - releases.reminded_ns < REMIND_S * NS:
         return releases, []
-    return replace(releases, reminded_ns=context.now_ns), reminders(releases, context, access)
+    return replace(releases, reminded_ns=context.uptime_ns), reminders(releases, context, access)
 
 
 def reminders(releases: Releases, context: Context, access: Access) -> list[Effect]:

@@ -44,7 +44,7 @@ class Rollout:
     share: float = 0.0
     canaries: tuple[str, ...] = ()  # empty: not drawn yet, for no gateway was here that could take a model
     is_named: bool = False  # by the operator
-    since_ns: int = 0
+    since_ns: int = 0  # since the boot; in the store the time of day
     why: str = ""
     recalled: tuple[str, ...] = ()  # who was given back what all have, until all are given another
     stopped: tuple[str, ...] = ()  # digests of models whose releases were stopped, see `stopping`
@@ -75,7 +75,9 @@ class Releases:
     before: int = 0  # the version that all had before, to be kept for whoever wants it back
     newest: Newest = NOTHING_NEWEST  # that was published last, or came back to an aggregator that had lost its own
     announced_week: int = -1  # in which what is retained was signed
-    reminded_ns: int = 0  # when manifests were last repeated to those who seem not to have received them
+    reminded_ns: int = (
+        0  # since the boot, when manifests were last repeated to those who seem not to have received them
+    )
     fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announce.send_due_chunks`
 
     @property
@@ -146,9 +148,9 @@ def restore(
 def resume(context: Context, stored: Releases) -> Releases:
     """Return the releases that go on from those stored, under the present settings and by the present clock."""
     # Begun now at the latest: the clock that it began by may have been ahead.
-    rollout = replace(stored.rollout, since_ns=min(stored.rollout.since_ns, context.now_ns))
+    rollout = replace(stored.rollout, since_ns=min(stored.rollout.since_ns - context.anchor_ns, context.uptime_ns))
     current = stored.everywhere and fitted(stored.everywhere, context.settings.limits)
-    return replace(stored, everywhere=current, rollout=rollout, reminded_ns=context.now_ns)
+    return replace(stored, everywhere=current, rollout=rollout, reminded_ns=context.uptime_ns)
 
 
 def fitted(model: BuiltModel, limits: Limits) -> BuiltModel:

@@ -87,7 +87,7 @@ def _rejects(status: Status, rollout: Rollout) -> bool:
     return str(rollout.version) in status.rejected and status.model_version != rollout.version
 
 
-def verdict(rollout: Rollout, report: Report, table: ReleaseTable, now_ns: int) -> tuple[Verdict, str]:
+def verdict(rollout: Rollout, report: Report, table: ReleaseTable, uptime_ns: int) -> tuple[Verdict, str]:
     """Return what follows from what the canaries tell, and why."""
     count = len(rollout.canaries)
     if count == 0:
@@ -103,7 +103,7 @@ def verdict(rollout: Rollout, report: Report, table: ReleaseTable, now_ns: int) 
         return "go on", f"{count} canaries have watched with it, and raised {report.alarms} alarms"
     text = f"{first_of(lacking)} have not watched with it for {report.least_s / 3600:.3g} h"
     text += f"; offline or silent: {first_of(report.away)}" if report.away else ""
-    if now_ns - rollout.since_ns > table.patience_s * NS:
+    if uptime_ns - rollout.since_ns > table.patience_s * NS:
         return "pause", f"{text}, and {table.patience_s / 3600:g} h have passed"
     return "wait", text
 

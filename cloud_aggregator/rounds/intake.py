@@ -45,8 +45,8 @@ def chunk_arrived(
         reason = f"update of {header.size_bytes} bytes, at most {context.settings.limits.max_update_bytes} are taken"
         return _refuse(rounds, context, gateway, digest, reason) if is_last else (rounds, [])
     # A gateway works on one update at a time, so another takes the place of the one before.
-    uploads = rounds.uploads.expect(gateway, header.transfer, context.now_ns, _budget_bytes(rounds, context))
-    uploads, body = uploads.add(gateway, header, piece, context.now_ns)
+    uploads = rounds.uploads.expect(gateway, header.transfer, context.uptime_ns, _budget_bytes(rounds, context))
+    uploads, body = uploads.add(gateway, header, piece, context.uptime_ns)
     rounds = replace(rounds, uploads=uploads)
     if body is None:
         return rounds, []
@@ -67,7 +67,7 @@ def _budget_bytes(rounds: Rounds, context: Context) -> int:
 
 def ask_for_missing(rounds: Rounds, context: Context) -> tuple[Rounds, list[Effect]]:
     """Ask gateways for the chunks of updates that have paused, or that were parked and have space now."""
-    uploads, asked = rounds.uploads.ask(context.now_ns, _budget_bytes(rounds, context))
+    uploads, asked = rounds.uploads.ask(context.uptime_ns, _budget_bytes(rounds, context))
     wants: list[Effect] = [
         Publish(context.topic(gateway, "resend", one.transfer.digest), one.want.to_bytes())
         for gateway, one in asked.items()
@@ -125,10 +125,10 @@ def _answer(
         remembered={**rounds.remembered, gateway: digest} if update else rounds.remembered,
         turned_away=rounds.turned_away - {gateway},
         empty=rounds.empty if update else (*rounds.empty, gateway),
-        first_update_ns=context.now_ns if rounds.first_update_ns is None else rounds.first_update_ns,
+        first_update_ns=context.uptime_ns if rounds.first_update_ns is None else rounds.first_update_ns,
     )
     stored = [held] if update and rounds.is_growing else []
-    return rounds, [*stored, save_training(rounds), context.receipt(gateway, digest)]
+    return rounds, [*stored, save_training(rounds, context.anchor_ns), context.receipt(gateway, digest)]
 
 
 def _not_now(rounds: Rounds, access: Access, gateway: str, *, is_present: bool) -> str:

@@ -67,7 +67,7 @@ def hold(
     if sum(len(one.body) for one in others.values()) + len(held.body) > most_bytes:
         raise UpdateError(f"of late updates {most_bytes} bytes are kept at most, see limits.incoming_bytes")
     rounds = replace(rounds, held={**others, gateway: held}, answered={**rounds.answered, gateway: index})
-    return rounds, [held, save_training(rounds)]
+    return rounds, [held, save_training(rounds, context.anchor_ns)]
 
 
 def merged(rounds: Rounds) -> tuple[Rounds, tuple[HoldUpdate, ...]]:

@@ -33,7 +33,7 @@ def may_open(rounds: Rounds, context: Context, access: Access) -> bool:
     table = context.settings.rounds
     is_drawn = rounds.asked_round >= rounds.server.cohort_index
     is_enough = table.fraction == 1.0 or is_drawn or len(ready_gateways(rounds, access)) >= table.quorum
-    return is_enough and context.now_ns >= rounds.rest_until_ns
+    return is_enough and context.uptime_ns >= rounds.rest_until_ns
 
 
 def open_round(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
@@ -48,16 +48,16 @@ def open_round(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds
         rounds = replace(rounds, asked=_drawn(rounds, context, access), asked_round=rounds.server.round_index)
     log = Log("info", f"round {rounds.server.round_index} of {context.settings.algorithm.name} is open")
     if rounds.opened:
-        rounds = replace(rounds, invited_ns=context.now_ns)
+        rounds = replace(rounds, invited_ns=context.uptime_ns)
         return rounds, [invitation(rounds, context)]
     shared = rounds.shared or packed(rounds.server, context.settings.limits.max_payload_bytes)
     # Once: a service that was restarted since need not send it again, who lacks it asks.
     sent = context.chunks(ALL, shared) if context.is_connected and rounds.sent_round < rounds.server.round_index else []
     sent_round = rounds.server.round_index if sent else rounds.sent_round
-    rounds = replace(rounds, opened=True, opened_ns=context.now_ns, invited_ns=context.now_ns)
+    rounds = replace(rounds, opened=True, opened_ns=context.uptime_ns, invited_ns=context.uptime_ns)
     # The rest is over for good: a clock that goes back must not close a round to those who have answered it.
     rounds = replace(rounds, shared=shared, sent_round=sent_round, rest_until_ns=0)
-    return rounds, [save_training(rounds), invitation(rounds, context), *sent, log]
+    return rounds, [save_training(rounds, context.anchor_ns), invitation(rounds, context), *sent, log]
 
 
 def invitation(rounds: Rounds, context: Context) -> Publish:
@@ -92,17 +92,17 @@ def _drawn(rounds: Rounds, context: Context, access: Access) -> tuple[str, ...] 
 
 def remind(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
     """Repeat the invitation for those who seem not to have received it."""
-    if context.now_ns - rounds.invited_ns < REMIND_S * NS:
+    if context.uptime_ns - rounds.invited_ns < REMIND_S * NS:
         return rounds, []
-    return replace(rounds, invited_ns=context.now_ns), _repeat_invitations(rounds, context, access)
+    return replace(rounds, invited_ns=context.uptime_ns), _repeat_invitations(rounds, context, access)
 
 
 def compare_store(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
     """Warn where gateways have answered later rounds of this training: this store was set back."""
-    if context.now_ns - rounds.compared_ns < REMIND_S * NS:
+    if context.uptime_ns - rounds.compared_ns < REMIND_S * NS:
         return rounds, []
     text = set_back.describe_set_back(access.gateways, rounds.run, rounds.server.round_index) if rounds.opened else ""
-    return replace(rounds, compared_ns=context.now_ns), [Log("warning", text)] if text else []
+    return replace(rounds, compared_ns=context.uptime_ns), [Log("warning", text)] if text else []
 
 
 def _repeat_invitations(rounds: Rounds, context: Context, access: Access) -> list[Wanted]:
@@ -126,7 +126,7 @@ def renumber(rounds: Rounds, context: Context, releases: Releases) -> tuple[Roun
     rounds = replace(rounds, training=numbering.above(known))
     text = f"there was a training {known}, later than the one at hand, which now is {rounds.training}"
     return rounds, [
-        save_training(rounds),
+        save_training(rounds, context.anchor_ns),
         *([invitation(rounds, context)] if rounds.opened else []),
         Log("warning", text),
     ]
@@ -155,19 +155,19 @@ def close_if_due(rounds: Rounds, context: Context, access: Access) -> tuple[Roun
     table = context.settings.rounds
     if not rounds.opened or len(rounds.counted) < table.quorum or rounds.first_update_ns is None:
         return rounds, []
-    is_over = context.now_ns - rounds.first_update_ns >= table.deadline_s * NS
+    is_over = context.uptime_ns - rounds.first_update_ns >= table.deadline_s * NS
     return _close(rounds, context, access) if is_over or not waited_for(rounds, access) else (rounds, [])
 
 
 def widen_if_stuck(rounds: Rounds, context: Context) -> tuple[Rounds, list[Wanted]]:
     """Ask everyone where those who were drawn did not make a quorum within the deadline."""
     table = context.settings.rounds
-    patient = context.now_ns - rounds.opened_ns < table.deadline_s * NS
+    patient = context.uptime_ns - rounds.opened_ns < table.deadline_s * NS
     if not rounds.opened or rounds.asked is None or len(rounds.counted) >= table.quorum or patient:
         return rounds, []
-    rounds = replace(rounds, asked=None, invited_ns=context.now_ns)
+    rounds = replace(rounds, asked=None, invited_ns=context.uptime_ns)
     text = f"round {rounds.server.round_index}: those drawn made no quorum of {table.quorum}, everyone is asked"
-    return rounds, [save_training(rounds), invitation(rounds, context), Log("warning", text)]
+    return rounds, [save_training(rounds, context.anchor_ns), invitation(rounds, context), Log("warning", text)]
 
 
 def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
@@ -183,7 +183,7 @@ def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[R
     waited = {name: access.gateways[name] for name in waited_for(rounds, access)} if rounds.opened else {}
     patience_s = max(table.deadline_s, LOST_S) * 2 ** min(rounds.given_up, DOUBLINGS_MAX)
     lost = sorted(name for name, one in waited.items() if one.answered == number and not one.outbox)
-    is_early = not rounds.opened or context.now_ns - rounds.opened_ns < patience_s * NS
+    is_early = not rounds.opened or context.uptime_ns - rounds.opened_ns < patience_s * NS
     if is_early or rounds.algorithm.remembers or not (lost or rounds.turned_away):
         return rounds, []
     if len(rounds.counted) + len(waited) - len(lost) >= table.quorum:
@@ -215,7 +215,7 @@ def _close(
     is_first = phase - phase % algorithm.stride <= algorithm.setup
     # Nobody will have anything else to send a second later either; what comes to nothing half way begins at once.
     is_idle = has_failed or (not rounds.total and (is_first or algorithm.stride > 1))
-    wait_ns = context.now_ns + round(context.settings.rounds.deadline_s * NS) if is_idle else 0
+    wait_ns = context.uptime_ns + round(context.settings.rounds.deadline_s * NS) if is_idle else 0
     # The next phase is a round's first; but a round that failed or came to nothing half way begins anew and is none.
     is_whole = bool(rounds.total) or (is_first and is_silent(algorithm, phase, rounds.total))
     is_complete = phase >= algorithm.setup == server.phase and is_whole and not has_failed and not is_given_up
@@ -240,7 +240,7 @@ def _close(
         rounds = _rested(rounds, context)
         effects += [] if problem else [BuildModel(len(record.gateways) + len(kept))]
     rounds, opening = open_round(rounds, context, access)
-    return rounds, [record, save_training(rounds), *effects, *opening]
+    return rounds, [record, save_training(rounds, context.anchor_ns), *effects, *opening]
 
 
 def _emptied(rounds: Rounds) -> Rounds:
@@ -300,4 +300,4 @@ def _advanced(rounds: Rounds) -> tuple[Server, str, bool]:
 
 def _rested(rounds: Rounds, context: Context) -> Rounds:
     rest_ns = round(context.settings.rounds.rest_s * NS)
-    return replace(rounds, since_release=0, rest_until_ns=context.now_ns + rest_ns)
+    return replace(rounds, since_release=0, rest_until_ns=context.uptime_ns + rest_ns)

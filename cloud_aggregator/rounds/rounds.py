@@ -98,10 +98,10 @@ def restore(
 
     A stored training of another run is left behind: the new one starts from its own beginning.
     """
-    settings, now_ns = context.settings, context.now_ns
+    settings = context.settings
     run = run_name(settings, beginning)
     server = _with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), context.key, run)
-    rounds = Rounds(algorithm, run, numbering.beginning(now_ns), server, compared_ns=now_ns)
+    rounds = Rounds(algorithm, run, numbering.beginning(context.now_ns), server, compared_ns=context.uptime_ns)
     return rounds if training is None else _resumed(rounds, context, training, held)
 
 
@@ -115,11 +115,11 @@ def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
     return server._replace(kept={**server.kept, NOISE_SECRET: secret})
 
 
-def save_training(rounds: Rounds) -> SaveTraining:
+def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
     """Return the effect that stores everything a restart needs to go on with the round.
 
     A total that grows with every update is not part of it, or a round would write it over and over: its updates are
-    stored one by one (`HoldUpdate`).
+    stored one by one (`HoldUpdate`). The end of a pause is stored by the wall clock: another boot has another uptime.
     """
     total = {} if rounds.is_growing else rounds.total
     arrays = joined({"shared": rounds.server.shared, "kept": rounds.server.kept, "total": total})
@@ -137,7 +137,7 @@ def save_training(rounds: Rounds) -> SaveTraining:
         "bytes_received": rounds.bytes_received,
         "empty": list(rounds.empty),
         "since_release": rounds.since_release,
-        "rest_until_ns": rounds.rest_until_ns,
+        "rest_until_ns": rounds.rest_until_ns + anchor_ns,
         "sent_round": rounds.sent_round,
         "answered": rounds.answered,
         "remembered": rounds.remembered,
@@ -166,9 +166,8 @@ def server_arrays(training: SaveTraining) -> Arrays:
 
 def _resumed(rounds: Rounds, context: Context, training: SaveTraining, held: Mapping[str, HoldUpdate]) -> Rounds:
     parts, meta = _parts(training), training.meta
-    now_ns = context.now_ns
     if meta["run"].partition(".")[0] != rounds.run.partition(".")[0]:
-        return replace(rounds, training=numbering.beginning(now_ns, meta["training"]))
+        return replace(rounds, training=numbering.beginning(context.now_ns, meta["training"]))
     rounds = replace(
         rounds,
         run=meta["run"],
@@ -191,8 +190,11 @@ def _resumed(rounds: Rounds, context: Context, training: SaveTraining, held: Map
         empty=tuple(meta["empty"]),
         since_release=meta["since_release"],
         # Never longer than from now: the clock that it was taken from may have been ahead.
-        rest_until_ns=min(meta["rest_until_ns"], now_ns + round(context.settings.rounds.rest_s * 1e9)),
-        first_update_ns=now_ns if meta["counted"] else None,
+        rest_until_ns=min(
+            meta["rest_until_ns"] - context.anchor_ns,
+            context.uptime_ns + round(context.settings.rounds.rest_s * 1e9),
+        ),
+        first_update_ns=context.uptime_ns if meta["counted"] else None,
     )
     return _with_total(rounds) if rounds.is_growing else rounds
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from fedgate.cloud_aggregator.access import registry_sync
 from fedgate.cloud_aggregator.access.registry import Bar, Issue, TakeKeys, TurnAway
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
-from fedgate.cloud_aggregator.events import Connection, Event, Log, Outward, Publish, Received, Send, Tick
+from fedgate.cloud_aggregator.events import ClockSet, Connection, Event, Log, Outward, Publish, Received, Send, Tick
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.runtime import defence
@@ -28,13 +28,8 @@ from fedgate.config.transport.mqtt import Link, Will
 
 LOG = logging.getLogger("fedgate.aggregator")
 ANY_GATEWAY = "+"
-STEP_S = 60.0  # of the wall clock, with which the service cannot go on: what it waits for would be over, or never
 BEGINNING_BYTES = 4
 WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "want", "tombstone", "telemetry", "newest")
-
-
-class ClockSteppedError(RuntimeError):
-    """The wall clock was set while the service ran; started anew, it takes what it stored for what it is."""
 
 
 class Aggregator:
@@ -57,7 +52,8 @@ class Aggregator:
             settings,
             store,
             site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None),
-            now_ns=self._clock.now_ns(),
+            uptime_ns=self._clock.uptime_ns(),
+            anchor_ns=self._clock.anchor_ns,
             beginning=secrets.token_hex(BEGINNING_BYTES),
             material=defence.read(settings),
         )
@@ -103,26 +99,18 @@ class Aggregator:
         self._loop.stop()
 
     def _tick(self) -> Event:
-        self._follow_clock()
+        if self._clock.follow():
+            self._step_all([ClockSet(self._clock.anchor_ns)])
         for order in self.service.orders():
             self._step_all([order])
         if self._enrolment is not None:
             self._enrolment.tick()
         return Tick()
 
-    def _follow_clock(self) -> None:
-        by_s = self._clock.follow() / 1e9
-        if abs(by_s) > STEP_S:
-            raise ClockSteppedError(
-                f"the wall clock was set by {by_s:+.0f} s; the service ends, to be started again with the right time"
-            )
-        if by_s:
-            LOG.warning("the wall clock was set by %+.1f s", by_s)
-
     def _step_all(self, events: Sequence[Event]) -> None:
         # Without our own word, sent back to us by our own subscription.
         news = [event for event in events if not (isinstance(event, Received) and event.topic in self._own_topics)]
-        self._carry_out(self.service.step_all(self._clock.now_ns(), news))
+        self._carry_out(self.service.step_all(self._clock.uptime_ns(), news))
         if Connection(True) in news:
             self._publish_status("online")
 

@@ -31,7 +31,8 @@ class Service:
         store: Store,
         key: Ed25519PrivateKey,
         *,
-        now_ns: int,
+        uptime_ns: int,
+        anchor_ns: int,
         beginning: str,
         material: defence.Material = defence.NOTHING,
     ) -> None:
@@ -43,22 +44,23 @@ class Service:
             store.training(),
             releases.restore(store.models.rollout(), store.models.of, store.models.latest()),
             store.statuses(),
-            now_ns,
+            uptime_ns,
             beginning,
             material,
             store.alarms(),
             store.held(),
             store.sessions(),
             store.seen(),
+            anchor_ns,
         )
-        self.state = replace(self.state, presence=presence.start(store.service(), now_ns))
+        self.state = replace(self.state, presence=presence.start(store.service(), self.state.context))
         self.state = machine.start_with_registry(self.state, store.registry())
 
-    def step(self, now_ns: int, event: Event) -> list[Outward]:
+    def step(self, uptime_ns: int, event: Event) -> list[Outward]:
         """Take in one event and return what is to be told, all it rests on being on disk."""
-        return self.step_all(now_ns, [event])
+        return self.step_all(uptime_ns, [event])
 
-    def step_all(self, now_ns: int, events: Sequence[Event]) -> list[Outward]:
+    def step_all(self, uptime_ns: int, events: Sequence[Event]) -> list[Outward]:
         """Take in events in their order and return what is to be told, all of it resting on one commit: an update that
         waits for others costs no commit of its own.
 
@@ -67,17 +69,17 @@ class Service:
         raised, and what was stored before them is told after a restart.
         """
         before = self.state
-        result = attempt(lambda: self._run_events(machine.step, now_ns, events))
+        result = attempt(lambda: self._run_events(machine.step, uptime_ns, events))
         if not isinstance(result, Exception):
             return result
         self.state = before
-        return [effect for event in events for effect in self._step_in_order(now_ns, event)]
+        return [effect for event in events for effect in self._step_in_order(uptime_ns, event)]
 
-    def _step_in_order(self, now_ns: int, event: Event) -> list[Outward]:
+    def _step_in_order(self, uptime_ns: int, event: Event) -> list[Outward]:
         before = self.state
-        result = attempt(lambda: self._run_events(machine.take_in, now_ns, [event]))
+        result = attempt(lambda: self._run_events(machine.take_in, uptime_ns, [event]))
         if isinstance(result, Exception):
-            before = replace(before, context=replace(before.context, now_ns=now_ns))
+            before = replace(before, context=replace(before.context, uptime_ns=uptime_ns))
             if isinstance(event, Received):
                 self.state, effects = containment.contain(before, event, result)
             elif isinstance(event, Ordered):  # it would be there again at every start
@@ -89,11 +91,11 @@ class Service:
         return [*result, *self._stored(effects)]
 
     def _run_events(
-        self, act: Callable[[State, int, Event], machine.Result], now_ns: int, events: Sequence[Event]
+        self, act: Callable[[State, int, Event], machine.Result], uptime_ns: int, events: Sequence[Event]
     ) -> list[Outward]:
         effects: list[Effect] = []
         for event in events:
-            self.state, more = act(self.state, now_ns, event)
+            self.state, more = act(self.state, uptime_ns, event)
             effects += more
         return self._stored(effects)
 

@@ -1,8 +1,8 @@
-"""What this gateway knows of the time: a timeline that never steps, and whether the wall clock can be believed.
+"""What a machine knows of the time: how long it is up, which nothing sets, and the time of day, which may be wrong.
 
-A Raspberry Pi without a battery-backed clock boots in the past and jumps when the network comes. Windows are cut on a
-timeline that starts at the wall time of the process and then follows the monotonic clock. Where the wall clock is set,
-whoever has the timeline moves it when it suits him; every record says whether the wall clock was synchronised.
+A Raspberry Pi without a battery-backed clock boots in the past and jumps when the network comes. So deadlines, pauses
+and ages go by the uptime. The time of day is the uptime after an anchor, the time of the boot: that is taken from the
+wall clock when a process starts, and again where the wall clock was set and can be believed.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ Quality = Literal["synchronised", "unsynchronised", "unknown"]
 
 
 class Clock:
-    """The gateway's timeline in ns of Unix time, as of the start of the process."""
+    """The two times of a process."""
 
     def __init__(self) -> None:
         self.anchor_ns = time.time_ns() - time.monotonic_ns()  # of the boot, as far as the wall clock is right
 
-    def now_ns(self) -> int:
-        """Return the present moment; never steps, whatever happens to the wall clock, but in `follow`."""
-        return self.anchor_ns + time.monotonic_ns()
+    @staticmethod
+    def uptime_ns() -> int:
+        """Return the time since the boot, whatever happens to the wall clock."""
+        return time.monotonic_ns()
 
-    def follow(self) -> int:
-        """Move the timeline to a wall clock that was set and can be believed; return by how many ns, mostly 0."""
+    def now_ns(self) -> int:
+        """Return the time of day in ns of Unix time, by a wall clock that was set as of `follow`."""
+        return self.anchor_ns + self.uptime_ns()
+
+    def follow(self) -> bool:
+        """Take a new anchor from a wall clock that was set and can be believed; return whether it was."""
         by_ns = time.time_ns() - self.now_ns()
         if abs(by_ns) <= STEPPED_NS or quality() != "synchronised":
-            return 0
+            return False
         self.anchor_ns += by_ns
-        return by_ns
+        return True
 
     def quality(self) -> Quality:
-        """Return whether `now_ns` can be believed: a wall clock that was set after our start left this timeline
-        behind.
-        """
+        """Return whether `now_ns` can be believed: a wall clock that was set after our start left it behind."""
         return "unsynchronised" if abs(time.time_ns() - self.now_ns()) > STEPPED_NS else quality()
 
 

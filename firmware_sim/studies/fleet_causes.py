@@ -129,7 +129,7 @@ def _group_of(site: Site, raised: list[list[Raised]]) -> dict[str, Raised]:
         alarm = _alarm(f"g{number}", one)
         known.setdefault(alarm.id, one)
         alarms, _, _ = register.take(alarms, f"g{number}", alarm, t_ns)
-        was_active, state = state.active, fleet.judge(SPEC, state, gateways, alarms, t_ns)
+        was_active, state = state.active, fleet.judge(SPEC, state, gateways, alarms, t_ns, t_ns)
         if state.active and not was_active and t_ns >= _time(site.begin):
             group = fleet.largest_group(alarms, round(SPEC.window_s * NS))
             late = [held for held in group.values() if held.onset_ns >= _time(site.begin)]

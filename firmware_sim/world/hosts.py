@@ -13,7 +13,6 @@ import numpy as np
 
 from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator.access.registry import Bar, Issue, TurnAway
-from fedgate.cloud_aggregator.runtime.app import STEP_S
 from fedgate.cloud_aggregator.runtime.service import Service as CloudService
 from fedgate.cloud_aggregator.state import State as CloudState
 from fedgate.config.identity.signing import verified
@@ -25,7 +24,7 @@ from fedgate.firmware_sim.world.damage import Under, reaches_level
 from fedgate.firmware_sim.world.disk import CloudStore, Disk, GatewayStore
 from fedgate.firmware_sim.world.faults import NO_MEMORY
 from fedgate.firmware_sim.world.liveness import Owed, of_cloud, of_gateway
-from fedgate.firmware_sim.world.machines import RESTART_S, Machine, there
+from fedgate.firmware_sim.world.machines import Machine, there
 from fedgate.firmware_sim.world.processor import Stopwatch
 from fedgate.firmware_sim.world.setup import KEY, SITE, faulty, stream_of
 from fedgate.firmware_sim.world.shared import World
@@ -35,7 +34,6 @@ from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.runtime.model_trial import UntriedError
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.models.arrays import FEATURES
-from fedgate.models.time_units import NS
 
 TRAINING_S = (3.0, 40.0)
 LOADED_S = (0.1, 300.0)  # from the mark of a load to the end of its process, where that is drawn
@@ -85,9 +83,9 @@ class GatewayHost(Machine):
             boot_id=f"{self.name}-{self.boots}",
             can_train=True,
             libraries=(),
-            now_ns=self.now_ns,
-            clock=self.clock.quality,
+            uptime_ns=self.uptime_ns,
             anchor_ns=self.clock.anchor_ns,
+            clock=self.clock.quality,
             labelled=self._labelled,
             random_bytes=lambda: self._secret_rng.bytes(32),
             stopwatch=self._stopwatch,
@@ -101,7 +99,7 @@ class GatewayHost(Machine):
             slack_s = SLOW_STEPS * self.settings.features.hop_s
             self.world.witness.devices.loads[self.name].slowed(self._stopwatch.slow_until_s + slack_s)
         service = there(self.service)
-        effects = service.step(self.now_ns, event)
+        effects = service.step(self.uptime_ns, event)
         self.world.witness.probations.stepped(self.name, service.state)
         if service.state.deployment.marked != self._marked:
             self._load_marked(service.state.deployment.marked)
@@ -171,9 +169,7 @@ class GatewayHost(Machine):
 
     def tick(self) -> events.Event:
         """Return the event that time has passed; a clock that was set comes first."""
-        if by_ns := self.clock.follow():
-            self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
-            self.step(events.Anchored(self.clock.anchor_ns, by_ns, self.clock.quality))
+        self.follow_clock(events.ClockSet)
         line = self.world.network.sessions[self.name].line
         return events.Tick(self.clock.quality, 0, 0, line.backlog.waiting_bytes, line.contention.trouble)
 
@@ -227,7 +223,12 @@ class CloudHost(Machine):
         self._beginnings += 1
         self._inbox = []
         self.service = WatchedService(
-            self.settings, store, KEY, now_ns=self.now_ns, beginning=f"start-{self._beginnings}"
+            self.settings,
+            store,
+            KEY,
+            uptime_ns=self.uptime_ns,
+            anchor_ns=self.clock.anchor_ns,
+            beginning=f"start-{self._beginnings}",
         )
         self.service.thought = self.world.witness.cloud_thinks
         self.world.witness.cloud_opened(self.service.state, store, self.disk.resolved())
@@ -239,7 +240,7 @@ class CloudHost(Machine):
         service = there(self.service)
         self.world.witness.cloud_steps(service.state)
         with bounded_step():
-            effects = service.step_all(self.now_ns, [event, *waiting])
+            effects = service.step_all(self.uptime_ns, [event, *waiting])
         for gateway in service.state.failures:  # a defect of ours that is contained is one all the same
             self.world.witness.violate(f"the aggregator failed at a message of {gateway}")
         self.world.witness.cloud_stepped()
@@ -270,20 +271,14 @@ class CloudHost(Machine):
                 self.log(effect)
 
     def tick(self) -> cloud_events.Event:
-        """Return the event that time has passed; what the operator has ordered comes first."""
+        """Return the event that time has passed; a clock that was set and what the operator has ordered come first."""
+        self.follow_clock(cloud_events.ClockSet)
         waiting = there(self.service).orders() if self.world.witness.releases.has_waiting else []
         for order in waiting:
             self.step(order)
         if self.world.door is not None and self.is_up:
             self.world.door.tick()
-            self._follow_clock()
         return cloud_events.Tick()
-
-    def _follow_clock(self) -> None:
-        """End the process where the clock was set, as the product does: started anew it knows the time."""
-        if abs(self.clock.follow()) > STEP_S * NS:
-            self.fall("kill", "by a clock that was set")
-            self.world.scheduler.after(RESTART_S, self.boot)
 
     def owed(self) -> Owed:
         """Return what the aggregator has to see to now."""

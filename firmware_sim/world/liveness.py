@@ -1,6 +1,6 @@
 """Whether each duty that recurs is done in its time, whatever else happens meanwhile.
 
-What a machine does "every so often" hangs on a clock, and an event that sets that clock anew may starve it. The end of
+What a machine does "every so often" hangs on a time, and an event that takes that time anew may starve it. The end of
 a world shows that only where nothing else covers for it. So each duty is looked at on its own: while a machine that is
 connected owes something, it does it within a bound. What it owes follows from plain facts: what it was told and what it
 has stored, never from what it takes for its duty. When it did it is seen on the line, or in its store.
@@ -48,8 +48,6 @@ class Process:
     number: int
     owed: Owed = field(default_factory=dict)
     since_s: dict[str, float] = field(default_factory=dict)
-    ahead_s: float = 0.0  # its clock, as of its last duties
-    back_s: float = 0.0  # by which its clock was set back since it began: it waits by that clock
 
 
 class Liveness:
@@ -59,21 +57,18 @@ class Liveness:
         self._violate, self._elapsed_s = violate, elapsed_s
         self._processes: dict[str, Process] = {}
 
-    def owes(self, machine: str, process: int, owed: Owed, ahead_s: float = 0.0) -> None:
-        """Take note of what a process of a machine owes now, whose clock is `ahead_s` ahead of the world's, and
-        complain of what is overdue.
-        """
+    def owes(self, machine: str, process: int, owed: Owed) -> None:
+        """Take note of what a process of a machine owes now, and complain of what is overdue."""
         known = self._processes.get(machine)
         if known is None or known.number != process:
-            known = Process(process, ahead_s=ahead_s)
-        back_s = known.back_s + max(known.ahead_s - ahead_s, 0.0)
-        now_s = self._elapsed_s() - back_s
+            known = Process(process)
+        now_s = self._elapsed_s()
         since_s = {duty: known.since_s[duty] if known.owed.get(duty) == due else now_s for duty, due in owed.items()}
         for duty, due in owed.items():
             if now_s - since_s[duty] > due.within_s + SLACK_S:
                 self._violate(f"{machine} owes {duty}, and did not see to it for {now_s - since_s[duty]:.0f} s")
                 since_s[duty] = math.inf  # said once
-        self._processes[machine] = Process(process, owed, since_s, ahead_s, back_s)
+        self._processes[machine] = Process(process, owed, since_s)
 
     def sent(self, machine: str, topic: str, payload: bytes) -> None:
         """Take note of what a machine sends."""
@@ -82,7 +77,7 @@ class Liveness:
             return
         for duty, due in known.owed.items():
             if due.seen in (topic, payload):
-                known.since_s[duty] = self._elapsed_s() - known.back_s
+                known.since_s[duty] = self._elapsed_s()
 
 
 def of_cloud(state: cloud.State, releases: Releases, twins: Set[str], hostile: str = "") -> Owed:

@@ -112,8 +112,19 @@ class Machine(ABC):
 
     @property
     def now_ns(self) -> int:
-        """The time as the service sees it."""
+        """The time of day as the service sees it."""
         return self.clock.now_ns(self.world.scheduler.now_ns)
+
+    @property
+    def uptime_ns(self) -> int:
+        """The time since the boot."""
+        return self.clock.uptime_ns(self.world.scheduler.now_ns)
+
+    def follow_clock(self, clock_set: Callable[[int], Any]) -> None:
+        """Tell the service of a wall clock that was set; `clock_set` makes the event, with the time of the boot."""
+        if by_ns := self.clock.follow():
+            self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
+            self.step(clock_set(self.clock.anchor_ns))
 
     def boot(self) -> None:
         """Start the service; where it cannot start, try again in a while."""
@@ -149,8 +160,7 @@ class Machine(ABC):
         self.during_process(TICK_S, self._tick)
         self.step(self.tick())
         if self.is_up:
-            ahead_s = (self.now_ns - self.world.scheduler.now_ns) / NS
-            self.world.witness.liveness.owes(self.name, self._process, self.owed(), ahead_s)
+            self.world.witness.liveness.owes(self.name, self._process, self.owed())
 
     def heard(self, topic: str, payload: bytes) -> None:
         """Take a message from the broker."""

@@ -62,17 +62,15 @@ class Scheduler:
 
 @dataclass
 class MachineClock:
-    """A wall clock that may be wrong and be set, and the timeline that a process makes of it; see
-    `fedgate.config.runtime.clock`.
-    """
+    """A wall clock that may be wrong and be set, and what a process knows of it; see `fedgate.config.runtime.clock`."""
 
     wall_offset_ns: int = 0  # wall clock minus true time
-    timeline_offset_ns: int = 0  # the timeline of the running process minus true time
+    timeline_offset_ns: int = 0  # the time of day of the running process minus true time
     is_disciplined: bool = True
     boot_ns: int = T0_NS  # when the machine began to count
 
     def started(self) -> None:
-        """Begin the timeline of a process at the wall time of now."""
+        """Let a process begin with the wall time of now."""
         self.timeline_offset_ns = self.wall_offset_ns
 
     def booted(self, wall_ns: int, true_ns: int) -> None:
@@ -81,11 +79,17 @@ class MachineClock:
 
     @property
     def anchor_ns(self) -> int:
-        """The time of the boot, on the timeline of the running process."""
+        """The time of the boot, by the time of day of the running process."""
         return self.boot_ns + self.timeline_offset_ns
 
+    def uptime_ns(self, true_ns: int) -> int:
+        """Return the time since the boot."""
+        return true_ns - self.boot_ns
+
     def follow(self) -> int:
-        """Move the timeline to a wall clock that was set and can be believed; return by how many ns, mostly 0."""
+        """Take the time of day from a wall clock that was set and can be believed; return by how many ns it moved,
+        mostly 0.
+        """
         by_ns = self.wall_offset_ns - self.timeline_offset_ns
         if abs(by_ns) <= STEPPED_NS or not self.is_disciplined:
             return 0
@@ -101,11 +105,11 @@ class MachineClock:
         self.wall_offset_ns = max(self.wall_offset_ns + by_ns, -true_ns)
 
     def now_ns(self, true_ns: int) -> int:
-        """Return the time on the timeline of the running process."""
+        """Return the time of day of the running process."""
         return true_ns + self.timeline_offset_ns
 
     @property
     def quality(self) -> Quality:
-        """Whether the timeline can be believed."""
+        """Whether that can be believed."""
         has_left = abs(self.wall_offset_ns - self.timeline_offset_ns) > STEPPED_NS
         return "synchronised" if self.is_disciplined and not has_left else "unsynchronised"

@@ -181,7 +181,7 @@ def _next_step(
         return "wait"
     if manifest.model.digest not in bodies:
         return "fetch"
-    if deployment.untried_ns is not None and 0 <= context.now_ns - deployment.untried_ns < UNTRIED_S * NS:
+    if deployment.untried_ns is not None and context.uptime_ns - deployment.untried_ns < UNTRIED_S * NS:
         return "wait"
     if deployment.tried[0] != named(manifest):
         return "mark"
@@ -193,7 +193,7 @@ def _next_step(
 def _put_off(deployment: Deployment, context: Context, manifest: Manifest, why: UntriedError) -> Result:
     """Keep a candidate of which nothing is known, as no process could try it, and try again in a while."""
     models = deployment.models.finished(manifest.model.digest)  # nothing loaded it
-    deployment = replace(deployment, models=models, tried=("", context.now_ns), untried_ns=context.now_ns)
+    deployment = replace(deployment, models=models, tried=("", context.uptime_ns), untried_ns=context.uptime_ns)
     return deployment, [save(models), *refuse(f"model {manifest.version} waits: {why}")]
 
 
@@ -323,7 +323,7 @@ def reload(
         deployment = replace(deployment, refused=(models.current.name, text))
     if not models.previous.version or models.other not in blobs or models.tries(models.previous.digest).rests:
         if models.tries(models.current.digest).rests:  # the next start may be months away
-            deployment = replace(deployment, unrun_ns=context.now_ns)
+            deployment = replace(deployment, unrun_ns=context.uptime_ns)
         return deployment, pipeline, effects
     try:
         deployment, pipeline, _ = _restore(deployment, context, pipeline, training, blobs, models.other)
@@ -373,7 +373,7 @@ def _restore(
     manifest, judge, watching = _load_stored(context, pipeline, training, blobs[slot])
     memory, watched = from_bytes(blobs.get(MEMORY), memory_owner(context, manifest))
     watching = restore_watching(watched) if watched else watching
-    deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.now_ns))
+    deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.uptime_ns))
     return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge
 
 

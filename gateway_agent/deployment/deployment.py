@@ -199,15 +199,6 @@ class Deployment:
         """Whether the model before is in force until the next start, as the stored one cannot be."""
         return self.manifest is not None and self.manifest.version < self.models.current.version
 
-    def move_times(self, by_ns: int) -> Deployment:
-        """Return the deployment after the timeline was moved."""
-        return replace(
-            self,
-            unrun_ns=None if self.unrun_ns is None else self.unrun_ns + by_ns,
-            untried_ns=None if self.untried_ns is None else self.untried_ns + by_ns,
-            tried=(self.tried[0], self.tried[1] + by_ns),
-        )
-
     @property
     def version(self) -> int:
         """The version of the model in force; 0: none is."""
@@ -296,7 +287,7 @@ def mark_load(deployment: Deployment, context: Context, manifest: Manifest) -> t
     whatever was in force between: the process ends but once.
     """
     digest, unfinished = manifest.model.digest, deployment.marked & deployment.models.trying.keys()
-    tried = (named(manifest), context.now_ns)
+    tried = (named(manifest), context.uptime_ns)
     if digest in unfinished:
         return replace(deployment, tried=tried), [], ""
     if problem := deployment.models.tries(digest).why_no_more(context.boot_id):

@@ -126,12 +126,12 @@ def _leave_unrunnable(deployment: Deployment, context: Context, pipeline: Pipeli
     Where that was so lately too it is the one before that is asked for, and where that is what cannot be run, none.
     """
     text = f"model {deployment.version} left: {why}"
-    is_new = deployment.unrun_ns is None or not 0 <= context.now_ns - deployment.unrun_ns < AGAIN_S * NS
+    is_new = deployment.unrun_ns is None or context.uptime_ns - deployment.unrun_ns >= AGAIN_S * NS
     before = None if deployment.is_stood_in_for else f"left: {why}"
     kept = save_memory(pipeline, context, deployment.manifest)
     pipeline = replace(pipeline, judge=None, memory=BLANK, watching=UNSEEN)
     reload_due = "" if is_new else before
-    deployment = replace(deployment, manifest=None, unrun_ns=context.now_ns, reload_due=reload_due)
+    deployment = replace(deployment, manifest=None, unrun_ns=context.uptime_ns, reload_due=reload_due)
     return deployment, pipeline, [*kept, Log("warning", text), SetRefusal(text)]
 
 
@@ -163,7 +163,7 @@ def clear_marks(deployment: Deployment, context: Context, windows: int) -> Resul
     if manifest is None or not models.trying:
         return deployment, asked
     is_other_awaited = deployment.candidate not in (None, manifest)  # it may be marked, and not loaded yet
-    is_steady = context.now_ns - deployment.tried[1] >= STEADY_S * NS
+    is_steady = context.uptime_ns - deployment.tried[1] >= STEADY_S * NS
     has_judged = models.windows > 0 and windows > 0
     if is_steady and not deployment.is_stood_in_for and not is_other_awaited:
         models = models.finished()
@@ -178,11 +178,11 @@ def _request_reload(deployment: Deployment, context: Context) -> Result:
     """Ask for a model again that could not be run long ago, or rests, where there is none: a gateway must watch. One
     that rests is marked first, as at a start.
     """
-    is_due = deployment.unrun_ns is not None and context.now_ns - deployment.unrun_ns >= AGAIN_S * NS
+    is_due = deployment.unrun_ns is not None and context.uptime_ns - deployment.unrun_ns >= AGAIN_S * NS
     if deployment.manifest is not None or not is_due:
         return deployment, []
     digest = deployment.models.current.digest
-    deployment = replace(deployment, reload_due="", unrun_ns=context.now_ns)
+    deployment = replace(deployment, reload_due="", unrun_ns=context.uptime_ns)
     if not deployment.models.tries(digest).rests:
         return deployment, []
     models = deployment.models.with_load(digest, context.boot_id)

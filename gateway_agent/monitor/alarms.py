@@ -250,7 +250,7 @@ def check_window(monitor: Monitor, context: Context, faulty: tuple[str, ...], t_
     It clears when the channel was well for as long as its source may be silent: a sensor that breaks and mends with
     every window is one fault.
     """
-    found, faulty_ns = list[Fault](), dict(monitor.faulty_ns)
+    found, faulty_ns, at_ns = list[Fault](), dict(monitor.faulty_ns), context.monotonic_ns(t_ns)
     for source, channel in _channels(context):
         cause = f"faulty-{channel}"
         is_active = cause in monitor.alarms.active
@@ -258,8 +258,8 @@ def check_window(monitor: Monitor, context: Context, faulty: tuple[str, ...], t_
             text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
             found.append(Fault(cause, t_ns, text))
         if channel in faulty or (is_active and channel not in faulty_ns):
-            faulty_ns[channel] = t_ns
-        elif is_active and not 0 <= t_ns - faulty_ns[channel] < source.silent_after_s * NS:
+            faulty_ns[channel] = at_ns
+        elif is_active and not 0 <= at_ns - faulty_ns[channel] < source.silent_after_s * NS:
             found.append(Fault(cause, t_ns))
     return replace(monitor, lost_ns={}, faulty_ns=faulty_ns), found
 
@@ -269,16 +269,17 @@ def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[M
     a gateway that sees nothing must not look like one at peace.
     """
     found, lost_ns, faulty_ns = list[Fault](), dict(monitor.lost_ns), dict(monitor.faulty_ns)
+    at_ns = context.monotonic_ns(lost.t_ns)
     for source, channel in _channels(context):
         if channel not in lost.channels:
             continue
-        lost_ns[channel] = min(lost_ns.get(channel, lost.t_ns), lost.t_ns)  # the clock may have gone back
-        blind_s = (lost.t_ns - lost_ns[channel]) / NS
+        lost_ns[channel] = min(lost_ns.get(channel, at_ns), at_ns)  # the sensor's own clock may have gone back
+        blind_s = (at_ns - lost_ns[channel]) / NS
         # Where the whole source is silent that is the alarm, and one is enough.
         if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.alarms.active:
             text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
             found.append(Fault(f"faulty-{channel}", lost.t_ns, text))
-            faulty_ns[channel] = lost.t_ns
+            faulty_ns[channel] = at_ns
     return replace(monitor, lost_ns=lost_ns, faulty_ns=faulty_ns), found
 
 
@@ -286,7 +287,7 @@ def check_silence(monitor: Monitor, context: Context) -> list[Fault]:
     """Return a fault for every source that has said nothing for too long."""
     found: list[Fault] = []
     for source in context.settings.source:
-        quiet_s = (context.now_ns - monitor.received_ns[source.name]) / NS
+        quiet_s = (context.uptime_ns - monitor.received_ns[source.name]) / NS
         if quiet_s >= source.silent_after_s:
             text = f"source {source.name} has sent nothing usable for {quiet_s:.0f} s"
             found.append(Fault(f"silent-{source.name}", context.now_ns, text))

@@ -32,6 +32,6 @@ def _columns(context: Context) -> Columns:
 def _is_from_boot(pipeline: Pipeline, context: Context, onset_ns: int) -> bool | None:
     """Tell whether an anomaly began with the first window after a boot: what was calm first did not come with it."""
     after_ns = context.monotonic_ns(onset_ns)
-    if after_ns is None or after_ns < 0:
+    if after_ns < 0:
         return None
     return after_ns <= BOOT_S * NS and pipeline.recent[0].end_ns == onset_ns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from fedgate.config.protocol.alarm_book import AlarmBook
@@ -24,32 +23,20 @@ class Monitor:
     """From samples to alarms."""
 
     pipeline: Pipeline
-    received_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke
+    received_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke, since the boot
     offsets: Offsets = field(default_factory=dict)
     alarms: AlarmBook = field(default_factory=AlarmBook)
-    lost_ns: dict[str, int] = field(default_factory=dict)  # channel -> start of its unbroken run of lost windows
-    faulty_ns: dict[str, int] = field(default_factory=dict)  # channel -> its latest window with a fault
+    lost_ns: dict[str, int] = field(default_factory=dict)  # channel -> start of its run of lost windows, since the boot
+    faulty_ns: dict[str, int] = field(default_factory=dict)  # channel -> its latest window with a fault, since the boot
     remembered_ns: int = 0  # when the model's memory was stored last
     windows: int = 0  # whole, since the start
     windows_lost: int = 0
     values_filled: dict[str, int] = field(default_factory=dict)  # by channel
 
-    def move_times(self, by_ns: int) -> Monitor:
-        """Return the monitor after the timeline was moved."""
+    def begin_anew(self) -> Monitor:
+        """Return the monitor after the wall clock was set: a run of windows has no common time with what follows."""
         alarm = replace(self.pipeline.alarm, run_ns=None, last_ns=None)  # its onset stays: it is in the alarm's id
-        return replace(
-            self,
-            pipeline=replace(self.pipeline, alarm=alarm),
-            received_ns=_moved(self.received_ns, by_ns),
-            lost_ns=_moved(self.lost_ns, by_ns),
-            faulty_ns=_moved(self.faulty_ns, by_ns),
-            offsets={key: offset + by_ns for key, offset in self.offsets.items()},
-            remembered_ns=self.remembered_ns + by_ns,
-        )
-
-
-def _moved(times_ns: Mapping[str, int], by_ns: int) -> dict[str, int]:
-    return {key: at_ns + by_ns for key, at_ns in times_ns.items()}
+        return replace(self, pipeline=replace(self.pipeline, alarm=alarm))
 
 
 def save_alarms(monitor: Monitor) -> Save:

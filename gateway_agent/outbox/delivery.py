@@ -33,16 +33,16 @@ def begin_connection(outbox: Outbox, context: Context) -> Outbox:
     """
     settings, number = context.settings, outbox.line.connections + 1
     line, spread_ns = replace(outbox.line, connections=number, bytes_waiting=0), settings.exchange.spread_s * NS
-    if not 0 < line.bulk_ns - context.now_ns <= spread_ns:
+    if not 0 < line.bulk_ns - context.uptime_ns <= spread_ns:
         turn_ns = spread_ns * jitter(settings.gateway.id, number) if outbox.items else 0.0
-        urgent_ns, bulk_ns = context.now_ns + round(turn_ns * URGENT_SHARE), context.now_ns + round(turn_ns)
+        urgent_ns, bulk_ns = context.uptime_ns + round(turn_ns * URGENT_SHARE), context.uptime_ns + round(turn_ns)
         line = replace(line, urgent_ns=urgent_ns, bulk_ns=bulk_ns)
     return replace(outbox, sent_ns={}, line=line)
 
 
 def note_answer(outbox: Outbox, context: Context) -> Outbox:
     """Return the outbox after a message of the aggregator, whatever it says."""
-    return replace(outbox, line=replace(outbox.line, received_ns=context.now_ns))
+    return replace(outbox, line=replace(outbox.line, received_ns=context.uptime_ns))
 
 
 def may_be_due(before: Outbox, after: Outbox) -> bool:
@@ -78,7 +78,7 @@ def _due(outbox: Outbox, context: Context) -> dict[int, list[str]]:
     """
     line = outbox.line
     turns_ns = {kind: line.urgent_ns if kind < UPDATE_PRIORITY else line.bulk_ns for kind in CLASSES}
-    due: dict[int, list[str]] = {kind: [] for kind, turn_ns in turns_ns.items() if context.now_ns >= turn_ns}
+    due: dict[int, list[str]] = {kind: [] for kind, turn_ns in turns_ns.items() if context.uptime_ns >= turn_ns}
     for name, item in outbox.items.items():  # after a long outage this is what takes the time
         names = due.get(item.priority)
         if names is not None and len(names) < ITEMS_MAX and name not in outbox.sent_ns:
@@ -102,7 +102,7 @@ def _is_under_way(outbox: Outbox, context: Context, name: str) -> bool:
     if outbox.items[name].priority >= UPDATE_PRIORITY and line.bytes_waiting > 0:
         return True
     tries = 1 if line.received_ns is not None and line.received_ns > sent_ns else line.tries.get(name, 1)
-    return context.now_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)
+    return context.uptime_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)
 
 
 def _send(outbox: Outbox, context: Context, active: Active, name: str, item: Item) -> tuple[Outbox, list[Effect]]:
@@ -111,7 +111,7 @@ def _send(outbox: Outbox, context: Context, active: Active, name: str, item: Ite
     payloads = item.payloads[-1:] if tries else item.payloads
     sends: list[Effect] = [Publish(item.topic, payload, retain) for payload in payloads]
     line = replace(outbox.line, tries={**outbox.line.tries, name: tries + 1})
-    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.now_ns}, line=line), sends
+    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.uptime_ns}, line=line), sends
 
 
 def _is_present(active: Active, name: str, cause: str) -> bool:
@@ -136,4 +136,4 @@ def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]
     item = outbox.items[name]
     wanted = requested(missing, len(item.payloads))
     sends: list[Effect] = [Publish(item.topic, item.payloads[index]) for index in wanted]
-    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.now_ns}), sends
+    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.uptime_ns}), sends

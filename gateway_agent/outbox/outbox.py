@@ -65,12 +65,6 @@ class Outbox:
                 held.pop(name, None)
         return replace(self, items=items, sent_ns=sent_ns, line=replace(self.line, tries=tries))
 
-    def move_times(self, by_ns: int) -> Outbox:
-        """Return the outbox after the timeline was moved."""
-        line = self.line
-        line = replace(line, urgent_ns=line.urgent_ns + by_ns, bulk_ns=line.bulk_ns + by_ns, received_ns=None)
-        return replace(self, line=line, sent_ns={name: at_ns + by_ns for name, at_ns in self.sent_ns.items()})
-
 
 def enqueue(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Outbox, list[Effect]]:
     """Store an item, and say what is lost for it; where it may not have the space of others that is the item itself."""

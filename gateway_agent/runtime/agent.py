@@ -26,7 +26,7 @@ from fedgate.config.settings import labelled
 from fedgate.config.settings.settings import Broker, GatewaySettings
 from fedgate.config.transport.mqtt import Link, Will
 from fedgate.gateway_agent.events import (
-    Anchored,
+    ClockSet,
     Connection,
     Event,
     Log,
@@ -73,9 +73,9 @@ class Agent:
             boot_id=clock.boot_id(),
             can_train=settings.training.enabled and find_spec("sklearn") is not None,
             libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
-            now_ns=self._clock.now_ns(),
-            clock=self._clock.quality(),
+            uptime_ns=self._clock.uptime_ns(),
             anchor_ns=self._clock.anchor_ns,
+            clock=self._clock.quality(),
             labelled=labelled.of(settings),
             random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
             stopwatch=time.thread_time_ns,
@@ -129,15 +129,15 @@ class Agent:
         if not self._echo.is_reported and self._is_mute():
             self._echo.is_reported = True
             LOG.warning("%s", echo.TEXT)
-        if by_ns := self._clock.follow():
-            self._step(Anchored(self._clock.anchor_ns, by_ns, self._clock.quality()))
+        if self._clock.follow():
+            self._step(ClockSet(self._clock.anchor_ns))
         return Tick(self._clock.quality(), sent, received, link.waiting_bytes, link.conflict)
 
     def _step(self, event: Event) -> None:
         if isinstance(event, Connection):
             self._echo.begin(time.monotonic() if event.up else None)
             self._links[0].publish(self._echo.topic, b"")
-        self._carry_out(self.service.step(self._clock.now_ns(), event))
+        self._carry_out(self.service.step(self._clock.uptime_ns(), event))
 
     def _carry_out(self, effects: Sequence[Outward]) -> None:
         for effect in effects:

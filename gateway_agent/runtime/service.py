@@ -7,7 +7,6 @@ for the next commit, see `write_batch`; and where the disk is full everything wa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,14 +15,14 @@ from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
-from fedgate.gateway_agent.events import Anchored, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
+from fedgate.gateway_agent.events import Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.gateway_agent.runtime.write_batch import Gathering
-from fedgate.gateway_agent.runtime.write_budget import Day
+from fedgate.gateway_agent.runtime.write_budget import restore_day
 from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored, restore, to_store
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
 from fedgate.models.arrays import Arrays
@@ -46,9 +45,9 @@ class Service:
         boot_id: str,
         can_train: bool,
         libraries: tuple[str, ...],
-        now_ns: int,
+        uptime_ns: int,
+        anchor_ns: int,
         clock: Quality,
-        anchor_ns: int | None = None,
         labelled: Arrays,
         random_bytes: Callable[[], bytes],
         stopwatch: Callable[[], int] = int,
@@ -65,10 +64,10 @@ class Service:
         self._held: list[Outward] = []  # what rests on effects that the disk does not take
         self._is_stuck = False  # it does not take any
         self._broken = ""  # what is wrong with the file, while there is no room for a new one
-        self._first_stored(stored, random_bytes(), boot_id, now_ns)
-        self._regain_ns = now_ns
+        self._first_stored(stored, random_bytes(), boot_id, uptime_ns)
+        self._regain_ns = uptime_ns
         self._renewed_ns: int | None = None
-        self._flash = Day(*json.loads(stored.blobs.get(FLASH, b"[0, 0]"))).at(now_ns)
+        self._flash = restore_day(stored.blobs.get(FLASH), uptime_ns, anchor_ns)
         self._flash_saved, self._flash_counted = self._flash, 0
         state = restore(
             settings,
@@ -77,7 +76,7 @@ class Service:
             boot_id=boot_id,
             can_train=can_train,
             libraries=libraries,
-            now_ns=now_ns,
+            uptime_ns=uptime_ns,
             anchor_ns=anchor_ns,
             labelled=labelled,
             clock=clock,
@@ -103,7 +102,7 @@ class Service:
             outward.append(Log("warning", text))
         return outward
 
-    def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, now_ns: int) -> None:
+    def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, uptime_ns: int) -> None:
         """Store what goes before all else; on a full disk the start goes on without."""
         first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
         if tried := mark_at_start(stored.blobs, boot_id, self._settings):  # on disk before the model is loaded
@@ -111,7 +110,7 @@ class Service:
         if not first:
             return
         stored.blobs.update((effect.key, effect.body) for effect in first)
-        self._gathering.add(first, now_ns)
+        self._gathering.add(first, uptime_ns)
         try:
             self.store.commit(first)
         except StoreFullError:
@@ -119,20 +118,16 @@ class Service:
         else:
             self._gathering.stored()
 
-    def step(self, now_ns: int, event: Event) -> list[Outward]:
+    def step(self, uptime_ns: int, event: Event) -> list[Outward]:
         """Take in one event and return what is to be done outside, all it rests on being on disk."""
-        if isinstance(event, Anchored):
-            self._regain_ns += event.by_ns
-            self._gathering.moved(event.by_ns)
-            self._flash, self._flash_saved = self._flash.moved(event.by_ns), self._flash_saved.moved(event.by_ns)
         if not isinstance(event, Tick):
-            self.state, effects = machine.step(self.state, now_ns, event)
-            return [*self._done(effects), *self._reloaded(now_ns)]
-        self._account(now_ns)
-        self.state, effects = machine.step(self.state, now_ns, event)
-        return [*self._done(effects, retry=True), *self._reloaded(now_ns), *self._relieved()]
+            self.state, effects = machine.step(self.state, uptime_ns, event)
+            return [*self._done(effects), *self._reloaded(uptime_ns)]
+        self._account(uptime_ns)
+        self.state, effects = machine.step(self.state, uptime_ns, event)
+        return [*self._done(effects, retry=True), *self._reloaded(uptime_ns), *self._relieved()]
 
-    def _reloaded(self, now_ns: int) -> list[Outward]:
+    def _reloaded(self, uptime_ns: int) -> list[Outward]:
         """Give the machine the stored models where it asks for one."""
         if self.state.deployment.reload_due is None or self._broken:
             return []
@@ -140,7 +135,7 @@ class Service:
             blobs = {**self.store.read().blobs, **self._gathering.blobs}
         except StoreDamagedError as error:
             return self._renewed(str(error))
-        self.state, effects = machine.step(self.state, now_ns, Reload(blobs))
+        self.state, effects = machine.step(self.state, uptime_ns, Reload(blobs))
         return self._done(effects)
 
     def close(self) -> list[Log]:
@@ -153,7 +148,7 @@ class Service:
             *save_at_stop(self.state.deployment),
         ]
         last.append(self._save_flash())
-        self._gathering.add(self._durable(last), self.state.context.now_ns)
+        self._gathering.add(self._durable(last), self.state.context.uptime_ns)
         self._written()
         if self._is_stuck:
             self.store.make_room()
@@ -167,11 +162,11 @@ class Service:
 
     def _done(self, effects: list[Effect], *, retry: bool = False) -> list[Outward]:
         """Return what of a step is to be done outside now, what it rests on being stored."""
-        now_ns = self.state.context.now_ns
-        self._gathering.add(self._durable(effects), now_ns)
+        uptime_ns = self.state.context.uptime_ns
+        self._gathering.add(self._durable(effects), uptime_ns)
         outward = [effect for effect in effects if not isinstance(effect, Durable)]
         resting = [effect for effect in outward if self._gathering.rests(effect)]
-        if not self._is_due(now_ns, bool(resting), retry):
+        if not self._is_due(uptime_ns, bool(resting), retry):
             self._held += [effect for effect in resting if effect not in self._held]
             return [effect for effect in outward if effect not in resting]
         held = [effect for effect in self._held if self._gathering.rests(effect)]  # the rest was given up meanwhile
@@ -182,14 +177,14 @@ class Service:
         self._held = []
         return [*held, *(effect for effect in outward if effect not in held), *published]
 
-    def _is_due(self, now_ns: int, is_resting: bool, retry: bool) -> bool:
+    def _is_due(self, uptime_ns: int, is_resting: bool, retry: bool) -> bool:
         if not self._gathering.effects:
             return False
         if self._is_stuck:
             return retry
         is_spent = self._flash.written_bytes >= self._keeping.flash_bytes_per_day
         patience_s = max(self._keeping.group_commit_s, SPENT_COMMIT_S if is_spent else 0.0)
-        return self._gathering.is_urgent or is_resting or self._gathering.waited_s(now_ns) >= patience_s
+        return self._gathering.is_urgent or is_resting or self._gathering.waited_s(uptime_ns) >= patience_s
 
     def _written(self) -> list[Outward]:
         """Store what was gathered, or remain stuck with it, and return what the machine says of trouble with that."""
@@ -221,46 +216,48 @@ class Service:
     def _in_need(self, text: str) -> list[Outward]:
         if self.state.context.store.problem == FULL:
             return []
-        self._regain_ns = self.state.context.now_ns  # or the alarm could end as it begins, and begin again under one id
+        self._regain_ns = (
+            self.state.context.uptime_ns
+        )  # or the alarm could end as it begins, and begin again under one id
         return self._report_store(StoreState(FULL, text))
 
     def _renewed(self, reason: str) -> list[Outward]:
         """Go on with a new file, which holds what the agent has in mind and what could be read of the old one."""
-        if self.state.context.now_ns == self._renewed_ns:  # the new file, too: this disk keeps nothing
+        if self.state.context.uptime_ns == self._renewed_ns:  # the new file, too: this disk keeps nothing
             raise StoreDamagedError(reason)
         stored, self._broken = to_store(self.state), reason
         try:
             self.store.renew(reason, stored)
         except StoreFullError as error:  # the old file cannot be written, and there is no room for another
             return self._stuck(error)
-        self._renewed_ns, self._broken = self.state.context.now_ns, ""
+        self._renewed_ns, self._broken = self.state.context.uptime_ns, ""
         blobs = [effect for effect in self._gathering.effects if isinstance(effect, Save)]
         self._gathering = Gathering(stored.outbox)
-        self._gathering.add(blobs, self.state.context.now_ns)
+        self._gathering.add(blobs, self.state.context.uptime_ns)
         self._stick(False)
         return self._report_store(StoreState(DAMAGED, self.store.damage))
 
     def _report_store(self, event: StoreState) -> list[Outward]:
         """Tell the machine of the store."""
-        self.state, effects = machine.step(self.state, self.state.context.now_ns, event)
+        self.state, effects = machine.step(self.state, self.state.context.uptime_ns, event)
         return self._done(effects)
 
     def _relieved(self) -> list[Outward]:
         """See, now and then, whether a disk that was full has room again."""
-        now_ns = self.state.context.now_ns
-        if self.state.context.store.problem != FULL or self._is_stuck or now_ns - self._regain_ns < REGAIN_S * NS:
+        uptime_ns = self.state.context.uptime_ns
+        if self.state.context.store.problem != FULL or self._is_stuck or uptime_ns - self._regain_ns < REGAIN_S * NS:
             return []
-        self._regain_ns = now_ns
+        self._regain_ns = uptime_ns
         try:
             self.store.regain()
         except StoreDamagedError as error:
             return self._renewed(str(error))
         return [] if self.store.is_tight else self._report_store(StoreState(""))
 
-    def _account(self, now_ns: int) -> None:
+    def _account(self, uptime_ns: int) -> None:
         """Add up what was written since the last time; the account itself is written as rarely as will do."""
         written = self.store.written_bytes or 0
-        self._flash = self._flash.at(now_ns).plus(written - self._flash_counted)
+        self._flash = self._flash.at(uptime_ns).plus(written - self._flash_counted)
         self._flash_counted = written
         self._note_store(flash=self._flash)
         grown = self._flash.written_bytes - self._flash_saved.written_bytes
@@ -268,8 +265,8 @@ class Service:
             self._flash.started_ns != self._flash_saved.started_ns
             or grown >= self._keeping.flash_bytes_per_day * SAVED_SHARE
         ):
-            self._gathering.add([self._save_flash()], now_ns)
+            self._gathering.add([self._save_flash()], uptime_ns)
 
     def _save_flash(self) -> Save:
         self._flash_saved = self._flash
-        return Save(FLASH, json.dumps(self._flash).encode())
+        return Save(FLASH, self._flash.stored(self.state.context.anchor_ns))

@@ -56,7 +56,7 @@ class Gathering:
         self._since_ns: int | None = None
         self.is_urgent = False
 
-    def add(self, effects: Iterable[Durable], now_ns: int) -> None:
+    def add(self, effects: Iterable[Durable], uptime_ns: int) -> None:
         """Take in the effects of a step."""
         for effect in effects:
             match effect:
@@ -72,15 +72,11 @@ class Gathering:
         if not (self._windows or self._blobs or self._items):
             self._since_ns = None
         elif self._since_ns is None:
-            self._since_ns = now_ns
+            self._since_ns = uptime_ns
 
-    def moved(self, by_ns: int) -> None:
-        """The timeline was moved by so much."""
-        self._since_ns = None if self._since_ns is None else self._since_ns + by_ns
-
-    def waited_s(self, now_ns: int) -> float:
+    def waited_s(self, uptime_ns: int) -> float:
         """Return for how long the oldest of the effects has waited, 0 where there is none."""
-        return 0.0 if self._since_ns is None else (now_ns - self._since_ns) / 1e9
+        return 0.0 if self._since_ns is None else (uptime_ns - self._since_ns) / 1e9
 
     @property
     def effects(self) -> list[Durable]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from fedgate.models.time_units import DAY_NS
@@ -10,23 +11,29 @@ from fedgate.models.time_units import DAY_NS
 class Day(NamedTuple):
     """The bytes written since a moment, at most a day ago."""
 
-    started_ns: int = 0
+    started_ns: int = 0  # since the boot; before it, too
     written_bytes: int = 0
 
-    def at(self, now_ns: int) -> Day:
-        """Return the account at a moment: a day that is over begins anew.
+    def at(self, uptime_ns: int) -> Day:
+        """Return the account at a moment: a day that is over begins anew."""
+        return self if uptime_ns - self.started_ns < DAY_NS else Day(uptime_ns)
 
-        Where the clock went back what was written still counts, for another whole day: a gateway that boots in the
-        past must not write a budget at every boot.
-        """
-        if now_ns < self.started_ns:
-            return Day(now_ns, self.written_bytes)
-        return self if now_ns - self.started_ns < DAY_NS else Day(now_ns, 0)
-
-    def moved(self, by_ns: int) -> Day:
-        """Return the account on a timeline that was moved by so much."""
-        return Day(self.started_ns + by_ns, self.written_bytes)
+    def stored(self, anchor_ns: int) -> bytes:
+        """Return the account as it is stored, by the wall clock: another boot has another uptime."""
+        return json.dumps((self.started_ns + anchor_ns, self.written_bytes)).encode()
 
     def plus(self, size_bytes: int) -> Day:
         """Return the account with more written."""
         return Day(self.started_ns, self.written_bytes + size_bytes)
+
+
+def restore_day(body: bytes | None, uptime_ns: int, anchor_ns: int) -> Day:
+    """Return the account that was stored.
+
+    Where the clock went back what was written still counts, for another whole day: a gateway that boots in the past
+    must not write a budget at every boot.
+    """
+    if body is None:
+        return Day(uptime_ns)
+    started_ns, written_bytes = json.loads(body)
+    return Day(min(started_ns - anchor_ns, uptime_ns), written_bytes).at(uptime_ns)

@@ -11,26 +11,27 @@ from fedgate.models.signal import Block
 from fedgate.models.time_units import NS
 
 LATEST = 2**63
-Offsets = dict[tuple[str, str], int]  # (stream, boot id of the node) -> gateway time minus node time, ns
+Offsets = dict[tuple[str, str], int]  # (stream, boot id of the node) -> the gateway's uptime minus the node's, ns
 
 
-def read(source: Source, frame: Frame, now_ns: int, offsets: Offsets) -> tuple[Block, Offsets]:
+def read(source: Source, frame: Frame, uptime_ns: int, anchor_ns: int, offsets: Offsets) -> tuple[Block, Offsets]:
     """Return a frame as a block, and the clock offsets with this node's; raises `MessageError`.
 
-    A node whose clock only counts from its start is placed on the gateway's timeline by the frame that took the least
-    time to arrive, so that neither delays of the network nor a backlog that a broker kept bend its time.
+    A node whose clock only counts from its start is placed within the uptime of the gateway by the frame that took the
+    least time to arrive, so that neither delays of the network nor a backlog that a broker kept bend its time.
     """
     if frame.values.shape[1] != len(source.channels):
         raise MessageError(
             f"source {source.name}: a frame has {frame.values.shape[1]} channels, the settings {len(source.channels)}"
         )
-    key, offset = (source.name, frame.meta.boot), 0
+    key, t_ns = (source.name, frame.meta.boot), frame.meta.t_ns
     if frame.meta.clock == "boot":
         duration_ns = round(len(frame.values) / frame.meta.rate_hz * NS)
-        offset = min(offsets.get(key, LATEST), now_ns - frame.meta.t_ns - duration_ns)
+        offset = min(offsets.get(key, LATEST), uptime_ns - t_ns - duration_ns)
         offsets = {**{other: value for other, value in offsets.items() if other[0] != source.name}, key: offset}
+        t_ns += offset + anchor_ns
     gains = [channel.gain for channel in source.channels]
     biases = [channel.bias for channel in source.channels]
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite counts as a gap
         values = frame.values * gains + biases
-    return Block(source.name, frame.meta.t_ns + offset, frame.meta.rate_hz, values), offsets
+    return Block(source.name, t_ns, frame.meta.rate_hz, values), offsets

@@ -174,7 +174,7 @@ def take_part(
     if message.round_index <= training.answered_before.get(message.run, -1):
         text = f"training {message.run} went back to a round that this gateway has answered, before others began"
         return _refuse_round(replace(training, round=None), message, f"{text}; choose another seed for it")
-    if training.failed == number and context.now_ns < training.retry_ns:
+    if training.failed == number and context.uptime_ns < training.retry_ns:
         return replace(training, refused_round=round_number(*number)), []
     if message.cohort is not None and context.settings.gateway.id not in message.cohort:
         return training, []
@@ -270,7 +270,7 @@ def _remarks(training: Training, message: RoundOpen, texts: Sequence[str]) -> di
 
 
 def _failed(training: Training, context: Context, message: RoundOpen, reason: str) -> Result:
-    retry_ns = context.now_ns + round(RETRY_S * NS)
+    retry_ns = context.uptime_ns + round(RETRY_S * NS)
     training = replace(training, failed=(message.run, message.round_index), retry_ns=retry_ns)
     fit = _hide_numbers(message, reason)
     training, effects = _refuse_round(training, message, f"training failed: {fit}")

@@ -43,7 +43,7 @@ class Trust:
     refused_keys: str = ""  # the statement refused last, by its SHA-256
     signer: str = ""  # whose the numbers of models and trainings here are: the release key, by its SHA-256
     newest: Newest | None = None  # that the aggregator has signed
-    newest_ns: int = 0  # when this process took it in
+    newest_ns: int = 0  # when this process took it in, since the boot
     stale: str = ""  # why what is here may not be the newest
 
 
@@ -78,7 +78,7 @@ def receive_numbers(trust: Trust, context: Context, payload: bytes) -> tuple[Tru
         return trust, repeat_numbers(trust, context) if is_older else []
     if reason := check_signed(trust, context, message, ALL):
         raise MessageError(f"newest: {reason}")
-    trust = replace(trust, newest=message, newest_ns=context.now_ns)
+    trust = replace(trust, newest=message, newest_ns=context.uptime_ns)
     return trust, [Save(NEWEST, message.received_bytes()), *repeat_numbers(trust, context)]
 
 
@@ -123,7 +123,7 @@ def _stale(trust: Trust, context: Context, highest_version: int) -> str:
             f"what the aggregator signed last expired on {_date(known.expires_ns)}: it has been away since, or the "
             "broker keeps back what it says; the model in force goes on"
         )
-    if known.version > highest_version and context.now_ns - trust.newest_ns >= WITHHELD_S * NS:
+    if known.version > highest_version and context.uptime_ns - trust.newest_ns >= WITHHELD_S * NS:
         return f"the aggregator has signed that there is a model {known.version}, and it has not been announced here"
     return ""
 

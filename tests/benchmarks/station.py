@@ -115,7 +115,9 @@ def commissioned() -> State:
     slot = save(Models(current=Held.of(manifest)))
     blobs = {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model, MODELS: slot.body}
     stored = Stored(tuple(Seen(row, None) for row in rows), blobs)
-    state = restore(chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, now_ns=T0_NS)
+    state = restore(
+        chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, uptime_ns=T0_NS
+    )
     state, effects = machine.begin(state, stored)
     assert state.deployment.manifest == manifest, effects
     return machine.step(state, T0_NS, Connection(True))[0]  # scores are told to those who listen

@@ -52,7 +52,7 @@ def heard(gateway: str, channel: str, payload: bytes, item: str = "x") -> Receiv
 def after(state: State, *events: Event, at_s: float | None = None) -> tuple[State, list[Effect]]:
     effects: list[Effect] = []
     for event in events:
-        state, more = machine.step(state, state.context.now_ns if at_s is None else T0_NS + round(at_s * NS), event)
+        state, more = machine.step(state, state.context.uptime_ns if at_s is None else T0_NS + round(at_s * NS), event)
         effects += more
     return state, effects
 

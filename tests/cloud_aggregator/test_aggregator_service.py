@@ -97,8 +97,6 @@ def test_a_gateway_that_asks_without_end_is_sent_four_bodies_and_one_a_minute() 
     assert sent("west", 10.0) == whole  # others are not asked to wait
     assert [bool(sent("north", at_s)) for at_s in (75.0, 76.0, 77.0, 140.0)] == [True, False, False, True]
     assert sent("north", 150.0, small)  # what is small costs little, whatever was asked for before
-    assert [bool(sent("north", -10_000.0)) for _ in range(6)] == [True] * 4 + [False] * 2  # our clock was set back
-    assert [bool(sent("north", at_s)) for at_s in (-9_990.0, -9_930.0)] == [False, True]
 
 
 @pytest.mark.parametrize(

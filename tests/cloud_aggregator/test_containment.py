@@ -46,7 +46,7 @@ def record_too_much(state: State, gateway: str, tombstone: Tombstone) -> list[Ef
 
 def begun(path: Path) -> Service:
     settings = aggregator_settings(rounds={"quorum": 9})
-    service = Service(settings, Store(path), KEY, now_ns=T0_NS, beginning="first")
+    service = Service(settings, Store(path), KEY, uptime_ns=T0_NS, anchor_ns=0, beginning="first")
     service.step_all(T0_NS, [Connection(True), *STATUSES])
     return service
 
@@ -127,7 +127,7 @@ def test_a_round_that_cannot_be_closed_or_released_is_nobodys(
 ) -> None:
     """An update that is counted stays, so an error at the end of its round would come again after every start."""
     settings = aggregator_settings(rounds={"quorum": 3, "per_release": 1})
-    service = Service(settings, Store(tmp_path / "a.db"), KEY, now_ns=T0_NS, beginning="first")
+    service = Service(settings, Store(tmp_path / "a.db"), KEY, uptime_ns=T0_NS, anchor_ns=0, beginning="first")
     service.step_all(T0_NS, [Connection(True), *STATUSES])
     payload = body(service.state)
     sent = [event for gateway in GATEWAYS for event in update(gateway, payload)]

@@ -48,7 +48,7 @@ FLEET = 3_000  # names of so many gateways are more than a header of the wire fo
 def test_the_round_of_a_large_fleet_survives_a_restart() -> None:
     counted = {f"gateway-with-a-long-name-{number:06d}": "d" * 64 for number in range(FLEET)}
     before = with_record(opened(), "rounds", counted=counted, counted_before=counted, asked=tuple(counted))
-    shelf = CloudShelf(training=save_training(before.rounds), gateways=dict(before.access.gateways))
+    shelf = CloudShelf(training=save_training(before.rounds, 0), gateways=dict(before.access.gateways))
     state = started(shelf)
     assert (state.rounds.counted, state.rounds.asked, state.rounds.run) == (
         counted,
@@ -62,14 +62,14 @@ def test_a_store_that_was_lost_begins_another_run_whose_rounds_are_not_those_ans
     first, second = (restore(settings, KEY, None, None, {}, T0_NS, beginning) for beginning in ("a1", "b2"))
     assert first.rounds.run != second.rounds.run
     assert first.rounds.run.partition(".")[0] == second.rounds.run.partition(".")[0]
-    resumed = restore(settings, KEY, save_training(first.rounds), None, {}, T0_NS, "c3")
+    resumed = restore(settings, KEY, save_training(first.rounds, 0), None, {}, T0_NS, "c3")
     assert resumed.rounds.run == first.rounds.run
 
 
 def test_a_training_of_another_format_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an older release kept of a training may lack what this one looks for."""
     settings = aggregator_settings()
-    stored = save_training(restore(settings, KEY, None, None, {}, T0_NS, "a1").rounds)
+    stored = save_training(restore(settings, KEY, None, None, {}, T0_NS, "a1").rounds, 0)
     monkeypatch.setattr("fedgate.cloud_aggregator.rounds.rounds.TRAINING_FORMAT", 99)
     assert restore(settings, KEY, stored, None, {}, T0_NS, "b2").rounds.run.endswith(".b2")
 

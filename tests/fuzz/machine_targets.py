@@ -96,14 +96,14 @@ def _gateway(data: bytes) -> None:
     state = _agents()[stage % len(_agents())]
     where = "air" if channel >= len(ORDER) else _topic(("all", NAME)[stage // 128], ORDER[channel], "deck")
     for body in (payload, resealed(payload)):
-        after, effects = machine.step(state, state.context.now_ns, events.Received(where, body))
-        machine.step(after, after.context.now_ns + 10**9, events.Tick("synchronised", 0, 0))
+        after, effects = machine.step(state, state.context.uptime_ns, events.Received(where, body))
+        machine.step(after, after.context.uptime_ns + 10**9, events.Tick("synchronised", 0, 0))
         assert isinstance(effects, list)
 
 
 def _gateway_topic(data: bytes) -> None:
     state = _agents()[0]
-    machine.step(state, state.context.now_ns, events.Received(data.decode(errors="replace"), data))
+    machine.step(state, state.context.uptime_ns, events.Received(data.decode(errors="replace"), data))
 
 
 def _parted(data: bytes) -> tuple[int, int, bytes]:
@@ -142,8 +142,8 @@ def _cloud(data: bytes) -> None:
         }
         body = split(_labelled(payload, meta), BIG)[0]
     where = _topic(("all", NAME, "stranger")[stage % 3], ORDER[channel % len(ORDER)])
-    after, effects = cloud_machine.step(state, state.context.now_ns, cloud_events.Received(where, body))
-    cloud_machine.step(after, after.context.now_ns + 10**9, cloud_events.Tick())
+    after, effects = cloud_machine.step(state, state.context.uptime_ns, cloud_events.Received(where, body))
+    cloud_machine.step(after, after.context.uptime_ns + 10**9, cloud_events.Tick())
     assert isinstance(effects, list)
 
 

@@ -22,7 +22,7 @@ from fedgate.config.settings.settings import Broker
 from fedgate.config.transport import tls
 from fedgate.config.transport.probe import ProbeError
 from fedgate.gateway_agent.__main__ import main
-from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, Anchored, Item, Publish, Queue, Received, Save
+from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, ClockSet, Item, Publish, Queue, Received, Save
 from fedgate.gateway_agent.outbox import delivery
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
 from fedgate.gateway_agent.outbox.outbox import Outbox, give_up
@@ -65,13 +65,10 @@ def test_a_clock_that_is_set_begins_no_new_budget_of_the_flash(tmp_path: Path) -
     agent = opened(tmp_path / "gateway.db", 20 * NS)
     agent._flash = Day(20 * NS, 31 * 2**20)
     ticked(agent)
-    by_ns = T0_NS - 20 * NS
-    agent.step(agent.state.context.now_ns + by_ns, Anchored(by_ns, by_ns, "synchronised"))
+    agent.step(agent.state.context.uptime_ns, ClockSet(T0_NS))
     ticked(agent)
-    assert (
-        agent.state.context.store.flash.written_bytes >= 31 * 2**20
-        and agent.state.context.store.flash.started_ns == T0_NS
-    )
+    flash = agent.state.context.store.flash
+    assert flash.written_bytes >= 31 * 2**20 and flash.started_ns == 20 * NS
     ticked(agent, 86_400.0)
     assert agent.state.context.store.flash.written_bytes < 2**20
     agent.close()

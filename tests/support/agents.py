@@ -31,10 +31,11 @@ def chunks(body: bytes) -> list[Event]:
 
 
 def after(state: State, *events: Event, now_ns: int | None = None) -> tuple[State, list[Effect]]:
-    """Take steps, at the time of the state where none is given."""
+    """Take steps, at this time of day or that of the state."""
     effects: list[Effect] = []
     for event in events:
-        state, more = machine.step(state, state.context.now_ns if now_ns is None else now_ns, event)
+        uptime_ns = state.context.uptime_ns if now_ns is None else now_ns - state.context.anchor_ns
+        state, more = machine.step(state, uptime_ns, event)
         effects += more
     return state, effects
 

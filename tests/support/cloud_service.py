@@ -59,7 +59,7 @@ class Cloud:
         self.hear(*[heard(name, "status", READY.to_bytes()) for name in self.names], Connection(True))
 
     def _started(self) -> Service:
-        service = Service(self.settings, Store(self.path), KEY, now_ns=self.now_ns, beginning="first")
+        service = Service(self.settings, Store(self.path), KEY, uptime_ns=self.now_ns, anchor_ns=0, beginning="first")
         # What is trained stands in for what the settings name, whose models are not of a size to choose.
         training = service.store.training()
         server = self.algorithm.start(np.random.default_rng(0))

@@ -29,7 +29,7 @@ def commission(agent: Service) -> None:
 
 def _acknowledged(agent: Service, hour: int) -> None:
     for name in list(agent.state.outbox.items) if hour not in OUTAGE_H else ():
-        agent.step(agent.state.context.now_ns, Received(topic(ME, "receipt", name), ACCEPTED))
+        agent.step(agent.state.context.uptime_ns, Received(topic(ME, "receipt", name), ACCEPTED))
 
 
 def _told(agent: Service, number: int) -> None:
@@ -56,7 +56,7 @@ def live(agent: Service, hours: int = HOURS) -> None:
     rng, memory_ns, number = np.random.default_rng(0), agent.state.context.now_ns, 0
     for hour in range(hours):
         if hour in (OUTAGE_H.start, OUTAGE_H.stop):
-            agent.step(agent.state.context.now_ns, Connection(up=hour == OUTAGE_H.stop))
+            agent.step(agent.state.context.uptime_ns, Connection(up=hour == OUTAGE_H.stop))
         if hour == 2:
             _learned(agent, hour)
         for quarter in range(round(3_600 / TICK_S)):

@@ -34,7 +34,8 @@ def service(store_: Store, now_ns: int = T0_NS, /, *, boot_id: str = "boot", **t
         boot_id=boot_id,
         can_train=True,
         libraries=(),
-        now_ns=now_ns,
+        uptime_ns=now_ns,
+        anchor_ns=0,
         clock="synchronised",
         labelled={},
         random_bytes=lambda: bytes(range(32)),
@@ -79,4 +80,4 @@ def names(state: State, kind: str) -> list[str]:
 
 
 def ticked(agent: Service, seconds: float = 1.0, event: Event = TICK) -> list[Outward]:
-    return agent.step(agent.state.context.now_ns + round(seconds * 1e9), event)
+    return agent.step(agent.state.context.uptime_ns + round(seconds * 1e9), event)

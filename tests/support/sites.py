@@ -163,7 +163,13 @@ _STARTS = itertools.count()
 
 
 def agent(
-    settings: GatewaySettings, shelf: Shelf, now_ns: int = T0_NS, *, can_train: bool = True, boot_id: str = "boot"
+    settings: GatewaySettings,
+    shelf: Shelf,
+    uptime_ns: int = T0_NS,
+    *,
+    can_train: bool = True,
+    boot_id: str = "boot",
+    anchor_ns: int = 0,
 ) -> agent_state.State:
     """Return an agent as it is after its start with what its store holds."""
     state = restore(
@@ -173,7 +179,8 @@ def agent(
         boot_id=boot_id,
         can_train=can_train,
         libraries=("torch", "dp_accounting"),
-        now_ns=now_ns,
+        uptime_ns=uptime_ns,
+        anchor_ns=anchor_ns,
         labelled=faults(),
     )
     start = f"{settings.gateway.id} {next(_STARTS)}"

@@ -104,7 +104,9 @@ class Loop:
         settings = {"components": 64, "gamma": 0.02, "loss": "logistic", "rounds": 1}
         algorithm = {"name": "fedavg", "seed": 5, "settings": settings}
         given = aggregator_settings(algorithm=algorithm, rounds={"quorum": len(NAMES), "rest_s": 1e6})
-        self.cloud = CloudService(given, CloudStore(folder / "cloud.db"), KEY, now_ns=T0_NS, beginning="first")
+        self.cloud = CloudService(
+            given, CloudStore(folder / "cloud.db"), KEY, uptime_ns=T0_NS, anchor_ns=0, beginning="first"
+        )
         self.gateways = {name: self._gateway(name, folder) for name in NAMES}
         for name in NAMES:
             self.feed(name, events.Connection(True))
@@ -119,7 +121,8 @@ class Loop:
             boot_id="boot",
             can_train=True,
             libraries=(),
-            now_ns=T0_NS,
+            uptime_ns=T0_NS,
+            anchor_ns=0,
             clock="synchronised",
             labelled=faults(),
             random_bytes=lambda: seed,

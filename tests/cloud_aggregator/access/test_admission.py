@@ -212,7 +212,7 @@ def test_what_expired_longer_ago_than_the_grace_needs_a_token() -> None:
 def test_nothing_is_signed_while_the_clock_is_not_set() -> None:
     state, _ = after(begun(now_ns=5 * NS), token())
     assert "clock of the aggregator is not set" in refusal(
-        admission.decide_request(state.access, replace(state.context, now_ns=9 * NS), state.alarms, asks())[1]
+        admission.decide_request(state.access, replace(state.context, uptime_ns=9 * NS), state.alarms, asks())[1]
     )
 
 

@@ -60,7 +60,7 @@ def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
     was raised and cleared in any boot, by a clock that may be wrong by any time, whatever it says of itself.
     """
     clocks = [data.draw(CLOCKS, label=f"clock of alarm {number}") for number in range(6)]
-    state, onto = with_record(site(), "context", now_ns=T0_NS + round(LATER_S * NS)), dict[str, Maintenance]()
+    state, onto = with_record(site(), "context", uptime_ns=T0_NS + round(LATER_S * NS)), dict[str, Maintenance]()
     card = {"store_id": "card"} if data.draw(st.booleans(), label="alarms tell of their store") else {}
     if not card:
         state, _ = after(state, *[started("xyz"[number], 1 + number, 1) for number in range(3)], at_s=LATER_S)
@@ -74,7 +74,8 @@ def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
             **card,
         }
         ours_s = data.draw(st.sampled_from([-1e9, -1e4, 0.0, 5e3]), label="our clock")
-        state, effects = after(state, alarm("a", change, wrong_s + 100.0 * number, **said), at_s=LATER_S + at + ours_s)
+        state = with_record(state, "context", anchor_ns=round(ours_s * NS))
+        state, effects = after(state, alarm("a", change, wrong_s + 100.0 * number, **said), at_s=LATER_S + at)
         onto = retained(effects, onto)
     last = max(number for number, _ in story)
     is_up = (last, "raised") in story and (last, "cleared") not in story

@@ -43,7 +43,7 @@ def test_the_final_state_depends_on_no_order_and_no_repeats(
     ticks = data.draw(st.lists(st.booleans(), min_size=len(shuffled), max_size=len(shuffled)))
 
     def end(events: Sequence[Received], is_ticking: Iterable[bool]) -> tuple[Any, ...]:
-        state = with_record(site(), "context", now_ns=T0_NS + 6_000 * NS)
+        state = with_record(site(), "context", uptime_ns=T0_NS + 6_000 * NS)
         for event, ticking in zip(events, is_ticking, strict=False):
             state, _ = after(state, event, *([Tick()] if ticking else []))
         state, _ = after(state, Tick())

@@ -89,7 +89,7 @@ def _filled_store() -> bytes:
     people = (certificate("a1", "east"), certificate("a2", "west"))
     with TemporaryDirectory() as folder:
         made = Folder(Path(folder), 0)
-        with opened(made, *people, save_training(OPEN.rounds), RecordModel(*FIRST), *map(alarm, range(500))):
+        with opened(made, *people, save_training(OPEN.rounds, 0), RecordModel(*FIRST), *map(alarm, range(500))):
             pass
         return (made.path / "aggregator.db").read_bytes()
 

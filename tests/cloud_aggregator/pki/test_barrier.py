@@ -91,7 +91,9 @@ def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
     settings = site.settings.model_copy(update={"identity": spec, "enrolment": None})
 
     def running(store: Store) -> Service:
-        return Service(settings, store, Ed25519PrivateKey.generate(), now_ns=time.time_ns(), beginning="a")
+        return Service(
+            settings, store, Ed25519PrivateKey.generate(), uptime_ns=time.time_ns(), anchor_ns=0, beginning="a"
+        )
 
     with closing(Store(path)) as store:
         store.commit([RecordCertificate(replace(NEW, not_after_ns=time.time_ns() + 10**15))])

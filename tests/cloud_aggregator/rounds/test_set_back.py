@@ -52,7 +52,7 @@ def test_status_says_that_the_store_is_older(tmp_path: Path, capsys: Capture) ->
     look = ["status", "-c", str(tmp_path / "site" / "aggregator.toml")]
     with closing(Store(tmp_path / "site" / "aggregator.db")) as store:
         store.commit(
-            [save_training(OPEN.rounds), RecordGateway("north", status(round_number(OPEN.rounds.run, 0)), T0_NS)]
+            [save_training(OPEN.rounds, 0), RecordGateway("north", status(round_number(OPEN.rounds.run, 0)), T0_NS)]
         )
         capsys.readouterr()
         assert cloud_aggregator(look) == 0 and "WARNING" not in capsys.readouterr().out

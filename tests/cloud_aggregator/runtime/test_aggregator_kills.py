@@ -93,7 +93,7 @@ class Run:
         self.copies = copies
         choice = {"name": name, "seed": SEED, "settings": CHOICES[name]}
         settings = aggregator_settings(algorithm=choice, rounds={"quorum": len(NAMES), "rest_s": 1e6})
-        self.service = Service(settings, Store(path), KEY, now_ns=fleet.now_ns, beginning="first")
+        self.service = Service(settings, Store(path), KEY, uptime_ns=fleet.now_ns, anchor_ns=0, beginning="first")
         self.store_commit = self.service.store.commit
         self.service.store.commit = self._commit  # type: ignore[method-assign]  # to be there at every commit
         self.event: tuple[str, str, bytes] | None = None

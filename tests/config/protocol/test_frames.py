@@ -105,16 +105,16 @@ def test_random_bytes_are_refused(noise: bytes) -> None:
 
 def test_values_come_in_the_unit_of_the_settings() -> None:
     two = source({"role": "load", "gain": 2.0, "bias": 1.0}, {"role": "heat"})
-    block, _ = frames.read(two, Frame(META, np.array([[1.0, 5.0]])), 0, {})
+    block, _ = frames.read(two, Frame(META, np.array([[1.0, 5.0]])), 0, 0, {})
     np.testing.assert_array_equal(block.values, [[3.0, 5.0]])
     with pytest.raises(MessageError, match="a frame has 1 channels, the settings 2"):
-        frames.read(two, Frame(META, np.array([[1.0]])), 0, {})
+        frames.read(two, Frame(META, np.array([[1.0]])), 0, 0, {})
 
 
 def test_values_beyond_all_numbers_become_gaps_without_a_warning() -> None:
     loud = source({"role": "load", "gain": 1e10})
     values = np.array([[1e308], [np.inf], [np.nan], [1.0]])
-    block, _ = frames.read(loud, Frame(META, values), 0, {})
+    block, _ = frames.read(loud, Frame(META, values), 0, 0, {})
     assert np.isfinite(block.values).ravel().tolist() == [False, False, False, True]
 
 
@@ -123,7 +123,7 @@ def test_a_node_that_counts_from_its_start_keeps_its_place_until_it_restarts() -
 
     def read(t_ns: int, boot: str, now_ns: int, offsets: frames.Offsets) -> tuple[int, frames.Offsets]:
         meta = FrameMeta(t_ns=t_ns, rate_hz=10.0, clock="boot", boot=boot)
-        block, after = frames.read(source(), Frame(meta, np.zeros((5, 1))), now_ns, offsets)
+        block, after = frames.read(source(), Frame(meta, np.zeros((5, 1))), now_ns, 0, offsets)
         return block.t_ns, after
 
     half_s = NS // 2  # what five rows last

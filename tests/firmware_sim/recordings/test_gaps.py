@@ -100,7 +100,7 @@ def live(recording: Recording, settings: GatewaySettings, frame_s: float = 1.0) 
     source, state = settings.source[0], start(settings.features, settings.streams)
     events: list[Window | Lost] = []
     for _, frame in node.frames(recording, frame_s, 7 * NS, "boot"):
-        block, _ = frames_source.read(source, frame, 0, {})
+        block, _ = frames_source.read(source, frame, 0, 0, {})
         state, more = push(state, block)
         events += more
     return events

@@ -27,7 +27,7 @@ from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.models.detectors.test_graph import FITS, noise
-from tests.support.agents import TICK, after
+from tests.support.agents import TICK, after, changed
 from tests.support.graph_tricks import WIDTH, beyond, hours, node, outer, remembering, stored_elsewhere, tricks, wide
 from tests.support.sites import KEY, gateway_settings
 from tests.support.soak import some
@@ -269,15 +269,12 @@ def test_a_model_that_nothing_could_try_waits_and_is_tried_again() -> None:
     assert state.deployment.candidate == SECOND[0] and state.deployment.manifest == FIRST[0] and len(calls) == 1
     assert "model 2 waits: no child process" in status(state).refusal
     assert SECOND[0].model.digest not in state.deployment.models.trying  # nothing loaded it
-    state = replace(
-        state, context=replace(state.context, now_ns=state.context.now_ns + round(activation.UNTRIED_S * NS))
-    )
+    at_ns = state.context.uptime_ns + round(activation.UNTRIED_S * NS)
+    state = changed(state, "context", uptime_ns=at_ns)
     state, _ = after(state, TICK, TICK)
     assert len(calls) == 2 and state.deployment.candidate == SECOND[0]
-    state = trying(
-        replace(state, context=replace(state.context, now_ns=state.context.now_ns + round(activation.UNTRIED_S * NS))),
-        model_trial.take_any,
-    )
+    at_ns += round(activation.UNTRIED_S * NS)
+    state = trying(changed(state, "context", uptime_ns=at_ns), model_trial.take_any)
     state, _ = after(state, TICK, TICK)
     assert state.deployment.manifest == SECOND[0] and status(state).refusal == ""
 

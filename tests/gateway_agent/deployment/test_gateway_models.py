@@ -181,7 +181,7 @@ def test_what_is_no_manifest_is_dropped(payload: bytes) -> None:
 def test_the_model_in_force_announced_again_changes_nothing() -> None:
     state = in_force()
     assert offered(state, FIRST) == (
-        replace(state, context=replace(state.context, now_ns=state.context.now_ns, clock="synchronised")),
+        replace(state, context=replace(state.context, uptime_ns=state.context.now_ns, clock="synchronised")),
         [],
     )
 

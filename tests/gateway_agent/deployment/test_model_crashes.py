@@ -40,7 +40,7 @@ class Deadly(Scorer):
 validation.Scorer = Deadly
 service = Service(
     settings, Store(Path(sys.argv[3])), lambda *_: True, boot_id=sys.argv[5], can_train=False, libraries=(),
-    now_ns=int(sys.argv[4]), clock="synchronised", labelled={}, random_bytes=lambda: bytes(32),
+    uptime_ns=int(sys.argv[4]), anchor_ns=0, clock="synchronised", labelled={}, random_bytes=lambda: bytes(32),
 )
 manifest = service.state.deployment.manifest
 print(manifest.version if manifest else 0, service.state.context.refusal)

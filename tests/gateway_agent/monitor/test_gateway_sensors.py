@@ -51,7 +51,7 @@ def told(effects: list[Effect]) -> list[tuple[str, str]]:
 
 
 def watched(shelf: Shelf | None = None) -> State:
-    return changed(in_force(shelf, **WATCHED), "context", now_ns=T0_NS + WINDOWS * NS)
+    return changed(in_force(shelf, **WATCHED), "context", uptime_ns=T0_NS + WINDOWS * NS)
 
 
 START_S = float(WINDOWS)
@@ -75,19 +75,29 @@ def test_damage_is_raised_once_and_cleared_once_and_can_be_traced() -> None:
 
 
 LEVEL = ["load.level"]
-BESIDE: dict[str, tuple[dict[str, Any], float | None, tuple[str, str], str]] = {
-    "nothing declared, no boot known": ({}, None, ("", ""), "of this gateway's own baseline"),
+BESIDE: dict[str, tuple[dict[str, Any], float, tuple[str, str], str]] = {
+    "before the boot, by the clock of its node": ({}, -3_600.0, ("", ""), "of this gateway's own baseline"),
     "no boot for long": ({}, 3_600.0, ("", "usual"), "of this gateway's own baseline"),
     "calm windows since the boot": ({}, 60.0, ("", "usual"), "of this gateway's own baseline"),
-    "what moved is the weather": ({"weather": LEVEL}, None, ("explained", ""), "; weather is out of the ordinary and"),
+    "what moved is the weather": (
+        {"weather": LEVEL},
+        3_600.0,
+        ("explained", "usual"),
+        "; weather is out of the ordinary and",
+    ),
     "what moved is the supply": (
         {"power": LEVEL},
-        None,
+        3_600.0,
         ("", "explained"),
         "power is out of the ordinary and accounts",
     ),
-    "the weather did not move": ({"weather": ["load.peak"]}, None, ("usual", ""), "own baseline"),
-    "unrest beside it": ({"weather": LEVEL}, None, ("unusual", ""), "weather is out of the ordinary and does not"),
+    "the weather did not move": ({"weather": ["load.peak"]}, 3_600.0, ("usual", "usual"), "own baseline"),
+    "unrest beside it": (
+        {"weather": LEVEL},
+        3_600.0,
+        ("unusual", "usual"),
+        "weather is out of the ordinary and does not",
+    ),
 }
 
 
@@ -95,9 +105,9 @@ BESIDE: dict[str, tuple[dict[str, Any], float | None, tuple[str, str], str]] = {
 def test_a_gateway_says_what_it_measured_beside_an_anomaly(case: str) -> None:
     covariates, booted_s, said, words = BESIDE[case]
     unrest = 5.0 if case == "unrest beside it" else 1.0
-    state = changed(in_force(**WATCHED, alarm={"covariates": covariates}), "context", now_ns=T0_NS + WINDOWS * NS)
-    if booted_s is not None:
-        state = changed(state, "context", anchor_ns=state.context.now_ns - round(booted_s * NS))
+    state = changed(in_force(**WATCHED, alarm={"covariates": covariates}), "context", uptime_ns=T0_NS + WINDOWS * NS)
+    uptime_ns = round(booted_s * NS)
+    state = changed(state, "context", uptime_ns=uptime_ns, anchor_ns=state.context.now_ns - uptime_ns)
     state, effects = feed(state, np.concatenate([samples(0, 10), samples(10, 5) * unrest + 2.0]), START_S)
     (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
     assert (raised.weather, raised.power) == said and words in raised.text
@@ -110,10 +120,10 @@ def test_an_anomaly_from_the_first_window_after_a_boot_is_told_from_one_that_cam
     """A sensor that warms up comes back; what has changed for good does not."""
     for fading, said in ((np.exp(-np.arange(8) / 2.0), "explained"), (np.ones(8), "unusual")):
         alarm = {"minimum_duration_s": 5.0, "covariates": {"weather": ["load.peak"]}}
-        state = changed(in_force(**WATCHED, alarm=alarm), "context", now_ns=T0_NS + WINDOWS * NS)
+        state = changed(in_force(**WATCHED, alarm=alarm), "context", uptime_ns=T0_NS + WINDOWS * NS)
         pipeline = replace(state.monitor.pipeline, recent=())  # as of an agent that has just started
         state = changed(state, "monitor", pipeline=pipeline)
-        state = changed(state, "context", anchor_ns=state.context.now_ns - 30 * NS)
+        state = changed(state, "context", uptime_ns=30 * NS, anchor_ns=state.context.now_ns - 30 * NS)
         shifts = np.repeat(500.0 * fading, WINDOW_SAMPLES)[:, None]
         _, effects = feed(state, samples(0, 8) + shifts, START_S)
         (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
@@ -210,7 +220,7 @@ def test_alarms_outlive_a_restart_and_are_told_once() -> None:
     state, effects = feed(state, np.ones((5 * WINDOW_SAMPLES, 1)), START_S + 5)
     shelf.commit(effects)
     ids = {Alarm.from_bytes(item.payloads[0]).id for item in shelf.outbox.values()}
-    state = agent(gateway_settings(**WATCHED), shelf, now_ns=T0_NS)
+    state = agent(gateway_settings(**WATCHED), shelf, T0_NS)
     assert status(state).alarms_active == 2 and list(state.outbox.items) == list(shelf.outbox)
     state, effects = feed(state, samples(0, 15, 50.0), START_S + 10)
     assert told(effects) == [("faulty-load", "cleared")]

@@ -27,7 +27,7 @@ CAUSES = [f"stuck-{feature}" for feature in FEATURES]
 
 
 def begun(**alarm: Any) -> State:
-    return changed(in_force(**(alarm or ALARM)), "context", now_ns=T0_NS + WINDOWS * NS)
+    return changed(in_force(**(alarm or ALARM)), "context", uptime_ns=T0_NS + WINDOWS * NS)
 
 
 def fed(state: State, windows: int, start_s: int, *, repeats: bool) -> tuple[State, list[Effect]]:
@@ -119,7 +119,7 @@ def test_windows_of_a_stuck_sensor_are_no_drift() -> None:
 )
 def test_a_restart_keeps_the_alarms_of_what_is_watched_still(rules: dict[str, Any], kept: list[str]) -> None:
     shelf = Shelf()
-    state = changed(in_force(shelf, **ALARM), "context", now_ns=T0_NS + WINDOWS * NS)
+    state = changed(in_force(shelf, **ALARM), "context", uptime_ns=T0_NS + WINDOWS * NS)
     _, effects = fed(state, 10, 0, repeats=True)
     shelf.commit(effects)
     more = {"watched": rules["watched"]} if "watched" in rules else {}

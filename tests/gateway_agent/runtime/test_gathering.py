@@ -85,7 +85,9 @@ def on_disk(path: Path) -> Stored:
 
 
 def hear(agent: Service, start_s: float) -> list[Outward]:
-    return agent.step(agent.state.context.now_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, 5), start_s)))
+    return agent.step(
+        agent.state.context.uptime_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, 5), start_s))
+    )
 
 
 def test_windows_of_the_baseline_wait_a_minute_an_alarm_or_the_end(path: Path) -> None:
@@ -115,7 +117,7 @@ def test_telemetry_whose_receipt_comes_in_time_is_never_written(path: Path) -> N
     log = path.with_name(path.name + "-wal")
     give(agent, "b" * 64, item("b" * 64, 3))
     assert "b" * 64 in agent.state.outbox.items
-    agent.step(agent.state.context.now_ns, Received(topic(ME, "receipt", "b" * 64), ACCEPTED))
+    agent.step(agent.state.context.uptime_ns, Received(topic(ME, "receipt", "b" * 64), ACCEPTED))
     assert agent.state.outbox.items == {}
     before = on_disk(path).outbox
     ticked(agent, 61)
@@ -128,7 +130,7 @@ def test_a_tombstone_is_on_disk_before_it_is_told(path: Path) -> None:
     for number in range(9):
         give(agent, f"t{number}", item(f"t{number}", 3, 9_000))
     assert on_disk(path).outbox == {}  # all of it may wait
-    agent.step(agent.state.context.now_ns, Connection(up=True))
+    agent.step(agent.state.context.uptime_ns, Connection(up=True))
     told: list[Outward] = []
     while not said(told, "tombstone"):
         told = ticked(agent)
@@ -177,9 +179,9 @@ ACTS: dict[str, Callable[[Service, int], list[Outward]]] = {
     "receipt": lambda agent, n: [
         effect
         for name in list(agent.state.outbox.items)[:1]
-        for effect in agent.step(agent.state.context.now_ns, Received(topic(ME, "receipt", name), ACCEPTED))
+        for effect in agent.step(agent.state.context.uptime_ns, Received(topic(ME, "receipt", name), ACCEPTED))
     ],
-    "link": lambda agent, n: agent.step(agent.state.context.now_ns, Connection(up=n % 3 > 0)),
+    "link": lambda agent, n: agent.step(agent.state.context.uptime_ns, Connection(up=n % 3 > 0)),
 }
 
 

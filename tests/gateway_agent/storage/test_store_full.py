@@ -41,7 +41,7 @@ def full(path: Path) -> Service:
     agent = opened(path)
     give(agent, "old telemetry", item("old-telemetry", 3, 2_000))
     ticked(agent, 61)
-    agent.step(agent.state.context.now_ns, Connection(up=True))
+    agent.step(agent.state.context.uptime_ns, Connection(up=True))
     ticked(agent, agent.state.context.settings.exchange.spread_s)
     limit(agent.store)
     return agent
@@ -105,7 +105,7 @@ def test_what_cannot_be_stored_is_not_told_and_is_told_when_it_can(path: Path) -
 
 def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path: Path) -> None:
     agent, _ = stuck(path)
-    agent.step(agent.state.context.now_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
+    agent.step(agent.state.context.uptime_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
     assert agent.state.monitor.windows == WINDOWS and agent.state.monitor.pipeline.commissioned and agent._is_stuck
     before = len(agent._gathering.effects)
     for number in range(300):
