@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
+from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import Broker, GatewaySettings, load
 from fedgate.firmware_sim import reading
 from fedgate.firmware_sim.cutting import count_lost, cut_windows
@@ -91,7 +91,7 @@ def _lost(settings: GatewaySettings, file: Path, name: str, recording: Recording
     return count_lost(spec, cut_windows(spec, [stream], recording))
 
 
-def _replay(arguments: argparse.Namespace) -> int:
+def _replay(arguments: argparse.Namespace) -> None:
     from fedgate.firmware_sim.node import replay
 
     file: Path | None = arguments.gateway_config
@@ -116,17 +116,12 @@ def _replay(arguments: argparse.Namespace) -> int:
         t0_ns=t0_ns,
         progress=not arguments.quiet,
     )
-    if arguments.json:
-        said = {"frames": count, "seconds": recording.length_s, "channels": list(recording.channel_names)}
-        print(
-            json.dumps(
-                {**said, "gaps": len(recording.gaps.rows), "windows_lost_to_gaps": lost, "checked": file is not None}
-            )
-        )
-    elif not arguments.quiet:
-        print(f"{count} frames, {recording.length_s:.0f} s of {', '.join(recording.channel_names)}, all acknowledged")
-        print(_gaps_in_words(recording, lost))
-    return 0
+    names = list(recording.channel_names)
+    facts = {"frames": count, "seconds": recording.length_s, "channels": names, "gaps": len(recording.gaps.rows)}
+    text = f"{count} frames, {recording.length_s:.0f} s of {', '.join(names)}, all acknowledged"
+    if arguments.json or not arguments.quiet:
+        facts |= {"windows_lost_to_gaps": lost, "checked": file is not None}
+        cli.show(arguments, facts, f"{text}\n{_gaps_in_words(recording, lost)}")
 
 
 def _gaps_in_words(recording: Recording, lost: int | None) -> str:

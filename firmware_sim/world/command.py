@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shlex
 import sys
@@ -114,13 +113,9 @@ def _one(arguments: argparse.Namespace, faults: Faults | None) -> int:
     except Exception:
         sys.stderr.write(f"a machine ended with an error of its own; again: {replay(arguments.seed, arguments)}\n")
         raise
-    if arguments.json:
-        shown = asdict(outcome) | ({"history": []} if arguments.quiet else {})
-        print(json.dumps({**shown, "replay": replay(arguments.seed, arguments)}, indent=2))
-    else:
-        if not arguments.quiet:
-            print("\n".join(outcome.history))
-        print(_verdict(outcome.violations, arguments.seed, arguments))
+    history = [] if arguments.quiet else list(outcome.history)
+    facts = {**asdict(outcome), "history": history, "replay": replay(arguments.seed, arguments)}
+    cli.show(arguments, facts, "\n".join([*history, _verdict(outcome.violations, arguments.seed, arguments)]))
     return cli.SERVICE_ERROR if outcome.violations else 0
 
 
@@ -170,9 +165,7 @@ def _many(arguments: argparse.Namespace, faults: Faults | None) -> int:
             per_s = done / (told_s - started_s)
             sys.stderr.write(f"{done} of {len(arguments.seeds)} worlds, {per_s:.2f} a second, {len(broken)} failed\n")
     took_s = time.monotonic() - started_s
-    if arguments.json:
-        again = {str(seed): {"violations": broken[seed], "replay": replay(seed, arguments)} for seed in sorted(broken)}
-        print(json.dumps({"worlds": done, "seconds": round(took_s, 1), "failed": again}, indent=2))
-    else:
-        print(f"{done} worlds in {took_s:.0f} s, {done / took_s:.2f} a second, {len(broken)} failed")
+    again = {str(seed): {"violations": broken[seed], "replay": replay(seed, arguments)} for seed in sorted(broken)}
+    facts = {"worlds": done, "seconds": round(took_s, 1), "failed": again}
+    cli.show(arguments, facts, f"{done} worlds in {took_s:.0f} s, {done / took_s:.2f} a second, {len(broken)} failed")
     return cli.SERVICE_ERROR if broken else 0
