@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from fedgate.models.records import replace
 
 NS = 1_000_000_000
 HOUR_NS = 3_600 * NS

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fedgate.config.protocol.messages import Score
 from fedgate.gateway_agent.events import Item
+from fedgate.models.records import replace
 
 
 @dataclass(frozen=True)

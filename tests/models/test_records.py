@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pytest
+
+from fedgate.models.records import replace
 
 
 @dataclass(frozen=True)
