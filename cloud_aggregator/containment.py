@@ -8,6 +8,7 @@ alarm says so. What is retained comes again after a restart, and is contained ag
 
 from __future__ import annotations
 
+from dataclasses import replace
 from traceback import walk_tb
 
 from fedgate.cloud_aggregator.events import Answered, ChangeAlarm, Effect, Log, Ordered, RaiseAlarm, Received
@@ -17,7 +18,6 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, MessageError
-from fedgate.models.records import replace
 
 FAILURES_MAX = 8  # within an hour, before a gateway is blocked for the rest of it
 CAUSE = "identity-blocked"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from fedgate.models.records import replace
+from dataclasses import dataclass, replace
 
 NS = 1_000_000_000
 HOUR_NS = 3_600 * NS

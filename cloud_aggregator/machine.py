@@ -7,6 +7,7 @@ see `requests`. After every event a round that can close does, and a release goe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedgate.cloud_aggregator import containment, new_keys, orders, presence
 from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
@@ -36,7 +37,6 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, MessageError, Status, Want
-from fedgate.models.records import replace
 
 Result = tuple[State, list[Effect]]
 LINES_MAX = 200  # of the log that follow from messages of one gateway within an hour, before most are left out

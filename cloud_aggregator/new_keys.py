@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.cloud_aggregator.access.registry import Stated
 from fedgate.cloud_aggregator.events import Answered, Effect, Log
 from fedgate.cloud_aggregator.releases import announce
@@ -10,7 +12,6 @@ from fedgate.cloud_aggregator.rounds import numbering
 from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.identity import signing
-from fedgate.models.records import replace
 
 NEVER = -1
 

@@ -7,6 +7,7 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from fedgate.cloud_aggregator.access import admission
@@ -15,7 +16,6 @@ from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, Orde
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.requests import apply
 from fedgate.cloud_aggregator.state import State
-from fedgate.models.records import replace
 
 
 def carry_out(state: State, order: Ordered) -> tuple[State, list[Effect]]:

@@ -7,12 +7,11 @@ minute. Who reads it compares that with the clock, and looks whether the store i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import RecordService
 from fedgate.config.protocol.messages import Status
-from fedgate.models.records import replace
 
 NS = 1_000_000_000
 BEAT_S = 60.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedgate.cloud_aggregator.alarms import handling
 from fedgate.cloud_aggregator.events import (
@@ -20,7 +21,6 @@ from fedgate.cloud_aggregator.events import (
 from fedgate.cloud_aggregator.limits import one_more
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.state import State
-from fedgate.models.records import replace
 
 Result = tuple[State, list[Effect]]
 SENDERS_MAX = 10_000  # whose messages that make no sense are counted

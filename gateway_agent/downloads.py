@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedgate.config.protocol.messages import MessageError, Transfer, Want
 from fedgate.config.protocol.transfer import ASK_MAX, Assembly, parse_chunk
 from fedgate.config.runtime.backoff import wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Effect, Publish
-from fedgate.models.records import replace
 
 NS = 1_000_000_000
 FIRST_WAIT_S = 1.0  # the aggregator sends the chunks to all right after the announcement

@@ -10,6 +10,7 @@ can not stop the agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -55,7 +56,6 @@ from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import training as participation
 from fedgate.gateway_agent.trust.trust import receive_numbers, receive_statement, repeat_numbers, watch_age
-from fedgate.models.records import replace
 from fedgate.models.rules import Height
 from fedgate.models.signal import Block, SignalError
 

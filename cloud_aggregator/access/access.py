@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.config.protocol.messages import MessageError, Status
-from fedgate.models.records import replace
 
 
 @dataclass(frozen=True)

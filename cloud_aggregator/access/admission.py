@@ -7,6 +7,7 @@ answer or the power was lost, gets the same answer.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access import duplicates
@@ -30,7 +31,6 @@ from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import DropUploads, ForgetDevice, Log, OrderError, Publish, Wanted
 from fedgate.config.settings.identity import Identity
-from fedgate.models.records import replace
 
 DAY_NS = 86_400 * 1_000_000_000
 HOUR_NS = 3_600 * 1_000_000_000

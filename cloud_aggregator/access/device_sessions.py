@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal
 
 from fedgate.config.protocol.messages import Alarm, Status
-from fedgate.models.records import replace
 
 NS = 1_000_000_000
 PACE_S = 300.0  # five statuses, as gateways are shipped

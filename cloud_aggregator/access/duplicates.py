@@ -6,6 +6,8 @@ to the webhook and the building, and clears by itself when there was no sign of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.cloud_aggregator.access import device_sessions
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
@@ -13,7 +15,6 @@ from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import ChangeAlarm, RaiseAlarm, RecordGateway, Wanted
 from fedgate.config.protocol.messages import Status
-from fedgate.models.records import replace
 
 REFUSED = "identity-refused"
 REFUSED_STANDS_S = 3_600.0

@@ -6,11 +6,12 @@ own; what it names stays revoked, whatever the store says.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import NAMELESS, Certificate, Listed, RecordCertificate, Registry
 from fedgate.cloud_aggregator.events import Effect, Log
 from fedgate.cloud_aggregator.names import first_of
-from fedgate.models.records import replace
 
 
 class CopiedWithoutLogError(ValueError):

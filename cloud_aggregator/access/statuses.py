@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.cloud_aggregator.access import duplicates
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Log, NoteDropped, StatusChanged, Wanted
 from fedgate.config.protocol.messages import Status
-from fedgate.models.records import replace
 
 Result = tuple[Access, list[Wanted]]
 

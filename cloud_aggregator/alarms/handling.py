@@ -5,6 +5,7 @@ Whatever is told goes out after the step in which it was stored; see `events`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from fedgate.cloud_aggregator.access.access import Access
@@ -24,7 +25,6 @@ from fedgate.cloud_aggregator.events import (
 from fedgate.cloud_aggregator.limits import Spent
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, MessageError, Status
 from fedgate.config.protocol.topics import ALL
-from fedgate.models.records import replace
 
 NS = 1_000_000_000
 Result = tuple[Alarms, list[Effect]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator.access.access import Access
@@ -22,7 +23,6 @@ from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Publish, RecordDiscovery
 from fedgate.config.protocol.topics import ALL, CLOUD
 from fedgate.config.runtime.version import VERSION
-from fedgate.models.records import replace
 
 ANOMALY = "anomaly"
 STATE = "{{ 'ON' if value_json.state == 'raised' else 'OFF' }}"

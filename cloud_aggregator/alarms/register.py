@@ -16,12 +16,11 @@ The end of an alarm that is the only one of its cause comes from the statuses: s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.context import SET_NS
 from fedgate.config.protocol.messages import Alarm, Status
-from fedgate.models.records import replace
 
 NS = 1_000_000_000
 KEPT = 8  # alarms of one cause of one gateway that are remembered after they ended

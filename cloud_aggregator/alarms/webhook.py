@@ -15,13 +15,12 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from fedgate.config.protocol.messages import Alarm, Device
 from fedgate.config.runtime.backoff import JITTER, NS, wait_ns
 from fedgate.config.settings.notifications import Webhook
-from fedgate.models.records import replace
 
 ID_LENGTH = 32
 DROPPED = "webhook_dropped"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Registry
 from fedgate.cloud_aggregator.events import Answered, DropHeld, Durable, SaveRollout, SaveTraining
 from fedgate.cloud_aggregator.releases.releases import UNDER_WAY
 from fedgate.config.protocol import wire
-from fedgate.models.records import replace
 
 SET_BACK = "set-back"  # in the place of what names a training: no settings have this digest
 

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from fedgate.cloud_aggregator.access.registry import Bar, Barred
@@ -23,7 +24,6 @@ from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.transport import mqtt
 from fedgate.config.transport.probe import Probe, ProbeError
-from fedgate.models.records import replace
 
 LOG = logging.getLogger("fedgate.identity")
 NS = 1_000_000_000

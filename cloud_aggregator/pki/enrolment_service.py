@@ -12,6 +12,7 @@ import queue
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import count
@@ -41,7 +42,6 @@ from fedgate.config.identity.pki import PublicKey
 from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import AggregatorSettings
-from fedgate.models.records import replace
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.pki.enrolment_server import EnrolmentServer

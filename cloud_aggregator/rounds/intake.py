@@ -6,6 +6,7 @@ exactly once whatever is sent again and whenever the power fails.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator.access.access import Access
@@ -20,7 +21,6 @@ from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.algorithm import UpdateError
 from fedgate.models.federated.masking_cloud import member_of
-from fedgate.models.records import replace
 
 REASON_LENGTH = 500
 

@@ -7,6 +7,7 @@ the next round is closed, unless its gateway was counted in that round itself: i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator.context import Context
@@ -15,7 +16,6 @@ from fedgate.cloud_aggregator.rounds.rounds import Rounds, admitted, save_traini
 from fedgate.cloud_aggregator.rounds.uploads import held_most_bytes
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.algorithm import Algorithm, UpdateError
-from fedgate.models.records import replace
 
 
 def bears(algorithm: Algorithm) -> bool:

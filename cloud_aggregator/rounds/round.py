@@ -7,6 +7,7 @@ finds no quorum among those who were drawn, everyone is asked. With fewer gatewa
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.attempts import attempt
@@ -20,7 +21,6 @@ from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
 from fedgate.models.federated.algorithm import Server, close_round, is_silent, lacking
-from fedgate.models.records import replace
 
 NS = 1_000_000_000
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived

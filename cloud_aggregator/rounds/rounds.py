@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,7 +18,6 @@ from fedgate.config.protocol.transfer import Assembly, describe
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.arrays import Arrays, exchange_secret, generator, joined, parted
 from fedgate.models.federated.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
-from fedgate.models.records import replace
 
 RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the

@@ -7,13 +7,14 @@ restart chunks that come begin a transfer, and what lacks of it is asked for.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.rounds.rounds import Incoming, Rounds
 from fedgate.config.protocol.messages import MessageError, Transfer, Want
 from fedgate.config.protocol.transfer import ASK_MAX, Assembly, ChunkHeader
 from fedgate.config.settings.settings import Limits
-from fedgate.models.records import replace
 
 NS = 1_000_000_000
 RESEND_S = 5.0  # how long the chunks of an update may pause before the missing ones are asked for

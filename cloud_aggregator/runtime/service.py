@@ -7,6 +7,7 @@ world share: a receipt leaves only when what it acknowledges is on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -19,7 +20,6 @@ from fedgate.cloud_aggregator.state import State, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import LARGEST
 from fedgate.config.settings.settings import AggregatorSettings
-from fedgate.models.records import replace
 
 
 class Service:

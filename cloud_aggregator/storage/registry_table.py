@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
@@ -18,7 +19,6 @@ from fedgate.cloud_aggregator.access.registry import (
     Registry,
 )
 from fedgate.cloud_aggregator.storage.tables import CERTIFICATES, GATEWAYS, PASSES
-from fedgate.models.records import replace
 
 
 def apply(db: Connection, effect: Recorded) -> None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -204,7 +205,6 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
 def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
     from fedgate.config.doctor import broker as doctor_broker
     from fedgate.config.doctor import network
-    from fedgate.models.records import replace
 
     user, site = settings.gateway.id, settings.gateway.site
     yield from _certificates(settings.broker, user)

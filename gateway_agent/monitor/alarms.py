@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import Literal
 
 from fedgate.config.protocol.messages import Alarm, Manifest
@@ -18,7 +19,6 @@ from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, RaisedBy, Ra
 from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.models.attribution import Evidence
 from fedgate.models.features import feature_names
-from fedgate.models.records import replace
 from fedgate.models.rule_statistics import Stuck
 from fedgate.models.rules import Height
 from fedgate.models.signal import Lost

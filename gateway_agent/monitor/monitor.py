@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 from fedgate.config.protocol.messages import Manifest
@@ -15,7 +15,6 @@ from fedgate.gateway_agent.monitor import decision, recurrence
 from fedgate.gateway_agent.monitor.decision import SCORE
 from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline
 from fedgate.gateway_agent.sources.frames import Offsets
-from fedgate.models.records import replace
 
 MEMORY, ALARMS = "memory", "alarms"  # keys of stored blobs
 ANOMALY = "anomaly"  # the cause of an alarm about the structure

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.messages import Receipt, alarm_item
@@ -16,7 +17,6 @@ from fedgate.config.runtime.backoff import NS, jitter, wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
 from fedgate.gateway_agent.outbox.outbox import Outbox
-from fedgate.models.records import replace
 
 URGENT_SHARE = 0.2  # of the spread after an outage: within so much of it the alarms go
 ITEMS_MAX = 32  # under way at once; brokers keep 1,000 messages for a client that is slow, and some far fewer

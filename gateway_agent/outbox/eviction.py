@@ -7,6 +7,8 @@ on its receipt; there is at most one a class, for which room is kept.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.config.protocol.losses import Reason, Tombstone
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import (
@@ -22,7 +24,6 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.outbox.item_size import TOMBSTONE, held_bytes, is_tombstone, stored_bytes
 from fedgate.gateway_agent.outbox.outbox import Outbox
-from fedgate.models.records import replace
 
 
 def make_room(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Outbox, list[Effect], bool]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedgate.config.protocol.messages import Score
 from fedgate.gateway_agent.events import Item
-from fedgate.models.records import replace
 
 
 @dataclass(frozen=True)

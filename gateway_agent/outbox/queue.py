@@ -5,12 +5,13 @@ An outage may last for months and a store is bounded; `eviction` decides what go
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Effect, Item, Queue, Save
 from fedgate.gateway_agent.outbox import delivery, eviction
 from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.store_identity import SEQUENCE
-from fedgate.models.records import replace
 
 
 def queue(

@@ -6,6 +6,7 @@ dead line is noticed late. So those scores are kept too: the first batch begins 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 from fedgate.config.protocol import scores as telemetry
@@ -16,7 +17,6 @@ from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item, Publi
 from fedgate.gateway_agent.outbox import queue
 from fedgate.gateway_agent.outbox.delivery import Active
 from fedgate.gateway_agent.outbox.outbox import Outbox
-from fedgate.models.records import replace
 
 NS = 1_000_000_000
 WINDOWS = 60  # in a batch: about 1.5 kB

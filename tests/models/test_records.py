@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pytest
-
-from fedgate.models.records import replace
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from fedgate.gateway_agent.events import Connection, Deliver, Effect, Event, Fet
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.records import replace
 from tests.support.sites import WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
 
 ME = "north"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedgate.config.protocol.messages import Receipt, Score
 from fedgate.gateway_agent.events import UPDATE_PRIORITY, Connection, Item, Received, Save
 from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.models.records import replace
 from tests.support.kept import ME, give, item, ticked
 from tests.support.sites import T0_NS, WINDOWS, frame, samples, topic
 

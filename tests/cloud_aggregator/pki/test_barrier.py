@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -38,7 +39,6 @@ from fedgate.config.settings.identity import Identity
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import mosquitto_program
 from fedgate.gateway_agent.runtime.enrolment import Files, enrol
-from fedgate.models.records import replace
 from tests.support import waiting
 from tests.support.site_folders import Folder, aggregator_of, broker_of, client, founded, until
 from tests.support.sites import SITE, topic

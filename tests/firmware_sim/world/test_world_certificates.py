@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from fedgate.firmware_sim.world.time import NS, T0_NS
 from fedgate.gateway_agent.runtime import enrolment
 from fedgate.gateway_agent.runtime.enrolment import Files
 from fedgate.gateway_agent.runtime.renewal import Renewer
-from fedgate.models.records import replace
 from tests.support.sites import gateway_settings
 from tests.support.soak import some
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import activation
 from fedgate.gateway_agent.trust.trust import Trust
-from fedgate.models.records import replace
 from tests.firmware_sim.world.test_world_network import network
 from tests.support.sites import topic
 from tests.support.soak import some

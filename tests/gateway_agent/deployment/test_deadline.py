@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.session import RUNNING, ModelRefusedError, Scorer
 from fedgate.gateway_agent.runtime import run_deadline
 from fedgate.gateway_agent.state import State
-from fedgate.models.records import replace
 from fedgate.models.signal import Block
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.support.graph_tricks import WIDTH, hours

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import NEW_SERIES
 from fedgate.models.detectors import DETECTORS, PERSONAL
-from fedgate.models.records import replace
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.models.detectors.test_graph import FITS, noise
 from tests.support.agents import TICK, after
