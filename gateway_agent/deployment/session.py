@@ -11,9 +11,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 from fedgate.models.arrays import Array, Arrays, Floats
 
 ERRORS_ONLY = 3
-SCORE_S = (
-    30.0  # that one run may take where `run_deadline` watches it: far beyond any of ours, and below the watchdog's time
-)
+# That one run may take where `run_deadline` watches it: far beyond any of ours, and below the watchdog's time.
+SCORE_S = 30.0
 # How a graph says what it remembers: what it gives as "next.state" it takes as "state" with the windows that follow.
 NEXT, WASHOUT_ROWS, MAX_GAP_ROWS = "next.", "washout_rows", "max_gap_rows"
 BLOCK_ROWS = 64  # onnxruntime keeps the memory of its largest run for good: a baseline at once would be many MiB

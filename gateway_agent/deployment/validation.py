@@ -87,10 +87,7 @@ def loaded(
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
     onnx_policy.check(body)
     golden_x = _golden_rows(manifest)
-    rows, recent = (
-        rows_of(pipeline.baseline),
-        rows_of(pipeline.recent or pipeline.baseline),
-    )
+    rows, recent = rows_of(pipeline.baseline), rows_of(pipeline.recent or pipeline.baseline)
     examine(prepare_job(body, personal, golden_x, rows, gaps_of(pipeline), recent))
     scorer = Scorer(body, personal)
     _check_golden(scorer, manifest, golden_x)

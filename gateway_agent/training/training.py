@@ -235,10 +235,7 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
     except wire.WireError as error:
         return _failed(training, context, message, f"its answer cannot be read: {error}")
     if training.answered is None or training.answered[0] != message.run:
-        before = {
-            **training.answered_before,
-            **dict([training.answered] if training.answered else []),
-        }
+        before = training.answered_before | dict([training.answered] if training.answered else [])
         kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
         training = replace(training, last_counted="", answered_before=kept)  # in this training nothing was
     answered = (message.run, message.round_index)
