@@ -47,7 +47,7 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor.alarms import Fault
+from fedgate.gateway_agent.monitor.alarms import Finding
 from fedgate.gateway_agent.monitor.monitor import Monitor, save_memory
 from fedgate.gateway_agent.monitor.pipeline import Reading
 from fedgate.gateway_agent.monitor.recurrence import Seen
@@ -91,7 +91,7 @@ def begin(state: State, stored: Stored) -> Result:
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
     unwatched = sorted(state.monitor.alarms.active.keys() - alarms.watched_causes(context.settings))
-    state, cleared = _report(state, *(Fault(cause, context.now_ns) for cause in unwatched))
+    state, cleared = _report(state, *(Finding(cause, context.now_ns) for cause in unwatched))
     effects += cleared
     if not state.monitor.pipeline.commissioned:
         return state, effects
@@ -196,8 +196,8 @@ def _put(state: State, result: tuple[Record, Sequence[Wanted]]) -> Result:
     return _apply(replace(state, **changed), wanted)
 
 
-def _report(state: State, *found: Fault) -> Result:
-    return _put(state, alarms.report_faults(state.monitor, state.context, found))
+def _report(state: State, *found: Finding) -> Result:
+    return _put(state, alarms.report_findings(state.monitor, state.context, found))
 
 
 def _deployment(state: State, swap: Swap) -> Result:
@@ -245,12 +245,12 @@ def _store_state(state: State, event: StoreState) -> Result:
     context = state.context
     if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
         # Another damage while one is still an active alarm is an alarm of its own.
-        return _report(state, Fault(DAMAGED, context.now_ns), Fault(DAMAGED, context.now_ns, event.text))
+        return _report(state, Finding(DAMAGED, context.now_ns), Finding(DAMAGED, context.now_ns, event.text))
     context = replace(context, store=replace(context.store, problem=event.problem))
     state, given_up = replace(state, context=context), list[Effect]()
     if event.problem == FULL:
         state, given_up = _put(state, give_up_telemetry(state.outbox, context))
-    state, effects = _report(state, Fault(FULL, context.now_ns, event.text if event.problem == FULL else ""))
+    state, effects = _report(state, Finding(FULL, context.now_ns, event.text if event.problem == FULL else ""))
     state, published = _apply(state, [PublishStatus()])
     return state, [*given_up, *effects, *published]
 
@@ -386,7 +386,7 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
     """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
     now_ns = state.context.now_ns
     monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: state.context.uptime_ns})
-    state, effects = _report(replace(state, monitor=monitor), Fault(f"silent-{source.name}", now_ns))
+    state, effects = _report(replace(state, monitor=monitor), Finding(f"silent-{source.name}", now_ns))
     was_commissioned = state.monitor.pipeline.commissioned
     began_ns = state.context.stopwatch()
     try:

@@ -40,14 +40,15 @@ NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
 CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
 
 
-class Fault(NamedTuple):
-    """Whether something that an alarm tells of is faulty, of a stuck `feature` where one is named: without a text it is
-    well.
+class Finding(NamedTuple):
+    """What is wrong with a sensor, or with the gateway itself; an empty `problem` says that it is well.
+
+    `feature` names the one that is stuck.
     """
 
     cause: str
     t_ns: int
-    text: str = ""
+    problem: str = ""
     feature: str = ""
 
 
@@ -69,7 +70,7 @@ def check_reading(
         is_first = not monitor.lost_ns  # of a run of lost windows; the count of all stands in the status
         monitor = replace(monitor, windows_lost=monitor.windows_lost + 1)
         monitor, found = check_lost_window(monitor, context, reading.lost)
-        monitor, effects = report_faults(monitor, context, found)
+        monitor, effects = report_findings(monitor, context, found)
         text = f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}"
         return monitor, [Log("info", text), *effects] if is_first else effects
     monitor = replace(monitor, windows=monitor.windows + 1)
@@ -77,7 +78,7 @@ def check_reading(
     found += check_stuck(reading)
     if reading.height is not None:
         found += check_drift(monitor, reading.t_ns)
-    monitor, effects = report_faults(monitor, context, found)
+    monitor, effects = report_findings(monitor, context, found)
     if reading.height is None or reading.transition is None:
         return monitor, effects
     monitor, more = queue_anomaly(monitor, context, manifest, reading.transition, reading.height)
@@ -178,39 +179,39 @@ def _report(monitor: Monitor, context: Context, book: AlarmBook, alarm: Alarm | 
     ]
 
 
-def report_faults(monitor: Monitor, context: Context, found: Iterable[Fault]) -> tuple[Monitor, list[Wanted]]:
+def report_findings(monitor: Monitor, context: Context, found: Iterable[Finding]) -> tuple[Monitor, list[Wanted]]:
     """Raise and clear sensor alarms: of a fault that goes on, and of what goes on well, nothing is told."""
     effects: list[Wanted] = []
-    for fault in found:
-        if fault.text:
-            book, change = monitor.alarms.raise_once(_sensor_alarm(monitor, context, fault))
+    for finding in found:
+        if finding.problem:
+            book, change = monitor.alarms.raise_once(_sensor_alarm(monitor, context, finding))
         else:
-            end = OF_NO_SENSOR.get(fault.cause, "the sensor is well again")
-            book, change = monitor.alarms.clear_once(fault.cause, end, **_moment(context, fault.t_ns))
+            end = OF_NO_SENSOR.get(finding.cause, "the sensor is well again")
+            book, change = monitor.alarms.clear_once(finding.cause, end, **_moment(context, finding.t_ns))
         monitor, more = _report(monitor, context, book, change)
         effects += more
     return monitor, effects
 
 
-def _sensor_alarm(monitor: Monitor, context: Context, fault: Fault) -> Alarm:
+def _sensor_alarm(monitor: Monitor, context: Context, finding: Finding) -> Alarm:
     return Alarm(
-        **_origin(monitor, context, fault.cause, fault.t_ns, fault.t_ns),
+        **_origin(monitor, context, finding.cause, finding.t_ns, finding.t_ns),
         kind="sensor",
         severity="warning",
-        text=fault.text,
-        rule=STUCK if fault.feature else "",
-        feature=fault.feature,
+        text=finding.problem,
+        rule=STUCK if finding.feature else "",
+        feature=finding.feature,
     )
 
 
-def check_drift(monitor: Monitor, t_ns: int) -> list[Fault]:
+def check_drift(monitor: Monitor, t_ns: int) -> list[Finding]:
     """Say once that scores are no longer those from which the level was taken; the next level clears it."""
     change = monitor.pipeline.watching.drift.change
     text = (
         f"scores have become {change} than those of the baseline, and stay so: the level promises what it cannot keep; "
         "see whether the sensor was moved or the season changed, and commission this gateway anew"
     )
-    return [] if change is None else [Fault(OUTDATED, t_ns, text)]
+    return [] if change is None else [Finding(OUTDATED, t_ns, text)]
 
 
 def stuck_cause(feature: str) -> str:
@@ -231,44 +232,46 @@ def stuck_causes(settings: GatewaySettings) -> set[str]:
     return {stuck_cause(name) for name in rules.watched or feature_names(settings.features)}
 
 
-def check_stuck(reading: Reading) -> list[Fault]:
-    """Return a fault for every feature that is stuck: a bus that repeats itself is no damage, and must not hide any. It
-    clears when the feature was seen to change.
+def check_stuck(reading: Reading) -> list[Finding]:
+    """Return what is found of features that are stuck: a bus that repeats itself is no damage, and must not hide any.
+    One is well when it was seen to change.
     """
     why = "has not changed for longer than it ever did in this gateway's baseline; see to the sensor"
-    stuck = [Fault(stuck_cause(name), reading.t_ns, f"{name} {why}", name) for name in reading.stuck]
-    return [*stuck, *(Fault(stuck_cause(name), reading.t_ns) for name in reading.moved)]
+    stuck = [Finding(stuck_cause(name), reading.t_ns, f"{name} {why}", name) for name in reading.stuck]
+    return [*stuck, *(Finding(stuck_cause(name), reading.t_ns) for name in reading.moved)]
 
 
 def _channels(context: Context) -> list[tuple[Source, str]]:
     return [(source, channel.role) for source in context.settings.source for channel in source.channels]
 
 
-def check_window(monitor: Monitor, context: Context, faulty: tuple[str, ...], t_ns: int) -> tuple[Monitor, list[Fault]]:
-    """Return a fault for every channel whose window, which ended at `t_ns`, was faulty.
+def check_window(
+    monitor: Monitor, context: Context, faulty: tuple[str, ...], t_ns: int
+) -> tuple[Monitor, list[Finding]]:
+    """Return what is found of every channel in a window that ended at `t_ns`.
 
-    It clears when the channel was well for as long as its source may be silent: a sensor that breaks and mends with
-    every window is one fault.
+    One is well again when it was so for as long as its source may be silent: a sensor that breaks and mends with every
+    window is one fault.
     """
-    found, faulty_ns, at_ns = list[Fault](), dict(monitor.faulty_ns), context.monotonic_ns(t_ns)
+    found, faulty_ns, at_ns = list[Finding](), dict(monitor.faulty_ns), context.monotonic_ns(t_ns)
     for source, channel in _channels(context):
         cause = f"faulty-{channel}"
         is_active = cause in monitor.alarms.active
         if channel in faulty:
             text = f"channel {channel} is stuck, clipped or out of all range; its windows are not scored"
-            found.append(Fault(cause, t_ns, text))
+            found.append(Finding(cause, t_ns, text))
         if channel in faulty or (is_active and channel not in faulty_ns):
             faulty_ns[channel] = at_ns
         elif is_active and not 0 <= at_ns - faulty_ns[channel] < source.silent_after_s * NS:
-            found.append(Fault(cause, t_ns))
+            found.append(Finding(cause, t_ns))
     return replace(monitor, lost_ns={}, faulty_ns=faulty_ns), found
 
 
-def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[Monitor, list[Fault]]:
-    """Return a fault for every channel that has kept windows from being whole for as long as its source may be silent:
-    a gateway that sees nothing must not look like one at peace.
+def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[Monitor, list[Finding]]:
+    """Return what is found of channels that have kept windows from being whole for as long as their source may be
+    silent: a gateway that sees nothing must not look like one at peace.
     """
-    found, lost_ns, faulty_ns = list[Fault](), dict(monitor.lost_ns), dict(monitor.faulty_ns)
+    found, lost_ns, faulty_ns = list[Finding](), dict(monitor.lost_ns), dict(monitor.faulty_ns)
     at_ns = context.monotonic_ns(lost.t_ns)
     for source, channel in _channels(context):
         if channel not in lost.channels:
@@ -278,26 +281,26 @@ def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[M
         # Where the whole source is silent that is the alarm, and one is enough.
         if blind_s >= source.silent_after_s and f"silent-{source.name}" not in monitor.alarms.active:
             text = f"channel {channel} has given no whole window for {blind_s:.0f} s: {lost.reason}"
-            found.append(Fault(f"faulty-{channel}", lost.t_ns, text))
+            found.append(Finding(f"faulty-{channel}", lost.t_ns, text))
             faulty_ns[channel] = at_ns
     return replace(monitor, lost_ns=lost_ns, faulty_ns=faulty_ns), found
 
 
-def check_silence(monitor: Monitor, context: Context) -> list[Fault]:
-    """Return a fault for every source that has said nothing for too long."""
-    found: list[Fault] = []
+def check_silence(monitor: Monitor, context: Context) -> list[Finding]:
+    """Return the sources that have sent nothing for too long."""
+    found: list[Finding] = []
     for source in context.settings.source:
         quiet_s = (context.uptime_ns - monitor.received_ns[source.name]) / NS
         if quiet_s >= source.silent_after_s:
             text = f"source {source.name} has sent nothing usable for {quiet_s:.0f} s"
-            found.append(Fault(f"silent-{source.name}", context.now_ns, text))
+            found.append(Finding(f"silent-{source.name}", context.now_ns, text))
     return found
 
 
-def check_model(context: Context, manifest: Manifest | None, newest: int) -> Fault:
-    """Return whether a gateway that had a model, of version `newest` at most, has none in force: it watches nothing,
-    and looks at peace.
+def check_model(context: Context, manifest: Manifest | None, newest: int) -> Finding:
+    """Return whether a gateway that had a model, of version `newest` at most, has none in force: then it watches
+    nothing, and looks at peace.
     """
     is_watching = manifest is not None or newest == 0
     text = f"no model is in force, so nothing is watched: {context.refusal or 'it is to come again'}"
-    return Fault(NO_MODEL, context.now_ns, "" if is_watching else text)
+    return Finding(NO_MODEL, context.now_ns, "" if is_watching else text)

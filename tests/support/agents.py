@@ -12,7 +12,7 @@ from fedgate.config.protocol.messages import Transfer
 from fedgate.config.protocol.transfer import split
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.events import Connection, Deliver, Effect, Event, Fetch, Item, Publish, Received, Tick
-from fedgate.gateway_agent.monitor.alarms import Fault
+from fedgate.gateway_agent.monitor.alarms import Finding
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import Array, Arrays, Floats
 from tests.support.sites import WINDOWS, Shelf, agent, frame, gateway_settings, samples, topic
@@ -75,12 +75,12 @@ def fetch(state: State, transfer: Transfer) -> State:
 
 def raise_fault(state: State, cause: str, text: str, t_ns: int) -> tuple[State, list[Effect]]:
     """Raise a sensor fault."""
-    return _with_sends(machine._report(state, Fault(cause, t_ns, text)))
+    return _with_sends(machine._report(state, Finding(cause, t_ns, text)))
 
 
 def clear_fault(state: State, cause: str, t_ns: int) -> tuple[State, list[Effect]]:
     """Clear a sensor fault."""
-    return _with_sends(machine._report(state, Fault(cause, t_ns)))
+    return _with_sends(machine._report(state, Finding(cause, t_ns)))
 
 
 def kinds(effects: Iterable[Effect], kind: type[Any]) -> list[Any]:
