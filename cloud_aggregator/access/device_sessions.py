@@ -7,14 +7,14 @@ statuses from when it has come there. A session that names it was there after th
 
 One device ends a session before it begins the next, so of two sessions of one device only the later outlasts the other.
 
-| what outlasts what                                         | what it is                                   |
-|------------------------------------------------------------|----------------------------------------------|
-| two sessions each other                                    | two devices: `identity-twin`                 |
-| one the present session, on another store                  | a store in its place: `identity-replaced`    |
-| one the present session, on its store, with no more starts | a store that was set back: `identity-restored` |
+| what outlasts what                               | what it is                                     |
+|--------------------------------------------------|------------------------------------------------|
+| two sessions each other                          | two devices: `identity-twin`                   |
+| one another of its store, and has no more starts | a store that was set back: `identity-restored` |
+| one the present session, of another store        | a store in its place: `identity-replaced`      |
 
-More starts on the present store are a restart, and that needs no proof: they are on the disk before they are published.
-What is none of this came late.
+A boot that counts fewer starts than before is a store that was set back, too. More starts on the present store are a
+restart, and that needs no proof: they are on the disk before they are published. What is none of this came late.
 """
 
 from __future__ import annotations

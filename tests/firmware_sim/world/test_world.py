@@ -23,6 +23,7 @@ from fedgate.firmware_sim.__main__ import main
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.checks import Witness
 from fedgate.firmware_sim.world.command import replay
+from fedgate.firmware_sim.world.devices import Devices
 from fedgate.firmware_sim.world.faults import Faults, Work, drawn, load_faults
 from fedgate.firmware_sim.world.privacy import Privacy
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
@@ -154,11 +155,12 @@ def damaged_by_nobody(seen: Witness) -> None:
 
 def two_by_turns(seen: Witness) -> None:
     number = 0
+    seen.devices = Devices(seen.violate, lambda: float(number))
     for _ in range(3):
         for device in ("north", "north~"):
-            status = Status(state="online", boot_id=device, store_id="s", starts=1, challenge=number)
+            told = {"state": "online", "boot_id": device, "store_id": "s", "starts": 1, "challenge": number}
             number += 1
-            seen.devices.said(device, status := status.model_copy(update={"monotonic_ns": number}))
+            seen.devices.said(device, status := Status.model_validate(told | {"monotonic_ns": number}))
             seen.devices.heard("north", status)
             seen.devices.challenged("north", number)
     seen.devices.accused("north", Alarm.from_bytes(alarm_item()[1].payloads[0]))
