@@ -48,6 +48,12 @@ class Server:
         self.execute(f"CREATE SCHEMA {schema}")
         return self.url(schema)
 
+    def end_sessions(self, program: str) -> None:
+        """End all sessions of a program, as an operator does or a server that is restarted."""
+        self.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '{program}%'"  # noqa: S608
+        )
+
     def execute(self, statement: str, database: str = DATABASE) -> list[tuple[object, ...]]:
         """Carry out a statement as the owner of the server and return its rows."""
         with psycopg.connect(
