@@ -213,7 +213,7 @@ def _available_bytes() -> int:
 
 def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
     from fedgate.cloud_aggregator.backup.facts import describe_facts, facts_of
-    from fedgate.cloud_aggregator.storage.store import Store, StoreError, database_of
+    from fedgate.cloud_aggregator.storage.store import BackupNote, Store, StoreError, database_of
 
     database, notes = database_of(place), list[BackupNote | None]()
 

@@ -136,7 +136,7 @@ class _Restoring:
         if name != STORE:
             self._small[name] = (mode, content.read())
             return
-        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with staged.open("wb") as file:
             while piece := content.read(PIECE_BYTES):
                 file.write(piece)
                 progress.advance(len(piece))
@@ -156,7 +156,7 @@ class _Restoring:
                 f"the backup is of fedgate {manifest.version} (schema {manifest.schema_version}), this one knows "
                 f"{SCHEMA_VERSION}; take that version, or an update"
             )
-        if not staged.exists() or SETTINGS not in self._small:
+        if not staged.stat().st_size or SETTINGS not in self._small:
             raise ValueError("the backup has no store or no settings; take another backup")
         database = SqliteDatabase(staged)
         try:

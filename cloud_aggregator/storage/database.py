@@ -10,11 +10,9 @@ from typing import Protocol
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from fedgate.config.runtime.store_lock import StoreError as StoreError
+
 CANNOT_OPEN = "cannot be opened as the aggregator's store"
-
-
-class StoreError(OSError):
-    """The database cannot be opened, read or written; the message names it and the cause."""
 
 
 class Database(Protocol):

@@ -39,13 +39,8 @@ class SqliteDatabase:
 
     def hold(self, program: str) -> None:
         """Lock the file; the kernel takes the lock back however this process ends."""
-        try:
-            self._lock = store_lock.hold(self.path, program)
-            os.utime(self._lock)  # see `held_since_ns`
-        except store_lock.InUseError as error:
-            raise StoreError(str(error)) from None
-        except OSError as error:
-            raise StoreError(f"{self.name}: {CANNOT_OPEN} ({error.strerror}; check its folder)") from None
+        self._lock = store_lock.hold(self.path, program)
+        os.utime(self._lock)  # see `held_since_ns`
 
     def release(self) -> None:
         """Let others have the file."""

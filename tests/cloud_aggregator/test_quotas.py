@@ -309,6 +309,8 @@ def alarm(number: int) -> list[Durable]:
 # For each table what stores its row number so much. `CLOUD_MOST` says how many rows are left of a flood.
 CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "training": lambda number: [SaveTraining({"number": np.array(number)})],
+    "training_arrays": lambda number: [SaveTraining({f"{number}": np.array(number)})],
+    "backup": lambda number: [],  # by a method of its own, see below
     "rounds": lambda number: [RecordRound("run", number, "fedavg", ("a",), 0, number)],
     "models": lambda number: [model(number)],
     "rollout": lambda number: [SaveRollout(rollout.dump_staging(Staging(), number), number)],
@@ -325,7 +327,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "certificates": certified,
     "passes": lambda number: [ForgetPasses(number - KEPT), RecordPass(Pass(f"{number}", "west", number, False))],
 }
-ONE = {"training", "rollout", "service", "gateways", "held", "counts"}
+ONE = {"training", "training_arrays", "backup", "rollout", "service", "gateways", "held", "counts"}
 LOOKED_THROUGH = 5  # alarms
 
 
@@ -352,6 +354,8 @@ def test_a_flood_leaves_a_table_of_the_aggregator_in_its_bound(tmp_path: Path, t
     for number in range(FLOOD):
         if table == "orders":
             assert made.order("token", {"gateway": "west"}) == number + 1
+        if table == "backup":
+            made.note_backup(store.BackupNote(number, "file", True))
         made.commit(CLOUD[table](number))
     rows = len(made.rows(table))
     assert rows == 1 if table in ONE else KEPT <= rows <= KEPT + (LOOKED_THROUGH if table == "alarms" else 0)
