@@ -64,7 +64,7 @@ class Database(Protocol):
         """
 
 
-def said_by(error: SQLAlchemyError) -> str:
+def message_of(error: SQLAlchemyError) -> str:
     """Return what a database says of an error, in a line."""
     return str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
 
