@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from fedgate.config.settings.settings import AggregatorSettings
 
 NAME = "cloud-aggregator"
-NS, MIB = 1_000_000_000, 1024 * 1024
+MIB = 1024 * 1024
 WORD_S = 2.0  # after which long work says how far it is
 SPARE_BYTES = 64 * MIB  # of the disk that are left to the service
 PASSPHRASE_MIN = 12
@@ -188,11 +187,6 @@ def copy_store(database: Database, copy: Path) -> tuple[int, Facts]:
     return made_ns, facts
 
 
-def time_of(t_ns: int) -> str:
-    """Return a moment as it is shown."""
-    return datetime.fromtimestamp(t_ns // NS, UTC).isoformat(timespec="seconds")
-
-
 def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
     from fedgate.cloud_aggregator.backup.facts import describe_facts
 
@@ -202,7 +196,7 @@ def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
         report = {
             "file": str(file),
             "size_bytes": size,
-            "made": time_of(manifest.made_ns),
+            "made": cli.moment(manifest.made_ns),
             "has_keys": manifest.has_keys,
         }
         print(
@@ -212,4 +206,4 @@ def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
         )
         return
     keys = "sealed, with the keys" if manifest.has_keys else "WITHOUT release.key and ca.key: keep those apart"
-    print(f"{file}: {size / MIB:.1f} MiB of {time_of(manifest.made_ns)}, {keys}\n{describe_facts(manifest.facts)}")
+    print(f"{file}: {size / MIB:.1f} MiB of {cli.moment(manifest.made_ns)}, {keys}\n{describe_facts(manifest.facts)}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
+from fedgate.config.runtime import cli
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import BackupNote
@@ -232,13 +233,11 @@ def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
 
 def last_backup(held: BackupNote | None, now_ns: int) -> Finding:
     """Return how old the last backup of a store is."""
-    from fedgate.cloud_aggregator.commands.backup import time_of
-
     advice = "cloud-aggregator backup FILE, once a day: docs/reference/operations.md, Back up"
     if held is None:
         return warning("backup", "none was made of this store, or nobody knows of it", advice)
     keys = "with the keys" if held.has_keys else "without the keys, which are kept apart"
-    text = f"of {time_of(held.made_ns)}, {keys}: {held.file}"
+    text = f"of {cli.moment(held.made_ns)}, {keys}: {held.file}"
     if held.made_ns > now_ns:
         return warning("backup", f"{text}; that is to come", "set the clock")
     days = (now_ns - held.made_ns) / DAY_NS
