@@ -55,11 +55,11 @@ def _training(stored: Stored) -> Renewal:
     if stored.training is None:
         return Renewal([], [])
     meta = stored.training.meta
-    begun = replace(stored.training, meta=meta | {"run": f"{SET_BACK}.{meta['run'].partition('.')[2]}"})
+    anew = replace(stored.training, meta=meta | {"run": f"{SET_BACK}.{meta['run'].partition('.')[2]}"})
     text = (
         "the training begins anew, for gateways answer no round twice; the model in force stays until it has made one"
     )
-    return Renewal([begun, DropHeld()], [text])
+    return Renewal([anew, DropHeld()], [text])
 
 
 def _release(stored: Stored, made: str, now_ns: int) -> Renewal:

@@ -9,12 +9,10 @@ import os
 import sys
 import time
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgate.config.runtime import cli
-from fedgate.models.time_units import NS
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.backup.archive import Facts, Manifest
@@ -189,11 +187,6 @@ def copy_store(database: Database, copy: Path) -> tuple[int, Facts]:
     return made_ns, facts
 
 
-def time_of(t_ns: int) -> str:
-    """Return a moment as it is shown."""
-    return datetime.fromtimestamp(t_ns // NS, UTC).isoformat(timespec="seconds")
-
-
 def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
     from fedgate.cloud_aggregator.backup.facts import describe_facts
 
@@ -203,7 +196,7 @@ def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
         report = {
             "file": str(file),
             "size_bytes": size,
-            "made": time_of(manifest.made_ns),
+            "made": cli.moment(manifest.made_ns),
             "has_keys": manifest.has_keys,
         }
         print(
@@ -213,4 +206,4 @@ def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
         )
         return
     keys = "sealed, with the keys" if manifest.has_keys else "WITHOUT release.key and ca.key: keep those apart"
-    print(f"{file}: {size / MIB:.1f} MiB of {time_of(manifest.made_ns)}, {keys}\n{describe_facts(manifest.facts)}")
+    print(f"{file}: {size / MIB:.1f} MiB of {cli.moment(manifest.made_ns)}, {keys}\n{describe_facts(manifest.facts)}")

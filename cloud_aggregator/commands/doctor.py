@@ -218,7 +218,7 @@ def _available_bytes() -> int:
 
 def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
     from fedgate.cloud_aggregator.backup.facts import describe_facts, facts_of
-    from fedgate.cloud_aggregator.storage.store import StoreError, database_of
+    from fedgate.cloud_aggregator.storage.store import BackupNote, StoreError, database_of
 
     database, notes = database_of(place), list[BackupNote | None]()
 
@@ -237,7 +237,6 @@ def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
 
 def last_backup(held: BackupNote | None, now_ns: int) -> Finding:
     """Return how old the last backup of a store is."""
-
     advice = "cloud-aggregator backup FILE, once a day: docs/reference/operations.md, Back up"
     if held is None:
         return warning("backup", "none was made of this store, or nobody knows of it", advice)

@@ -10,11 +10,9 @@ from typing import Protocol
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from fedgate.config.runtime.store_lock import StoreError as StoreError
+
 CANNOT_OPEN = "cannot be opened as the aggregator's store"
-
-
-class StoreError(OSError):
-    """The database cannot be opened, read or written; the message names it and the cause."""
 
 
 class Database(Protocol):
@@ -66,7 +64,7 @@ class Database(Protocol):
         """
 
 
-def said_by(error: SQLAlchemyError) -> str:
+def message_of(error: SQLAlchemyError) -> str:
     """Return what a database says of an error, in a line."""
     return str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
 

@@ -32,7 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from fedgate.cloud_aggregator.storage.copying import copy_tables
-from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, said_by
+from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, message_of
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.tables import META, SCHEMA_VERSION
 from fedgate.config.settings.database import DatabaseUrl
@@ -115,8 +115,8 @@ class PostgresqlDatabase:
         except ModuleNotFoundError:
             raise  # which extra brings it, the command says
         except (SQLAlchemyError, ImportError) as error:
-            said = said_by(error) if isinstance(error, SQLAlchemyError) else str(error)
-            raise StoreError(f"{self.name}: {CANNOT_OPEN} ({said}; {REACH}?)") from None
+            message = message_of(error) if isinstance(error, SQLAlchemyError) else str(error)
+            raise StoreError(f"{self.name}: {CANNOT_OPEN} ({message}; {REACH}?)") from None
         if schema is None:
             db.close()
             raise StoreError(f"{self.name}: {CANNOT_OPEN} (there is no schema of its search_path; CREATE SCHEMA first)")
@@ -149,8 +149,8 @@ class PostgresqlDatabase:
     def cause_of(self, error: SQLAlchemyError) -> str:
         """Return what the server says, and what to do about it."""
         if isinstance(error, DBAPIError) and error.connection_invalidated:
-            return f"{said_by(error)}; the connection is lost, and with it the lock where this process had it"
-        return f"{said_by(error)}; {OWNER if _state(error) == NO_RIGHT else 'look into the log of the server'}"
+            return f"{message_of(error)}; the connection is lost, and with it the lock where this process had it"
+        return f"{message_of(error)}; {OWNER if _state(error) == NO_RIGHT else 'look into the log of the server'}"
 
     def is_of_values(self, error: SQLAlchemyError) -> bool:
         """Tell whether a value did not fit, such as text with a NUL or a key that no index holds."""

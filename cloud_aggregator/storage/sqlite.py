@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 
 from fedgate.cloud_aggregator.storage.copying import Advance, copy_tables
-from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, said_by
+from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, message_of
 from fedgate.cloud_aggregator.storage.tables import META, SCHEMA_VERSION, OctetLength
 from fedgate.config.runtime import store_lock
 from fedgate.config.runtime.files import own_as_folder, sync_folder, written_whole
@@ -39,13 +39,8 @@ class SqliteDatabase:
 
     def hold(self, program: str) -> None:
         """Lock the file; the kernel takes the lock back however this process ends."""
-        try:
-            self._lock = store_lock.hold(self.path, program)
-            os.utime(self._lock)  # see `held_since_ns`
-        except store_lock.InUseError as error:
-            raise StoreError(str(error)) from None
-        except OSError as error:
-            raise StoreError(f"{self.name}: {CANNOT_OPEN} ({error.strerror}; check its folder)") from None
+        self._lock = store_lock.hold(self.path, program)
+        os.utime(self._lock)  # see `held_since_ns`
 
     def release(self) -> None:
         """Let others have the file."""
@@ -107,8 +102,8 @@ class SqliteDatabase:
 
     def cause_of(self, error: SQLAlchemyError) -> str:
         """Return what SQLite says, and what to do about a damaged file."""
-        said = said_by(error)
-        return f"{said}; {RESTORE}" if _is_damage(error) else f"{said}; check the disk"
+        message = message_of(error)
+        return f"{message}; {RESTORE}" if _is_damage(error) else f"{message}; check the disk"
 
     def is_of_values(self, error: SQLAlchemyError) -> bool:
         """Tell whether a value did not fit."""
@@ -178,7 +173,7 @@ def _find_damage(db: Connection) -> str:
     except SQLAlchemyError as error:
         if not _is_damage(error):
             raise
-        found = [said_by(error)]
+        found = [message_of(error)]
     return "" if found == ["ok"] else "; ".join(found)
 
 

@@ -24,7 +24,11 @@ START_FIELD = 19  # of /proc/PID/stat behind the name of the program: when it be
 _taken: dict[tuple[int, int], int] = {}
 
 
-class InUseError(OSError):
+class StoreError(OSError):
+    """A store that cannot be opened, read or written; the message names it and what to do."""
+
+
+class InUseError(StoreError):
     """Another process has the store; the message names it, since when it runs, and how to see it."""
 
 
@@ -38,8 +42,18 @@ def hold(store: Path, program: str) -> int:
     """Return the descriptor of a lock on a store for this process, to be given to `release`.
 
     Raises `InUseError` where another process has it, which `program` describes, or where the store has a second name
-    that no look at this one leads to; `OSError` where its folder takes no file.
+    that no look at this one leads to; `StoreError` where its folder takes no file.
     """
+    try:
+        return _hold(store, program)
+    except StoreError:
+        raise
+    except OSError as error:
+        reason = f"{error.strerror}; check its folder"
+        raise StoreError(f"{store}: cannot be opened as the {program}'s store ({reason})") from None
+
+
+def _hold(store: Path, program: str) -> int:
     if store.exists() and store.stat().st_nlink > 1:
         raise InUseError(
             f"{store}: the file has {store.stat().st_nlink} names (hard links). SQLite keeps a log beside each, so "

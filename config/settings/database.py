@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import GetPydanticSchema
-from pydantic_core import core_schema
+from pydantic import GetPydanticSchema, WrapValidator
 
 SCHEME = "postgresql+psycopg"
 EXPECTED = f"expected the path of a file, or {SCHEME}://USER@HOST/DATABASE"
@@ -45,5 +44,5 @@ def _read_place(value: Any, as_path: Any) -> Path | DatabaseUrl:
 
 StorePlace = Annotated[
     Path | DatabaseUrl,
-    GetPydanticSchema(lambda _, schema: core_schema.no_info_wrap_validator_function(_read_place, schema(Path))),
+    GetPydanticSchema(lambda _, schema: schema(Annotated[Path, WrapValidator(_read_place)])),
 ]

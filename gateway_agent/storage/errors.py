@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from fedgate.config.runtime.store_lock import StoreError as StoreError
+
 # What SQLite says of a disk, and not of the file: primary result codes.
 OF_THE_DISK = frozenset(
     {
@@ -18,10 +20,6 @@ OF_THE_DISK = frozenset(
     }
 )
 OF_THE_FILE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT})
-
-
-class StoreError(OSError):
-    """The store cannot be opened or written; the message names the file and what to do."""
 
 
 class StoreFullError(StoreError):

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedgate.config.protocol import wire
-from fedgate.config.runtime import store_lock
 from fedgate.config.runtime.files import sync_folder
 from fedgate.gateway_agent.events import Keep, Queue, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
@@ -34,17 +33,6 @@ SET_ASIDE_MAX = 2
 DAMAGE_LINES_MAX, DAMAGE_LINE_LENGTH = 4, 200  # of the lines that say what is damaged
 OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
 WITH_IT = ("", "-wal", "-shm")
-
-
-def locked(path: Path) -> int:
-    """Return a lock that says this store has its agent; the kernel takes it back however the agent ends."""
-    try:
-        return store_lock.hold(path, "agent")
-    except store_lock.InUseError as error:
-        raise StoreError(str(error)) from None
-    except OSError as error:
-        reason = f"{error.strerror}; check its folder"
-        raise StoreError(f"{path}: cannot be opened as the agent's store ({reason})") from None
 
 
 def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> sqlite3.Connection:

@@ -60,7 +60,7 @@ class Store:
         self.path, self._is_read_only = path, read_only
         self.damage, self.is_tight = "", False
         self.written_bytes: int | None = 0 if _written_bytes() is not None else None
-        self._lock = None if read_only else files.locked(path)
+        self._lock = None if read_only else store_lock.hold(path, "agent")
         try:
             self._open()
         except BaseException:

@@ -23,6 +23,7 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt, Status
+from fedgate.config.settings.database import DatabaseUrl
 from fedgate.models.time_units import HOUR_NS, NS
 from tests.cloud_aggregator.alarms.test_fleet import alarm
 from tests.cloud_aggregator.test_aggregator_machine import READY, body, heard, update
@@ -44,9 +45,9 @@ def record_too_much(state: State, gateway: str, tombstone: Tombstone) -> list[Ef
     return [RecordLoss(gateway, tombstone.model_copy(update={"size_bytes": 2**70}), state.context.now_ns)]
 
 
-def begun(path: Path) -> Service:
+def begun(place: Path | DatabaseUrl) -> Service:
     settings = aggregator_settings(rounds={"quorum": 9})
-    service = Service(settings, Store(path), KEY, uptime_ns=T0_NS, anchor_ns=0, beginning="first")
+    service = Service(settings, Store(place), KEY, uptime_ns=T0_NS, anchor_ns=0, beginning="first")
     service.step_all(T0_NS, [Connection(True), *STATUSES])
     return service
 
@@ -65,10 +66,10 @@ def active(service: Service, gateway: str) -> list[str]:
 
 @pytest.mark.parametrize("handler", [divide_by_nothing, record_too_much])
 def test_what_came_with_a_poisoned_message_is_stored_and_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Handler
+    place: Path | DatabaseUrl, monkeypatch: pytest.MonkeyPatch, handler: Handler
 ) -> None:
     monkeypatch.setattr(reports, "lost", handler)
-    service = begun(tmp_path / "a.db")
+    service = begun(place)
     for _ in range(2):  # retained or sent again: it comes after a restart too
         effects = service.step_all(T0_NS + NS, [alarm("east"), POISON, alarm("north")])
         assert receipts(effects) == {"east": [True], "north": [True], "west": [False]}
@@ -76,7 +77,7 @@ def test_what_came_with_a_poisoned_message_is_stored_and_answered(
         assert told.startswith("west: a message of channel tombstone") and told.isprintable()
         assert "at fedgate.cloud_aggregator." in told, "a line of ours, whatever library it failed in"
         service.close()
-        service = begun(tmp_path / "a.db")
+        service = begun(place)
         assert [active(service, gateway) for gateway in GATEWAYS] == [["anomaly"], ["anomaly"], []]
     service.close()
 

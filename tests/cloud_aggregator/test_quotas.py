@@ -314,6 +314,8 @@ def alarm(number: int) -> list[Durable]:
 # For each table what stores its row number so much. `CLOUD_MOST` says how many rows are left of a flood.
 CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "training": lambda number: [SaveTraining({"number": np.array(number)})],
+    "training_arrays": lambda number: [SaveTraining({f"{number}": np.array(number)})],
+    "backup": lambda number: [],  # by a method of its own, see below
     "rounds": lambda number: [RecordRound("run", number, "fedavg", ("a",), 0, number)],
     "models": lambda number: [model(number)],
     "rollout": lambda number: [SaveRollout(dump(Releases(before=number)), number)],
@@ -333,7 +335,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
         RecordPass(Pass(f"{number}", "west", number, False)),
     ],
 }
-ONE = {"training", "rollout", "service", "gateways", "held", "counts"}
+ONE = {"training", "training_arrays", "backup", "rollout", "service", "gateways", "held", "counts"}
 LOOKED_THROUGH = 5  # alarms
 
 
@@ -360,6 +362,8 @@ def test_a_flood_leaves_a_table_of_the_aggregator_in_its_bound(tmp_path: Path, t
     for number in range(FLOOD):
         if table == "orders":
             assert made.order("token", {"gateway": "west"}) == number + 1
+        if table == "backup":
+            made.note_backup(store.BackupNote(number, "file", True))
         made.commit(CLOUD[table](number))
     rows = len(made.rows(table))
     assert rows == 1 if table in ONE else KEPT <= rows <= KEPT + (LOOKED_THROUGH if table == "alarms" else 0)

@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +47,12 @@ class Server:
         self.execute(f"CREATE SCHEMA {schema}")
         return self.url(schema)
 
+    def end_sessions(self, program: str) -> None:
+        """End all sessions of a program, as an operator does or a server that is restarted."""
+        self.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '{program}%'"  # noqa: S608 - ours
+        )
+
     def execute(self, statement: str, database: str = DATABASE) -> list[tuple[object, ...]]:
         """Carry out a statement as the owner of the server and return its rows."""
         with psycopg.connect(
@@ -69,14 +74,24 @@ def programs() -> Path:
 def running_server() -> Iterator[Server]:
     """Run a server until the end."""
     with tempfile.TemporaryDirectory(prefix="fedgate-", dir="/tmp") as name:  # a socket needs a short path
-        folder, own = Path(name), pwd.getpwuid(os.geteuid())
+        folder, me = Path(name), pwd.getpwuid(os.geteuid())
         known = {one.pw_name: one for one in pwd.getpwall()}
-        user = own if os.geteuid() else next(known[one] for one in USERS if one in known)
+        user = me if os.geteuid() else next(known[one] for one in USERS if one in known)
         os.chown(folder, user.pw_uid, user.pw_gid)
-        options = {} if user == own else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        options = {} if user == me else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         data, bin_folder = folder / "data", programs()
-        made = [bin_folder / "initdb", "-D", data, "-U", user.pw_name, "-A", "trust", "-N", "--locale=C.UTF-8"]
-        done = subprocess.run(made, cwd="/", capture_output=True, text=True, **options)  # type: ignore[call-overload]
+        made: list[str | Path] = [
+            bin_folder / "initdb",
+            "-D",
+            data,
+            "-U",
+            user.pw_name,
+            "-A",
+            "trust",
+            "-N",
+            "--locale=C.UTF-8",
+        ]
+        done = children.run(made, PATIENCE_S, cwd="/", text=True, **options)
         assert done.returncode == 0, done.stderr
         flags = [flag for one in QUICK for flag in ("-c", one)]
         own_socket: list[str | Path] = ["-k", folder, "-c", "listen_addresses="]

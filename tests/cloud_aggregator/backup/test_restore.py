@@ -109,6 +109,16 @@ def test_a_cut_anywhere_leaves_a_store_or_what_the_same_command_puts_right(
     assert cuts > 12
 
 
+def test_a_manifest_that_was_bent_is_not_believed(site: Folder, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "b"
+    backup(site, file)
+    good = file.read_bytes()
+    assert good.count(b'"alarms": 500') == 1
+    file.write_bytes(good.replace(b'"alarms": 500', b'"alarms": 501'))
+    restore(file, tmp_path / "new", code=2)
+    assert "manifest.json is damaged: its SHA-256 is another" in capsys.readouterr().err
+
+
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 

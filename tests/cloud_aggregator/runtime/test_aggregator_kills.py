@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import shutil
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,19 +22,24 @@ import pytest
 
 from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator.runtime.service import Service
-from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.storage import sqlite
+from fedgate.cloud_aggregator.storage.store import Store, database_of
 from fedgate.config.protocol import topics, wire
 from fedgate.config.protocol.transfer import parse_chunk
+from fedgate.config.settings.database import DatabaseUrl
 from fedgate.gateway_agent import events, machine
 from fedgate.gateway_agent import state as agent_state
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.models.arrays import Arrays, equal, generator
 from fedgate.models.federated.algorithm import Algorithm, Server, close_round
 from fedgate.models.time_units import NS
+from tests.support import postgresql
 from tests.support.sites import KEY, T0_NS, Shelf, Site, aggregator_settings, gateway_settings
 from tests.support.soak import some
 
+Place = Path | DatabaseUrl
 ROUNDS = 3
+EACH = 12  # of the instants on a server
 NAMES = ("east", "north", "west")
 SEED = 5
 CHOICES: dict[str, dict[str, Any]] = {
@@ -86,14 +92,14 @@ def answered(job: bytes) -> bytes:
 
 
 class Run:
-    """The rounds from somewhere to their end; with `copies` each instant of the aggregator is kept."""
+    """The rounds from somewhere to their end; with `keep` each instant of the aggregator is kept."""
 
-    def __init__(self, name: str, path: Path, fleet: Fleet, copies: list[tuple[Path, Fleet]] | None = None) -> None:
-        self.path, self.fleet, self.instants = path, fleet, 0
-        self.copies = copies
+    def __init__(self, name: str, place: Place, fleet: Fleet, keep: Callable[[int], Place] | None = None) -> None:
+        self.fleet, self.instants, self.keep = fleet, 0, keep
+        self.copies: list[tuple[Place, Fleet]] = []
         choice = {"name": name, "seed": SEED, "settings": CHOICES[name]}
         settings = aggregator_settings(algorithm=choice, rounds={"quorum": len(NAMES), "rest_s": 1e6})
-        self.service = Service(settings, Store(path), KEY, uptime_ns=fleet.now_ns, anchor_ns=0, beginning="first")
+        self.service = Service(settings, Store(place), KEY, uptime_ns=fleet.now_ns, anchor_ns=0, beginning="first")
         self.store_commit = self.service.store.commit
         self.service.store.commit = self._commit  # type: ignore[method-assign]  # to be there at every commit
         self.event: tuple[str, str, bytes] | None = None
@@ -112,18 +118,14 @@ class Run:
         self.event = None
 
     def _instant(self, *, again: bool = False) -> None:
-        """Keep the files and the rest of the world as they are now; `again`: the broker has the message still."""
+        """Keep the store and the rest of the world as they are now; `again`: the broker has the message still."""
         self.instants += 1
-        if self.copies is None:
+        if self.keep is None:
             return
-        folder = self.path.parent / f"cut-{self.instants}"
-        folder.mkdir()
-        for file in self.path.parent.glob(f"{self.path.name}*"):
-            shutil.copy(file, folder)
         fleet = self.fleet.copied()
         if again and self.event is not None:
             fleet.way.appendleft(self.event)
-        self.copies.append((folder / self.path.name, fleet))
+        self.copies.append((self.keep(self.instants), fleet))
 
     def finish(self) -> None:
         fleet = self.fleet
@@ -187,13 +189,46 @@ def checked(run: Run) -> Server:
 
 @pytest.mark.parametrize("name", some([*CHOICES]))
 def test_a_kill_at_any_instant_leaves_the_model_that_its_updates_make(name: str, tmp_path: Path) -> None:
-    copies: list[tuple[Path, Fleet]] = []
-    whole = Run(name, tmp_path / "aggregator.db", started(name), copies)
+    def keep(instant: int) -> Path:
+        folder = tmp_path / f"cut-{instant}"
+        folder.mkdir()
+        for file in tmp_path.glob("aggregator.db*"):
+            shutil.copy(file, folder)
+        return folder / "aggregator.db"
+
+    whole = Run(name, tmp_path / "aggregator.db", started(name), keep)
     whole.finish()
+    assert len(whole.copies) > 40  # instants
+    judge_kills(name, whole, whole.copies)
+
+
+def test_a_kill_leaves_the_same_on_a_server(tmp_path: Path, server: postgresql.Server) -> None:
+    """Some instants: a commit that the server has taken is there whoever is killed then."""
+    url = server.new_schema()
+
+    def keep(instant: int) -> Path:
+        file = tmp_path / f"{instant}.db"
+        if instant % EACH == 0:
+            with database_of(url).snapshot() as db:
+                sqlite.make_copy(db, file, lambda _: None)
+        return file
+
+    whole = Run("fedavg", url, started("fedavg"), keep)
+    whole.finish()
+    copies: list[tuple[Place, Fleet]] = []
+    for file, fleet in whole.copies:
+        if isinstance(file, Path) and file.exists():
+            url_of_copy = server.new_schema()
+            database_of(url_of_copy).put(file)
+            copies.append((url_of_copy, fleet))
+    judge_kills("fedavg", whole, copies)
+
+
+def judge_kills(name: str, whole: Run, copies: Sequence[tuple[Place, Fleet]]) -> None:
+    """Let a service go on from each copy, and see that it ends where the one does that was not killed."""
     model, order, same_order = checked(whole), whole.rounds(), 0
-    assert len(copies) > 40  # instants
-    for path, fleet in copies:
-        killed = Run(name, path, fleet)
+    for place, fleet in copies:
+        killed = Run(name, place, fleet)
         killed.finish()
         server = checked(killed)
         assert equal(server.shared, model.shared, 1e-12)
