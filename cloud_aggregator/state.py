@@ -40,32 +40,37 @@ class State:
     logged: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: lines of the log that are about it
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What the store held when the aggregator started."""
+
+    training: bytes | None = None
+    released: tuple[Manifest, bytes] | None = None  # the model that all have
+    gateways: dict[str, Status] = field(default_factory=dict)
+    alarms: Alarms = field(default_factory=Alarms)
+    held: Mapping[str, HoldUpdate] = field(default_factory=dict)
+    sessions: dict[str, DeviceSessions] = field(default_factory=dict)
+    staging: Staging = field(default_factory=Staging)
+    seen: dict[str, int] = field(default_factory=dict)
+
+
 def restore(
     settings: AggregatorSettings,
     key: Ed25519PrivateKey,
-    training: bytes | None,
-    released: tuple[Manifest, bytes] | None,
-    gateways: dict[str, Status],
+    stored: Stored,
     uptime_ns: int,
     beginning: str = "first",
     material: defence.Material = defence.NOTHING,
-    alarms: Alarms | None = None,
-    held: Mapping[str, HoldUpdate] | None = None,
-    sessions: Mapping[str, DeviceSessions] | None = None,
-    staging: Staging | None = None,
-    seen: Mapping[str, int] | None = None,
     anchor_ns: int = 0,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held."""
     context = Context(settings, key, uptime_ns, anchor_ns)
-    alarms = alarms or Alarms()
     algorithm = defence.algorithm_of(settings, material)
+    refused_ns = duplicates.restore_refusals(stored.alarms, context)
     return State(
         context,
-        rounds.restore(context, algorithm, beginning, training, held or {}),
-        access.restore(
-            context, gateways, dict(sessions or {}), dict(seen or {}), duplicates.restore_refusals(alarms, context)
-        ),
-        releases.restore(context, released, staging or Staging()),
-        alarms,
+        rounds.restore(context, algorithm, beginning, stored.training, stored.held),
+        access.restore(context, stored.gateways, stored.sessions, stored.seen, refused_ns),
+        releases.restore(context, stored.released, stored.staging),
+        stored.alarms,
     )

@@ -51,10 +51,10 @@ class Fleet(Site):
     def _cloud(self) -> cloud_state.State:
         shelf = self.staged
         everywhere, staging = rollout.restore_staging(shelf.rollout, shelf.models.get, shelf.released)
-        given = (shelf.training, everywhere, dict(shelf.gateways), self.now_ns)
-        return cloud_state.restore(
-            self.cloud_settings, KEY, *given, material=self.material, held=dict(shelf.held), staging=staging
+        stored = cloud_state.Stored(
+            shelf.training, everywhere, dict(shelf.gateways), held=dict(shelf.held), staging=staging
         )
+        return cloud_state.restore(self.cloud_settings, KEY, stored, self.now_ns, material=self.material)
 
     def order(self, kind: str, made: Made | None = None, **body: Any) -> tuple[str, str]:
         """Give an order, as the command does; a model is one of the store."""

@@ -213,16 +213,8 @@ class Site:
 
     def _cloud(self) -> cloud_state.State:
         shelf = self.cloud_shelf
-        return cloud_state.restore(
-            self.cloud_settings,
-            KEY,
-            shelf.training,
-            shelf.released,
-            dict(shelf.gateways),
-            self.now_ns,
-            material=self.material,
-            held=dict(shelf.held),
-        )
+        stored = cloud_state.Stored(shelf.training, shelf.released, dict(shelf.gateways), held=dict(shelf.held))
+        return cloud_state.restore(self.cloud_settings, KEY, stored, self.now_ns, material=self.material)
 
     def connect(self, who: str, up: bool = True) -> None:
         if who == "cloud":
