@@ -39,34 +39,36 @@ class State:
     logged: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: lines of the log that are about it
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What the store held when the aggregator started."""
+
+    training: SaveTraining | None = None
+    releases: Releases = field(default_factory=Releases)
+    gateways: dict[str, Status] = field(default_factory=dict)
+    alarms: Alarms = field(default_factory=Alarms)
+    held: Mapping[str, HoldUpdate] = field(default_factory=dict)
+    sessions: dict[str, DeviceSessions] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
+
+
 def restore(
     settings: AggregatorSettings,
     key: Ed25519PrivateKey,
-    training: SaveTraining | None,
-    released: Releases | None,
-    gateways: dict[str, Status],
+    stored: Stored,
     uptime_ns: int,
     beginning: str = "first",
     material: defence.Material = defence.NOTHING,
-    alarms: Alarms | None = None,
-    held: Mapping[str, HoldUpdate] | None = None,
-    sessions: Mapping[str, DeviceSessions] | None = None,
-    seen: Mapping[str, int] | None = None,
     anchor_ns: int = 0,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held."""
     context = Context(settings, key, uptime_ns, anchor_ns)
-    alarms = alarms or Alarms()
     algorithm = defence.algorithm_of(settings, material)
+    signs = duplicates.restore_signs(context, stored.alarms, stored.sessions)
     return State(
         context,
-        rounds.restore(context, algorithm, beginning, training, held or {}),
-        access.restore(
-            gateways,
-            dict(sessions or {}),
-            dict(seen or {}),
-            duplicates.restore_signs(context, alarms, sessions or {}),
-        ),
-        releases.resume(context, released or Releases()),
-        alarms,
+        rounds.restore(context, algorithm, beginning, stored.training, stored.held),
+        access.restore(stored.gateways, stored.sessions, stored.seen, signs),
+        releases.resume(context, stored.releases),
+        stored.alarms,
     )

@@ -23,7 +23,8 @@ from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.outbox.outbox import Line, Outbox
-from fedgate.gateway_agent.runtime.signature_worker import Verified
+from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
+from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,
@@ -72,34 +73,39 @@ class State:
     status_ns: int = 0  # when the status was published last, since the boot
 
 
-def restore(
-    settings: GatewaySettings,
-    verified: Verified,
-    stored: Stored,
-    *,
-    boot_id: str,
-    can_train: bool,
-    libraries: tuple[str, ...] = (),
-    uptime_ns: int,
-    anchor_ns: int = 0,
-    labelled: Arrays | None = None,
-    clock: Quality = "unknown",
-    stopwatch: Callable[[], int] = int,
-) -> State:
+@dataclass(frozen=True)
+class Host:
+    """What an agent finds on its machine as it starts, and what its process does for it."""
+
+    boot_id: str
+    uptime_ns: int
+    verified: Verified
+    random_bytes: Callable[[], bytes]  # 32 that nobody knows, each time others
+    anchor_ns: int = 0
+    clock: Quality = "unknown"
+    can_train: bool = False
+    libraries: tuple[str, ...] = ()  # that are here, of those that only some algorithms need
+    labelled: Arrays = field(default_factory=dict)
+    stopwatch: Callable[[], int] = int
+    examine: Examine = take_any
+    take_keys: Take = take_none
+
+
+def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
     """Return the state of an agent that starts with what the store held; the model in force is loaded by
-    `candidate`.
+    `activation.reload`.
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    training = _training(stored, can_train=can_train, libraries=libraries, labelled=labelled or {})
+    training = _training(stored, host)
     _check_baseline(settings, stored, training.own)
     context = Context(
         settings=settings,
-        boot_id=boot_id,
-        uptime_ns=uptime_ns,
-        clock=clock,
-        anchor_ns=anchor_ns,
-        stopwatch=stopwatch,
+        boot_id=host.boot_id,
+        uptime_ns=host.uptime_ns,
+        clock=host.clock,
+        anchor_ns=host.anchor_ns,
+        stopwatch=host.stopwatch,
         secret=stored.blobs.get(SECRET, b""),
         starts=int(stored.blobs.get(store_identity.STARTS, b"0")),
     )
@@ -109,14 +115,15 @@ def restore(
         line=Line(tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1}),
     )
     trust = Trust(
-        verified=verified,
+        verified=host.verified,
+        take_keys=host.take_keys,
         newest=Newest.from_bytes(stored.blobs[NEWEST]) if stored.blobs.get(NEWEST) else None,
-        newest_ns=uptime_ns,
+        newest_ns=host.uptime_ns,
         signer=stored.blobs.get(SIGNER, b"").decode(),
     )
-    models = deployment.restore_models(stored.blobs)
-    monitor = _monitor(settings, stored, uptime_ns)
-    return State(context, monitor, trust, outbox=outbox, training=training, deployment=Deployment(models=models))
+    models = Deployment(models=deployment.restore_models(stored.blobs), examine=host.examine)
+    monitor = _monitor(settings, stored, host.uptime_ns)
+    return State(context, monitor, trust, outbox=outbox, training=training, deployment=models)
 
 
 def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> None:
@@ -155,14 +162,15 @@ def ledger(stored: Stored, own: Arrays) -> Arrays:
     return max(copies, key=lambda copy: float(copy.get(SPENT, 0.0)))
 
 
-def _training(stored: Stored, *, can_train: bool, libraries: tuple[str, ...], labelled: Arrays) -> Training:
+def _training(stored: Stored, host: Host) -> Training:
     """Return the training as `training.save_own` and `save_counted` stored it."""
     own, meta = wire.decode(stored.blobs[OWN]) if OWN in stored.blobs else ({}, {})
     awaited, is_counted, last_counted = json.loads(stored.blobs.get(COUNTED, b'["", true, ""]'))
     return Training(
-        can_train=can_train,
-        libraries=libraries,
-        labelled=labelled,
+        can_train=host.can_train,
+        libraries=host.libraries,
+        labelled=host.labelled,
+        chain=host.random_bytes(),
         own=own | ledger(stored, own),
         answered=tuple(meta["answered"]) if meta.get("answered") else None,
         answered_before=dict(meta.get("before", ())),

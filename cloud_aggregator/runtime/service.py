@@ -16,7 +16,7 @@ from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward, Received
 from fedgate.cloud_aggregator.releases import releases
 from fedgate.cloud_aggregator.runtime import defence
-from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import LARGEST
 from fedgate.config.settings.settings import AggregatorSettings
@@ -38,21 +38,7 @@ class Service:
     ) -> None:
         """Go on with what the store holds; `beginning` names a training that starts anew."""
         self.store = store
-        self.state = restore(
-            settings,
-            key,
-            store.training(),
-            releases.restore(store.models.rollout(), store.models.of, store.models.latest()),
-            store.statuses(),
-            uptime_ns,
-            beginning,
-            material,
-            store.alarms(),
-            store.held(),
-            store.sessions(),
-            store.seen(),
-            anchor_ns,
-        )
+        self.state = restore(settings, key, _read(store), uptime_ns, beginning, material, anchor_ns)
         self.state = replace(self.state, presence=presence.start(store.service(), self.state.context))
         self.state = machine.start_with_registry(self.state, store.registry())
 
@@ -119,3 +105,15 @@ class Service:
         if durable:
             self.store.commit(durable)
         return [effect for effect in effects if not isinstance(effect, Durable)]
+
+
+def _read(store: Store) -> Stored:
+    return Stored(
+        training=store.training(),
+        releases=releases.restore(store.models.rollout(), store.models.of, store.models.latest()),
+        gateways=store.statuses(),
+        alarms=store.alarms(),
+        held=store.held(),
+        sessions=store.sessions(),
+        seen=store.seen(),
+    )

@@ -33,6 +33,7 @@ from fedgate.gateway_agent.deployment.probation import SLOW_STEPS
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.runtime.model_trial import UntriedError
 from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.state import Host
 from fedgate.models.arrays import FEATURES
 
 TRAINING_S = (3.0, 40.0)
@@ -79,17 +80,18 @@ class GatewayHost(Machine):
         self.service = Service(
             self.settings,
             store,
-            partial(verified, KEY.public_key()),
-            boot_id=f"{self.name}-{self.boots}",
-            can_train=True,
-            libraries=(),
-            uptime_ns=self.uptime_ns,
-            anchor_ns=self.clock.anchor_ns,
-            clock=self.clock.quality,
-            labelled=self._labelled,
-            random_bytes=lambda: self._secret_rng.bytes(32),
-            stopwatch=self._stopwatch,
-            examine=self._examine,
+            Host(
+                boot_id=f"{self.name}-{self.boots}",
+                verified=partial(verified, KEY.public_key()),
+                can_train=True,
+                uptime_ns=self.uptime_ns,
+                anchor_ns=self.clock.anchor_ns,
+                clock=self.clock.quality,
+                labelled=self._labelled,
+                random_bytes=lambda: self._secret_rng.bytes(32),
+                stopwatch=self._stopwatch,
+                examine=self._examine,
+            ),
         )
         return self.service.first_effects
 

@@ -43,6 +43,7 @@ from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
+from fedgate.gateway_agent.state import Host
 from fedgate.gateway_agent.storage.store import Store
 
 LOG = logging.getLogger("fedgate.gateway")
@@ -69,18 +70,20 @@ class Agent:
         self.service = Service(
             settings,
             Store(settings.gateway.store),
-            signature_worker.verifier(settings.trust.release_key),
-            boot_id=clock.boot_id(),
-            can_train=settings.training.enabled and find_spec("sklearn") is not None,
-            libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
-            uptime_ns=self._clock.uptime_ns(),
-            anchor_ns=self._clock.anchor_ns,
-            clock=self._clock.quality(),
-            labelled=labelled.of(settings),
-            random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
-            stopwatch=time.thread_time_ns,
-            take_keys=self._take_keys,
-            examine=self._examine,
+            Host(
+                boot_id=clock.boot_id(),
+                verified=signature_worker.verifier(settings.trust.release_key),
+                can_train=settings.training.enabled and find_spec("sklearn") is not None,
+                libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
+                uptime_ns=self._clock.uptime_ns(),
+                anchor_ns=self._clock.anchor_ns,
+                clock=self._clock.quality(),
+                labelled=labelled.of(settings),
+                random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
+                stopwatch=time.thread_time_ns,
+                take_keys=self._take_keys,
+                examine=self._examine,
+            ),
         )
         self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
         self._links = _links(

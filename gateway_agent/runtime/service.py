@@ -7,11 +7,9 @@ for the next commit, see `write_batch`; and where the disk is full everything wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
@@ -19,13 +17,10 @@ from fedgate.gateway_agent.events import Durable, Effect, Event, Log, Outward, R
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.outbox import scores
-from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
-from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.gateway_agent.runtime.write_batch import Gathering
 from fedgate.gateway_agent.runtime.write_budget import restore_day
-from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Stored, restore, to_store
+from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Host, Stored, restore, to_store
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
-from fedgate.models.arrays import Arrays
 from fedgate.models.time_units import NS
 
 SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the day is spent
@@ -36,58 +31,20 @@ SAVED_SHARE = 0.01  # of the budget of a day, which a power cut may forget
 class Service:
     """An agent between its start and its end; use it from one thread."""
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        store: Store,
-        verified: Verified,
-        *,
-        boot_id: str,
-        can_train: bool,
-        libraries: tuple[str, ...],
-        uptime_ns: int,
-        anchor_ns: int,
-        clock: Quality,
-        labelled: Arrays,
-        random_bytes: Callable[[], bytes],
-        stopwatch: Callable[[], int] = int,
-        examine: Examine = take_any,
-        take_keys: Take = take_none,
-    ) -> None:
-        """Go on with what the store holds; `first_effects` is what a start has to publish and log. `random_bytes`
-        gives 32 that nobody knows, each time others: the store takes some where it holds no secret, and some it never
-        sees.
-        """
+    def __init__(self, settings: GatewaySettings, store: Store, host: Host) -> None:
+        """Go on with what the store holds; `first_effects` is what a start has to publish and log."""
         self.store, self._settings, self._keeping = store, settings, settings.store
         stored = store.read()
         self._gathering = Gathering(stored.outbox)
         self._held: list[Outward] = []  # what rests on effects that the disk does not take
         self._is_stuck = False  # it does not take any
         self._broken = ""  # what is wrong with the file, while there is no room for a new one
-        self._first_stored(stored, random_bytes(), boot_id, uptime_ns)
-        self._regain_ns = uptime_ns
+        self._first_stored(stored, host)
+        self._regain_ns = host.uptime_ns
         self._renewed_ns: int | None = None
-        self._flash = restore_day(stored.blobs.get(FLASH), uptime_ns, anchor_ns)
+        self._flash = restore_day(stored.blobs.get(FLASH), host.uptime_ns, host.anchor_ns)
         self._flash_saved, self._flash_counted = self._flash, 0
-        state = restore(
-            settings,
-            verified,
-            stored,
-            boot_id=boot_id,
-            can_train=can_train,
-            libraries=libraries,
-            uptime_ns=uptime_ns,
-            anchor_ns=anchor_ns,
-            labelled=labelled,
-            clock=clock,
-            stopwatch=stopwatch,
-        )
-        self.state = replace(
-            state,
-            trust=replace(state.trust, take_keys=take_keys),
-            training=replace(state.training, chain=random_bytes()),
-            deployment=replace(state.deployment, examine=examine),
-        )
+        self.state = restore(settings, stored, host)
         self._note_store(flash=self._flash, is_unstored=self._is_stuck)
         self.first_effects = self._begin(stored)
 
@@ -102,15 +59,17 @@ class Service:
             outward.append(Log("warning", text))
         return outward
 
-    def _first_stored(self, stored: Stored, secret: bytes, boot_id: str, uptime_ns: int) -> None:
+    def _first_stored(self, stored: Stored, host: Host) -> None:
         """Store what goes before all else; on a full disk the start goes on without."""
+        secret = host.random_bytes()
         first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
-        if tried := mark_at_start(stored.blobs, boot_id, self._settings):  # on disk before the model is loaded
+        # On the disk before the model is loaded.
+        if tried := mark_at_start(stored.blobs, host.boot_id, self._settings):
             first.append(tried)
         if not first:
             return
         stored.blobs.update((effect.key, effect.body) for effect in first)
-        self._gathering.add(first, uptime_ns)
+        self._gathering.add(first, host.uptime_ns)
         try:
             self.store.commit(first)
         except StoreFullError:

@@ -23,7 +23,7 @@ from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS, Bundle, Held, Models, save, save_model
 from fedgate.gateway_agent.events import Connection, Effect, Event, Publish, Received
 from fedgate.gateway_agent.monitor.recurrence import Seen
-from fedgate.gateway_agent.state import State, Stored, restore
+from fedgate.gateway_agent.state import Host, State, Stored, restore
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.features import FeatureSpec, extract_many, feature_names
@@ -115,9 +115,8 @@ def commissioned() -> State:
     slot = save(Models(current=Held.of(manifest)))
     blobs = {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model, MODELS: slot.body}
     stored = Stored(tuple(Seen(row, None) for row in rows), blobs)
-    state = restore(
-        chosen, partial(verified, key.public_key()), stored, boot_id="bench", can_train=False, uptime_ns=T0_NS
-    )
+    host = Host("bench", T0_NS, partial(verified, key.public_key()), lambda: bytes(32))
+    state = restore(chosen, stored, host)
     state, effects = machine.begin(state, stored)
     assert state.deployment.manifest == manifest, effects
     return machine.step(state, T0_NS, Connection(True))[0]  # scores are told to those who listen

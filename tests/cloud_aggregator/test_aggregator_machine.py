@@ -27,7 +27,7 @@ from fedgate.cloud_aggregator.events import (
     SaveTraining,
     Tick,
 )
-from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
 from fedgate.config.protocol.topics import CHANNELS
@@ -60,8 +60,8 @@ def after(state: State, *events: Event, at_s: float | None = None) -> tuple[Stat
 def started(shelf: CloudShelf | None = None, at_s: float = 0.0, **rounds: Any) -> State:
     shelf = shelf or CloudShelf()
     settings = aggregator_settings(rounds={"quorum": 3, **rounds}, limits={"max_update_bytes": 100_000})
-    given = (shelf.training, shelf.releases, shelf.gateways, T0_NS + round(at_s * NS))
-    return restore(settings, KEY, *given, held=shelf.held)
+    stored = Stored(shelf.training, shelf.releases, shelf.gateways, held=shelf.held)
+    return restore(settings, KEY, stored, T0_NS + round(at_s * NS))
 
 
 def opened(**rounds: Any) -> State:

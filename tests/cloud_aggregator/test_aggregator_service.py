@@ -11,7 +11,7 @@ from fedgate.cloud_aggregator.context import Parcel
 from fedgate.cloud_aggregator.events import Connection, Effect, Log, Received, RecordGateway, RecordRound, Tick
 from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.rounds.round import LOST_S, REMIND_S
-from fedgate.cloud_aggregator.state import restore
+from fedgate.cloud_aggregator.state import Stored, restore
 from fedgate.config.protocol.messages import Manifest, RoundOpen, Status, Want, round_number
 from fedgate.config.protocol.transfer import describe, split
 from fedgate.models.arrays import Arrays
@@ -292,7 +292,7 @@ def test_a_new_training_leaves_the_old_one_behind_and_versions_go_on() -> None:
     again = started(shelf)
     assert again.rounds.counted == state.rounds.counted and again.rounds.run == OPEN.rounds.run
     changed = aggregator_settings(algorithm={"settings": {"nu": 0.2}})
-    fresh = restore(changed, KEY, shelf.training, shelf.releases, {}, T0_NS)
+    fresh = restore(changed, KEY, Stored(shelf.training, shelf.releases), T0_NS)
     assert (
         fresh.rounds.run != OPEN.rounds.run
         and fresh.rounds.counted == {}

@@ -62,7 +62,7 @@ from fedgate.cloud_aggregator.releases.deploy import GOLDEN_ROWS, GOLDEN_VALUES
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, dump
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import Aggregator
-from fedgate.cloud_aggregator.state import restore
+from fedgate.cloud_aggregator.state import Stored, restore
 from fedgate.cloud_aggregator.storage import history_table, models_table, store
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.losses import Tombstone
@@ -445,9 +445,8 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     """Method: the machine and the backlog of its link, and a line that carries 2 MB a second, for half a minute."""
     body = bytes(range(256)) * 2_400
     manifest = signed(CALM[0], version=3, model=describe(body, 65_536))
-    state = restore(
-        aggregator_settings(rounds={"quorum": 9}), KEY, None, Releases(BuiltModel(manifest, body)), {}, T0_NS
-    )
+    stored = Stored(releases=Releases(BuiltModel(manifest, body)))
+    state = restore(aggregator_settings(rounds={"quorum": 9}), KEY, stored, T0_NS)
     for name in ("west", "north"):
         state, _ = machine.step(state, T0_NS, heard(name, "status", READY.to_bytes()))
     line, numbers = Backlog(), count()

@@ -50,9 +50,9 @@ class Fleet(Site):
 
     def _cloud(self) -> cloud_state.State:
         shelf = self.staged
-        stored = restore(shelf.rollout, shelf.models.get, shelf.released)
-        given = (shelf.training, stored, dict(shelf.gateways), self.now_ns)
-        return cloud_state.restore(self.cloud_settings, KEY, *given, material=self.material, held=dict(shelf.held))
+        released = restore(shelf.rollout, shelf.models.get, shelf.released)
+        stored = cloud_state.Stored(shelf.training, released, dict(shelf.gateways), held=dict(shelf.held))
+        return cloud_state.restore(self.cloud_settings, KEY, stored, self.now_ns, material=self.material)
 
     def order(self, kind: str, made: Made | None = None, **body: Any) -> tuple[str, str]:
         """Give an order, as the command does; a model is one of the store."""

@@ -10,7 +10,7 @@ from typing import Any
 from fedgate.config.identity.signing import verified
 from fedgate.gateway_agent.events import CLASSES, Effect, Event, Item, Outward, Publish, Tick
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.state import Host, State
 from fedgate.gateway_agent.storage.store import Store
 from tests.support.agents import deliver
 from tests.support.sites import KEY, T0_NS, gateway_settings, topic
@@ -30,15 +30,14 @@ def service(store_: Store, now_ns: int = T0_NS, /, *, boot_id: str = "boot", **t
     return Service(
         gateway_settings(ME, **tables),
         store_,
-        partial(verified, KEY.public_key()),
-        boot_id=boot_id,
-        can_train=True,
-        libraries=(),
-        uptime_ns=now_ns,
-        anchor_ns=0,
-        clock="synchronised",
-        labelled={},
-        random_bytes=lambda: bytes(range(32)),
+        Host(
+            boot_id=boot_id,
+            uptime_ns=now_ns,
+            verified=partial(verified, KEY.public_key()),
+            random_bytes=lambda: bytes(range(32)),
+            clock="synchronised",
+            can_train=True,
+        ),
     )
 
 

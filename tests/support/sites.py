@@ -30,7 +30,7 @@ from fedgate.gateway_agent import events, machine
 from fedgate.gateway_agent import state as agent_state
 from fedgate.gateway_agent.monitor.recurrence import Seen
 from fedgate.gateway_agent.runtime import training_worker
-from fedgate.gateway_agent.state import restore
+from fedgate.gateway_agent.state import Host, restore
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import LABELS, Arrays, Floats
 from fedgate.models.time_units import NS
@@ -139,8 +139,8 @@ class CloudShelf:
     held: dict[str, cloud_events.HoldUpdate] = field(default_factory=dict)
 
     @property
-    def releases(self) -> Releases | None:
-        return None if self.released is None else Releases(BuiltModel(*self.released))
+    def releases(self) -> Releases:
+        return Releases() if self.released is None else Releases(BuiltModel(*self.released))
 
     def commit(self, effects: Iterable[object]) -> None:
         for effect in effects:
@@ -172,19 +172,18 @@ def agent(
     anchor_ns: int = 0,
 ) -> agent_state.State:
     """Return an agent as it is after its start with what its store holds."""
-    state = restore(
-        settings,
-        partial(verified, KEY.public_key()),
-        shelf.stored(),
+    start = f"{settings.gateway.id} {next(_STARTS)}"
+    host = Host(
         boot_id=boot_id,
+        uptime_ns=uptime_ns,
+        verified=partial(verified, KEY.public_key()),
+        random_bytes=lambda: hashlib.sha256(start.encode()).digest(),
+        anchor_ns=anchor_ns,
         can_train=can_train,
         libraries=("torch", "dp_accounting"),
-        uptime_ns=uptime_ns,
-        anchor_ns=anchor_ns,
         labelled=faults(),
     )
-    start = f"{settings.gateway.id} {next(_STARTS)}"
-    state = replace(state, training=replace(state.training, chain=hashlib.sha256(start.encode()).digest()))
+    state = restore(settings, shelf.stored(), host)
     state, effects = machine.begin(state, shelf.stored())
     shelf.commit(effects)
     return state
@@ -216,16 +215,8 @@ class Site:
 
     def _cloud(self) -> cloud_state.State:
         shelf = self.cloud_shelf
-        return cloud_state.restore(
-            self.cloud_settings,
-            KEY,
-            shelf.training,
-            shelf.releases,
-            dict(shelf.gateways),
-            self.now_ns,
-            material=self.material,
-            held=dict(shelf.held),
-        )
+        stored = cloud_state.Stored(shelf.training, shelf.releases, dict(shelf.gateways), held=dict(shelf.held))
+        return cloud_state.restore(self.cloud_settings, KEY, stored, self.now_ns, material=self.material)
 
     def connect(self, who: str, up: bool = True) -> None:
         if who == "cloud":

@@ -29,6 +29,7 @@ from fedgate.config.protocol import topics
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.state import Host
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.time_units import NS
 from tests.support.sites import (
@@ -117,15 +118,15 @@ class Loop:
         return Service(
             gateway_settings(name),
             Store(folder / f"{name}.db"),
-            partial(verified, KEY.public_key()),
-            boot_id="boot",
-            can_train=True,
-            libraries=(),
-            uptime_ns=T0_NS,
-            anchor_ns=0,
-            clock="synchronised",
-            labelled=faults(),
-            random_bytes=lambda: seed,
+            Host(
+                boot_id="boot",
+                uptime_ns=T0_NS,
+                verified=partial(verified, KEY.public_key()),
+                random_bytes=lambda: seed,
+                clock="synchronised",
+                can_train=True,
+                labelled=faults(),
+            ),
         )
 
     def feed(self, name: str, event: events.Event) -> None:

@@ -30,7 +30,7 @@ from fedgate.cloud_aggregator.events import (
     Tick,
     Wanted,
 )
-from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.identity import Identity
@@ -45,7 +45,7 @@ SITE = aggregator_settings(rounds={"quorum": 1}).model_copy(update={"identity": 
 
 
 def begun(held: Registry | None = None, gateways: Iterable[str] = (), now_ns: int = T0_NS) -> State:
-    state = restore(SITE, KEY, None, None, dict.fromkeys(gateways, READY), now_ns)
+    state = restore(SITE, KEY, Stored(gateways=dict.fromkeys(gateways, READY)), now_ns)
     return machine.start_with_registry(state, held or Registry())
 
 
@@ -340,7 +340,7 @@ def test_what_a_gateway_spent_of_its_privacy_is_known_beyond_its_revocation(rest
     state, _ = after(state, ordered("revoke", gateway="north"))
     if restarted:
         state = machine.start_with_registry(
-            restore(SITE, KEY, None, None, {"north": spent(5.0)}, T0_NS), registry(state)
+            restore(SITE, KEY, Stored(gateways={"north": spent(5.0)}), T0_NS), registry(state)
         )
     assert "north" not in state.access.gateways
     again = replace(asks(key="new", digest=OTHER, serial="b2"), is_same_device=True)

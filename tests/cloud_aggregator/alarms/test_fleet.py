@@ -12,7 +12,7 @@ from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms.fleet import SURE, restore_fleet
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Log, Publish, Received, RecordFleet, Tick
-from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Status
 from fedgate.models.time_units import NS
@@ -40,7 +40,7 @@ def status(gateway: str, **change: Any) -> Received:
 
 def site(gateways: Iterable[str] = ALL, alarms: Alarms | None = None, **fleet: Any) -> State:
     chosen = aggregator_settings(fleet={"window_s": WINDOW_S, "clear_s": CLEAR_S, **fleet}, rounds={"rest_s": 1e6})
-    state = restore(chosen, KEY, None, None, dict.fromkeys(gateways, WATCHING), T0_NS, alarms=alarms)
+    state = restore(chosen, KEY, Stored(gateways=dict.fromkeys(gateways, WATCHING), alarms=alarms or Alarms()), T0_NS)
     return after(state, Connection(True))[0]
 
 

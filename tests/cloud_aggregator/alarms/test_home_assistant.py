@@ -23,7 +23,7 @@ from fedgate.cloud_aggregator.alarms.handling import DESCRIBED_S
 from fedgate.cloud_aggregator.alarms.home_assistant import _plain
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordDiscovery, Tick
 from fedgate.cloud_aggregator.runtime.app import Aggregator
-from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
@@ -61,7 +61,8 @@ Retained = dict[str, bytes]
 def started(*gateways: str, store: Store | None = None, **tables: Any) -> State:
     known = store.statuses() if store else dict.fromkeys(gateways, WATCHING)
     settings = aggregator_settings(**{**ON, **tables})
-    return restore(settings, KEY, None, None, known, T0_NS, alarms=store.alarms() if store else None)
+    stored = Stored(gateways=known, alarms=store.alarms()) if store else Stored(gateways=known)
+    return restore(settings, KEY, stored, T0_NS)
 
 
 def retained(effects: list[Effect], onto: Retained | None = None) -> Retained:

@@ -11,7 +11,7 @@ import pytest
 
 from fedgate.cloud_aggregator.alarms.register import KEPT
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordAlarm, Tick
-from fedgate.cloud_aggregator.state import State, restore
+from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Device, Maintenance, Status
 from fedgate.config.settings.settings import GatewaySettings, SettingsError, load
@@ -142,10 +142,8 @@ def test_after_a_reconnect_and_a_restart_everything_that_stands_is_told_again(tm
         ("b", "anomaly", "raised"),
         ("b", "silent-x", "raised"),
     ]
-    again = restore(
-        aggregator_settings(), KEY, None, None, {**dict.fromkeys(ALL, WATCHING), **store.statuses()}, T0_NS,
-        alarms=store.alarms(),
-    )  # fmt: skip
+    stored = Stored(gateways={**dict.fromkeys(ALL, WATCHING), **store.statuses()}, alarms=store.alarms())
+    again = restore(aggregator_settings(), KEY, stored, T0_NS)
     store.close()
     assert retained(after(again, Connection(True))[1]) == expected
     assert told(after(again, alarm("a", "cleared", 3 * KEPT - 1))[1]) == []  # the broker's retained one is no news

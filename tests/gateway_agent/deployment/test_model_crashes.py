@@ -26,6 +26,7 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.deployment import validation
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.state import Host
 from fedgate.gateway_agent.storage.store import Store
 
 settings = GatewaySettings.model_validate_json(Path(sys.argv[1]).read_bytes())
@@ -39,8 +40,8 @@ class Deadly(Scorer):
 
 validation.Scorer = Deadly
 service = Service(
-    settings, Store(Path(sys.argv[3])), lambda *_: True, boot_id=sys.argv[5], can_train=False, libraries=(),
-    uptime_ns=int(sys.argv[4]), anchor_ns=0, clock="synchronised", labelled={}, random_bytes=lambda: bytes(32),
+    settings, Store(Path(sys.argv[3])),
+    Host(sys.argv[5], int(sys.argv[4]), lambda *_: True, lambda: bytes(32), clock="synchronised"),
 )
 manifest = service.state.deployment.manifest
 print(manifest.version if manifest else 0, service.state.context.refusal)
