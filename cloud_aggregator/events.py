@@ -273,14 +273,6 @@ class ClearAlarm:
 
 
 @dataclass(frozen=True)
-class ChangeAlarm:
-    """Request: take in a change of an alarm of our own of a gateway."""
-
-    gateway: str
-    alarm: Alarm
-
-
-@dataclass(frozen=True)
 class StatusChanged:
     """Request: a gateway has told how it is; `before` is what it said before."""
 
@@ -333,5 +325,5 @@ Durable = (
 )
 Outward = Publish | Send | Log | EnrolmentEffect
 Effect = Durable | Outward
-Request = BuildModel | RaiseAlarm | ClearAlarm | ChangeAlarm | StatusChanged | NoteDropped | ForgetDevice | DropUploads
+Request = BuildModel | RaiseAlarm | ClearAlarm | StatusChanged | NoteDropped | ForgetDevice | DropUploads
 Wanted = Effect | Request  # what a component returns

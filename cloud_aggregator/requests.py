@@ -8,7 +8,6 @@ from dataclasses import replace
 from fedgate.cloud_aggregator.alarms import handling
 from fedgate.cloud_aggregator.events import (
     BuildModel,
-    ChangeAlarm,
     ClearAlarm,
     DropUploads,
     Effect,
@@ -39,8 +38,6 @@ def apply(state: State, wanted: Sequence[Wanted]) -> Result:
                 state = replace(state, releases=releases)
             case RaiseAlarm() | ClearAlarm():
                 alarms, more = handling.change_ours(alarms, context, access, one)
-            case ChangeAlarm(gateway=gateway, alarm=alarm):
-                alarms, more = handling.apply_change(alarms, context, access, gateway, alarm)
             case StatusChanged(gateway=gateway, before=before):
                 alarms, more = handling.status_changed(alarms, context, access, gateway, before)
             case ForgetDevice(gateway=gateway, how=how):
