@@ -50,7 +50,7 @@ class Server:
     def end_sessions(self, program: str) -> None:
         """End all sessions of a program, as an operator does or a server that is restarted."""
         self.execute(
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '{program}%'"  # noqa: S608 - ours
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '{program}%'"  # noqa: S608 - names of our own
         )
 
     def execute(self, statement: str, database: str = DATABASE) -> list[tuple[object, ...]]:

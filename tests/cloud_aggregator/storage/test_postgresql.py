@@ -94,6 +94,6 @@ def test_a_database_of_others_or_of_another_version_is_refused(server: Server, u
         Store(url)
     server.execute(f"DROP TABLE {schema}.alarms")
     Store(url).close()
-    server.execute(f"UPDATE {schema}.schema_version SET version = 99")  # noqa: S608 - ours
+    server.execute(f"UPDATE {schema}.schema_version SET version = 99")  # noqa: S608 - names of our own
     with pytest.raises(StoreError, match="it has schema 99, this aggregator knows"):
         Store(url)
