@@ -11,7 +11,6 @@ from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_al
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, in_turns
 from fedgate.cloud_aggregator.events import Post
 from fedgate.cloud_aggregator.limits import Spent
-from fedgate.config.protocol.messages import Alarm
 from fedgate.config.protocol.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"
@@ -30,10 +29,6 @@ class Alarms:
     changed: dict[str, Spent] = field(default_factory=dict)  # by gateway: changes, see `handling.receive_alarm`
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when its device was last described
     undescribed: frozenset[str] = frozenset()  # gateways whose device is to be described anew
-
-    def active_of(self, gateway: str, cause: str) -> list[Alarm]:
-        """Return the active alarms of a gateway that have this cause."""
-        return [one.alarm for one in self.book.get(gateway, {}).values() if one.active and one.alarm.cause == cause]
 
 
 def restore_alarms_record(
