@@ -26,6 +26,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.access.registry import Certificate, Pass, RecordCertificate, RecordPass
 from fedgate.cloud_aggregator.backup import archive, sealing
@@ -37,8 +38,6 @@ from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rol
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
 from fedgate.cloud_aggregator.rounds.numbering import beginning
 from fedgate.cloud_aggregator.rounds.rounds import save_training
-from fedgate.cloud_aggregator.state import Stored
-from fedgate.cloud_aggregator.state import restore as restored_state
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.store import BackupNote, Store
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
@@ -422,7 +421,7 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
     assert back is not None
     assert back.meta["run"] != OPEN.rounds.run and back.meta["training"] == OPEN.rounds.training
     now_ns = T0_NS + 5 * NS
-    state = restored_state(site.settings, KEY, Stored(back), now_ns, "later")
+    state = cloud_state.restore(site.settings, KEY, cloud_state.Stored(back), now_ns, "later")
     assert state.rounds.run.endswith(".later") and state.rounds.server.round_index == 0
     assert state.rounds.training == beginning(now_ns, OPEN.rounds.training) > OPEN.rounds.training
 
