@@ -137,7 +137,7 @@ class Store:
             if not 0 <= found <= SCHEMA_VERSION:
                 reason = f"it has schema {found}, this aggregator knows {SCHEMA_VERSION}; update the aggregator"
             elif 0 < found < SCHEMA_VERSION:
-                reason = f"fedgate 0.5 or before made it (schema {found}); move it away to begin a new training"
+                reason = f"an older fedgate made it (schema {found}); move it away to begin a new training"
             elif found == 0 and not create:
                 reason = "there is no store yet; the aggregator has not run with these settings"
             elif found == 0 and set(inspect(self._db).get_table_names()) & META.tables.keys():

@@ -172,7 +172,7 @@ def test_nobody_else_may_read_it(path: Path) -> None:
     ("schema", "reason"),
     [
         (SCHEMA_VERSION + 1, f"it has schema {SCHEMA_VERSION + 1}, this aggregator knows {SCHEMA_VERSION}; update"),
-        (SCHEMA_VERSION - 1, rf"fedgate 0.5 or before made it \(schema {SCHEMA_VERSION - 1}\); move it away"),
+        (SCHEMA_VERSION - 1, rf"an older fedgate made it \(schema {SCHEMA_VERSION - 1}\); move it away"),
     ],
 )
 def test_a_store_of_another_aggregator_is_refused_and_left_as_it_is(
