@@ -37,7 +37,7 @@ def contain(state: State, message: Received, error: Exception) -> Result:
     where = topics.parse(message.topic)
     failures = one_more(state.failures.get(where.gateway), state.context.uptime_ns)
     state = replace(state, failures={**state.failures, where.gateway: failures})
-    text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({_described(error)})"
+    text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({_describe(error)})"
     log = Log("warning", f"{text}; number {failures.count} within an hour")
     blocked = f"{FAILURES_MAX} of its messages could not be handled; nothing of it is, for an hour from the first"
     is_full = failures.count == FAILURES_MAX
@@ -45,9 +45,9 @@ def contain(state: State, message: Received, error: Exception) -> Result:
     return state, [log, *_answer(state, where, message.payload), *raised]
 
 
-def refused(order: Ordered, error: Exception) -> list[Effect]:
+def refuse_order(order: Ordered, error: Exception) -> list[Effect]:
     """Return the answer to an order that could not be carried out: one without an answer is obeyed at every start."""
-    problem = f"it could not be carried out, nothing was changed ({_described(error)})"
+    problem = f"it could not be carried out, nothing was changed ({_describe(error)})"
     return [Answered(order.number, "refused", problem), Log("warning", f"order {order.number} refused: {problem}")]
 
 
@@ -57,7 +57,7 @@ def unblock(state: State) -> Result:
     return apply(state, [ClearAlarm(gateway, CAUSE, "its messages are handled again") for gateway in free])
 
 
-def _described(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__} at {_place(error)}: {str(error)[:SHOWN]!r}"
 
 

@@ -11,7 +11,7 @@ from fedgate.cloud_aggregator.events import Publish
 from fedgate.config.identity import signing
 from fedgate.config.protocol.messages import STATUS, Receipt, Signed, Transfer, audience_of
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
-from fedgate.config.protocol.transfer import pieces_of, requested
+from fedgate.config.protocol.transfer import list_requested, pieces_of
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.time_units import NS
 
@@ -31,7 +31,7 @@ def sign_message(message: S, key: Ed25519PrivateKey, audience: str, now_ns: int)
     return message.changed(signature=signing.sign(key, message.signed_bytes()))
 
 
-class Parcel(NamedTuple):
+class Payload(NamedTuple):
     """A body that goes down, described once."""
 
     transfer: Transfer
@@ -67,10 +67,10 @@ class Context:
         """Return a message signed for a gateway or for all, see `sign_message`."""
         return sign_message(message, self.key, audience_of(self.settings.aggregator.site, gateway), self.now_ns)
 
-    def chunks(self, gateway: str, parcel: Parcel, missing: tuple[int, ...] = ()) -> list[Publish]:
+    def chunks(self, gateway: str, parcel: Payload, missing: tuple[int, ...] = ()) -> list[Publish]:
         """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
         transfer, body = parcel
-        wanted = requested(missing, transfer.chunks)
+        wanted = list_requested(missing, transfer.chunks)
         pieces = pieces_of(transfer, body, self.settings.limits.max_payload_bytes, wanted)
         return [Publish(self.topic(gateway, "chunk", transfer.digest), piece) for piece in pieces]
 

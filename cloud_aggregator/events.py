@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access.registry import (
-    Barred,
     CertificateRequested,
     EnrolmentEffect,
     Listed,
     NotStated,
     Recorded,
+    Revoked,
     Stated,
 )
 from fedgate.config.protocol.losses import Tombstone
@@ -66,7 +66,7 @@ Event = (
     | Posted
     | Ordered
     | CertificateRequested
-    | Barred
+    | Revoked
     | Listed
     | Stated
     | NotStated

@@ -27,7 +27,7 @@ def one_more(known: HourlyCount | None, uptime_ns: int) -> HourlyCount:
 
 
 @dataclass(frozen=True)
-class Spent:
+class Allowance:
     """How much of what it may have a gateway has used, less what it had again by `at_ns`."""
 
     amount: float = 0.0

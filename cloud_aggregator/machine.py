@@ -13,7 +13,7 @@ from typing import Any
 from fedgate.cloud_aggregator import containment, new_keys, orders, presence
 from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import Barred, CertificateRequested, Listed, NotStated, Registry, Stated
+from fedgate.cloud_aggregator.access.registry import CertificateRequested, Listed, NotStated, Registry, Revoked, Stated
 from fedgate.cloud_aggregator.alarms import handling, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.events import (
@@ -97,14 +97,14 @@ def take_in(state: State, uptime_ns: int, event: Event) -> Result:
         case Received(topic=where, payload=payload, is_retained=is_retained):
             try:
                 parsed = topics.parse(where)
-                return _logged(*_receive(state, parsed, payload, is_retained), parsed.gateway)
+                return _limit_log(*_receive(state, parsed, payload, is_retained), parsed.gateway)
             except topics.TopicError as error:
                 return note_dropped(state, ("", ""), f"{where!r} dropped: {error}")
             except MessageError as error:
                 parsed = topics.parse(where)
                 return note_dropped(state, (parsed.gateway, parsed.channel), f"{where} dropped: {error}")
         case Connection(up=up):
-            return _connection(state, up)
+            return _change_connection(state, up)
         case Tick():
             return _tick(state)
         case ClockSet(anchor_ns=anchor_ns):
@@ -115,7 +115,7 @@ def take_in(state: State, uptime_ns: int, event: Event) -> Result:
             return orders.carry_out(state, event)
         case CertificateRequested():
             return _put(state, admission.decide_request(state.access, state.context, state.alarms, event))
-        case Barred():
+        case Revoked():
             return state, orders.answer_order(event)
         case Listed():
             access, effects = registry_sync.take_list(state.access, event)
@@ -126,7 +126,7 @@ def take_in(state: State, uptime_ns: int, event: Event) -> Result:
             return state, [Answered(order, "the keys before are in force", problem)] if order else []
 
 
-def _logged(state: State, effects: list[Effect], gateway: str) -> Result:
+def _limit_log(state: State, effects: list[Effect], gateway: str) -> Result:
     """Leave out what would fill the log: of a gateway so many lines within an hour, then the 256th, the 512th, ..."""
     kept: list[Effect] = []
     for effect in effects:
@@ -149,7 +149,7 @@ def _put(state: State, result: tuple[Record, Sequence[Wanted]]) -> Result:
     return apply(replace(state, **changed), wanted)
 
 
-def _connection(state: State, up: bool) -> Result:
+def _change_connection(state: State, up: bool) -> Result:
     context = replace(state.context, is_connected=up)
     state, beat = _put(replace(state, context=context), presence.connection_changed(state.presence, context))
     if not up:
@@ -158,7 +158,7 @@ def _connection(state: State, up: bool) -> Result:
     state, opening = _open_round(state)
     state, published = _put(state, handling.publish_alarms(state.alarms, context, state.access))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds))
-    known = announce.known(state.releases, context)
+    known = announce.list_announcements(state.releases, context)
     return state, [*beat, *announce.keys(context), *numbers, *known, *opening, *published]
 
 
@@ -253,7 +253,7 @@ def _renew_signatures(state: State) -> Result:
     invited = [round.invitation(state.rounds, context)] if state.rounds.opened else []
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds))
-    return state, [*numbers, *announce.known(state.releases, context), *invited]
+    return state, [*numbers, *announce.list_announcements(state.releases, context), *invited]
 
 
 def _open_if_due(state: State) -> Result:
@@ -290,9 +290,9 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
             alarm = Alarm.from_bytes(payload)
             return _put(state, handling.receive_alarm(state.alarms, context, access, gateway, alarm))
         case "tombstone":
-            return state, reports.lost(context, access, gateway, Tombstone.from_bytes(payload))
+            return state, reports.record_loss(context, access, gateway, Tombstone.from_bytes(payload))
         case "telemetry":
-            return state, reports.scored(context, access, gateway, where.item, payload)
+            return state, reports.record_scores(context, access, gateway, where.item, payload)
         case "newest":
             return _put(state, newest.learn(state.releases, context, state.rounds, payload))
         case "want":

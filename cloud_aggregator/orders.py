@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.access.registry import Bar, Barred, TakeKeys
+from fedgate.cloud_aggregator.access.registry import Revoke, Revoked, TakeKeys
 from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.requests import apply
@@ -21,17 +21,17 @@ from fedgate.cloud_aggregator.state import State
 def carry_out(state: State, order: Ordered) -> tuple[State, list[Effect]]:
     """Carry out an order, or say why not."""
     try:
-        state, effects, text = _carried_out(state, order)
+        state, effects, text = _carry_out(state, order)
     except OrderError as error:
         return state, [Answered(order.number, "refused", str(error)), Log("warning", f"order refused: {error}")]
-    if not any(isinstance(effect, Bar | TakeKeys) for effect in effects):
+    if not any(isinstance(effect, Revoke | TakeKeys) for effect in effects):
         return state, [Answered(order.number, text), *effects, Log("info", text)]
     # It is done, and its answer waits for the broker: see `answer_order`.
-    answered = [replace(one, order=order.number, answer=text) if isinstance(one, Bar) else one for one in effects]
+    answered = [replace(one, order=order.number, answer=text) if isinstance(one, Revoke) else one for one in effects]
     return state, [Answered(order.number, ""), *answered, Log("info", text)]
 
 
-def answer_order(barred: Barred) -> list[Effect]:
+def answer_order(barred: Revoked) -> list[Effect]:
     """Answer an order now that the broker was told who is shut out, or could not be."""
     if not barred.problem:
         return [Answered(barred.order, barred.answer)]
@@ -39,7 +39,7 @@ def answer_order(barred: Barred) -> list[Effect]:
     return [Answered(barred.order, barred.answer, problem)]
 
 
-def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
+def _carry_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
     context, access, body = state.context, state.access, order.body
     match order.kind:
         case "keys":
@@ -53,7 +53,7 @@ def _carried_out(state: State, order: Ordered) -> tuple[State, list[Effect], str
         case "token":
             access, wanted, text = admission.token_ordered(access, context, body)
         case "certified":
-            access, wanted, text = admission.certified(access, context, body)
+            access, wanted, text = admission.note_certificate(access, context, body)
         case "revoke":
             access, wanted, text = admission.revoke_gateway(access, context, body)
         case "remove":

@@ -9,7 +9,7 @@ from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import store_identity
-from fedgate.gateway_agent.runtime.write_budget import Day
+from fedgate.gateway_agent.runtime.write_budget import WriteBudget
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class StoreHealth:
 
     problem: str = ""  # see `events.StoreState`
     is_unstored: bool = False  # what was to be stored is in memory alone, for the disk takes nothing
-    flash: Day = field(default_factory=Day)  # what was written lately
+    flash: WriteBudget = field(default_factory=WriteBudget)  # what was written lately
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fedgate.config.runtime.events import Connection as Connection
 from fedgate.config.runtime.events import Log as Log
 from fedgate.config.runtime.events import Publish as Publish
 from fedgate.config.runtime.events import Received as Received
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Item:
 class Keep:
     """Store one window of the baseline."""
 
-    seen: Seen
+    seen: FeatureRow
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.alarms import Finding
 from fedgate.gateway_agent.monitor.monitor import Monitor, save_memory
-from fedgate.gateway_agent.monitor.pipeline import Reading
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.pipeline import WindowResult
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.outbox import delivery, scores
 from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue, give_up_telemetry
 from fedgate.gateway_agent.sources import frames, json_values
@@ -90,7 +90,7 @@ def begin(state: State, stored: Stored) -> Result:
     features = save_features(context)
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
-    unwatched = sorted(state.monitor.alarms.active.keys() - alarms.watched_causes(context.settings))
+    unwatched = sorted(state.monitor.alarms.active.keys() - alarms.list_watched_causes(context.settings))
     state, cleared = _report(state, *(Finding(cause, context.now_ns) for cause in unwatched))
     effects += cleared
     if not state.monitor.pipeline.commissioned:
@@ -125,11 +125,11 @@ def _route(state: State, event: Event) -> Result:
         case Trained():
             return _put(state, participation.receive_answer(state.training, state.context, event))
         case Connection(up=up):
-            return _connection(state, up)
+            return _change_connection(state, up)
         case ClockSet(anchor_ns=anchor_ns):
             return _follow_clock(state, anchor_ns)
         case StoreState():
-            return _store_state(state, event)
+            return _change_store_health(state, event)
         case Reload(blobs=blobs):
             pipeline, training = state.monitor.pipeline, state.training
             return _deployment(state, activation.again(state.deployment, state.context, pipeline, training, blobs))
@@ -211,7 +211,7 @@ def _finish_baseline(state: State) -> Result:
     return _put(state, participation.fix_normalisation(state.training, state.context, state.monitor.pipeline))
 
 
-def _connection(state: State, up: bool) -> Result:
+def _change_connection(state: State, up: bool) -> Result:
     state = replace(state, context=replace(state.context, is_connected=up))
     if not up:
         return state, []
@@ -240,7 +240,7 @@ def _follow_clock(state: State, anchor_ns: int) -> Result:
     return _apply(state, [Log("warning", text), PublishStatus()])
 
 
-def _store_state(state: State, event: StoreState) -> Result:
+def _change_store_health(state: State, event: StoreState) -> Result:
     """Go on with a store that is full, damaged or well again: give up the least important, and raise an alarm."""
     context = state.context
     if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
@@ -262,7 +262,7 @@ def _tick(state: State, event: Tick) -> Result:
     state = replace(state, context=context, outbox=replace(state.outbox, line=line))
     effects: list[Effect] = []
     # What may be due without anything having happened; each does nothing where there is nothing to do.
-    for act in (_silent_sources, _ask, _probation, _without_model, _watch_age, _remember):
+    for act in (_check_silence, _ask, _clear_marks, _check_model, _watch_age, _save_memory):
         state, more = act(state)
         effects += more
     if state.context.uptime_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
@@ -271,7 +271,7 @@ def _tick(state: State, event: Tick) -> Result:
     return state, effects
 
 
-def _silent_sources(state: State) -> Result:
+def _check_silence(state: State) -> Result:
     return _report(state, *alarms.check_silence(state.monitor, state.context))
 
 
@@ -279,11 +279,11 @@ def _ask(state: State) -> Result:
     return _put(state, downloads.ask(state.downloads, state.context))
 
 
-def _probation(state: State) -> Result:
+def _clear_marks(state: State) -> Result:
     return _put(state, probation.clear_marks(state.deployment, state.context, state.monitor.windows))
 
 
-def _without_model(state: State) -> Result:
+def _check_model(state: State) -> Result:
     deployment = state.deployment
     newest_version = max(deployment.models.newest, deployment.models.current.version)
     return _report(state, alarms.check_model(state.context, deployment.manifest, newest_version))
@@ -293,7 +293,7 @@ def _watch_age(state: State) -> Result:
     return _put(state, watch_age(state.trust, state.context, state.deployment.highest_version))
 
 
-def _remember(state: State) -> Result:
+def _save_memory(state: State) -> Result:
     uptime_ns = state.context.uptime_ns
     if uptime_ns - state.monitor.remembered_ns < REMEMBER_S * NS:
         return state, []
@@ -306,15 +306,15 @@ def _receive(state: State, event: Received) -> Result:
         source for source in state.context.settings.source if source.kind == "json" and source.topic == event.topic
     ]
     if not readers:
-        return _or_dropped(state, event, lambda state: _addressed(state, topics.parse(event.topic), event.payload))
+        return _drop_on_error(state, event, lambda state: _dispatch(state, topics.parse(event.topic), event.payload))
     effects: list[Effect] = []
     for source in readers:  # several may read one topic: a message often holds only what has changed
-        state, more = _or_dropped(state, event, partial(_reading, source=source, payload=event.payload))
+        state, more = _drop_on_error(state, event, partial(_read_json, source=source, payload=event.payload))
         effects += more
     return state, effects
 
 
-def _or_dropped(state: State, event: Received, take: Callable[[State], Result]) -> Result:
+def _drop_on_error(state: State, event: Received, take: Callable[[State], Result]) -> Result:
     try:
         return take(state)
     except (MessageError, topics.TopicError, SignalError) as error:
@@ -324,14 +324,14 @@ def _or_dropped(state: State, event: Received, take: Callable[[State], Result]) 
         return replace(state, messages_dropped=count), [log] if count.bit_count() == 1 else []
 
 
-def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
+def _dispatch(state: State, where: topics.Topic, payload: bytes) -> Result:
     context, gateway = state.context, state.context.settings.gateway
     if where.site != gateway.site or where.gateway not in (gateway.id, topics.ALL):
         raise MessageError(f"it is for gateway {where.gateway} of site {where.site}")
     if where.item == topics.TRIED and not payload:
         return state, []
     if where.channel == "sample":
-        return _frame(state, where.item, payload)
+        return _read_frame(state, where.item, payload)
     state = replace(state, outbox=delivery.note_answer(state.outbox, context))
     match where.channel:
         case "round":
@@ -350,13 +350,13 @@ def _addressed(state: State, where: topics.Topic, payload: bytes) -> Result:
         case "receipt" if where.item == STATUS:
             return replace(state, context=replace(context, challenge=Receipt.from_bytes(payload).challenge)), []
         case "receipt":
-            return _settle(state, where.item, Receipt.from_bytes(payload))
+            return _take_receipt(state, where.item, Receipt.from_bytes(payload))
         case "resend":
             return _put(state, delivery.resend(state.outbox, context, where.item, Want.from_bytes(payload).missing))
     raise MessageError(f"channel {where.channel!r} is not for gateways")
 
 
-def _settle(state: State, name: str, receipt: Receipt) -> Result:
+def _take_receipt(state: State, name: str, receipt: Receipt) -> Result:
     """Take in a receipt. The status repeats a refusal, and what was said of an update; that an alarm has arrived says
     nothing of the training.
     """
@@ -369,20 +369,20 @@ def _settle(state: State, name: str, receipt: Receipt) -> Result:
     return replace(state, context=context, training=training, outbox=outbox), [*effects, *saved]
 
 
-def _frame(state: State, stream: str, payload: bytes) -> Result:
+def _read_frame(state: State, stream: str, payload: bytes) -> Result:
     source = next((one for one in state.context.settings.source if one.name == stream and one.kind == "frames"), None)
     if source is None:
         raise MessageError(f"no source of kind 'frames' is named {stream!r} in the settings")
     context, sent = state.context, Frame.from_bytes(payload)
     block, offsets = frames.read(source, sent, context.uptime_ns, context.anchor_ns, state.monitor.offsets)
-    return _sampled(replace(state, monitor=replace(state.monitor, offsets=offsets)), source, block)
+    return _push_samples(replace(state, monitor=replace(state.monitor, offsets=offsets)), source, block)
 
 
-def _reading(state: State, source: Source, payload: bytes) -> Result:
-    return _sampled(state, source, json_values.read(source, payload, state.context.now_ns))
+def _read_json(state: State, source: Source, payload: bytes) -> Result:
+    return _push_samples(state, source, json_values.read(source, payload, state.context.now_ns))
 
 
-def _sampled(state: State, source: Source, block: Block) -> Result:
+def _push_samples(state: State, source: Source, block: Block) -> Result:
     """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
     now_ns = state.context.now_ns
     monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: state.context.uptime_ns})
@@ -399,7 +399,7 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
     elapsed_ns = state.context.stopwatch() - began_ns
     state = replace(state, monitor=replace(state.monitor, pipeline=pipeline))
     for reading in readings:
-        state, more = _read(state, reading)
+        state, more = _report_window(state, reading)
         effects += more
     state, more = _put(state, count_windows(state.deployment, readings))
     effects += more
@@ -414,18 +414,18 @@ def _sampled(state: State, source: Source, block: Block) -> Result:
     return state, effects
 
 
-def _read(state: State, reading: Reading) -> Result:
+def _report_window(state: State, reading: WindowResult) -> Result:
     state, effects = _put(state, alarms.check_reading(state.monitor, state.context, state.deployment.manifest, reading))
     if reading.learned and reading.row is not None:
-        effects.append(Keep(Seen(reading.row, reading.t_ns)))
+        effects.append(Keep(FeatureRow(reading.row, reading.t_ns)))
     if reading.height is not None and state.context.settings.exchange.publish_scores:
-        score = _score(state, reading.t_ns, reading.height)
+        score = _make_score(state, reading.t_ns, reading.height)
         state, more = _put(state, scores.publish(state.outbox, state.context, score))
         effects += more
     return state, effects
 
 
-def _score(state: State, t_ns: int, height: Height) -> Score:
+def _make_score(state: State, t_ns: int, height: Height) -> Score:
     judge = state.monitor.pipeline.judge
     return Score(
         t_ns=t_ns,

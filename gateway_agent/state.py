@@ -21,7 +21,7 @@ from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.outbox.outbox import Line, Outbox
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
@@ -53,7 +53,7 @@ class BaselineError(ValueError):
 class Stored:
     """What the store held when the agent started."""
 
-    baseline: tuple[Seen, ...] = ()
+    baseline: tuple[FeatureRow, ...] = ()
     blobs: dict[str, bytes] = field(default_factory=dict)
     outbox: dict[str, Item] = field(default_factory=dict)
 

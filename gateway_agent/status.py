@@ -32,7 +32,7 @@ def status(state: State) -> Status:
         outbox=len(state.outbox.items),
         bytes_sent=state.context.bytes_sent,
         bytes_received=state.context.bytes_received,
-        dropped=_dropped(state),
+        dropped=_count_dropped(state),
         refusal=state.context.refusal,
         refused_round=state.training.refused_round,
         training_remarks="; ".join(state.training.remarks.values())[:SHORT_MAX],
@@ -62,7 +62,7 @@ def status(state: State) -> Status:
     )
 
 
-def _dropped(state: State) -> dict[str, int]:
+def _count_dropped(state: State) -> dict[str, int]:
     dropped = {
         "message": state.messages_dropped,
         **state.outbox.dropped,

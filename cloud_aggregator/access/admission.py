@@ -16,9 +16,9 @@ from fedgate.cloud_aggregator.access.registry import (
     CertificateRequested,
     ForgetGateway,
     Issue,
-    Pass,
     Registry,
-    TurnAway,
+    Reject,
+    Token,
     changes,
 )
 from fedgate.cloud_aggregator.alarms.records import Alarms
@@ -44,7 +44,7 @@ class SecondDeviceError(AdmissionError):
 def decide_request(access: Access, context: Context, alarms: Alarms, request: CertificateRequested) -> Result:
     """Decide on a request for a certificate."""
     try:
-        return _admitted(access, context, alarms, request) if request.digest else _renewed(access, context, request)
+        return _admit(access, context, alarms, request) if request.digest else _renew(access, context, request)
     except AdmissionError as error:
         count = access.uncertified + 1
         access = replace(access, uncertified=count)
@@ -54,7 +54,7 @@ def decide_request(access: Access, context: Context, alarms: Alarms, request: Ce
         if isinstance(error, SecondDeviceError):  # of others strangers could raise as many as they like
             access, alarm = duplicates.raise_alarm(access, context, request.gateway, "identity-refused")
             raised += alarm
-        return access, [*raised, TurnAway(request.number, str(error))]
+        return access, [*raised, Reject(request.number, str(error))]
 
 
 def _site(access: Access, context: Context) -> tuple[Registry, Identity]:
@@ -65,7 +65,7 @@ def _site(access: Access, context: Context) -> tuple[Registry, Identity]:
     return access.registry, context.settings.identity
 
 
-def _admitted(access: Access, context: Context, alarms: Alarms, request: CertificateRequested) -> Result:
+def _admit(access: Access, context: Context, alarms: Alarms, request: CertificateRequested) -> Result:
     registry, _ = _site(access, context)
     token = registry.passes.get(request.digest)
     if token is None or token.gateway != request.gateway:
@@ -84,7 +84,7 @@ def _admitted(access: Access, context: Context, alarms: Alarms, request: Certifi
             f"another device is or was {request.gateway}; take another name, or a token with --replace"
         )
     changed = registry.with_ended(others, "replaced", context.now_ns).with_pass(replace(token, key=request.key))
-    access, effects = _issued(access, changed, context, request)
+    access, effects = _issue(access, changed, context, request)
     is_first = not any(one.key == request.key for one in held)
     if others and is_first and not request.is_same_device:  # else what it says of itself and its alarms go on
         access, left = _forget_device(access, context, alarms, request.gateway, "replaced")
@@ -98,7 +98,7 @@ def _check_key(registry: Registry, request: CertificateRequested) -> None:
         raise AdmissionError(f"this key was revoked as that of {whose}, and is let in under no name; {NEW_KEY}")
 
 
-def _renewed(access: Access, context: Context, request: CertificateRequested) -> Result:
+def _renew(access: Access, context: Context, request: CertificateRequested) -> Result:
     registry, identity = _site(access, context)
     _check_key(registry, request)
     held = [one for one in registry.of(request.gateway) if one.key == request.key]
@@ -109,10 +109,10 @@ def _renewed(access: Access, context: Context, request: CertificateRequested) ->
         raise AdmissionError(
             f"the last certificate expired more than {identity.grace_days:g} days ago; it needs a token"
         )
-    return _issued(access, registry, context, request)
+    return _issue(access, registry, context, request)
 
 
-def _issued(access: Access, registry: Registry, context: Context, request: CertificateRequested) -> Result:
+def _issue(access: Access, registry: Registry, context: Context, request: CertificateRequested) -> Result:
     """Hand out the certificate that this key has, where half of its life is left, else a new one; `registry` is what
     will be true with it.
     """
@@ -128,7 +128,7 @@ def _issued(access: Access, registry: Registry, context: Context, request: Certi
         return access, [*effects, Issue(request.number, usable[-1])]
     not_after_ns = now_ns + round(identity.certificate_days * DAY_NS)
     made = Certificate(request.serial, request.gateway, request.key, now_ns, not_after_ns, authority=request.authority)
-    old = _expired_long_ago(registry, request.gateway, now_ns - round(identity.grace_days * DAY_NS))
+    old = _list_expired(registry, request.gateway, now_ns - round(identity.grace_days * DAY_NS))
     access, effects = _with_registry(access, registry.without_certificates(old).with_certificates(made))
     log = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
     return access, [*effects, Issue(request.number, made), log]
@@ -139,7 +139,7 @@ def _with_registry(access: Access, registry: Registry) -> Result:
     return replace(access, registry=registry), [*changes(access.registry or Registry(), registry)]
 
 
-def _expired_long_ago(registry: Registry, gateway: str, before_ns: int) -> list[str]:
+def _list_expired(registry: Registry, gateway: str, before_ns: int) -> list[str]:
     """Return which certificates of a gateway nobody can use any more. The newest are not among them, whatever our clock
     says: it may be ahead for a moment, and what is forgotten cannot be revoked. Nor are those that were ended, which
     the broker's list would know more of than we.
@@ -155,7 +155,7 @@ def token_ordered(access: Access, context: Context, body: dict[str, Any]) -> Ans
     if any(one.reason != "removed" for one in registry.of(gateway)) and not replaces:
         raise OrderError(f"{gateway} is or was enrolled; give --replace to put another device in its place")
     expires_ns = context.now_ns + round(float(body["hours"]) * HOUR_NS)
-    token = Pass(str(body["digest"]), gateway, expires_ns, replaces)
+    token = Token(str(body["digest"]), gateway, expires_ns, replaces)
     expired = [one.digest for one in registry.passes.values() if one.expires_ns <= context.now_ns]
     access, stored = _with_registry(access, registry.without_passes(expired).with_pass(token))
     text = f"{gateway} may enrol within {body['hours']:g} hours"
@@ -164,7 +164,7 @@ def token_ordered(access: Access, context: Context, body: dict[str, Any]) -> Ans
     return access, stored, text
 
 
-def certified(access: Access, context: Context, body: dict[str, Any]) -> Answer:
+def note_certificate(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Take note of a certificate that was made for who is no gateway, so that it can be revoked."""
     name, authority = str(body["name"]), str(body.get("authority", ""))
     made = Certificate(

@@ -93,9 +93,9 @@ def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[
     present = next(iter(sessions.known), before)
     conflict = _find_conflict(session, before, others, present)
     is_news = present is before or conflict == "identity-twin" or _follows(session, present)
-    sessions = replace(sessions, known=_arranged(session, others, is_news=is_news))
+    sessions = replace(sessions, known=_arrange(session, others, is_news=is_news))
     if conflict == "identity-twin":
-        return _doubted(sessions, now_ns), is_news, conflict
+        return _doubt(sessions, now_ns), is_news, conflict
     return sessions, is_news, None if sessions.is_twin else conflict  # two devices explain all else
 
 
@@ -130,7 +130,7 @@ def _with_status(before: DeviceSession, status: Status, monotonic_ns: int, newes
     )
 
 
-def _arranged(session: DeviceSession, others: tuple[DeviceSession, ...], *, is_news: bool) -> tuple[DeviceSession, ...]:
+def _arrange(session: DeviceSession, others: tuple[DeviceSession, ...], *, is_news: bool) -> tuple[DeviceSession, ...]:
     """Return the sessions that are kept, the present one first: this one, or the one that was."""
     others = tuple(replace(one, is_undone=one.is_undone or _is_undone(one, session)) for one in others)
     session = replace(session, was_present=True, is_undone=False) if is_news else session
@@ -162,7 +162,7 @@ def _follows(session: DeviceSession, present: DeviceSession) -> bool:
     return session.outlasts(present) or (is_restart and not session.is_undone)
 
 
-def _doubted(sessions: DeviceSessions, now_ns: int) -> DeviceSessions:
+def _doubt(sessions: DeviceSessions, now_ns: int) -> DeviceSessions:
     """Return the sessions of two devices; that there are two is to be shown anew, or one of them has gone."""
     sessions = sessions.challenged(now_ns)
     known = tuple(replace(one, challenge=sessions.challenge) for one in sessions.known)

@@ -36,7 +36,7 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Pass:
+class Token:
     """What is kept of a token: enough to know it again, and not enough to use it."""
 
     digest: str
@@ -51,7 +51,7 @@ class Registry:
     """All of it; a part of the aggregator's state where [identity] is set."""
 
     certificates: dict[str, Certificate] = field(default_factory=dict)  # by serial
-    passes: dict[str, Pass] = field(default_factory=dict)  # by digest
+    passes: dict[str, Token] = field(default_factory=dict)  # by digest
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -103,7 +103,7 @@ class Registry:
         over = [replace(one, reason=reason, ended_ns=now_ns) for one in certificates if not one.reason]
         return self.with_certificates(*over)
 
-    def with_pass(self, token: Pass) -> Registry:
+    def with_pass(self, token: Token) -> Registry:
         """Return the registry with a token more, or another of the same digest."""
         return replace(self, passes={**self.passes, token.digest: token})
 
@@ -170,7 +170,7 @@ class ForgetCertificates:
 class RecordPass:
     """Store what is kept of a token, or who used it."""
 
-    token: Pass
+    token: Token
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class Issue:
 
 
 @dataclass(frozen=True)
-class TurnAway:
+class Reject:
     """Tell the device whose request had this number why it gets none."""
 
     number: int
@@ -204,7 +204,7 @@ class TurnAway:
 
 
 @dataclass(frozen=True)
-class Bar:
+class Revoke:
     """Make the broker shut out all whose certificates ended, and cut the living connections of some."""
 
     ended: tuple[tuple[str, int], ...]
@@ -216,7 +216,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Barred:
+class Revoked:
     """The broker was told, or could not be: `problem` says why; an event."""
 
     order: int
@@ -251,19 +251,19 @@ class NotStated:
 
 
 Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway
-EnrolmentEffect = Issue | TurnAway | Bar | TakeKeys
+EnrolmentEffect = Issue | Reject | Revoke | TakeKeys
 
 
-def changes(before: Registry, after: Registry) -> list[Recorded | Bar]:
+def changes(before: Registry, after: Registry) -> list[Recorded | Revoke]:
     """Return what stores the difference of two registries, and what the broker is to know of it."""
     certificates = [one for serial, one in after.certificates.items() if before.certificates.get(serial) != one]
     tokens = [one for digest, one in after.passes.items() if before.passes.get(digest) != one]
-    found: list[Recorded | Bar] = [*map(RecordCertificate, certificates), *map(RecordPass, tokens)]
+    found: list[Recorded | Revoke] = [*map(RecordCertificate, certificates), *map(RecordPass, tokens)]
     if serials := before.certificates.keys() - after.certificates.keys():
         found.append(ForgetCertificates(tuple(sorted(serials))))
     if digests := before.passes.keys() - after.passes.keys():
         found.append(ForgetPasses(tuple(sorted(digests))))
     ended = {one.gateway for one in certificates if one.reason}
     if ended or before.barred != after.barred:
-        found.append(Bar(after.ended(), after.barred, tuple(sorted(ended)), after.outlived()))
+        found.append(Revoke(after.ended(), after.barred, tuple(sorted(ended)), after.outlived()))
     return found

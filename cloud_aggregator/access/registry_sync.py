@@ -39,7 +39,7 @@ def take_list(access: Access, event: Listed) -> tuple[Access, list[Effect]]:
     if access.registry is None:
         return access, []
     known = access.registry.certificates
-    over = [_ended(known.get(serial), serial, t_ns) for serial, t_ns in event.ended if not _is_ended(known.get(serial))]
+    over = [_end(known.get(serial), serial, t_ns) for serial, t_ns in event.ended if not _is_ended(known.get(serial))]
     if not over:
         return access, []
     who = sorted({f"serial {one.serial}" if one.gateway == NAMELESS else one.gateway for one in over})
@@ -58,6 +58,6 @@ def _is_ended(known: Certificate | None) -> bool:
     return known is not None and bool(known.reason)
 
 
-def _ended(known: Certificate | None, serial: str, t_ns: int) -> Certificate:
+def _end(known: Certificate | None, serial: str, t_ns: int) -> Certificate:
     made = known or Certificate(serial, NAMELESS, "", t_ns, t_ns)
     return replace(made, reason="revoked", ended_ns=t_ns)

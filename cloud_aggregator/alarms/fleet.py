@@ -72,7 +72,7 @@ def judge(
     watching = {gateway for gateway, status in gateways.items() if status.watching}
     quorum = max(spec.least, round_up(spec.share * len(watching | group.keys())))
     if len(group) >= quorum:
-        return Fleet(_raised(fleet, group, watching, now_ns))
+        return Fleet(_raise(fleet, group, watching, now_ns))
     if fleet.alarm is None or not fleet.active:
         return Fleet(fleet.alarm)
     below_ns = uptime_ns if fleet.below_ns is None else fleet.below_ns
@@ -105,7 +105,7 @@ def _anomalies(alarms: Register, gateway: str) -> list[AlarmRecord]:
     return [known for known in active(alarms, gateway) if known.alarm.kind == "anomaly"]
 
 
-def _raised(fleet: Fleet, group: Group, watching: set[str], now_ns: int) -> FleetAlarm:
+def _raise(fleet: Fleet, group: Group, watching: set[str], now_ns: int) -> FleetAlarm:
     held = fleet.alarm if fleet.active else None
     common = cause_of(group) if held is None else held.common
     raised_ns = held.t_ns if held else now_ns

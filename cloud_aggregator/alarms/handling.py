@@ -23,7 +23,7 @@ from fedgate.cloud_aggregator.events import (
     RecordCount,
     RecordFleet,
 )
-from fedgate.cloud_aggregator.limits import Spent
+from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance, MessageError, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.time_units import NS
@@ -43,7 +43,7 @@ def receive_alarm(alarms: Alarms, context: Context, access: Access, gateway: str
     """
     alarms = _with_quiet(alarms, gateway, None)
     if reason := register.refusal(alarms.book, gateway, alarm):
-        return _refused(alarms, context, gateway, alarm, reason)
+        return _refuse(alarms, context, gateway, alarm, reason)
     if not register.is_known(alarms.book.get(gateway, {}).get(alarm.id), alarm):
         alarms = _with_change(alarms, context, gateway, alarm)
     alarms, effects = apply_change(alarms, context, access, gateway, alarm)
@@ -52,11 +52,11 @@ def receive_alarm(alarms: Alarms, context: Context, access: Access, gateway: str
 
 def _with_change(alarms: Alarms, context: Context, gateway: str, alarm: Alarm) -> Alarms:
     """Count one more change of a gateway's alarms; raises `MessageError` where it has to wait."""
-    before = alarms.changed.get(gateway, Spent()).after(context.uptime_ns, CHANGE_S)
+    before = alarms.changed.get(gateway, Allowance()).after(context.uptime_ns, CHANGE_S)
     most = CHANGES - RESERVED if alarm.kind == "sensor" else CHANGES
     if before + 1 > most:
         raise MessageError(f"{gateway} raises and clears more than {most} at once, and more than one in {CHANGE_S:g} s")
-    return replace(alarms, changed={**alarms.changed, gateway: Spent(before + 1, context.uptime_ns)})
+    return replace(alarms, changed={**alarms.changed, gateway: Allowance(before + 1, context.uptime_ns)})
 
 
 def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str, alarm: Alarm) -> Result:
@@ -67,13 +67,13 @@ def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str,
     if not is_news:
         return alarms, [stored]
     alarms = replace(alarms, book=book)
-    ends = register.superseded(book, gateway)
+    ends = register.find_superseded(book, gateway)
     its_own = [end for end in ends if end.id == alarm.id]  # it came late, and was over before
-    alarms, others = _ended(alarms, context, access, gateway, [end for end in ends if end.id != alarm.id], "superseded")
+    alarms, others = _end(alarms, context, access, gateway, [end for end in ends if end.id != alarm.id], "superseded")
     alarms, posts = _post(alarms, context, access, gateway, alarm, active=known.active and not its_own)
     alarms, discovery = home_assistant.publish(alarms, context, access, gateway, only_new=True)
-    published = [] if its_own else [_maintenance_of_change(alarms, context, access, gateway, known)]
-    alarms, late = _ended(alarms, context, access, gateway, its_own, "superseded")
+    published = [] if its_own else [_tell_building_of_change(alarms, context, access, gateway, known)]
+    alarms, late = _end(alarms, context, access, gateway, its_own, "superseded")
     return alarms, [stored, *others, *posts, *published, *discovery, _log(gateway, alarm), *late]
 
 
@@ -97,7 +97,7 @@ def change_ours(alarms: Alarms, context: Context, access: Access, wanted: RaiseA
     return (alarms, []) if change is None else apply_change(alarms, context, access, gateway, change)
 
 
-def _refused(alarms: Alarms, context: Context, gateway: str, alarm: Alarm, reason: str) -> Result:
+def _refuse(alarms: Alarms, context: Context, gateway: str, alarm: Alarm, reason: str) -> Result:
     refused, reason = alarms.refused + 1, f"alarm {alarm.cause}: {reason}"
     alarms = replace(alarms, refused=refused)
     effects: list[Effect] = [
@@ -109,17 +109,22 @@ def _refused(alarms: Alarms, context: Context, gateway: str, alarm: Alarm, reaso
     return alarms, effects
 
 
-def _ended(
+def _end(
     alarms: Alarms, context: Context, access: Access, gateway: str, ends: list[Alarm], how: register.Ended
 ) -> Result:
     """End alarms whose end their gateway has not told; they are stored and told of as any other change."""
     effects: list[Effect] = []
     for end in ends:
-        book, known = register.ended(alarms.book, gateway, end, how)
+        book, known = register.end_alarm(alarms.book, gateway, end, how)
         alarms = replace(alarms, book=book)
         alarms, posts = _post(alarms, context, access, gateway, end, active=False)
         stored = RecordAlarm(gateway, end, context.now_ns, known.onset_ns, how)
-        effects += [stored, *posts, _maintenance_of_change(alarms, context, access, gateway, known), _log(gateway, end)]
+        effects += [
+            stored,
+            *posts,
+            _tell_building_of_change(alarms, context, access, gateway, known),
+            _log(gateway, end),
+        ]
     return alarms, effects
 
 
@@ -130,12 +135,12 @@ def _with_quiet(alarms: Alarms, gateway: str, quiet: register.Quiet | None) -> A
 
 def _forgotten(alarms: Alarms, context: Context, access: Access, gateway: str) -> Result:
     """End what a gateway no longer knows of, where its statuses have said so for long enough."""
-    quiet = register.quieted(alarms.quiet.get(gateway), access.gateways[gateway], context.uptime_ns)
+    quiet = register.note_quiet(alarms.quiet.get(gateway), access.gateways[gateway], context.uptime_ns)
     alarms = _with_quiet(alarms, gateway, quiet)
     if quiet is None or not quiet.is_over(context.uptime_ns):
         return alarms, []
     ends = register.forgotten(alarms.book, gateway, context.now_ns)
-    return _ended(alarms, context, access, gateway, ends, "forgotten")
+    return _end(alarms, context, access, gateway, ends, "forgotten")
 
 
 def end_alarms_of_device(
@@ -143,7 +148,7 @@ def end_alarms_of_device(
 ) -> Result:
     """End the alarms of a device that is gone: taken away, or another has its name."""
     alarms = _with_quiet(alarms, gateway, None)
-    return _ended(
+    return _end(
         alarms, context, access, gateway, register.end_of_device(alarms.book, gateway, context.now_ns, how), how
     )
 
@@ -154,11 +159,11 @@ def status_changed(alarms: Alarms, context: Context, access: Access, gateway: st
     alarms, ends = _forgotten(alarms, context, access, gateway)
     if before is not None and (before.device, before.version) == (after.device, after.version):
         return alarms, ends
-    alarms, published = _described(alarms, context, access, gateway)
+    alarms, published = _describe_device(alarms, context, access, gateway)
     return alarms, [*ends, *published]
 
 
-def _described(alarms: Alarms, context: Context, access: Access, gateway: str) -> Result:
+def _describe_device(alarms: Alarms, context: Context, access: Access, gateway: str) -> Result:
     """Tell others of a gateway's device, with each of its alarms: now, or where that was done just now a little later,
     since a status of a few bytes may ask for thousands of messages.
     """
@@ -170,7 +175,7 @@ def _described(alarms: Alarms, context: Context, access: Access, gateway: str) -
     if gateway not in access.gateways:  # it was taken away meanwhile
         return alarms, []
     alarms, effects = home_assistant.publish(alarms, context, access, gateway)
-    return alarms, [*effects, *_maintenance_of_gateway(alarms, context, access, gateway)]
+    return alarms, [*effects, *_tell_building_of_gateway(alarms, context, access, gateway)]
 
 
 def publish_alarms(alarms: Alarms, context: Context, access: Access) -> Result:
@@ -178,7 +183,7 @@ def publish_alarms(alarms: Alarms, context: Context, access: Access) -> Result:
     alarms = replace(alarms, quiet={})
     alarms, effects = home_assistant.sync(alarms, context, access)
     for gateway in alarms.book:
-        effects += _maintenance_of_gateway(alarms, context, access, gateway)
+        effects += _tell_building_of_gateway(alarms, context, access, gateway)
     return alarms, [*effects, *_publish_fleet(alarms, context, access)]
 
 
@@ -191,7 +196,7 @@ def judge_fleet(alarms: Alarms, context: Context, access: Access) -> Result:
     if now.alarm is not None and now.alarm != before.alarm:
         alarms, effects = _fleet_changed(alarms, context, access, before.alarm, now.alarm)
     for gateway in sorted(alarms.undescribed):
-        alarms, published = _described(alarms, context, access, gateway)
+        alarms, published = _describe_device(alarms, context, access, gateway)
         effects += published
     return alarms, effects
 
@@ -225,16 +230,16 @@ def _publish_fleet(alarms: Alarms, context: Context, access: Access) -> list[Eff
     if alarm is None:
         return []
     shown = Publish(context.topic(ALL, "alarm", fleet.CAUSE), alarm.to_bytes(), retain=True)
-    return [shown, _maintenance(context, access, ALL, alarm)]
+    return [shown, _tell_building(context, access, ALL, alarm)]
 
 
-def _maintenance(context: Context, access: Access, gateway: str, alarm: Alarm, *, retain: bool = True) -> Publish:
+def _tell_building(context: Context, access: Access, gateway: str, alarm: Alarm, *, retain: bool = True) -> Publish:
     device = access.device_of(gateway) or Device()  # of a gateway that says nothing of it, and of a whole site
     message = Maintenance.of(alarm, context.settings.aggregator.site, gateway, device)
     return Publish(context.topic(gateway, "maintenance", alarm.cause), message.to_bytes(), retain=retain)
 
 
-def _maintenance_of_change(
+def _tell_building_of_change(
     alarms: Alarms, context: Context, access: Access, gateway: str, known: register.AlarmRecord
 ) -> Publish:
     """Return the message to a building of an alarm that has changed.
@@ -243,13 +248,14 @@ def _maintenance_of_change(
     that another one stands.
     """
     is_current = register.current(alarms.book, gateway).get(known.alarm.cause) == known
-    return _maintenance(context, access, gateway, known.alarm, retain=is_current)
+    return _tell_building(context, access, gateway, known.alarm, retain=is_current)
 
 
-def _maintenance_of_gateway(alarms: Alarms, context: Context, access: Access, gateway: str) -> list[Publish]:
+def _tell_building_of_gateway(alarms: Alarms, context: Context, access: Access, gateway: str) -> list[Publish]:
     """Return how each cause of a gateway is now, for a broker or a listener that may have missed it."""
     return [
-        _maintenance(context, access, gateway, known.alarm) for known in register.current(alarms.book, gateway).values()
+        _tell_building(context, access, gateway, known.alarm)
+        for known in register.current(alarms.book, gateway).values()
     ]
 
 

@@ -10,7 +10,7 @@ from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
 from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_alarms
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, in_turns
 from fedgate.cloud_aggregator.events import Post
-from fedgate.cloud_aggregator.limits import Spent
+from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"
@@ -26,7 +26,7 @@ class Alarms:
     fleet: Fleet = field(default_factory=Fleet)
     queue: Queue = field(default_factory=Queue)  # of the webhook
     discovered: frozenset[str] = frozenset()  # topics under which Home Assistant was ever told something
-    changed: dict[str, Spent] = field(default_factory=dict)  # by gateway: changes, see `handling.receive_alarm`
+    changed: dict[str, Allowance] = field(default_factory=dict)  # by gateway: changes, see `handling.receive_alarm`
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when its device was last described
     undescribed: frozenset[str] = frozenset()  # gateways whose device is to be described anew
 

@@ -75,9 +75,9 @@ def take(
     known = of_gateway.get(alarm.id)
     if known is not None and is_known(known, alarm):
         return alarms, known, False
-    now_known = _with_onset(of_gateway, alarm, now_ns, cards or {}) if known is None else _joined(known, alarm)
+    now_known = _with_onset(of_gateway, alarm, now_ns, cards or {}) if known is None else _join(known, alarm)
     of_gateway = {**of_gateway, alarm.id: now_known}
-    return {**alarms, gateway: _pruned(of_gateway, alarm.cause)}, now_known, True
+    return {**alarms, gateway: _prune(of_gateway, alarm.cause)}, now_known, True
 
 
 def is_known(known: AlarmRecord | None, alarm: Alarm) -> bool:
@@ -134,12 +134,12 @@ def _is_later_in_its_boot(one: Alarm, other: Alarm) -> bool | None:
     return one.monotonic_ns > other.monotonic_ns
 
 
-def _joined(known: AlarmRecord, alarm: Alarm) -> AlarmRecord:
+def _join(known: AlarmRecord, alarm: Alarm) -> AlarmRecord:
     both = replace(known, is_raised=True, is_cleared=True)
     return replace(both, alarm=alarm, ended="") if alarm.state == "cleared" else both
 
 
-def _pruned(of_gateway: dict[str, AlarmRecord], cause: str) -> dict[str, AlarmRecord]:
+def _prune(of_gateway: dict[str, AlarmRecord], cause: str) -> dict[str, AlarmRecord]:
     """Forget those alarms of a cause first that are over and became known first, and never the latest."""
     same = [key for key, known in of_gateway.items() if known.alarm.cause == cause]
     latest = max(same, key=lambda key: _age(of_gateway[key]))
@@ -164,7 +164,7 @@ def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
     return (known.onset_ns, known.alarm.sequence, known.alarm.onset_ns, known.alarm.id)
 
 
-def superseded(alarms: Register, gateway: str) -> list[Alarm]:
+def find_superseded(alarms: Register, gateway: str) -> list[Alarm]:
     """Return the ends of the alarms of a gateway that stand although it has told of a later one of their cause."""
     latest: dict[str, AlarmRecord] = {}
     for known in sorted(alarms.get(gateway, {}).values(), key=_age):
@@ -196,7 +196,7 @@ def ours(alarms: Register, gateway: str) -> AlarmBook:
     return AlarmBook({alarm.cause: alarm for alarm in standing if alarm.cause.startswith(OF_OURS)})
 
 
-def ended(alarms: Register, gateway: str, end: Alarm, how: Ended) -> tuple[Register, AlarmRecord]:
+def end_alarm(alarms: Register, gateway: str, end: Alarm, how: Ended) -> tuple[Register, AlarmRecord]:
     """Return the alarms with one ended that its gateway has not ended, and what is now known of it."""
     over = replace(alarms[gateway][end.id], alarm=end, is_cleared=True, ended=how)
     return {**alarms, gateway: {**alarms[gateway], end.id: over}}, over
@@ -220,7 +220,7 @@ class Quiet:
         return uptime_ns - self.since_ns >= GRACE_S * NS
 
 
-def quieted(known: Quiet | None, status: Status, uptime_ns: int) -> Quiet | None:
+def note_quiet(known: Quiet | None, status: Status, uptime_ns: int) -> Quiet | None:
     """Return since when a gateway is quiet with one more status of it; None where it is not, or does not say so."""
     is_stated = {"alarms_active", "outbox"} <= status.model_fields_set and status.boot_id != ""
     if status.state != "online" or not is_stated or status.alarms_active or status.outbox:

@@ -16,9 +16,9 @@ from fedgate.config.protocol.messages import MessageError
 from fedgate.config.protocol.scores import Scores
 
 
-def lost(context: Context, access: Access, gateway: str, tombstone: Tombstone) -> list[Effect]:
+def record_loss(context: Context, access: Access, gateway: str, tombstone: Tombstone) -> list[Effect]:
     """Take in what a gateway had to give up."""
-    _known(access, gateway)
+    _is_known(access, gateway)
     what = f"{tombstone.items} items of class {tombstone.kind}, {tombstone.size_bytes} bytes"
     return [
         RecordLoss(gateway, tombstone, context.now_ns),
@@ -27,9 +27,9 @@ def lost(context: Context, access: Access, gateway: str, tombstone: Tombstone) -
     ]
 
 
-def scored(context: Context, access: Access, gateway: str, item: str, payload: bytes) -> list[Effect]:
+def record_scores(context: Context, access: Access, gateway: str, item: str, payload: bytes) -> list[Effect]:
     """Take in a batch of scores; a whole one that makes no sense never will, so its sender need not keep it."""
-    _known(access, gateway)
+    _is_known(access, gateway)
     if item != hashlib.sha256(payload).hexdigest():
         raise MessageError(f"scores of {gateway}: they were damaged on their way, or are not {item[:12]}")
     try:
@@ -40,6 +40,6 @@ def scored(context: Context, access: Access, gateway: str, item: str, payload: b
     return [RecordScores(gateway, item, scores, context.now_ns), context.receipt(gateway, item)]
 
 
-def _known(access: Access, gateway: str) -> None:
+def _is_known(access: Access, gateway: str) -> None:
     if gateway not in access.gateways:
         raise MessageError(f"{gateway} has not told its status yet")

@@ -22,7 +22,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from fedgate.cloud_aggregator.backup.sealing import MAGIC, SALT_BYTES, Sealer, SealError, Unsealer
 from fedgate.config.identity.pki import PRIVATE_MODE
-from fedgate.config.runtime.files import written_whole
+from fedgate.config.runtime.files import write_whole
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.base import Table
 
@@ -86,7 +86,7 @@ class Manifest(Table):
 def part_of(name: str, content: Path | bytes, mode: int, advance: Advance) -> Part:
     """Return what a manifest says of a file, or of bytes."""
     digest, size = hashlib.sha256(), 0
-    with _opened(content) as file:
+    with _open(content) as file:
         while piece := file.read(PIECE_BYTES):
             digest.update(piece)
             size += len(piece)
@@ -94,7 +94,7 @@ def part_of(name: str, content: Path | bytes, mode: int, advance: Advance) -> Pa
     return Part(name=name, size_bytes=size, sha256=digest.hexdigest(), mode=mode)
 
 
-def _opened(content: Path | bytes) -> BinaryIO:
+def _open(content: Path | bytes) -> BinaryIO:
     return io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
 
 
@@ -115,14 +115,14 @@ def write(
     out: Path, manifest: Manifest, contents: Mapping[str, Path | bytes], passphrase: str | None, advance: Advance
 ) -> None:
     """Write a backup whole or not at all; `contents` are the parts of the manifest, by name."""
-    with written_whole(out) as raw:
+    with write_whole(out) as raw:
         sealer = None if passphrase is None else Sealer(raw, passphrase, secrets.token_bytes(SALT_BYTES))
         with tarfile.open(fileobj=cast(BinaryIO, sealer or raw), mode="w|", format=tarfile.PAX_FORMAT) as tar:
             body = manifest.to_bytes()
             for name, content in ((MANIFEST, body), (ITS_DIGEST, _digest_line(body))):
                 _add(tar, part_of(name, content, PRIVATE_MODE, advance), io.BytesIO(content), manifest.made_ns, advance)
             for part in manifest.parts:
-                with _opened(contents[part.name]) as file:
+                with _open(contents[part.name]) as file:
                     _add(tar, part, file, manifest.made_ns, advance)
         if sealer is not None:
             sealer.close()

@@ -34,14 +34,14 @@ class Renewal(NamedTuple):
     lines: list[str]
 
 
-def renewed(stored: Stored, made: str, made_ns: int, now_ns: int, known: Iterable[Certificate]) -> Renewal:
+def renew(stored: Stored, made: str, made_ns: int, now_ns: int, known: Iterable[Certificate]) -> Renewal:
     """Return what makes a store of `made_ns` good to go on with at `now_ns`; `made` is that time as it is shown, and
     `known` are the certificates of the store that is replaced, where there is one that can be read.
     """
     parts = (
         _training(stored),
         _release(stored, made, now_ns),
-        _revoked(stored.registry, known),
+        _keep_revoked(stored.registry, known),
         _tokens(stored.registry, made_ns),
         _orders(stored, made),
     )
@@ -74,7 +74,7 @@ def _release(stored: Stored, made: str, now_ns: int) -> Renewal:
     return Renewal([SaveRollout(json.dumps(paused).encode(), now_ns)], [text])
 
 
-def _revoked(registry: Registry, known: Iterable[Certificate]) -> Renewal:
+def _keep_revoked(registry: Registry, known: Iterable[Certificate]) -> Renewal:
     """Keep out whom the store that is replaced has shut out."""
     over = [
         replace(registry.certificates.get(one.serial, one), reason=one.reason, ended_ns=one.ended_ns)

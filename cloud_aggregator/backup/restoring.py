@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from fedgate.cloud_aggregator.access.registry import Certificate
 from fedgate.cloud_aggregator.backup.archive import PIECE_BYTES, STORE, Advance, Manifest
 from fedgate.cloud_aggregator.backup.facts import count_alarms_since, facts_of
-from fedgate.cloud_aggregator.backup.restored_store import Stored, renewed
+from fedgate.cloud_aggregator.backup.restored_store import Stored, renew
 from fedgate.cloud_aggregator.backup.site_files import SETTINGS, is_secret, places
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
@@ -32,7 +32,7 @@ READABLE = 0o004
 
 
 @contextmanager
-def taken(place: Path | DatabaseUrl, *, is_replacing: bool) -> Iterator[Database]:
+def take(place: Path | DatabaseUrl, *, is_replacing: bool) -> Iterator[Database]:
     """Take a store, which nobody else has then; raises `ValueError` where one is there that is not to be replaced."""
     database = database_of(place)
     if database.exists() and not is_replacing:
@@ -136,8 +136,8 @@ class Restoring:
         place = settings.aggregator.store
         if isinstance(place, Path):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-        with taken(place, is_replacing=is_replacing) as database:  # nobody else has it, and nobody gets it meanwhile
-            known, lost = _known(place, manifest)
+        with take(place, is_replacing=is_replacing) as database:  # nobody else has it, and nobody gets it meanwhile
+            known, lost = _read_known(place, manifest)
             lines = self._prepare_store(staged, manifest, known)
             files = places(self._config, settings)
             written, kept = self._write_small(manifest, files)
@@ -146,7 +146,7 @@ class Restoring:
         missing = [str(path) for name, path in files.items() if is_secret(name) and not path.exists()]
         return {"store": database.name, "written": written, "kept": kept, "set_aside": aside, "missing": missing} | {
             "set_anew": lines,
-            "lost": [*_lost(manifest), *lost],
+            "lost": [*_describe_loss(manifest), *lost],
         }
 
     def _prepare_store(self, staged: Path, manifest: Manifest, known: list[Certificate]) -> list[str]:
@@ -156,7 +156,7 @@ class Restoring:
                 (int(row["number"]), row["kind"], row["body"]) for row in store.rows("orders") if row["answer"] is None
             )
             held = Stored(store.training(), store.models.rollout(), store.registry(), orders)
-            renewal = renewed(held, cli.moment(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
+            renewal = renew(held, cli.moment(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
             store.commit(renewal.effects)
             store.note_backup(BackupNote(manifest.made_ns, str(self._file), manifest.has_keys))
         return renewal.lines
@@ -181,7 +181,7 @@ class Restoring:
         return written, kept
 
 
-def _known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Certificate], list[str]]:
+def _read_known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Certificate], list[str]]:
     """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
     as it can be read.
     """
@@ -222,7 +222,7 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
     if not all(path.exists() for path in (release_file, *needed)):
         return []
     with pki.lock_folder(folder):
-        keys = site_keys.stated(folder)
+        keys = site_keys.read_statement(folder)
         site_keys.settle(folder, release_file, keys)
         authority = Authority(folder)
         if authority.has_own():
@@ -231,7 +231,7 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
         return [f"server.pem and cloud.pem are of the authority of {site_keys.STATEMENT} (number {keys.number})"]
 
 
-def _lost(manifest: Manifest) -> list[str]:
+def _describe_loss(manifest: Manifest) -> list[str]:
     """Return what is gone of the time since a backup, as far as that is known without another store."""
     return [
         f"what came in since {cli.moment(manifest.made_ns)} is not here",

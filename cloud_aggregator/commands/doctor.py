@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
-from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
+from fedgate.config.doctor.report import Finding, failure, guard, ok, one_line, warning
 from fedgate.config.runtime import cli
 from fedgate.models.time_units import DAY_NS
 
@@ -114,10 +114,10 @@ def _keys(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
         return f"{settings.aggregator.release_key} can sign"
 
     advice = "cloud-aggregator init makes one; restore it from a backup where gateways trust it already"
-    yield guarded("release key", (signing.KeyFileError,), advice, private)
+    yield guard("release key", (signing.KeyFileError,), advice, private)
     if identity is not None:
         yield root_key(identity)
-        yield from denied(identity, stored.registry)
+        yield from list_denied(identity, stored.registry)
 
 
 def root_key(spec: Identity) -> Finding:
@@ -128,13 +128,13 @@ def root_key(spec: Identity) -> Finding:
     return ok("root key", "not on this machine" if spec.root_key is None else f"not on this machine at {spec.root_key}")
 
 
-def denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
+def list_denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
     """Yield who is denied at the broker until that is restarted, if anybody is."""
-    from fedgate.cloud_aggregator.pki.quarantine import denied_names
+    from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
     from fedgate.config.identity.pki import IdentityError
 
     try:
-        names = denied_names(spec, registry)
+        names = list_denied_names(spec, registry)
     except IdentityError as error:
         yield failure("broker", one_line(error), "as it says")
         return
@@ -203,7 +203,7 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
     from fedgate.config.identity.signing import KeyFileError
 
     try:
-        return () if settings.identity is None else site_keys.stated(settings.identity.folder).members
+        return () if settings.identity is None else site_keys.read_statement(settings.identity.folder).members
     except KeyFileError:
         return ()
 
@@ -230,7 +230,7 @@ def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
             return f"{database.name} is whole: {describe_facts(facts_of(db))}"
 
     advice = "stop the service, restore store and release key from one backup"
-    yield guarded("store", (StoreError,), advice, check)
+    yield guard("store", (StoreError,), advice, check)
     if notes:
         yield last_backup(notes[0], time.time_ns())
 
@@ -258,7 +258,7 @@ def _webhook(spec: Webhook) -> Iterator[Finding]:
         with socket.create_connection((spec.parts.hostname or "", port), timeout=REACH_S):
             return f"{spec.parts.hostname}:{port} takes connections (nothing was posted)"
 
-    yield guarded("webhook", (OSError, SettingsError), "alarms wait in the queue; check webhook.url", reached)
+    yield guard("webhook", (OSError, SettingsError), "alarms wait in the queue; check webhook.url", reached)
 
 
 def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:

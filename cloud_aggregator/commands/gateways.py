@@ -46,12 +46,12 @@ def add(commands: cli.Commands) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    from fedgate.cloud_aggregator.pki.quarantine import denied_names
+    from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 
     settings = load(arguments.config, SiteSettings)
     with open_store(settings.aggregator.store) as store:
         registry, seen = store.registry(), {row["gateway"]: row["seen_ns"] or None for row in store.rows("gateways")}
-    rows = list(_rows(registry, denied_names(settings.identity, registry), seen))
+    rows = list(_rows(registry, list_denied_names(settings.identity, registry), seen))
     tokens = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())
     waiting = f"\ntokens not used yet: {', '.join(tokens)}" if tokens else ""
     cli.show(arguments, {"gateways": rows, "tokens": tokens}, cli.cells(COLUMNS, rows) + waiting)

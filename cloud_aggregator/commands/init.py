@@ -165,7 +165,7 @@ def _write_site(folder: Path, site: str, given: list[str], port: int, root_file:
     if not (folder / REVOKED).exists():
         authority.write_revoked([])
     if not (folder / site_keys.STATEMENT).exists():
-        site_keys.found(folder, site, folder / site_folder.RELEASE_KEY, root_file, now)
+        site_keys.make_root_key(folder, site, folder / site_folder.RELEASE_KEY, root_file, now)
     public = given[0] if given else here
     at = f"[{public}]" if ":" in public else public
     words = {"folder": folder, "host": at, "enrolment_port": port + 1, "root_key": json.dumps(str(root_file))}
@@ -174,18 +174,18 @@ def _write_site(folder: Path, site: str, given: list[str], port: int, root_file:
         "/etc/fedgate", str(folder)
     )
     _write(folder / "mosquitto.conf", conf)
-    _write(folder / ACCESS_LIST, named(_template("mosquitto.acl"), site), PRIVATE_MODE)
+    _write(folder / ACCESS_LIST, fill_in(_template("mosquitto.acl"), site), PRIVATE_MODE)
     aggregator = _with_broker(
-        named(_template("aggregator.toml"), site), TLS.format(host="localhost", port=port, name=CLOUD)
+        fill_in(_template("aggregator.toml"), site), TLS.format(host="localhost", port=port, name=CLOUD)
     )
     _write(folder / "aggregator.toml", aggregator + CLOUD_IDENTITY.format(**words))
-    gateway = _with_broker(named(_template("gateway.toml"), site), TLS.format(host=public, port=port, name="gateway"))
+    gateway = _with_broker(fill_in(_template("gateway.toml"), site), TLS.format(host=public, port=port, name="gateway"))
     _write(folder / "gateway.toml", gateway + GATEWAY_IDENTITY.format(**words))
 
 
 def _write_loopback(folder: Path, site: str, port: int) -> None:
     for name in ("aggregator.toml", "gateway.toml"):
-        _write(folder / name, named(_template(name), site).replace("port = 1883", f"port = {port}", 1))
+        _write(folder / name, fill_in(_template(name), site).replace("port = 1883", f"port = {port}", 1))
     conf = _template("mosquitto.loopback").replace("listener 1883", f"listener {port}")
     _write(folder / "mosquitto.conf", conf)
     print(
@@ -194,7 +194,7 @@ def _write_loopback(folder: Path, site: str, port: int) -> None:
     )
 
 
-def named(template: str, site: str) -> str:
+def fill_in(template: str, site: str) -> str:
     """Return a template with the name of the site in its place."""
     changed = template.replace(f"/v1/{SITE}/", f"/v1/{site}/").replace(f"{CLOUD}.{SITE}", f"{CLOUD}.{site}")
     return changed.replace(f'site = "{SITE}"', f'site = "{site}"')

@@ -100,7 +100,7 @@ def _show(arguments: argparse.Namespace) -> None:
     from fedgate.config.identity import pki, signing
 
     settings, spec = _site(arguments)
-    keys = site_keys.stated(spec.folder)
+    keys = site_keys.read_statement(spec.folder)
     held = [pki.read_certificate(one.encode()) for one in keys.authorities]
     authorities = [
         {"fingerprint": pki.fingerprint(one), "until": f"{one.not_valid_after_utc:%Y-%m-%d}"} for one in held
@@ -148,7 +148,7 @@ def _members(arguments: argparse.Namespace) -> None:
         _show_members(arguments)
         return
     members = [] if arguments.unset else _read_members(arguments.set)
-    left_out = _list_left_out(_held(_site(arguments)[0]), members)
+    left_out = _list_left_out(_list_enrolled(_site(arguments)[0]), members)
     _change(arguments, lambda change: change.pin(members), left_out)
 
 
@@ -156,7 +156,7 @@ def _show_members(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.pki import site_keys
 
     settings, spec = _site(arguments)
-    keys, gateways = site_keys.stated(spec.folder), _held(settings)
+    keys, gateways = site_keys.read_statement(spec.folder), _list_enrolled(settings)
     members = keys.members
     listed = f"the {len(members)} members of statement {keys.number}" if members else "nobody: any gateway may"
     names = [*members, *sorted(gateways.keys() - {*members}, key=lambda key: gateways[key])]
@@ -169,7 +169,7 @@ def _show_members(arguments: argparse.Namespace) -> None:
     cli.show(arguments, {"pinned": bool(members), "members": rows}, text)
 
 
-def _held(settings: SiteSettings) -> dict[str, str]:
+def _list_enrolled(settings: SiteSettings) -> dict[str, str]:
     """Return the gateways that are enrolled, by their keys as a statement names them."""
     from fedgate.cloud_aggregator.storage.store import database_of
 

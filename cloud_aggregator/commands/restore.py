@@ -61,14 +61,14 @@ def _restore(arguments: argparse.Namespace) -> int:
 
 def _refuse_beside(arguments: argparse.Namespace) -> None:
     """Raise early what would be raised late, after much reading."""
-    from fedgate.cloud_aggregator.backup.restoring import taken
+    from fedgate.cloud_aggregator.backup.restoring import take
     from fedgate.config.settings.settings import SiteSettings, load
 
     if arguments.check or not arguments.config.exists():
         return
     place = load(arguments.config, SiteSettings).aggregator.store
     if not isinstance(place, Path) or place.parent.is_dir():
-        with taken(place, is_replacing=arguments.replace):
+        with take(place, is_replacing=arguments.replace):
             pass
 
 

@@ -93,19 +93,19 @@ def health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Heal
 
 def _status(arguments: argparse.Namespace) -> int:
     if not arguments.check:
-        summary = summarised(arguments.config, time.time_ns())
+        summary = summarise(arguments.config, time.time_ns())
         cli.show(arguments, summary, _text(summary))
         return OK
     try:
-        summary = summarised(arguments.config, time.time_ns())
-        code, reason = checked(summary)
+        summary = summarise(arguments.config, time.time_ns())
+        code, reason = check_promises(summary)
     except (ValueError, OSError) as error:
         summary, code, reason = {}, UNKNOWN, " ".join(cli.describe(error).split())
     cli.show(arguments, {"code": code, "reason": reason, **summary}, f"{WORDS[code]} - {reason}")
     return code
 
 
-def summarised(config: Path, now_ns: int) -> dict[str, Any]:
+def summarise(config: Path, now_ns: int) -> dict[str, Any]:
     """Return all that the command shows, for `config` at `now_ns`."""
 
     settings = load(config, AggregatorSettings)
@@ -118,7 +118,7 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
     unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
     gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
     gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
-    denied = _denied(settings, registry)
+    denied = _list_denied(settings, registry)
     for one in gateways:
         causes = sorted({known.alarm.cause for known in register.active(alarms.book, one["gateway"])})
         conflicts = [cause.removeprefix(OF_OURS) for cause in causes if cause.startswith(OF_OURS)]
@@ -142,12 +142,12 @@ def summarised(config: Path, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _denied(settings: AggregatorSettings, registry: Registry) -> frozenset[str]:
+def _list_denied(settings: AggregatorSettings, registry: Registry) -> frozenset[str]:
     if settings.identity is None or not registry.outlived():
         return frozenset()
-    from fedgate.cloud_aggregator.pki.quarantine import denied_names  # which needs the library of certificates
+    from fedgate.cloud_aggregator.pki.quarantine import list_denied_names  # which needs the library of certificates
 
-    return denied_names(settings.identity, registry)
+    return list_denied_names(settings.identity, registry)
 
 
 def _service(found: Health, now_ns: int) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, A
     }
 
 
-def checked(summary: dict[str, Any]) -> tuple[int, str]:
+def check_promises(summary: dict[str, Any]) -> tuple[int, str]:
     """Return the exit code of `--check` and the reason."""
     service = summary["service"]
     if not service["is_live"]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fedgate.cloud_aggregator.access.registry import Bar, Barred
+from fedgate.cloud_aggregator.access.registry import Revoke, Revoked
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import broker_process
 from fedgate.cloud_aggregator.pki.authority import OUTLIVED, Authority
@@ -32,7 +32,7 @@ SWEEP_S = 30.0  # at most, for what one gateway left behind
 LISTEN_S = 0.2
 
 
-class Barrier:
+class BrokerAccess:
     """The hands of the machine at the broker; `bar` and `tick` are called by the thread that steps it."""
 
     def __init__(
@@ -46,8 +46,8 @@ class Barrier:
         self._settings, self._spec, self._authority, self._put = settings, spec, authority, put
         self._now_s = now_s
         self._quarantine = Quarantine(spec.folder / OUTLIVED)
-        self._now = Bar((), frozenset(), ())  # what holds
-        self._undone: Bar | None = None
+        self._now = Revoke((), frozenset(), ())  # what holds
+        self._undone: Revoke | None = None
         self._is_unread = False  # the broker has files that it has not read
         self._held: frozenset[str] = frozenset()
         self._restarted_for: frozenset[str] = frozenset()
@@ -76,7 +76,7 @@ class Barrier:
         """Tell whether a name that is good stays denied until somebody restarts the broker."""
         return name in self._held and not self._spec.restart_command
 
-    def bar(self, bar: Bar) -> str:
+    def bar(self, bar: Revoke) -> str:
         """Shut out whom the registry wants out, let in who is good again, and return what is in the way of that."""
         if self._undone is not None:  # what is undone of the one before is done with this one
             bar = replace(bar, cut=tuple(sorted({*bar.cut, *self._undone.cut})))
@@ -94,7 +94,7 @@ class Barrier:
             if bar.cut:
                 self._begin_to_cut(bar.cut)
         if bar.order:
-            self._put(Barred(bar.order, bar.answer, problem))
+            self._put(Revoked(bar.order, bar.answer, problem))
         return problem
 
     def reload(self) -> str:
@@ -104,7 +104,7 @@ class Barrier:
             LOG.warning(by_hand)
         return by_hand
 
-    def _update_broker(self, bar: Bar) -> str:
+    def _update_broker(self, bar: Revoke) -> str:
         changed = self._authority.write_revoked((int(serial, 16), moment(t_ns)) for serial, t_ns in bar.ended)
         self._process, before = broker_process.running(self._spec), self._held
         held = self._quarantine.held(bar.ended, bar.outlived, self._process)
@@ -155,7 +155,7 @@ class Barrier:
         topics = "/".join((*ROOT, self._settings.aggregator.site, name, "#"))
         end_s, count = time.monotonic() + SWEEP_S, 0
         with Probe(self._settings.broker, user, f"{user}.sweep") as probe:
-            while found := _retained(probe, topics):
+            while found := _list_retained(probe, topics):
                 if time.monotonic() >= end_s:
                     raise ProbeError(f"more comes after {SWEEP_S:g} s")
                 for topic in found:
@@ -164,7 +164,7 @@ class Barrier:
         LOG.info("took away %d messages that %s retained", count, name)
 
 
-def _retained(probe: Probe, topics: str) -> set[str]:
+def _list_retained(probe: Probe, topics: str) -> set[str]:
     """Return under which topics the broker hands out retained messages within a moment."""
     probe.messages.clear()
     probe.subscribe(topics)

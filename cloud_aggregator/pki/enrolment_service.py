@@ -1,5 +1,5 @@
 """What the machine decides about who belongs here, carried out: certificates signed, devices answered, and at the
-broker the `Barrier`.
+broker the `BrokerAccess`.
 
 The aggregator itself counts no message of a revoked gateway from the first moment, whatever the broker knows.
 """
@@ -19,22 +19,22 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from fedgate.cloud_aggregator.access.registry import (
-    Bar,
-    Barred,
     CertificateRequested,
     EnrolmentEffect,
     Issue,
     Listed,
     NotStated,
     Registry,
+    Reject,
+    Revoke,
+    Revoked,
     Stated,
     TakeKeys,
-    TurnAway,
 )
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import RENEWED_BEFORE, SERVER, SERVER_KEY, Authority
-from fedgate.cloud_aggregator.pki.broker_access import Barrier, moment
+from fedgate.cloud_aggregator.pki.broker_access import BrokerAccess, moment
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
 from fedgate.cloud_aggregator.pki.enrolment_request import Answer, EnrolmentRequest
 from fedgate.config.identity import pki
@@ -75,7 +75,7 @@ class EnrolmentService:
         self._authority = Authority(spec.folder)
         self._numbers = count(1)
         self._waiting: dict[int, tuple[PublicKey, Callable[[Answer], None]]] = {}
-        self._barrier = Barrier(settings, spec, self._authority, put)
+        self._barrier = BrokerAccess(settings, spec, self._authority, put)
         self._own_s = self._keys_s = 0.0
         self._server: EnrolmentServer | None = None
         if settings.enrolment is not None:
@@ -97,7 +97,7 @@ class EnrolmentService:
         """Return the keys that the site goes by, all files being as they say; raises `OSError` or `ValueError`."""
         folder, release_file = self._spec.folder, self._settings.aggregator.release_key
         with pki.lock_folder(folder):  # a command may be about to state keys that it has made
-            keys = site_keys.stated(folder)
+            keys = site_keys.read_statement(folder)
             site_keys.settle(folder, release_file, keys)
         self._authority = Authority(folder)
         self._statement = body = (folder / site_keys.STATEMENT).read_bytes()
@@ -111,9 +111,9 @@ class EnrolmentService:
         `half_answered` are the orders whose answer waited for the broker when the process before this one ended.
         """
         barred = registry.barred
-        problem = self._barrier.bar(Bar(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
+        problem = self._barrier.bar(Revoke(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
         for order in half_answered:
-            self._put(Barred(order, DONE, problem))
+            self._put(Revoked(order, DONE, problem))
         if self._server is not None:
             self._server.start()
 
@@ -147,10 +147,10 @@ class EnrolmentService:
                     if self._barrier.is_held(one.gateway):
                         answer["notice"] = NOTICE.format(one.gateway)
                     held[1]((HTTPStatus.OK, answer))
-            case TurnAway(number=number, reason=reason):
+            case Reject(number=number, reason=reason):
                 if held := self._waiting.get(number):
                     held[1]((HTTPStatus.FORBIDDEN, {"problem": reason}))
-            case Bar():
+            case Revoke():
                 self._barrier.bar(effect)
             case TakeKeys(order=order):
                 self._take_keys(order)

@@ -61,7 +61,7 @@ class Quarantine:
             self._seen = seen
 
 
-def denied_names(spec: Identity | None, registry: Registry) -> frozenset[str]:
+def list_denied_names(spec: Identity | None, registry: Registry) -> frozenset[str]:
     """Return the names of a site that its broker denies though they are good; raises `IdentityError`, `OSError`."""
     return frozenset() if spec is None else Quarantine(spec.folder / OUTLIVED).denied(registry.outlived())
 

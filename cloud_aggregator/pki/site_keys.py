@@ -30,7 +30,7 @@ ROOT_PUB, STATEMENT, RELEASE = "root.pub", "keys.json", "release.key"
 AT_ONCE = 2  # authorities: the newest, and the one whose place it takes
 
 
-def stated(folder: Path) -> Keys:
+def read_statement(folder: Path) -> Keys:
     """Return the statement that a site goes by; raises `KeyFileError`."""
     path = folder / STATEMENT
     try:
@@ -72,7 +72,7 @@ def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
     """
     if folder is None:
         return signing.load_private(site.release_key)
-    keys = stated(folder)
+    keys = read_statement(folder)
     for body in pki.pem_blocks(_read(site.release_key)):
         key = serialization.load_pem_private_key(body, password=None)
         if isinstance(key, Ed25519PrivateKey) and signing.public_pem(key).decode() == keys.release_key:
@@ -82,11 +82,11 @@ def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
 
 def root_digest(folder: Path) -> str:
     """Return the digest of a site's root key, by which a token names it. Raises `KeyFileError`."""
-    stated(folder)
+    read_statement(folder)
     return signing.public_digest((folder / ROOT_PUB).read_bytes())
 
 
-def found(folder: Path, site: str, release_file: Path, root_file: Path, now: datetime) -> None:
+def make_root_key(folder: Path, site: str, release_file: Path, root_file: Path, now: datetime) -> None:
     """Make a root key in `root_file` where there is none, and have it sign the keys of a site that has no statement."""
     if not root_file.exists():
         signing.make_key(root_file, folder / ROOT_PUB)
@@ -147,7 +147,7 @@ class KeyChange:
     def _settled(self) -> Iterator[Keys]:
         """Hold the folder, all files being as the statement in force says, which `root` has signed."""
         with pki.lock_folder(self.folder):
-            keys = stated(self.folder)
+            keys = read_statement(self.folder)
             if signing.public_pem(self.root) != (self.folder / ROOT_PUB).read_bytes():
                 raise KeyFileError(
                     f"{self.folder}: the root key that is given is not the one of {ROOT_PUB}, which gateways believe"

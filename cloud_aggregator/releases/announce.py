@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedgate.cloud_aggregator.context import Context, Parcel
+from fedgate.cloud_aggregator.context import Context, Payload
 from fedgate.cloud_aggregator.events import Effect, Publish
-from fedgate.cloud_aggregator.limits import Spent
+from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest, MessageError
@@ -29,7 +29,10 @@ def retract(context: Context, gateway: str) -> Publish:
 
 def announce(context: Context, made: BuiltModel, gateway: str = ALL) -> list[Effect]:
     """Return the announcement of a model and its chunks."""
-    return [manifest(context, made.manifest, gateway), *context.chunks(gateway, Parcel(made.manifest.model, made.body))]
+    return [
+        manifest(context, made.manifest, gateway),
+        *context.chunks(gateway, Payload(made.manifest.model, made.body)),
+    ]
 
 
 def keys(context: Context) -> list[Publish]:
@@ -37,7 +40,7 @@ def keys(context: Context) -> list[Publish]:
     return [Publish(context.topic(ALL, "keys", "current"), context.keys, retain=True)] if context.keys else []
 
 
-def known(releases: Releases, context: Context) -> list[Effect]:
+def list_announcements(releases: Releases, context: Context) -> list[Effect]:
     """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
     effects: list[Effect] = [] if releases.manifest is None else [manifest(context, releases.manifest)]
     alone = ((name, releases.alone(name)) for name in releases.recipients)
@@ -55,18 +58,18 @@ def send_due_chunks(
     parcel = _parcel(releases, rounds, gateway, digest)
     effects = context.chunks(gateway, parcel, missing)
     asked = len(effects) / parcel.transfer.chunks * min(len(parcel.body) / WHOLE_BYTES, 1.0)
-    before = releases.fetched.get(gateway, Spent()).after(context.uptime_ns, BODY_S)
+    before = releases.fetched.get(gateway, Allowance()).after(context.uptime_ns, BODY_S)
     if before + asked > BODIES:
         raise MessageError(f"{gateway} asks for more than {BODIES} bodies, and more than one in {BODY_S:g} s")
-    return replace(releases, fetched={**releases.fetched, gateway: Spent(before + asked, context.uptime_ns)}), [
+    return replace(releases, fetched={**releases.fetched, gateway: Allowance(before + asked, context.uptime_ns)}), [
         *effects
     ]
 
 
-def _parcel(releases: Releases, rounds: Rounds, gateway: str, digest: str) -> Parcel:
+def _parcel(releases: Releases, rounds: Rounds, gateway: str, digest: str) -> Payload:
     for made in (releases.everywhere, releases.alone(gateway)):
         if made is not None and digest == made.manifest.model.digest:
-            return Parcel(made.manifest.model, made.body)
+            return Payload(made.manifest.model, made.body)
     if rounds.shared is not None and digest == rounds.shared.transfer.digest:
         return rounds.shared
     raise MessageError(f"{gateway} asks for {digest[:12]}, which is neither the model nor the shared parameters")

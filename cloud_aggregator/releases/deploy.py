@@ -16,11 +16,11 @@ from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Log, Ordered, OrderError, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import announce, rollout
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, fitted
-from fedgate.cloud_aggregator.releases.rollout import able, drawn
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, fit_to_limits
+from fedgate.cloud_aggregator.releases.rollout import able, draw_canaries
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest
-from fedgate.config.protocol.survey import packed
+from fedgate.config.protocol.survey import pack_survey
 from fedgate.config.protocol.transfer import describe
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
@@ -91,7 +91,7 @@ def make_model(
         personal=algorithm.personal,
         opset=OPSET,
         golden_x=tuple(tuple(float(value) for value in row) for row in golden_x),
-        site=packed(surveyed) if surveyed else "",
+        site=pack_survey(surveyed) if surveyed else "",
         golden_score=tuple(float(value) for value in detector.score(server.shared, golden_x)),
         gateways=gateways,
         created_ns=created_ns,
@@ -122,7 +122,7 @@ def receive_model(releases: Releases, context: Context, access: Access, new: Bui
         if stage.is_under_way
         else " for cloud-aggregator release"
     )
-    return releases, [*effects, _saved(releases, context), Log("info", f"model {version} waits{text}")]
+    return releases, [*effects, _save(releases, context), Log("info", f"model {version} waits{text}")]
 
 
 def is_same(one: BuiltModel, other: BuiltModel) -> bool:
@@ -138,7 +138,7 @@ def _is_known(releases: Releases, new: BuiltModel, known: BuiltModel) -> bool:
     return is_taken and known.manifest.run == new.manifest.run and is_same(known, new)
 
 
-def _saved(releases: Releases, context: Context) -> SaveRollout:
+def _save(releases: Releases, context: Context) -> SaveRollout:
     dated = replace(releases.rollout, since_ns=releases.rollout.since_ns + context.anchor_ns)
     return SaveRollout(dump(replace(releases, rollout=dated)), context.now_ns)
 
@@ -149,8 +149,8 @@ def _next(releases: Releases, context: Context, access: Access) -> Result:
     if new is not None and current is not None and _is_known(releases, new, current):
         releases, new = replace(releases, waiting=None), None  # all have been given the same meanwhile
     if new is None or table.mode == "manual":
-        return releases, [_saved(releases, context)]
-    new, effects = _renumbered(releases, context, new)
+        return releases, [_save(releases, context)]
+    new, effects = _renumber(releases, context, new)
     releases = replace(releases, waiting=None)
     releases, more = (
         everywhere(releases, context, new)
@@ -160,7 +160,7 @@ def _next(releases: Releases, context: Context, access: Access) -> Result:
     return releases, [*effects, *more]
 
 
-def _renumbered(releases: Releases, context: Context, new: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
+def _renumber(releases: Releases, context: Context, new: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
     """Return a model that has waited under a version that every gateway takes: some may have been given a higher one
     since it was made.
     """
@@ -184,7 +184,7 @@ def everywhere(releases: Releases, context: Context, new: BuiltModel) -> Result:
     releases = replace(releases, everywhere=new, rollout=stage, candidate=None, recall=None, before=before)
     log = Log("info", f"model {new.manifest.version} released to all gateways")
     back: list[Effect] = [announce.retract(context, name) for name in alone]
-    return releases, [_saved(releases, context), *announce.announce(context, new), *back, log]
+    return releases, [_save(releases, context), *announce.announce(context, new), *back, log]
 
 
 def begin_rollout(
@@ -196,9 +196,9 @@ def begin_rollout(
     before, version = releases.rollout, new.manifest.version
     begin = Rollout("watching", version, 0, share, names, bool(names), context.uptime_ns, recalled=before.recalled)
     begin = replace(begin, stopped=before.without(new.manifest.model.digest))
-    begin = drawn(begin, access.gateways, context.settings.algorithm.seed)
+    begin = draw_canaries(begin, access.gateways, context.settings.algorithm.seed)
     releases = replace(releases, rollout=begin, candidate=new)
-    return releases, [_saved(releases, context), *_announce_to(context, new, begin.canaries)]
+    return releases, [_save(releases, context), *_announce_to(context, new, begin.canaries)]
 
 
 def _announce_to(context: Context, new: BuiltModel, names: tuple[str, ...]) -> list[Effect]:
@@ -214,11 +214,11 @@ def watch_rollout(releases: Releases, context: Context, access: Access) -> Resul
     if stage.stage != "watching":
         return releases, []
     if not stage.canaries and candidate is not None:
-        stage = drawn(stage, access.gateways, context.settings.algorithm.seed)
+        stage = draw_canaries(stage, access.gateways, context.settings.algorithm.seed)
         if not stage.canaries:
             return releases, []
         releases = replace(releases, rollout=replace(stage, since_ns=context.uptime_ns))
-        return releases, [_saved(releases, context), *_announce_to(context, candidate, stage.canaries)]
+        return releases, [_save(releases, context), *_announce_to(context, candidate, stage.canaries)]
     hop_s = context.settings.features.hop_s
     report = rollout.report(stage, access.gateways, releases.version, table, hop_s)
     word, why = rollout.verdict(stage, report, table, context.uptime_ns)
@@ -244,7 +244,7 @@ def pause_rollout(releases: Releases, context: Context, why: str) -> Result:
     """Leave the model with the canaries, until the operator decides."""
     stage = replace(releases.rollout, stage="paused", why=why)
     releases = replace(releases, rollout=stage)
-    return releases, [_saved(releases, context), Log("warning", f"release of model {stage.version} is paused: {why}")]
+    return releases, [_save(releases, context), Log("warning", f"release of model {stage.version} is paused: {why}")]
 
 
 def stop_rollout(releases: Releases, context: Context, access: Access, why: str) -> Result:
@@ -267,7 +267,7 @@ def stop_rollout(releases: Releases, context: Context, access: Access, why: str)
     elif recall is None:
         effects += [announce.retract(context, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
-    saved = _saved(releases, context)  # what the canaries are given back, before all are given what has waited
+    saved = _save(releases, context)  # what the canaries are given back, before all are given what has waited
     releases, more = _next(releases, context, access) if waiting is not None else (releases, [])
     return releases, [saved, *effects, *more]
 
@@ -291,7 +291,7 @@ def reminders(releases: Releases, context: Context, access: Access) -> list[Effe
     return effects
 
 
-def _ordered_model(releases: Releases, context: Context, order: Ordered) -> tuple[BuiltModel, list[Effect]]:
+def _find_ordered_model(releases: Releases, context: Context, order: Ordered) -> tuple[BuiltModel, list[Effect]]:
     """Return the model that is to be released: the one that waits, or the stored one that the order names, which is
     released once more under a new version. Raises `OrderError`.
     """
@@ -303,13 +303,13 @@ def _ordered_model(releases: Releases, context: Context, order: Ordered) -> tupl
                 "no model waits to be released: [release] mode = 'manual' keeps what the training makes until it is "
                 "ordered, --version releases an older one once more"
             )
-        return _renumbered(releases, context, waiting)
+        return _renumber(releases, context, waiting)
     if order.model is None:
         raise OrderError(f"version {named} given, and no such model is stored (any more); see cloud-aggregator models")
     stored = BuiltModel(*order.model)
     if stored.manifest.features != context.settings.features:
         raise OrderError(f"model {named} is of other [features]: every gateway would refuse it")
-    return _once_more(releases, context, fitted(stored, context.settings.limits))
+    return _once_more(releases, context, fit_to_limits(stored, context.settings.limits))
 
 
 def release_ordered(
@@ -324,7 +324,7 @@ def release_ordered(
         raise OrderError(f"{', '.join(unknown)} cannot be canaries: not known, or without a whole baseline")
     if not (names or 0.0 < share <= 1.0):
         raise OrderError(f"share {share} given; expected more than 0, and 1 at most")
-    new, effects = _ordered_model(releases, context, order)
+    new, effects = _find_ordered_model(releases, context, order)
     waiting = releases.waiting
     if waiting is not None and new.manifest.model == waiting.manifest.model:
         releases = replace(releases, waiting=None)

@@ -55,7 +55,7 @@ def learn(releases: Releases, context: Context, rounds: Rounds, payload: bytes) 
     known = Newest(**{name: max(getattr(known, name), getattr(message, name)) for name in NUMBERS})
     if known == of(releases, rounds):
         return releases, []
-    is_signed = signing.verified(context.key.public_key(), message.signed_bytes(), message.signature)
+    is_signed = signing.verify(context.key.public_key(), message.signed_bytes(), message.signature)
     if message.audience != audience_of(context.settings.aggregator.site, ALL) or not is_signed:
         raise MessageError("newest: it was not signed by this aggregator")
     return replace(releases, newest=known), []

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from fedgate.cloud_aggregator.context import Context
-from fedgate.cloud_aggregator.limits import Spent
+from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.messages import Manifest, Newest
 from fedgate.config.protocol.transfer import describe
 from fedgate.config.settings.settings import Limits
@@ -78,7 +78,7 @@ class Releases:
     reminded_ns: int = (
         0  # since the boot, when manifests were last repeated to those who seem not to have received them
     )
-    fetched: dict[str, Spent] = field(default_factory=dict)  # by gateway: bodies, see `announce.send_due_chunks`
+    fetched: dict[str, Allowance] = field(default_factory=dict)  # by gateway: bodies, see `announce.send_due_chunks`
 
     @property
     def manifest(self) -> Manifest | None:
@@ -123,7 +123,7 @@ def dump(releases: Releases) -> bytes:
     return json.dumps(known | versions).encode()
 
 
-def needed(body: bytes | None) -> set[int]:
+def find_needed(body: bytes | None) -> set[int]:
     """Return the versions whose models a stored release is about, that all have or had before among them."""
     held: dict[str, Any] = json.loads(body) if body else {}
     return {held[name] for name in ("before", *HELD) if held.get(name)}
@@ -149,11 +149,11 @@ def resume(context: Context, stored: Releases) -> Releases:
     """Return the releases that go on from those stored, under the present settings and by the present clock."""
     # Begun now at the latest: the clock that it began by may have been ahead.
     rollout = replace(stored.rollout, since_ns=min(stored.rollout.since_ns - context.anchor_ns, context.uptime_ns))
-    current = stored.everywhere and fitted(stored.everywhere, context.settings.limits)
+    current = stored.everywhere and fit_to_limits(stored.everywhere, context.settings.limits)
     return replace(stored, everywhere=current, rollout=rollout, reminded_ns=context.uptime_ns)
 
 
-def fitted(model: BuiltModel, limits: Limits) -> BuiltModel:
+def fit_to_limits(model: BuiltModel, limits: Limits) -> BuiltModel:
     """Return a stored model as the present limits want it: its manifest says how the body is cut."""
     manifest, body = model
     return BuiltModel(manifest.changed(model=describe(body, limits.max_payload_bytes)), body)

@@ -30,7 +30,7 @@ def able(gateways: Mapping[str, Status]) -> list[str]:
     return sorted(name for name, one in gateways.items() if one.baseline_windows >= one.baseline_needed > 0)
 
 
-def drawn(rollout: Rollout, gateways: Mapping[str, Status], seed: int) -> Rollout:
+def draw_canaries(rollout: Rollout, gateways: Mapping[str, Status], seed: int) -> Rollout:
     """Return the same with its canaries, where there are any to be drawn: as many as the share of all who can take a
     model, and of those who are here, for who is away tells nothing of it.
     """

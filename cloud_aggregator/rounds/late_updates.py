@@ -12,7 +12,7 @@ from typing import Any
 
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import DropHeld, Effect, HoldUpdate
-from fedgate.cloud_aggregator.rounds.rounds import Rounds, admitted, save_training
+from fedgate.cloud_aggregator.rounds.rounds import Rounds, admit_held, save_training
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.algorithm import Algorithm, UpdateError
 
@@ -70,7 +70,7 @@ def hold(
     return rounds, [held, save_training(rounds, context.anchor_ns)]
 
 
-def merged(rounds: Rounds) -> tuple[Rounds, tuple[HoldUpdate, ...]]:
+def merge_held(rounds: Rounds) -> tuple[Rounds, tuple[HoldUpdate, ...]]:
     """Return the training with what was kept in the sum of the round that closes, in the order of arrival, and which.
 
     Those whose gateway was counted in the round itself are left out, and those that the server, which has gone on since
@@ -81,14 +81,14 @@ def merged(rounds: Rounds) -> tuple[Rounds, tuple[HoldUpdate, ...]]:
     for gateway, held in rounds.held.items():
         if gateway in rounds.counted:
             continue
-        update = admitted(rounds, held)
+        update = admit_held(rounds, held)
         if update is not None:
             total = tally.merge(total, update) if update else total
             counted.append(held)
     return replace(rounds, total=total), tuple(counted)
 
 
-def emptied(rounds: Rounds, context: Context, counted: tuple[HoldUpdate, ...]) -> tuple[Rounds, list[Effect]]:
+def drop_held(rounds: Rounds, context: Context, counted: tuple[HoldUpdate, ...]) -> tuple[Rounds, list[Effect]]:
     """Return the training after the close: nothing is kept, what was counted is known as such, and who may still answer
     the round that was closed.
     """

@@ -16,7 +16,7 @@ from fedgate.cloud_aggregator.events import BuildModel, HoldUpdate, Log, Publish
 from fedgate.cloud_aggregator.names import first_of
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.rounds import late_updates, numbering, set_back
-from fedgate.cloud_aggregator.rounds.rounds import Rounds, packed, save_training
+from fedgate.cloud_aggregator.rounds.rounds import Rounds, pack_shared, save_training
 from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
@@ -45,12 +45,12 @@ def open_round(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds
     if not may_open(rounds, context, access):
         return rounds, [Publish(context.topic(ALL, "round", "open"), b"", retain=True)]
     if rounds.asked_round < rounds.server.cohort_index:  # who takes part in one phase is asked again in the next
-        rounds = replace(rounds, asked=_drawn(rounds, context, access), asked_round=rounds.server.round_index)
+        rounds = replace(rounds, asked=_draw(rounds, context, access), asked_round=rounds.server.round_index)
     log = Log("info", f"round {rounds.server.round_index} of {context.settings.algorithm.name} is open")
     if rounds.opened:
         rounds = replace(rounds, invited_ns=context.uptime_ns)
         return rounds, [invitation(rounds, context)]
-    shared = rounds.shared or packed(rounds.server, context.settings.limits.max_payload_bytes)
+    shared = rounds.shared or pack_shared(rounds.server, context.settings.limits.max_payload_bytes)
     # Once: a service that was restarted since need not send it again, who lacks it asks.
     sent = context.chunks(ALL, shared) if context.is_connected and rounds.sent_round < rounds.server.round_index else []
     sent_round = rounds.server.round_index if sent else rounds.sent_round
@@ -63,7 +63,7 @@ def open_round(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds
 def invitation(rounds: Rounds, context: Context) -> Publish:
     """Return the announcement of the open round."""
     choice = context.settings.algorithm
-    shared = rounds.shared or packed(rounds.server, context.settings.limits.max_payload_bytes)
+    shared = rounds.shared or pack_shared(rounds.server, context.settings.limits.max_payload_bytes)
     message = RoundOpen(
         run=rounds.run,
         round_index=rounds.server.round_index,
@@ -80,7 +80,7 @@ def invitation(rounds: Rounds, context: Context) -> Publish:
     return Publish(context.topic(ALL, "round", "open"), context.sign(message).to_bytes(), retain=True)
 
 
-def _drawn(rounds: Rounds, context: Context, access: Access) -> tuple[str, ...] | None:
+def _draw(rounds: Rounds, context: Context, access: Access) -> tuple[str, ...] | None:
     """Draw who is asked: everyone, or a fraction of those who could answer now, and never fewer than the quorum."""
     table, ready = context.settings.rounds, ready_gateways(rounds, access)
     if table.fraction == 1.0:
@@ -106,7 +106,7 @@ def compare_store(rounds: Rounds, context: Context, access: Access) -> tuple[Rou
 
 
 def _repeat_invitations(rounds: Rounds, context: Context, access: Access) -> list[Wanted]:
-    waited = sorted(waited_for(rounds, access)) if rounds.opened else []
+    waited = sorted(find_awaited(rounds, access)) if rounds.opened else []
     if not waited:
         return []
     count, quorum = len(rounds.counted), context.settings.rounds.quorum
@@ -132,7 +132,7 @@ def renumber(rounds: Rounds, context: Context, releases: Releases) -> tuple[Roun
     ]
 
 
-def waited_for(rounds: Rounds, access: Access) -> set[str]:
+def find_awaited(rounds: Rounds, access: Access) -> set[str]:
     """Return who could answer the open round and has not; nor has said, or been told, that nothing will come."""
     asked = (
         ready_gateways(rounds, access)
@@ -156,7 +156,7 @@ def close_if_due(rounds: Rounds, context: Context, access: Access) -> tuple[Roun
     if not rounds.opened or len(rounds.counted) < table.quorum or rounds.first_update_ns is None:
         return rounds, []
     is_over = context.uptime_ns - rounds.first_update_ns >= table.deadline_s * NS
-    return _close(rounds, context, access) if is_over or not waited_for(rounds, access) else (rounds, [])
+    return _close(rounds, context, access) if is_over or not find_awaited(rounds, access) else (rounds, [])
 
 
 def widen_if_stuck(rounds: Rounds, context: Context) -> tuple[Rounds, list[Wanted]]:
@@ -180,7 +180,7 @@ def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[R
     one gateway must not have them do for ever.
     """
     table, number = context.settings.rounds, round_number(rounds.run, rounds.server.round_index)
-    waited = {name: access.gateways[name] for name in waited_for(rounds, access)} if rounds.opened else {}
+    waited = {name: access.gateways[name] for name in find_awaited(rounds, access)} if rounds.opened else {}
     patience_s = max(table.deadline_s, LOST_S) * 2 ** min(rounds.given_up, DOUBLINGS_MAX)
     lost = sorted(name for name, one in waited.items() if one.answered == number and not one.outbox)
     is_early = not rounds.opened or context.uptime_ns - rounds.opened_ns < patience_s * NS
@@ -202,14 +202,14 @@ def _close(
     be less than a quorum; it releases none, and ends no row of them, as the first of several exchanges may well close.
     """
     waited = len(rounds.held.keys() - rounds.counted.keys())
-    rounds, kept = (rounds, ()) if is_given_up else late_updates.merged(rounds)
+    rounds, kept = (rounds, ()) if is_given_up else late_updates.merge_held(rounds)
     record = _record(rounds, context, () if is_given_up else tuple(rounds.counted), kept)
-    rounds, dropped = late_updates.emptied(rounds, context, kept)
+    rounds, dropped = late_updates.drop_held(rounds, context, kept)
     and_late = f" and {len(kept)} of earlier rounds" if kept else ""
     closed = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
     with warnings.catch_warnings(record=True) as caught:  # what the algorithm has to say of its result
         warnings.simplefilter("always")
-        server, problem, has_failed = _advanced(rounds)
+        server, problem, has_failed = _advance(rounds)
     remarks = sorted({str(warning.message) for warning in caught})
     algorithm, phase = rounds.algorithm, rounds.server.phase
     is_first = phase - phase % algorithm.stride <= algorithm.setup
@@ -220,7 +220,7 @@ def _close(
     is_whole = bool(rounds.total) or (is_first and is_silent(algorithm, phase, rounds.total))
     is_complete = phase >= algorithm.setup == server.phase and is_whole and not has_failed and not is_given_up
     rounds = replace(
-        _emptied(rounds),
+        _empty(rounds),
         server=server,
         since_release=rounds.since_release + is_complete,
         given_up=0 if is_complete else rounds.given_up + is_given_up,
@@ -237,13 +237,13 @@ def _close(
     if problem and not is_given_up:
         effects.append(Log("warning", f"round {record.round_index} {problem}"))
     if rounds.since_release >= per_release:
-        rounds = _rested(rounds, context)
+        rounds = _rest(rounds, context)
         effects += [] if problem else [BuildModel(len(record.gateways) + len(kept))]
     rounds, opening = open_round(rounds, context, access)
     return rounds, [record, save_training(rounds, context.anchor_ns), *effects, *opening]
 
 
-def _emptied(rounds: Rounds) -> Rounds:
+def _empty(rounds: Rounds) -> Rounds:
     """Return the training without what belongs to the round that is over."""
     return replace(
         rounds,
@@ -281,7 +281,7 @@ def _has_learned(rounds: Rounds, context: Context) -> bool:
     return not alike(server.shared, rounds.server.shared) and not lacking(rounds.server)
 
 
-def _advanced(rounds: Rounds) -> tuple[Server, str, bool]:
+def _advance(rounds: Rounds) -> tuple[Server, str, bool]:
     """Return the server after the round, why it makes no model where it does not, and whether it failed: updates that
     were fine one by one may be beyond the solver together, and that must not stop the service for good.
     """
@@ -298,6 +298,6 @@ def _advanced(rounds: Rounds) -> tuple[Server, str, bool]:
     return close_round(rounds.algorithm, rounds.server, {}), f"changes nothing: {failed}", True
 
 
-def _rested(rounds: Rounds, context: Context) -> Rounds:
+def _rest(rounds: Rounds, context: Context) -> Rounds:
     rest_ns = round(context.settings.rounds.rest_s * NS)
     return replace(rounds, since_release=0, rest_until_ns=context.uptime_ns + rest_ns)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedgate.cloud_aggregator.context import Context, Parcel
+from fedgate.cloud_aggregator.context import Context, Payload
 from fedgate.cloud_aggregator.events import HoldUpdate, SaveTraining
 from fedgate.cloud_aggregator.rounds import numbering
 from fedgate.config.protocol import wire
@@ -56,7 +56,7 @@ class Rounds:
     invited_ns: int = 0  # when it was last repeated
     compared_ns: int = 0  # when it was last looked whether the store was set back
     first_update_ns: int | None = None
-    shared: Parcel | None = None  # the parameters of the open round
+    shared: Payload | None = None  # the parameters of the open round
     uploads: Receiver = field(default_factory=lambda: Receiver(PATIENCE))  # updates on their way, one a gateway
 
     @property
@@ -102,7 +102,7 @@ def restore(
     run = run_name(settings, beginning)
     server = _with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), context.key, run)
     rounds = Rounds(algorithm, run, numbering.beginning(context.now_ns), server, compared_ns=context.uptime_ns)
-    return rounds if training is None else _resumed(rounds, context, training, held)
+    return rounds if training is None else _resume(rounds, context, training, held)
 
 
 def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
@@ -148,10 +148,10 @@ def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
     return SaveTraining(arrays, meta)
 
 
-def packed(server: Server, max_payload_bytes: int) -> Parcel:
+def pack_shared(server: Server, max_payload_bytes: int) -> Payload:
     """Return what goes down to every gateway before it trains."""
     body = wire.encode(server.shared)
-    return Parcel(describe(body, max_payload_bytes), body)
+    return Payload(describe(body, max_payload_bytes), body)
 
 
 def _parts(training: SaveTraining) -> dict[str, Arrays]:
@@ -164,7 +164,7 @@ def server_arrays(training: SaveTraining) -> Arrays:
     return {**parts["shared"], **parts["kept"]}
 
 
-def _resumed(rounds: Rounds, context: Context, training: SaveTraining, held: Mapping[str, HoldUpdate]) -> Rounds:
+def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapping[str, HoldUpdate]) -> Rounds:
     parts, meta = _parts(training), training.meta
     if meta["run"].partition(".")[0] != rounds.run.partition(".")[0]:
         return replace(rounds, training=numbering.beginning(context.now_ns, meta["training"]))
@@ -209,7 +209,7 @@ def _with_total(rounds: Rounds) -> Rounds:
     for gateway, one in now.items():
         if counted.get(gateway) != one.digest:
             continue
-        update = admitted(rounds, one)
+        update = admit_held(rounds, one)
         if update is None:
             del counted[gateway]
         else:
@@ -218,7 +218,7 @@ def _with_total(rounds: Rounds) -> Rounds:
     return replace(rounds, total=total, counted=counted, held=held)
 
 
-def admitted(rounds: Rounds, held: HoldUpdate) -> Arrays | None:
+def admit_held(rounds: Rounds, held: HoldUpdate) -> Arrays | None:
     """Return what a stored update adds to the sum of the phase at hand; None where it is no longer admitted."""
     update, _ = wire.decode(held.body, len(held.body))
     if not update:

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 
 from fedgate.cloud_aggregator.access import registry_sync
-from fedgate.cloud_aggregator.access.registry import Bar, Issue, TakeKeys, TurnAway
+from fedgate.cloud_aggregator.access.registry import Issue, Reject, Revoke, TakeKeys
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
 from fedgate.cloud_aggregator.events import ClockSet, Connection, Event, Log, Outward, Publish, Received, Send, Tick
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.runtime.service import Service
-from fedgate.cloud_aggregator.runtime.webhook_client import Poster
+from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.protocol.messages import Status, shown
+from fedgate.config.protocol.messages import Status, escape_text
 from fedgate.config.protocol.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
 from fedgate.config.runtime import clock
 from fedgate.config.runtime.loop import Loop
@@ -62,7 +62,7 @@ class Aggregator:
             self._enrolment = EnrolmentService(settings, settings.identity, self._loop.put)
             if not store.is_new:
                 registry_sync.check(store.name, store.registry(), self._enrolment.listed())
-        self._poster = None if settings.webhook is None else Poster(settings.webhook, self._loop.put)
+        self._poster = None if settings.webhook is None else WebhookClient(settings.webhook, self._loop.put)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
         self._own_topics = {self._status_topic, topic_of(Topic(site, ALL, "alarm", CAUSE))}
@@ -125,7 +125,7 @@ class Aggregator:
                     self._link.publish(topic, payload, retain=retain)
                 case Send(post=post) if self._poster is not None:
                     self._poster.send(post)
-                case Issue() | TurnAway() | Bar() | TakeKeys() if self._enrolment is not None:
+                case Issue() | Reject() | Revoke() | TakeKeys() if self._enrolment is not None:
                     self._enrolment.carry_out(effect)
                 case Log(level=level, text=text):
-                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", escape_text(text))

@@ -69,7 +69,7 @@ class Service:
             if isinstance(event, Received):
                 self.state, effects = containment.contain(before, event, result)
             elif isinstance(event, Ordered):  # it would be there again at every start
-                self.state, effects = before, containment.refused(event, result)
+                self.state, effects = before, containment.refuse_order(event, result)
             else:
                 raise result
             result = self._stored(effects)

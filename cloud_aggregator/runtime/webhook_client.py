@@ -26,7 +26,7 @@ OF_THE_SENDER = {
 }
 
 
-class Poster:
+class WebhookClient:
     """Sends one change at a time; `done` is called from its thread with how it went.
 
     Raises `SettingsError` where the secret or the certificates cannot be read.
@@ -104,7 +104,7 @@ class Poster:
 
 def check(spec: Webhook) -> None:
     """Raise `SettingsError` where the files that posting needs cannot be used."""
-    Poster(spec, lambda _posted: None)
+    WebhookClient(spec, lambda _posted: None)
 
 
 def _cut(connected: socket.socket, expired: threading.Event) -> None:

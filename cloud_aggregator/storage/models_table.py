@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, LargeBinary, Row, Select, Table, delete, func, select, update
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases.releases import UNDER_WAY, Rollout, needed
+from fedgate.cloud_aggregator.releases.releases import UNDER_WAY, Rollout, find_needed
 from fedgate.cloud_aggregator.storage.tables import META, MODELS, NUMBER, put
 from fedgate.config.protocol.messages import Manifest
 
@@ -33,12 +33,12 @@ def apply(db: Connection, effect: RecordModel | SaveRollout) -> None:
             _prune(db)
         case SaveRollout(body=body, now_ns=now_ns):
             put(db, ROLLOUT, {"id": 1}, {"body": body})
-            for version, column in _reached(body):
+            for version, column in _find_reached(body):
                 is_first = (MODELS.c.version == version) & MODELS.c[column].is_(None)
                 db.execute(update(MODELS).where(is_first).values({column: now_ns}))
 
 
-def _reached(body: bytes) -> list[tuple[int, str]]:
+def _find_reached(body: bytes) -> list[tuple[int, str]]:
     """Return what models have come to by a stored release: version, and the column that says when."""
     held = json.loads(body)
     stage = held["rollout"]
@@ -71,7 +71,7 @@ def _prune(db: Connection) -> None:
     release at hand is about changes later in the transaction, to what is stored of it already and to the newest.
     """
     newest = select(MODELS.c.version).order_by(MODELS.c.version.desc()).limit(MODELS_KEPT)
-    kept = {*db.execute(newest).scalars(), *needed(db.execute(select(ROLLOUT.c.body)).scalar())}
+    kept = {*db.execute(newest).scalars(), *find_needed(db.execute(select(ROLLOUT.c.body)).scalar())}
     is_old = MODELS.c.version.not_in(kept) & (func.length(MODELS.c.body) > 0)
     db.execute(update(MODELS).where(is_old).values(body=b""))
     by_version = select(MODELS.c.version).order_by(MODELS.c.version.desc())

@@ -12,11 +12,11 @@ from fedgate.cloud_aggregator.access.registry import (
     ForgetCertificates,
     ForgetGateway,
     ForgetPasses,
-    Pass,
     RecordCertificate,
     Recorded,
     RecordPass,
     Registry,
+    Token,
 )
 from fedgate.cloud_aggregator.storage.tables import CERTIFICATES, GATEWAYS, PASSES
 
@@ -44,7 +44,7 @@ def read(db: Connection) -> Registry:
     """Return what is stored of it."""
     certificates = [Certificate(**_fields(row)) for row in db.execute(select(CERTIFICATES))]
     certificates = [one if one.authority is not None else replace(one, authority="") for one in certificates]
-    passes = [Pass(**_fields(row)) for row in db.execute(select(PASSES))]
+    passes = [Token(**_fields(row)) for row in db.execute(select(PASSES))]
     return Registry({one.serial: one for one in certificates}, {one.digest: one for one in passes})
 
 

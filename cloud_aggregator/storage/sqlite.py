@@ -20,7 +20,7 @@ from fedgate.cloud_aggregator.storage.copying import Advance, copy_tables
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, message_of
 from fedgate.cloud_aggregator.storage.tables import META, SCHEMA_VERSION, OctetLength
 from fedgate.config.runtime import store_lock
-from fedgate.config.runtime.files import own_as_folder, sync_folder, written_whole
+from fedgate.config.runtime.files import own_as_folder, sync_folder, write_whole
 
 PRIVATE_MASK = 0o077
 CHECKPOINT_PAGES = 16_000  # 64 MiB: as large as the file beside the database becomes
@@ -115,7 +115,7 @@ class SqliteDatabase:
         The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store
         in this place. So a cut leaves the old one, the new one, or what the same command puts right.
         """
-        staged = _moved(copy, coming(self.path))
+        staged = _move(copy, coming(self.path))
         own_as_folder(staged)
         sync_folder(self.path.parent)
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"  # of no other time
@@ -182,10 +182,10 @@ def _is_damage(error: SQLAlchemyError) -> bool:
     return code & 0xFF in OF_THE_FILE
 
 
-def _moved(staged: Path, target: Path) -> Path:
+def _move(staged: Path, target: Path) -> Path:
     """Bring a file that is closed to the folder, and maybe the disk, where it belongs, whole; return it there."""
     if staged.stat().st_dev == target.parent.stat().st_dev:
         return staged.replace(target)
-    with staged.open("rb") as source, written_whole(target) as out:
+    with staged.open("rb") as source, write_whole(target) as out:
         shutil.copyfileobj(source, out)
     return target

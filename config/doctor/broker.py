@@ -85,7 +85,7 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
     try:
         with trial.probe() as probe:
             yield ok("broker login", f"user {trial.user} is let in by {_place(trial.broker)}")
-            received = _echoed(trial, probe, b"here")
+            received = _check_echo(trial, probe, b"here")
     except ProbeError as error:
         yield _not_let_in(trial, error)
         return
@@ -100,7 +100,7 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
     tests: tuple[tuple[str, Callable[[Trial], Finding]], ...] = (
         ("broker message size", _size),
         ("broker session", _session),
-        ("broker retained", _retained),
+        ("broker retained", _check_retained),
         ("broker may say", _check_publish),
         ("broker others' topics", _check_isolation),
     )
@@ -128,7 +128,7 @@ def _not_let_in(trial: Trial, error: ProbeError) -> Finding:
     return failure("broker login", f"{_place(trial.broker)}: {one_line(error)}", advice or "see the broker's log")
 
 
-def _echoed(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") -> bool:
+def _check_echo(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") -> bool:
     """Tell whether a message comes back; a small one behind it tells that a lost one will not come any more."""
     where = trial.own(item)
     probe.subscribe(where)
@@ -144,7 +144,7 @@ def _echoed(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") -> b
 def _passes(trial: Trial, size: int) -> bool:
     try:
         with trial.probe() as probe:
-            return _echoed(trial, probe, secrets.token_bytes(8) + bytes(size - 8), "size")
+            return _check_echo(trial, probe, secrets.token_bytes(8) + bytes(size - 8), "size")
     except ProbeError:  # some brokers end the connection instead
         return False
 
@@ -189,7 +189,7 @@ def _session(trial: Trial) -> Finding:
     return ok(name, f"{QUEUED} messages wait for an absent client (a restart of the broker is not tried)")
 
 
-def _retained(trial: Trial) -> Finding:
+def _check_retained(trial: Trial) -> Finding:
     name, where, payload = "broker retained", trial.own("retained"), secrets.token_bytes(8)
     with trial.probe() as probe:
         probe.publish(where, payload, retain=True)
@@ -234,7 +234,7 @@ def _check_isolation(trial: Trial) -> Finding:
         probe.listen(LISTEN_S)
         own = "/".join(trial.own("x").split("/")[:4]) + "/"
         seen = sorted({message.topic for message in probe.messages if not message.topic.startswith(own)})
-    allowed = _allowed(trial)
+    allowed = _list_allowed(trial)
     if not seen and not allowed:
         return ok(name, f"user {trial.user} is refused what is another's")
     done = [f"write {', '.join(allowed)}"] * bool(allowed) + [f"read {', '.join(seen[:3])}"] * bool(seen)
@@ -244,7 +244,7 @@ def _check_isolation(trial: Trial) -> Finding:
     return warning(name, text, "give the broker the access list (acl_file, config/mosquitto.acl)")
 
 
-def _allowed(trial: Trial) -> list[str]:
+def _list_allowed(trial: Trial) -> list[str]:
     """Return what it may write of what it must not; where MQTT 3.1.1 hides refusals, only of what it can hear too."""
     try:
         with trial.probe(speaks_5=True) as probe:

@@ -42,7 +42,7 @@ PACKAGES = {"sklearn": "scikit-learn"}
 
 def imports(needed: tuple[str, ...], optional: Mapping[str, str], until_s: float) -> Iterator[Finding]:
     """Yield how each library fares by then (monotonic seconds); `optional` says what the lack of one means."""
-    children = {name: _started(name) for name in (*needed, *optional)}
+    children = {name: _start(name) for name in (*needed, *optional)}
     for name, child in children.items():
         try:
             output, complaint = child.communicate(timeout=max(until_s - time.monotonic(), 0.1))
@@ -52,17 +52,17 @@ def imports(needed: tuple[str, ...], optional: Mapping[str, str], until_s: float
             advice = "the machine is overloaded, or its card is slow; ask again"
             yield warning(f"import {name}", "not done in time", advice)
             continue
-        yield _judged(name, child.returncode, output, complaint, optional.get(name))
+        yield _judge(name, child.returncode, output, complaint, optional.get(name))
 
 
-def _started(name: str) -> subprocess.Popen[str]:
+def _start(name: str) -> subprocess.Popen[str]:
     code = f"{TRIALS[name]}; print(v)"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-P", "-c", code], stdout=pipe, stderr=pipe, text=True, env=environment)  # noqa: S603 - our own words
 
 
-def _judged(name: str, code: int, output: str, complaint: str, lack: str | None) -> Finding:
+def _judge(name: str, code: int, output: str, complaint: str, lack: str | None) -> Finding:
     line, package = f"import {name}", PACKAGES.get(name, name)
     if code == 0:
         return ok(line, f"{package} {output.strip()} works")

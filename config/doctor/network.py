@@ -96,7 +96,7 @@ def _tls(broker: Broker) -> Finding:
         return failure(name, f"the broker's certificate is refused ({error.verify_message})", _advice(error, broker))
     except (OSError, ValueError) as error:
         problem = one_line(error)
-        advice = tls.REVOKED if tls.REVOKED in tls.advised(problem) else "is this the port with TLS?"
+        advice = tls.REVOKED if tls.REVOKED in tls.advise(problem) else "is this the port with TLS?"
         return failure(name, f"no secured connection ({problem})", advice)
     begins_s, ends_s = (ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter"))
     validity = Validity(begins_s, ends_s, "the broker's certificate")

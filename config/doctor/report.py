@@ -71,7 +71,7 @@ def report(arguments: argparse.Namespace, findings: Iterable[Finding]) -> int:
     return FAILED if failed else 0
 
 
-def guarded(name: str, errors: tuple[type[Exception], ...], advice: str, act: Callable[[], str]) -> Finding:
+def guard(name: str, errors: tuple[type[Exception], ...], advice: str, act: Callable[[], str]) -> Finding:
     """Return what a check says, or the error that it raises as a failure."""
     try:
         return ok(name, act())

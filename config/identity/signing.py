@@ -95,7 +95,7 @@ def sign(key: Ed25519PrivateKey, message: bytes) -> str:
     return base64.b64encode(key.sign(message)).decode()
 
 
-def verified(key: Ed25519PublicKey, message: bytes, signature: str) -> bool:
+def verify(key: Ed25519PublicKey, message: bytes, signature: str) -> bool:
     """Tell whether `signature` is the key's over `message`."""
     try:
         key.verify(base64.b64decode(signature, validate=True), message)

@@ -51,7 +51,7 @@ def check(body: bytes, root: Ed25519PublicKey, held: bytes | None = None) -> Key
     """
     try:
         keys = Keys.from_bytes(body)
-        if not signing.verified(root, keys.signed_bytes(), keys.signature):
+        if not signing.verify(root, keys.signed_bytes(), keys.signature):
             raise StatementError("its signature is not the root key's")
         signing.read_public(keys.release_key.encode(), "release key")
         for one in keys.authorities:
@@ -59,7 +59,7 @@ def check(body: bytes, root: Ed25519PublicKey, held: bytes | None = None) -> Key
                 raise StatementError("expected one certificate for each authority")
     except (MessageError, KeyFileError, IdentityError) as error:
         raise StatementError(str(error)) from None
-    known = known_by(root, held)
+    known = find_known(root, held)
     if known is not None and known.site != keys.site:
         raise StatementError(f"it is of site {keys.site!r}, and this is site {known.site!r}")
     if known is not None and known.number > keys.number:
@@ -67,7 +67,7 @@ def check(body: bytes, root: Ed25519PublicKey, held: bytes | None = None) -> Key
     return keys
 
 
-def known_by(root: Ed25519PublicKey, held: bytes | None) -> Keys | None:
+def find_known(root: Ed25519PublicKey, held: bytes | None) -> Keys | None:
     """Return the statement that is held where it is this root key's; None for none, or one of another site before."""
     try:
         return None if held is None else check(held, root)

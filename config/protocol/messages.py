@@ -39,13 +39,13 @@ Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
 CONTROL = re.compile(f"[{CONTROLS}]")
 
 
-def shown(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return prose as far as it may be shown, in a terminal or a log: what is too long or unfit is cut or replaced."""
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:SHORT_MAX])
 
 
-Short = Annotated[str, AfterValidator(shown)]
-Words = Annotated[str, AfterValidator(lambda text: shown(text[:NAME_MAX]))]
+Short = Annotated[str, AfterValidator(escape_text)]
+Words = Annotated[str, AfterValidator(lambda text: escape_text(text[:NAME_MAX]))]
 
 
 class MessageError(ValueError):
@@ -79,7 +79,7 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
     key = ".".join(str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part)))[:80] or "payload"
-    return f"{shown(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
+    return f"{escape_text(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
 
 
 class Transfer(Message):

@@ -44,7 +44,7 @@ class Scores(Message):
         return self
 
 
-def gathered(scores: Sequence[Score], clock: Literal["synchronised", "unsynchronised", "unknown"], boot: str) -> Scores:
+def gather(scores: Sequence[Score], clock: Literal["synchronised", "unsynchronised", "unknown"], boot: str) -> Scores:
     """Return scores of one model and level, times rising, as one batch; the first tells its level and model."""
     first = scores[0]
     rules: dict[str, tuple[int, ...]] = {}

@@ -12,12 +12,12 @@ from fedgate.config.protocol.wire import Arrays, WireError
 UNPACKED_MAX = 1024 * 1024  # some ten times the largest survey there is
 
 
-def packed(site: Arrays) -> str:
+def pack_survey(site: Arrays) -> str:
     """Return the arrays of a survey as text."""
     return base64.b64encode(zlib.compress(wire.encode(site))).decode("ascii")
 
 
-def unpacked(text: str) -> Arrays:
+def unpack_survey(text: str) -> Arrays:
     """Return the arrays of `packed`; raises `WireError` for anything else, however large it would become."""
     try:
         rest = zlib.decompressobj()

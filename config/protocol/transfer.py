@@ -70,7 +70,7 @@ def pieces_of(transfer: Transfer, body: bytes, max_payload_bytes: int, indices: 
     ]
 
 
-def requested(missing: Collection[int], chunks: int) -> Sequence[int]:
+def list_requested(missing: Collection[int], chunks: int) -> Sequence[int]:
     """Return which of so many chunks are asked for, each once: all where none is named."""
     return sorted({index for index in missing if index < chunks}) if missing else range(chunks)
 

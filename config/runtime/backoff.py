@@ -21,7 +21,7 @@ def jitter(*parts: str | int) -> float:
     return int.from_bytes(digest[:JITTER_BYTES], "big") / 256.0**JITTER_BYTES
 
 
-def doubled_s(first_s: float, tries: int, longest_s: float) -> float:
+def compute_pause_s(first_s: float, tries: int, longest_s: float) -> float:
     """Return a pause after so many tries: twice as long each time, up to `longest_s`."""
     return min(first_s * 2.0 ** min(tries - 1, 30), longest_s)
 
@@ -30,5 +30,5 @@ def wait_ns(first_s: float, tries: int, *who: str, longest_s: float = WAIT_S_MAX
     """Return how long to wait for an answer after so many tries: twice as long each time, up to `longest_s`, and the
     jitter on top.
     """
-    pause_s = doubled_s(first_s, tries, max(first_s, longest_s))
+    pause_s = compute_pause_s(first_s, tries, max(first_s, longest_s))
     return round(pause_s * (1.0 + JITTER * jitter(*who, tries)) * NS)

@@ -217,10 +217,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def cells(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return a table of the named values of rows; what is missing or empty is a dash."""
-    return table(columns, ([_shown(row.get(name)) for name in columns] for row in rows))
+    return table(columns, ([_format_cell(row.get(name)) for name in columns] for row in rows))
 
 
-def _shown(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, dict):  # counts by kind

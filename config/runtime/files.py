@@ -13,7 +13,7 @@ PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o644
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[int]:
+def open_folder(folder: Path) -> Iterator[int]:
     """Open a folder, for what the kernel does with one."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -24,20 +24,20 @@ def opened(folder: Path) -> Iterator[int]:
 
 def sync_folder(folder: Path) -> None:
     """Make durable which files are in a folder, and under which names."""
-    with opened(folder) as descriptor:
+    with open_folder(folder) as descriptor:
         os.fsync(descriptor)
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Keep out other processes that change the files of a folder and ask in this way; wait for one that does."""
-    with opened(folder) as descriptor:
+    with open_folder(folder) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
-def written_whole(path: Path, mode: int = PRIVATE_MODE) -> Iterator[BinaryIO]:
+def write_whole(path: Path, mode: int = PRIVATE_MODE) -> Iterator[BinaryIO]:
     """Open a file that gets its name when it is whole and on the disk, and else leaves nothing: after a power cut it is
     the old one or the new one, never a part of either.
     """
@@ -56,7 +56,7 @@ def written_whole(path: Path, mode: int = PRIVATE_MODE) -> Iterator[BinaryIO]:
 
 def write(path: Path, body: bytes, mode: int) -> None:
     """Replace a file as a whole."""
-    with written_whole(path, mode) as file:
+    with write_whole(path, mode) as file:
         file.write(body)
 
 

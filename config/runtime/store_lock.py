@@ -104,7 +104,7 @@ def holder_of(store: Path) -> int | None:
         os.close(lock)
 
 
-def described(process: int) -> str:
+def describe_process(process: int) -> str:
     """Return which process it is, since when it runs and how to see it."""
     if process == 0:
         return "a process that is not seen from here, such as one in another container"
@@ -113,7 +113,7 @@ def described(process: int) -> str:
 
 
 def _in_use(store: Path, program: str, process: int) -> InUseError:
-    return InUseError(f"{store}: another {program} runs on this store: {described(process)}; stop it first")
+    return InUseError(f"{store}: another {program} runs on this store: {describe_process(process)}; stop it first")
 
 
 def _is_ours(path: Path) -> bool:

@@ -13,7 +13,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-def _resolved(given: Any, parse: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Path:
+def _resolve(given: Any, parse: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Path:
     """Return a path as a settings file means it: from the folder of that file, which is the context; `~` is a home."""
     path = given if isinstance(given, Path) else parse(given)  # a default is one already
     try:
@@ -22,7 +22,7 @@ def _resolved(given: Any, parse: ValidatorFunctionWrapHandler, info: ValidationI
         raise ValueError(f"begins with ~ and cannot be understood ({error})") from None
 
 
-FilePath = Annotated[Path, WrapValidator(_resolved)]
+FilePath = Annotated[Path, WrapValidator(_resolve)]
 
 
 class Table(BaseModel):

@@ -32,7 +32,7 @@ def problems(text: str, error: ValidationError, kind: type[BaseModel]) -> list[s
     """
     found = error.errors()
     deeper = {problem["loc"][:length] for problem in found for length in range(len(problem["loc"]))}
-    own = [_described(text, problem, kind) for problem in found if not _follows(problem, deeper)]
+    own = [_describe(text, problem, kind) for problem in found if not _follows(problem, deeper)]
     return _other_file(text, kind) or own
 
 
@@ -44,25 +44,25 @@ def _follows(problem: Any, deeper: set[Path]) -> bool:
     return is_too_short or problem["type"] == "default_factory_not_called"
 
 
-def _described(text: str, problem: Any, kind: type[BaseModel]) -> str:
+def _describe(text: str, problem: Any, kind: type[BaseModel]) -> str:
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
     given = "" if isinstance(problem["input"], dict | list | tuple) else f", got {problem['input']!r}"
     location, document = problem["loc"], tomllib.loads(text)
-    path = key = _known(document, location)
+    path = key = _find_known(document, location)
     if problem["type"] == "missing":
         message, given, key = "is missing", "", (*path, location[-1])
     elif problem["type"] == "extra_forbidden":
-        message, meant = "is not a known key", _meant_key(kind, location)
+        message, meant = "is not a known key", _guess_key(kind, location)
         given += f"; did you mean {meant}?" if meant else ""
     elif problem["type"] == "value_error":
         named, given = NAMED.match(message), ""
         parts = re.findall(r"\w+", named[0]) if named else []
-        path = _known(document, (*path, *(int(part) if part.isdigit() else part for part in parts)))
+        path = _find_known(document, (*path, *(int(part) if part.isdigit() else part for part in parts)))
     words = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")
     return f"{line_of(text, path)}: {words}{': ' if words else ''}{message}{given}"
 
 
-def _known(document: Any, location: Path) -> Path:
+def _find_known(document: Any, location: Path) -> Path:
     """Return as much of a location as stands in a document: names that pydantic puts in, such as the kind of a step,
     are passed over.
     """
@@ -86,7 +86,7 @@ def line_of(text: str, path: Path) -> int:
 
 def _holds(lines: Sequence[str], path: Path, count: int) -> bool:
     """Tell whether a path stands in the first lines of a document."""
-    return _known(_beginning(lines[:count]), path) == path
+    return _find_known(_beginning(lines[:count]), path) == path
 
 
 def _beginning(lines: Sequence[str]) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _other_file(text: str, kind: type[BaseModel]) -> list[str]:
     return [f"1: this is {FILES[other]}, of the other program; expected {FILES[own]}"]
 
 
-def _meant_key(kind: type[BaseModel], location: tuple[str | int, ...]) -> str:
+def _guess_key(kind: type[BaseModel], location: tuple[str | int, ...]) -> str:
     """Return the known key that looks most like the last of a path into settings of a kind; empty where none does."""
     kinds = {kind}
     for part in location[:-1]:

@@ -196,7 +196,7 @@ class Exchange(Table):
     spread_s: NotNegative = 10.0  # within it a fleet sends what gathered in an outage
 
 
-class Keeping(Table):
+class StoreTable(Table):
     """What a gateway may keep on its flash, and how often it may write there."""
 
     max_bytes: Annotated[int, Field(ge=64 * 1024, le=4096 * MIB)] = 64 * MIB  # of what waits to be sent
@@ -220,7 +220,7 @@ class GatewaySettings(Table):
     identity: Membership | None = None
     limits: Limits = Limits()
     exchange: Exchange = Exchange()
-    store: Keeping = Keeping()
+    store: StoreTable = StoreTable()
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:

@@ -1,8 +1,8 @@
 """The link of a service to its broker.
 
 It connects in the background, keeps trying with growing, jittered pauses, and subscribes anew after every connect.
-What the line does not take at once waits in a `Backlog`, alarms first; that is no store: what must not be lost lies in
-that of its sender until the other side's receipt.
+What the line does not take at once waits in a `SendQueue`, alarms first; that is no store: what must not be lost lies
+in that of its sender until the other side's receipt.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from fedgate.config.protocol.topics import urgency
 from fedgate.config.settings.settings import Broker, SettingsError
 from fedgate.config.transport import tls
-from fedgate.config.transport.send_queue import MESSAGES_MAX, Backlog, Outgoing
-from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, RECONNECT_S_MIN, Contention
+from fedgate.config.transport.send_queue import MESSAGES_MAX, Outgoing, SendQueue
+from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, RECONNECT_S_MIN, SessionConflict
 
 STOP_S = 2.0
 ADDED, OPEN, CUT, END = (
@@ -65,12 +65,12 @@ class Link:
     ) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
-        self._backlog = Backlog(broker.max_packet_bytes)
+        self._backlog = SendQueue(broker.max_packet_bytes)
         self._lock = threading.Lock()  # of the backlog; never held while paho is called, which has locks of its own
         self._is_idle = threading.Condition(self._lock)
         # A SimpleQueue, because paho tells of acknowledgements while it holds the locks that publishing needs.
         self._news: queue.SimpleQueue[int | str] = queue.SimpleQueue()
-        self._contention = Contention()
+        self._contention = SessionConflict()
         self._attempts = 0  # to connect, since the last time it worked
         self._is_open, self._complaint = False, ""
         self._broker, self._subscriptions = broker, tuple(subscriptions)
@@ -198,7 +198,7 @@ class Link:
         self._on_connection(False)
 
     def _ended(self, reason: ReasonCode) -> None:
-        why = tls.advised(self._complaint) or reason
+        why = tls.advise(self._complaint) or reason
         if self._is_open:
             LOG.info("connection to %s:%d ended: %s", self._broker.host, self._broker.port, why)
         else:

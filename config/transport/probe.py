@@ -74,7 +74,7 @@ class Probe:
             raise ProbeError(f"cannot connect ({error})") from None
         self._wait(lambda: self._connected is not None)
         if self._connected is None:
-            ended = f"the connection ended before the broker answered{tls.advised(self._complaint)}"
+            ended = f"the connection ended before the broker answered{tls.advise(self._complaint)}"
             raise ProbeError(ended if self._ended else self._silent())
         if self._connected.is_failure:
             raise RefusedError(str(self._connected))

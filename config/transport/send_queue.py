@@ -46,7 +46,7 @@ class Outgoing(NamedTuple):
         return len(self.topic) + len(self.payload)
 
 
-class Backlog:
+class SendQueue:
     """Not for several threads at once."""
 
     def __init__(self, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:

@@ -7,7 +7,7 @@ last for seconds. It then leaves long pauses, which lets one of the two work, an
 
 from __future__ import annotations
 
-from fedgate.config.runtime.backoff import doubled_s
+from fedgate.config.runtime.backoff import compute_pause_s
 
 RECONNECT_S_MIN = 1
 RECONNECT_S_MAX = 60
@@ -20,7 +20,7 @@ TROUBLE = (
 )
 
 
-class Contention:
+class SessionConflict:
     """What the ends of a client's connections say; the network's thread tells it, others may read."""
 
     def __init__(self) -> None:
@@ -45,5 +45,5 @@ class Contention:
         """Return the shortest and the longest pause before the next connection, `longest_s` where nothing is wrong."""
         if not self.trouble:
             return RECONNECT_S_MIN, longest_s
-        shortest_s = round(doubled_s(RECONNECT_S_MIN, self._short - ENOUGH + 3, PAUSE_S_MAX))
+        shortest_s = round(compute_pause_s(RECONNECT_S_MIN, self._short - ENOUGH + 3, PAUSE_S_MAX))
         return shortest_s, max(longest_s, shortest_s)

@@ -72,7 +72,7 @@ def reading_files(broker: Broker) -> ssl.SSLContext | None:
     return context
 
 
-def advised(problem: str) -> str:
+def advise(problem: str) -> str:
     """Return what the other side's end of a connection says, with what to do where it is about our certificate."""
     reason = problem.upper().replace(" ", "_")
     if "CERTIFICATE_REVOKED" in reason:

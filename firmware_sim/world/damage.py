@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.firmware_sim.world.setup import FRAME_S, SHIFT
-from fedgate.gateway_agent.monitor.decision import Judge
+from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import rows_of
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.models.features import FeatureSpec
 from fedgate.models.time_units import NS
 
@@ -80,7 +80,7 @@ class Damages:
             self._violate(f"{device} heard damage from {first_s:.0f} s on, and raised no alarm until {until_s:.0f} s")
 
 
-def reaches_level(judge: Judge, recent: Sequence[Seen], spec: FeatureSpec) -> bool:
+def reaches_level(judge: ScoringModel, recent: Sequence[FeatureRow], spec: FeatureSpec) -> bool:
     """Tell whether a damaged window among those of the last frame reaches the level of a model that can be asked of it:
     one that remembers says nothing yet of the first windows after a gap that its memory does not outlive.
     """

@@ -19,7 +19,7 @@ from fedgate.firmware_sim.world.ends import Card
 from fedgate.firmware_sim.world.loads import Loads
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import MODELS
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Stored
 
 Handled = Literal["restored", "rotten", "twin", "anew"]
@@ -100,7 +100,7 @@ def _loads_in(stored: Stored) -> dict[str, Any]:
     return dict(json.loads(stored.blobs.get(MODELS, b"{}")).get("trying", {}))
 
 
-def _window(seen: Seen) -> tuple[bytes, int | None]:
+def _window(seen: FeatureRow) -> tuple[bytes, int | None]:
     return seen.row.astype("<f4").tobytes(), seen.end_ns
 
 

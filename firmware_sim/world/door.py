@@ -30,7 +30,7 @@ from fedgate.cloud_aggregator.access.registry import (
 )
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, found_authority
-from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, Barrier, moment
+from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, BrokerAccess, moment
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
 from fedgate.cloud_aggregator.pki.enrolment_request import Answer, read_request
 from fedgate.cloud_aggregator.pki.enrolment_service import ANSWER_S, EnrolmentService
@@ -142,7 +142,7 @@ class Keeper(EnrolmentService):
         self._barrier.tick()
 
 
-class Bars(Barrier):
+class Bars(BrokerAccess):
     """The product's barrier, before the simulated broker."""
 
     def __init__(
@@ -260,7 +260,7 @@ class Badge(Renewer):
 
     def _keep(self, said: dict[str, str]) -> None:
         body = json.dumps(said).encode()
-        made = enrolment.renewed(self._host.settings.gateway.id, self.files, body, "the aggregator of the world")
+        made = enrolment.keep_renewed(self._host.settings.gateway.id, self.files, body, "the aggregator of the world")
         self._validity = (made.not_before_s, made.not_after_s)
         if made.is_new:
             until_s = made.not_after_s - T0_NS / NS

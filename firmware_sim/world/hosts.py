@@ -12,10 +12,10 @@ from typing import Any, cast
 import numpy as np
 
 from fedgate.cloud_aggregator import events as cloud_events
-from fedgate.cloud_aggregator.access.registry import Bar, Issue, TurnAway
+from fedgate.cloud_aggregator.access.registry import Issue, Reject, Revoke
 from fedgate.cloud_aggregator.runtime.service import Service as CloudService
 from fedgate.cloud_aggregator.state import State as CloudState
-from fedgate.config.identity.signing import verified
+from fedgate.config.identity.signing import verify
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
@@ -82,7 +82,7 @@ class GatewayHost(Machine):
             store,
             Host(
                 boot_id=f"{self.name}-{self.boots}",
-                verified=partial(verified, KEY.public_key()),
+                verified=partial(verify, KEY.public_key()),
                 can_train=True,
                 uptime_ns=self.uptime_ns,
                 anchor_ns=self.clock.anchor_ns,
@@ -267,7 +267,7 @@ class CloudHost(Machine):
             case cloud_events.Publish(topic=topic, payload=payload, retain=retain):
                 self.world.witness.cloud_published(topic, payload)
                 self.publish(topic, payload, retain=retain)
-            case Issue() | TurnAway() | Bar() if self.world.door is not None:
+            case Issue() | Reject() | Revoke() if self.world.door is not None:
                 self.world.door.carry_out(effect)
             case cloud_events.Log():
                 self.log(effect)

@@ -1,4 +1,4 @@
-"""The line of a simulated machine: what waits for it in the real `Backlog`, and what the network stack holds of it.
+"""The line of a simulated machine: what waits for it in the real `SendQueue`, and what the network stack holds of it.
 
 A line takes its time, as the settings of the world have it; the broker's word comes back after a while. What was handed
 over while the line was dead, or what the broker's word did not come for, is sent again when there is a connection, as
@@ -13,8 +13,8 @@ from functools import partial
 from itertools import count
 
 from fedgate.config.protocol.topics import IDLE, urgency
-from fedgate.config.transport.send_queue import MESSAGES_MAX, PASSES, WINDOW_BYTES_MAX, Backlog, Outgoing
-from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, Contention
+from fedgate.config.transport.send_queue import MESSAGES_MAX, PASSES, WINDOW_BYTES_MAX, Outgoing, SendQueue
+from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, SessionConflict
 from fedgate.firmware_sim.world.faults import Capacity
 from fedgate.firmware_sim.world.time import Scheduler
 
@@ -34,7 +34,7 @@ class Line:
 
     def ended(self) -> None:
         """The process is gone, and all that it had in memory."""
-        self.backlog, self.contention = Backlog(), Contention()
+        self.backlog, self.contention = SendQueue(), SessionConflict()
         self._waiting: list[int] = []  # urgency of each message that waits
         self._past = Counter[int]()  # urgency -> bytes that are more urgent, since one of it or less urgent went
         self._held: dict[int, Outgoing] = {}  # by the network stack, until the broker's word

@@ -18,10 +18,10 @@ from fedgate.gateway_agent.deployment.deployment import (
     MODELS,
     OTHER,
     UNREADABLE,
-    Held,
     Models,
+    SlotEntry,
     is_proven,
-    named,
+    name_manifest,
     read,
     restore_models,
 )
@@ -42,7 +42,7 @@ class Device:
     models: Models = field(default_factory=Models)
     proven: set[str] = field(default_factory=set)  # names of manifests whose probations are over
     begun: tuple[str, int] = ("", 0)  # the model on probation, and the windows of this start before it was
-    watched: Held | None = None  # the model on probation, as long as all of it was stored
+    watched: SlotEntry | None = None  # the model on probation, as long as all of it was stored
     windows: int = 0  # that it was watched for
     spared: set[str] = field(default_factory=set)  # names of manifests that may be lost: the store was handled
 
@@ -136,7 +136,7 @@ def _named(blobs: Mapping[str, bytes]) -> dict[str, str]:
     for slot in (MODEL, OTHER):
         if slot in blobs:
             try:
-                names[slot] = named(read(blobs[slot]).manifest)
+                names[slot] = name_manifest(read(blobs[slot]).manifest)
             except UNREADABLE:
                 names[slot] = ""
     return names

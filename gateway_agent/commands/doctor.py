@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
-from fedgate.config.doctor.report import Finding, failure, guarded, ok, one_line, warning
+from fedgate.config.doctor.report import Finding, failure, guard, ok, one_line, warning
 from fedgate.config.runtime import cli, store_lock
 from fedgate.gateway_agent.commands.store import open_store
 from fedgate.models.time_units import NS
@@ -61,7 +61,7 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
         return
     yield ok("settings", f"gateway {settings.gateway.id} of site {settings.gateway.site}")
     yield from _machine(arguments.config, settings)
-    stored = _stored(settings)
+    stored = _check_store(settings)
     yield from store(settings)
     if settings.training.enabled:
         yield from imports(TRAINING, OPTIONAL, until_s - LEFT_S)
@@ -84,13 +84,13 @@ def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
         return f"{settings.trust.release_key} is the key of a site"
 
     advice = "copy release.pub from the aggregator"
-    yield guarded("release key", (signature_worker.ReleaseKeyError, OSError), advice, trusted)
+    yield guard("release key", (signature_worker.ReleaseKeyError, OSError), advice, trusted)
     if settings.training.labelled is not None:
 
         def table() -> str:
             return f"{len(labelled.of(settings)['labels'])} windows of known condition"
 
-        yield guarded("labelled windows", (LabelledError,), "make the table again: firmware-sim label", table)
+        yield guard("labelled windows", (LabelledError,), "make the table again: firmware-sim label", table)
 
 
 def store(settings: GatewaySettings) -> Iterator[Finding]:
@@ -110,12 +110,12 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
         return f"{path}{running}: {windows}, {len(held['outbox'])} items wait to be sent"
 
     advice = "the agent sets a damaged store aside when it starts, see docs/reference/operations.md"
-    yield guarded("store", (StoreError, OSError, ValueError), advice, opened)
+    yield guard("store", (StoreError, OSError, ValueError), advice, opened)
     if not os.access(path, os.W_OK):
         yield failure("store access", f"{path} cannot be written by this user", "run this as the user of the service")
 
 
-def _stored(settings: GatewaySettings) -> Stored | None:
+def _check_store(settings: GatewaySettings) -> Stored | None:
     try:
         with open_store(settings) as store:
             return store.read()
@@ -126,10 +126,10 @@ def _stored(settings: GatewaySettings) -> Stored | None:
 def throughput(settings: GatewaySettings, stored: Stored | None) -> Finding:
     """Return which share of one core windows, features and score take at the rate of the settings."""
     score_s, note = _score_cpu_s(settings, stored)
-    return judged(_window_cpu_s(settings) + score_s, 1.0 / settings.features.hop_s, note)
+    return judge_speed(_window_cpu_s(settings) + score_s, 1.0 / settings.features.hop_s, note)
 
 
-def judged(cpu_s: float, per_s: float, note: str) -> Finding:
+def judge_speed(cpu_s: float, per_s: float, note: str) -> Finding:
     """Return what so much CPU time a window means at so many windows a second."""
     name, share = "throughput", cpu_s * per_s
     text = f"{cpu_s * 1e3:.2f} ms a window{note}, {per_s:g} windows/s: {share:.1%} of one core"
@@ -238,4 +238,4 @@ def _members(settings: GatewaySettings) -> Iterator[Finding]:
         return f"masked sums: among the {len(keys.members)} that statement {keys.number} of the root key names"
 
     errors = (statement.StatementError, signing.KeyFileError, OSError)
-    yield guarded("members", errors, ENROL, among)
+    yield guard("members", errors, ENROL, among)

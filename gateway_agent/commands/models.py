@@ -28,11 +28,11 @@ def _models(arguments: argparse.Namespace) -> None:
 
     settings = load(arguments.config, GatewaySettings)
     with open_store(settings) as store:
-        summary = shown(store.read().blobs, settings.models.probation_s, settings.features.hop_s)
+        summary = describe_models(store.read().blobs, settings.models.probation_s, settings.features.hop_s)
     cli.show(arguments, summary, _text(summary))
 
 
-def shown(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str, Any]:
+def describe_models(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str, Any]:
     """Return, as JSON-able values, what the store says of models."""
     from fedgate.gateway_agent.deployment.deployment import restore_models
 

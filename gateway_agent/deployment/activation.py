@@ -14,7 +14,7 @@ from typing import Literal
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
-from fedgate.config.protocol.survey import unpacked
+from fedgate.config.protocol.survey import unpack_survey
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import digest_of
 from fedgate.gateway_agent.context import Context
@@ -22,13 +22,13 @@ from fedgate.gateway_agent.deployment.deployment import (
     UNREADABLE,
     Bundle,
     Deployment,
+    Probation,
     Rejected,
     Result,
     Swap,
-    Trial,
     is_proven,
     mark_load,
-    named,
+    name_manifest,
     put_in_slot,
     read,
     save,
@@ -37,16 +37,16 @@ from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     BrokenPromiseError,
-    examined,
-    loaded,
+    examine_model,
+    load_model,
     mismatch,
     out_of_reach,
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import Judge, Watching, restore_watching, spoken
+from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, describe_rules, restore_watching
 from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside, judged_by, rows_of
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside, rows_of, with_model
 from fedgate.gateway_agent.monitor.recurrence import from_bytes
 from fedgate.gateway_agent.runtime.model_trial import UntriedError, take_any
 from fedgate.gateway_agent.training.training import Training, own_in
@@ -83,7 +83,7 @@ def consider_manifest(
     One that was refused is refused again without another look: its model would be fetched for nothing each time.
     """
     known, reason = deployment.refused
-    name, newest = named(manifest), deployment.models.newest
+    name, newest = name_manifest(manifest), deployment.models.newest
     is_known = known in (name, _announcement_name(manifest, is_own=is_own))
     if final := deployment.models.why_not(name) or (reason if is_known else ""):
         return deployment, [] if context.refusal == final else refuse(final)
@@ -107,7 +107,7 @@ def consider_manifest(
 
 def _announcement_name(manifest: Manifest, *, is_own: bool) -> str:
     """Return the name of an announcement: one that is forged or misplaced must not keep out what it imitates."""
-    return f"{named(manifest)}.{manifest.signature}.{is_own}"
+    return f"{name_manifest(manifest)}.{manifest.signature}.{is_own}"
 
 
 def _is_lost(deployment: Deployment, name: str) -> bool:
@@ -134,7 +134,7 @@ def _refuse_announcement(deployment: Deployment, manifest: Manifest, why: str, *
 
 def _refuse(deployment: Deployment, manifest: Manifest, why: str, *, is_final: bool = False) -> Result:
     """Say why a model is not taken, and remember it."""
-    reason, name = f"model {manifest.version} {why}", named(manifest)
+    reason, name = f"model {manifest.version} {why}", name_manifest(manifest)
     models = deployment.models.rejecting(Rejected(manifest.version, name, reason, is_final))
     return replace(deployment, refused=(name, reason), models=models), [save(models), *refuse(reason)]
 
@@ -183,7 +183,7 @@ def _next_step(
         return "fetch"
     if deployment.untried_ns is not None and context.uptime_ns - deployment.untried_ns < UNTRIED_S * NS:
         return "wait"
-    if deployment.tried[0] != named(manifest):
+    if deployment.tried[0] != name_manifest(manifest):
         return "mark"
     if context.store.is_unstored:
         return "wait"  # the mark is not on the disk, and what is not loaded ends nothing
@@ -202,7 +202,7 @@ def _mark(deployment: Deployment, context: Context, manifest: Manifest) -> Resul
     deployment, effects, problem = mark_load(deployment, context, manifest)
     if not problem:
         return deployment, effects
-    is_final = named(manifest) != deployment.models.current.name  # what was in force may be again
+    is_final = name_manifest(manifest) != deployment.models.current.name  # what was in force may be again
     return _refuse(replace(deployment, candidate=None), manifest, f"refused: {problem}", is_final=is_final)
 
 
@@ -212,7 +212,7 @@ def _swap(
     """Put the candidate in force if it is as it should be; the proven one before is kept. Raises one of `UNFIT`."""
     personal = {name: own for name, own in own_in(training, manifest.run).items() if name in manifest.personal}
     bundle = Bundle(manifest, body, personal)
-    judge, watching = examined(deployment.examine, context, pipeline, bundle, training.own)
+    judge, watching = examine_model(deployment.examine, context, pipeline, bundle, training.own)
     found = run_in_shadow(context, pipeline, judge, watching)
     before = pipeline.judge
     if before is not None and before.drift is not None:  # another model is no other baseline
@@ -220,14 +220,14 @@ def _swap(
     models, saved = put_in_slot(deployment, bundle)
     trial = _start_trial(deployment, context, pipeline)
     deployment = replace(deployment, candidate=None, manifest=manifest, models=models, trial=trial)
-    pipeline = judged_by(pipeline, judge, watching)
+    pipeline = with_model(pipeline, judge, watching)
     refusal = out_of_reach(pipeline, judge)
     logged = _describe_model(judge, watching, bundle, found)
     warned = [Log("warning", refusal)] if refusal else []
     return deployment, pipeline, [*saved, *logged, *warned, SetRefusal(refusal), PublishStatus()]
 
 
-def _start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -> Trial | None:
+def _start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -> Probation | None:
     """Return the model in force as the one before, beside the next; where that is itself on probation, it is the
     proven one that stays. No model is watched beside a borrowed level, or where no time is given to watch.
     """
@@ -235,11 +235,11 @@ def _start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -
     if manifest is None or judge is None or judge.is_borrowed or context.settings.models.probation_s == 0:
         return None
     if deployment.trial is not None:
-        return Trial(deployment.trial.manifest, deployment.trial.pipeline)
-    return Trial(manifest, beside(pipeline, judge, pipeline.watching, pipeline.memory))
+        return Probation(deployment.trial.manifest, deployment.trial.pipeline)
+    return Probation(manifest, beside(pipeline, judge, pipeline.watching, pipeline.memory))
 
 
-def _describe_model(judge: Judge, watching: Watching, bundle: Bundle, found: str) -> list[Log]:
+def _describe_model(judge: ScoringModel, watching: DecisionState, bundle: Bundle, found: str) -> list[Log]:
     manifest, levels = bundle.manifest, judge.levels
     how = "extrapolated from" if levels.extrapolated else "seen in"
     how = f"capped at [alarm] reach above what was {how}" if levels.capped else how
@@ -250,7 +250,7 @@ def _describe_model(judge: Judge, watching: Watching, bundle: Bundle, found: str
     neutral = sorted(set(manifest.personal) - bundle.personal.keys())
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
-    return [Log("info", level), *(Log(*entry) for entry in spoken(judge, watching))]
+    return [Log("info", level), *(Log(*entry) for entry in describe_rules(judge, watching))]
 
 
 def _can_borrow(deployment: Deployment, pipeline: Pipeline, manifest: Manifest) -> bool:
@@ -258,7 +258,7 @@ def _can_borrow(deployment: Deployment, pipeline: Pipeline, manifest: Manifest) 
     has from its first windows, the level from the site.
     """
     windows = max(min(BORROWING_WINDOWS, pipeline.baseline_needed // 2), MINIMUM_SCORES)
-    is_lent = bool(manifest.site) and deployment.unlent != named(manifest)
+    is_lent = bool(manifest.site) and deployment.unlent != name_manifest(manifest)
     return deployment.version < manifest.version and is_lent and len(pipeline.baseline) >= windows
 
 
@@ -272,19 +272,19 @@ def _borrow(
     """
     units, _ = normalise({}, {FEATURES: rows_of(pipeline.baseline)}, "own")
     personal = {name: units[name] for name in manifest.personal if name in units}
-    scorer, _ = loaded(deployment.examine, context, pipeline, Bundle(manifest, body, personal))
+    scorer, _ = load_model(deployment.examine, context, pipeline, Bundle(manifest, body, personal))
     try:
-        counts = unpacked(manifest.site)["scores"]
+        counts = unpack_survey(manifest.site)["scores"]
         levels = levels_of(context.settings.alarm, counts, DAY_S / context.settings.features.hop_s)
     except (*UNFIT, LookupError) as error:
         text = f"model {manifest.version} waits for this gateway's own baseline: {error}"
-        return replace(deployment, unlent=named(manifest)), pipeline, refuse(text)
+        return replace(deployment, unlent=name_manifest(manifest)), pipeline, refuse(text)
     text = (
         f"model {manifest.version} in force; alarms from {levels.raise_level:.3g}, the level of the site in "
         f"{levels.samples} windows of {manifest.gateways} gateways, until this gateway's own baseline is whole; rules, "
         "context and drift wait for that"
     )
-    pipeline = judged_by(pipeline, Judge(scorer, levels, is_borrowed=True))
+    pipeline = with_model(pipeline, ScoringModel(scorer, levels, is_borrowed=True))
     return replace(deployment, manifest=manifest), pipeline, [Log("info", text), SetRefusal(""), PublishStatus()]
 
 
@@ -368,18 +368,18 @@ def _restore(
     training: Training,
     blobs: Mapping[str, bytes],
     slot: str,
-) -> tuple[Deployment, Pipeline, Judge]:
+) -> tuple[Deployment, Pipeline, ScoringModel]:
     """Put the model of a slot in force; raises one of `UNFIT` or `UNREADABLE`."""
     manifest, judge, watching = _load_stored(context, pipeline, training, blobs[slot])
     memory, watched = from_bytes(blobs.get(MEMORY), memory_owner(context, manifest))
     watching = restore_watching(watched) if watched else watching
-    deployment = replace(deployment, manifest=manifest, tried=(named(manifest), context.uptime_ns))
+    deployment = replace(deployment, manifest=manifest, tried=(name_manifest(manifest), context.uptime_ns))
     return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge
 
 
 def _load_stored(
     context: Context, pipeline: Pipeline, training: Training, stored: bytes
-) -> tuple[Manifest, Judge, Watching]:
+) -> tuple[Manifest, ScoringModel, DecisionState]:
     """Raises one of `UNFIT` or `UNREADABLE`."""
     bundle = read(stored)
     if problem := mismatch(bundle.manifest, context.settings):
@@ -389,12 +389,12 @@ def _load_stored(
     # It was tried and measured when it was new: a processor that is busy or hot as it starts, or memory that lacks for
     # another process, is no fault of it.
     unmeasured = replace(context, stopwatch=int)
-    return bundle.manifest, *examined(take_any, unmeasured, pipeline, bundle, training.own)
+    return bundle.manifest, *examine_model(take_any, unmeasured, pipeline, bundle, training.own)
 
 
 def _restore_trial(
     deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, blobs: Mapping[str, bytes]
-) -> tuple[Trial | None, list[Wanted]]:
+) -> tuple[Probation | None, list[Wanted]]:
     """Return the model before in the shadow of the one in force, where that is not yet proven."""
     models = deployment.models
     if is_proven(models, context.settings) or not models.previous.version or models.other not in blobs:
@@ -403,7 +403,7 @@ def _restore_trial(
         manifest, judge, watching = _load_stored(context, pipeline, training, blobs[models.other])
     except (*UNFIT, *UNREADABLE) as error:
         return deployment.trial, [Log("warning", f"stored model {models.previous.version}, the one before: {error}")]
-    return Trial(manifest, beside(pipeline, judge, watching)), []
+    return Probation(manifest, beside(pipeline, judge, watching)), []
 
 
 def change_keys(deployment: Deployment, context: Context, *, is_other_release_key: bool) -> Result:

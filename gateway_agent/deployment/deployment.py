@@ -21,7 +21,7 @@ from fedgate.config.protocol.messages import Manifest, MessageError
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Save, Wanted
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, Reading
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, WindowResult
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.models.arrays import Arrays, joined, parted
 
@@ -42,7 +42,7 @@ class Rejected(NamedTuple):
     is_final: bool = True  # otherwise other settings may change that, so it is looked at again after a start
 
 
-class Held(NamedTuple):
+class SlotEntry(NamedTuple):
     """A model in a slot: its version (0: none), the digest of its bytes, the name of its manifest, and whether it was
     announced to this gateway alone.
     """
@@ -53,15 +53,15 @@ class Held(NamedTuple):
     is_own: bool = False
 
     @classmethod
-    def of(cls, manifest: Manifest, *, is_own: bool = False) -> Held:
+    def of(cls, manifest: Manifest, *, is_own: bool = False) -> SlotEntry:
         """Return what is remembered of a model in a slot."""
-        return cls(manifest.version, manifest.model.digest, named(manifest), is_own)
+        return cls(manifest.version, manifest.model.digest, name_manifest(manifest), is_own)
 
 
-NOTHING = Held()
+NOTHING = SlotEntry()
 
 
-class Tries(NamedTuple):
+class LoadAttempts(NamedTuple):
     """Loads of a model since one was finished: in one boot, the id of that boot, and in all.
 
     The power takes the boot with it and a model that ends the process does not, so they are counted apart.
@@ -72,13 +72,13 @@ class Tries(NamedTuple):
     in_all: int = 0
     rests: bool = False  # not loaded at this start; the next one tries again, once, or this one after an hour
 
-    def with_load(self, boot_id: str) -> Tries:
+    def with_load(self, boot_id: str) -> LoadAttempts:
         """Return the same with a load more, in this boot."""
-        return Tries(self.in_boot + 1 if boot_id == self.boot_id else 1, boot_id, self.in_all + 1)
+        return LoadAttempts(self.in_boot + 1 if boot_id == self.boot_id else 1, boot_id, self.in_all + 1)
 
-    def resting(self) -> Tries:
+    def resting(self) -> LoadAttempts:
         """Return the same for a start that does without."""
-        return Tries(STARTS_MAX - 1, self.boot_id, LOADS_MAX - 1, rests=True)
+        return LoadAttempts(STARTS_MAX - 1, self.boot_id, LOADS_MAX - 1, rests=True)
 
     def why_no_more(self, boot_id: str) -> str:
         """Return why there is not to be another in this boot, or an empty string: what ended the last load of another
@@ -90,7 +90,7 @@ class Tries(NamedTuple):
         return f"the agent ended {max(in_boot, self.in_all)} times in a row while it loaded it"
 
 
-UNTRIED = Tries()
+UNTRIED = LoadAttempts()
 
 
 class Bundle(NamedTuple):
@@ -107,13 +107,15 @@ class Models:
 
     slot: str = MODEL  # of the model in force
     newest: int = 0  # the highest version that was ever in force
-    current: Held = NOTHING
-    previous: Held = NOTHING  # in the other slot, to go back to
+    current: SlotEntry = NOTHING
+    previous: SlotEntry = NOTHING  # in the other slot, to go back to
     windows: int = 0  # judged by the model in force
     alarms: int = 0  # of the structure, raised under it
     blocks: int = 0  # of its probation, in which the model before was calm ...
     alarmed: int = 0  # ... and it was not
-    trying: Mapping[str, Tries] = field(default_factory=lambda: MappingProxyType({}))  # digest -> loads not finished
+    trying: Mapping[str, LoadAttempts] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # digest -> loads not finished
     rejected: tuple[Rejected, ...] = ()
 
     @property
@@ -143,7 +145,7 @@ class Models:
         """Return the same with a load more that has begun; to be stored before it begins."""
         return replace(self, trying={**self.trying, digest: self.tries(digest).with_load(boot_id)})
 
-    def tries(self, digest: str) -> Tries:
+    def tries(self, digest: str) -> LoadAttempts:
         """Return the loads of a model that were not finished."""
         return self.trying.get(digest, UNTRIED)
 
@@ -163,7 +165,7 @@ class Models:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Probation:
     """The model before, which judges the windows of the one in force, and the block of windows at hand."""
 
     manifest: Manifest
@@ -181,7 +183,7 @@ class Deployment:
 
     models: Models = field(default_factory=Models)
     manifest: Manifest | None = None  # the model in force
-    trial: Trial | None = None  # the model before, while the one in force is on probation
+    trial: Probation | None = None  # the model before, while the one in force is on probation
     candidate: Manifest | None = None  # the model on its way
     candidate_is_own: bool = False  # whether it was announced to this gateway alone
     announced: int = 0  # the highest version of a model whose announcement this process found to be signed
@@ -216,14 +218,14 @@ Result = tuple[Deployment, list[Wanted]]
 Swap = tuple[Deployment, Pipeline, list[Wanted]]  # a model in force judges in the pipeline
 
 
-def judged_in(readings: Sequence[Reading]) -> int:
+def count_judged(readings: Sequence[WindowResult]) -> int:
     """Return how many windows the model in force has judged."""
     return sum(reading.height is not None for reading in readings)
 
 
-def count_windows(deployment: Deployment, readings: Sequence[Reading]) -> Result:
+def count_windows(deployment: Deployment, readings: Sequence[WindowResult]) -> Result:
     """Count what the model in force said of windows; that it raised an alarm is stored."""
-    judged, models = judged_in(readings), deployment.models
+    judged, models = count_judged(readings), deployment.models
     raised = sum(reading.transition is not None and reading.transition.kind == "raised" for reading in readings)
     if judged and not deployment.is_stood_in_for:
         models = replace(models, windows=models.windows + judged, alarms=models.alarms + raised)
@@ -240,8 +242,8 @@ def restore_models(blobs: Mapping[str, bytes]) -> Models:
     if MODELS in blobs:
         known: dict[str, Any] = json.loads(blobs[MODELS])
         rejected = tuple(Rejected(*one) for one in known["rejected"])
-        slots = {"current": Held(*known["current"]), "previous": Held(*known["previous"])}
-        trying = {digest: Tries(*one) for digest, one in known["trying"].items()}
+        slots = {"current": SlotEntry(*known["current"]), "previous": SlotEntry(*known["previous"])}
+        trying = {digest: LoadAttempts(*one) for digest, one in known["trying"].items()}
         return Models(**{**known, **slots, "rejected": rejected, "trying": trying})
     return Models()
 
@@ -287,7 +289,7 @@ def mark_load(deployment: Deployment, context: Context, manifest: Manifest) -> t
     whatever was in force between: the process ends but once.
     """
     digest, unfinished = manifest.model.digest, deployment.marked & deployment.models.trying.keys()
-    tried = (named(manifest), context.uptime_ns)
+    tried = (name_manifest(manifest), context.uptime_ns)
     if digest in unfinished:
         return replace(deployment, tried=tried), [], ""
     if problem := deployment.models.tries(digest).why_no_more(context.boot_id):
@@ -300,7 +302,7 @@ def put_in_slot(deployment: Deployment, bundle: Bundle) -> tuple[Models, list[Sa
     """Return what is remembered with another model in force, and what is stored of it; the proven one before is kept
     in the other slot.
     """
-    models, current = deployment.models, Held.of(bundle.manifest, is_own=deployment.candidate_is_own)
+    models, current = deployment.models, SlotEntry.of(bundle.manifest, is_own=deployment.candidate_is_own)
     is_another = models.current.name != current.name
     is_loaded = deployment.manifest is not None and not deployment.is_stood_in_for
     is_kept = is_loaded and deployment.trial is None and models.current.version > 0 and is_another
@@ -345,6 +347,6 @@ def save_at_stop(deployment: Deployment) -> list[Save]:
     return [save(models.finished())] if models.current.version or models.trying else []
 
 
-def named(manifest: Manifest) -> str:
+def name_manifest(manifest: Manifest) -> str:
     """Return the name of a manifest: a digest of what it says of its model, the same when it is signed anew."""
     return hashlib.sha256(manifest.content_bytes()).hexdigest()

@@ -300,7 +300,7 @@ def _bound_graph(graph: Message) -> Bounds:
     total = held + _nodes(graph["node"], shapes, values)
     for value in graph["output"]:
         _check_output(value["name"], shapes, names)
-    return Bounds(shapes, _bounded(total))
+    return Bounds(shapes, _check_bounds(total))
 
 
 def _check_output(name: str, shapes: Mapping[str, Shape], inputs: Sequence[str]) -> None:
@@ -341,7 +341,7 @@ def _whole_numbers(tensor: Message) -> Shape | None:
     return found
 
 
-def _bounded(found: Work) -> Work:
+def _check_bounds(found: Work) -> Work:
     if found.work > WORK_MAX:
         raise ModelRefusedError(
             f"{BLOCK_ROWS} windows would take {found.work:.2g} operations, at most {WORK_MAX:.2g} are run"
@@ -383,7 +383,7 @@ def _nodes(nodes: Sequence[Message], shapes: dict[str, Shape], values: dict[str,
             if name:
                 shapes[name] = shape
         given = sum(math.prod(max(side, 1) for side in shape) for shape in found)
-        total = _bounded(total + taken + Work(NODE_WORK, given))
+        total = _check_bounds(total + taken + Work(NODE_WORK, given))
     return total
 
 

@@ -12,20 +12,20 @@ from dataclasses import replace
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment.deployment import (
     Deployment,
+    Probation,
     Rejected,
     Result,
     Swap,
-    Trial,
+    count_judged,
     is_proven,
-    judged_in,
     save,
 )
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, broken_text
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted
 from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, Reading, alarms, judged_beside
-from fedgate.gateway_agent.monitor.recurrence import BLANK, Seen
+from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, WindowResult, alarms, judge_beside
+from fedgate.gateway_agent.monitor.recurrence import BLANK, FeatureRow
 from fedgate.models.promise import is_broken, level_at
 from fedgate.models.time_units import NS
 
@@ -45,12 +45,12 @@ def leave(deployment: Deployment, context: Context, pipeline: Pipeline, why: str
 
 
 def watch_model(
-    deployment: Deployment, context: Context, pipeline: Pipeline, readings: list[Reading], elapsed_ns: int
+    deployment: Deployment, context: Context, pipeline: Pipeline, readings: list[WindowResult], elapsed_ns: int
 ) -> Swap:
     """Hold what the model in force said of windows, which are counted already, against what the one before says of
     them, and go back from it where that is more than a model may do.
     """
-    judged = judged_in(readings)
+    judged = count_judged(readings)
     effects: list[Wanted] = [save(deployment.models)] if _is_time(deployment, context, judged) else []
     for reading in readings:
         if deployment.trial is not None:
@@ -75,19 +75,21 @@ def _is_time(deployment: Deployment, context: Context, judged: int) -> bool:
     return deployment.models.windows // stretch > (deployment.models.windows - judged) // stretch
 
 
-def _compare(deployment: Deployment, context: Context, pipeline: Pipeline, trial: Trial, reading: Reading) -> Swap:
+def _compare(
+    deployment: Deployment, context: Context, pipeline: Pipeline, trial: Probation, reading: WindowResult
+) -> Swap:
     row = reading.row if reading.unscored is None else reading.unscored
     if row is None:
         return deployment, pipeline, []
     try:
-        before, judged = judged_beside(trial.pipeline, Seen(row, reading.t_ns))
+        before, judged = judge_beside(trial.pipeline, FeatureRow(row, reading.t_ns))
     except ModelRefusedError as error:  # then there is nothing to go back to
         text = f"model {trial.manifest.version}, the one before, cannot be run any more: {error}"
         return replace(deployment, trial=None), pipeline, [Log("warning", text)]
     blind = trial.blind + (reading.unscored is not None and judged.unscored is None)
     alarmed = trial.alarmed or alarms(pipeline, reading)
     was_alarmed = trial.was_alarmed or alarms(before, judged)
-    trial = Trial(trial.manifest, before, trial.windows + 1, alarmed, was_alarmed, blind, trial.slow)
+    trial = Probation(trial.manifest, before, trial.windows + 1, alarmed, was_alarmed, blind, trial.slow)
     deployment = replace(deployment, trial=trial)
     if blind > BLIND_MAX:
         text = f"it gave no finite score for {blind} windows that the model before it can score"
@@ -97,9 +99,9 @@ def _compare(deployment: Deployment, context: Context, pipeline: Pipeline, trial
     return _judge_block(deployment, context, pipeline, trial)
 
 
-def _judge_block(deployment: Deployment, context: Context, pipeline: Pipeline, trial: Trial) -> Swap:
+def _judge_block(deployment: Deployment, context: Context, pipeline: Pipeline, trial: Probation) -> Swap:
     """Judge a block that is whole; one that the model before alarms in says nothing of the one in force."""
-    next_block = Trial(trial.manifest, trial.pipeline, blind=trial.blind, slow=trial.slow)
+    next_block = Probation(trial.manifest, trial.pipeline, blind=trial.blind, slow=trial.slow)
     deployment = replace(deployment, trial=next_block)
     if trial.was_alarmed:
         return deployment, pipeline, []

@@ -7,21 +7,21 @@ from numpy.typing import NDArray
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
-from fedgate.config.protocol.survey import unpacked
+from fedgate.config.protocol.survey import unpack_survey
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import onnx_policy
 from fedgate.gateway_agent.deployment.deployment import Bundle
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
-from fedgate.gateway_agent.monitor.decision import Judge, Watching
+from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import (
     Pipeline,
     alarms,
     beside,
-    calibrated,
+    calibrate_model,
     gaps_of,
-    judged_beside,
+    judge_beside,
     of_baseline,
     rows_of,
 )
@@ -59,20 +59,20 @@ def mismatch(manifest: Manifest, settings: GatewaySettings) -> str:
     return ""
 
 
-def examined(
+def examine_model(
     examine: Examine, context: Context, pipeline: Pipeline, bundle: Bundle, own: Arrays
-) -> tuple[Judge, Watching]:
+) -> tuple[ScoringModel, DecisionState]:
     """Return the judge of a model that is as it should be, with levels from this gateway's own baseline, and what it
     remembers at first. `own` has the gateway's normalisation. Raises one of `UNFIT`.
     """
-    scorer, shadow = loaded(examine, context, pipeline, bundle)
+    scorer, shadow = load_model(examine, context, pipeline, bundle)
     units = {name: own[name] for name in NORMALISATION}
-    site = unpacked(bundle.manifest.site) if bundle.manifest.site else {}
+    site = unpack_survey(bundle.manifest.site) if bundle.manifest.site else {}
     windows = context.settings.baseline.calibration_windows
-    return calibrated(pipeline, scorer, shadow, windows, units, site)
+    return calibrate_model(pipeline, scorer, shadow, windows, units, site)
 
 
-def loaded(
+def load_model(
     examine: Examine, context: Context, pipeline: Pipeline, bundle: Bundle
 ) -> tuple[Scorer, tuple[Floats, NDArray[np.bool_]]]:
     """Return a model that loads, repeats its golden pair and is fast enough, and its scores of this gateway's own
@@ -129,7 +129,7 @@ def block_promise(context: Context) -> tuple[int, float]:
     return windows, block_share(rate_of(context.settings.alarm, DAY_S / hop_s), windows)
 
 
-def run_in_shadow(context: Context, pipeline: Pipeline, judge: Judge, watching: Watching) -> str:
+def run_in_shadow(context: Context, pipeline: Pipeline, judge: ScoringModel, watching: DecisionState) -> str:
     """Run a candidate over the recent windows beside the model in force; return what was found, for the log.
 
     Both see the same windows from a blank memory. Blocks in which the model in force alarms, or did in truth, say
@@ -150,8 +150,8 @@ def run_in_shadow(context: Context, pipeline: Pipeline, judge: Judge, watching: 
     for first in range(0, len(recent) - windows + 1, windows):
         is_alarmed = was_alarmed = False
         for seen in recent[first : first + windows]:
-            new, judged = judged_beside(new, seen)
-            old, before = judged_beside(old, seen)
+            new, judged = judge_beside(new, seen)
+            old, before = judge_beside(old, seen)
             blind += judged.unscored is not None and before.unscored is None
             is_alarmed, was_alarmed = is_alarmed or alarms(new, judged), was_alarmed or alarms(old, before)
         if not was_alarmed:
@@ -174,7 +174,7 @@ def broken_text(context: Context, alarmed: int, blocks: int) -> str:
     )
 
 
-def out_of_reach(pipeline: Pipeline, judge: Judge) -> str:
+def out_of_reach(pipeline: Pipeline, judge: ScoringModel) -> str:
     """Say where the level lies beyond anything that the model can score; an empty string where it does not.
 
     The model stays in force, as its scores still rank windows for those who look at them; but nobody should wait for

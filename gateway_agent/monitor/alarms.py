@@ -16,9 +16,9 @@ from fedgate.config.settings.settings import GatewaySettings, Source
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, Wanted
 from fedgate.gateway_agent.monitor import evidence
-from fedgate.gateway_agent.monitor.decision import SCORE, Judge
+from fedgate.gateway_agent.monitor.decision import SCORE, ScoringModel
 from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
-from fedgate.gateway_agent.monitor.pipeline import Reading
+from fedgate.gateway_agent.monitor.pipeline import WindowResult
 from fedgate.models.attribution import Evidence
 from fedgate.models.features import feature_names
 from fedgate.models.rule_statistics import Stuck
@@ -52,7 +52,7 @@ class Finding(NamedTuple):
     feature: str = ""
 
 
-def watched_causes(settings: GatewaySettings) -> set[str]:
+def list_watched_causes(settings: GatewaySettings) -> set[str]:
     """Return the causes of alarms that these settings can raise and clear while the agent runs."""
     causes = {f"silent-{source.name}" for source in settings.source} | {ANOMALY, NO_MODEL}
     causes |= {OUTDATED} if settings.alarm.drift is not None else set()
@@ -60,7 +60,7 @@ def watched_causes(settings: GatewaySettings) -> set[str]:
 
 
 def check_reading(
-    monitor: Monitor, context: Context, manifest: Manifest | None, reading: Reading
+    monitor: Monitor, context: Context, manifest: Manifest | None, reading: WindowResult
 ) -> tuple[Monitor, list[Wanted]]:
     """Raise and clear alarms by what became of one window; `manifest` is that of the model in force."""
     if reading.filled:
@@ -104,11 +104,11 @@ def queue_anomaly(
     if transition.kind == "cleared":
         end = {**_moment(context, transition.t_ns), **measured, "weather": "", "power": ""}
         return _report(monitor, context, *monitor.alarms.clear_once(ANOMALY, _text_of_end(monitor, transition), **end))
-    weather, power = evidence.measured(monitor.pipeline, context, transition)
+    weather, power = evidence.measure_evidence(monitor.pipeline, context, transition)
     alarm = Alarm(
         **_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
         kind="anomaly",
-        text=_text(judge, height) + _accounted(weather=weather, power=power),
+        text=_text(judge, height) + _describe_evidence(weather=weather, power=power),
         rule=height.rule,
         feature=height.feature or "",
         weather=weather,
@@ -118,13 +118,13 @@ def queue_anomaly(
     return _report(monitor, context, *monitor.alarms.raise_once(alarm))
 
 
-def _accounted(**measured: Evidence) -> str:
+def _describe_evidence(**measured: Evidence) -> str:
     does = {"explained": "accounts for it", "unusual": "does not account for it"}
     found = {cause: does[outcome] for cause, outcome in measured.items() if outcome in does}
     return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
 
 
-def _text(judge: Judge, height: Height) -> str:
+def _text(judge: ScoringModel, height: Height) -> str:
     whose = "the site" if judge.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
@@ -232,7 +232,7 @@ def stuck_causes(settings: GatewaySettings) -> set[str]:
     return {stuck_cause(name) for name in rules.watched or feature_names(settings.features)}
 
 
-def check_stuck(reading: Reading) -> list[Finding]:
+def check_stuck(reading: WindowResult) -> list[Finding]:
     """Return what is found of features that are stuck: a bus that repeats itself is no damage, and must not hide any.
     One is well when it was seen to change.
     """

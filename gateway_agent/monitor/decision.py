@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fedgate.config.settings.alarm import AlarmTable
-from fedgate.gateway_agent.monitor.recurrence import Gaps, Model, Row, Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow, Gaps, Model, Row
 from fedgate.models import drift, profile, rules, threshold
 from fedgate.models.arrays import NEVER, Array, Arrays, Floats
 from fedgate.models.drift import DriftState, Reference
@@ -37,7 +37,7 @@ class Context(NamedTuple):
     units: Arrays  # the gateway's own, in which the profile is kept
 
 
-class Judge(NamedTuple):
+class ScoringModel(NamedTuple):
     """A model in force, and what else judges the windows of one gateway; from its levels on one is an alarm."""
 
     model: Model
@@ -48,7 +48,7 @@ class Judge(NamedTuple):
     is_borrowed: bool = False  # whether the level is the site's
 
 
-class Watching(NamedTuple):
+class DecisionState(NamedTuple):
     """What is remembered from one window to the next; plain numbers."""
 
     rules: RulesState = RulesState()
@@ -75,7 +75,7 @@ class Commissioned(NamedTuple):
 
 def calibrate(
     table: AlarmTable, model: Model, baseline: Commissioned, units: Arrays, site: Arrays
-) -> tuple[Judge, Watching]:
+) -> tuple[ScoringModel, DecisionState]:
     """Return what a gateway judges by from now on; `site` are the sums of a survey, empty where there was none.
 
     Raises `CalibrationError`, or `profile.ProfileError` where neither the gateway nor its site has seen enough.
@@ -86,7 +86,7 @@ def calibrate(
         reference, drift_state = drift.begin(table.drift, baseline.held_out, windows_per_day)
     if table.active_rules is None:
         levels = threshold.calibrate(table, baseline.held_out, windows_per_day)
-        return Judge(model, levels, drift=reference), Watching(drift=drift_state)
+        return ScoringModel(model, levels, drift=reference), DecisionState(drift=drift_state)
     from fedgate.models import rule_calibration  # late: half a MiB, for gateways with rules alone
 
     context, extra = _context(table, baseline, units, site)
@@ -95,7 +95,7 @@ def calibrate(
     )
     seen = rule_calibration.Baseline(scores, baseline.rows, baseline.gaps, extra)
     found = rule_calibration.calibrate(table.active_rules, table, seen, baseline.names, baseline.hop_s)
-    return Judge(model, found.levels, found, context, reference), Watching(drift=drift_state)
+    return ScoringModel(model, found.levels, found, context, reference), DecisionState(drift=drift_state)
 
 
 def _context(
@@ -122,24 +122,30 @@ def _context(
     return Context(made, columns, units), {name: inside}
 
 
-def judged(
-    table: AlarmTable, judge: Judge, watching: Watching, seen: Seen, score: float | None, *, is_calm: bool
-) -> tuple[Watching, Height | None, Still]:
+def judge_window(
+    table: AlarmTable,
+    judge: ScoringModel,
+    watching: DecisionState,
+    seen: FeatureRow,
+    score: float | None,
+    *,
+    is_calm: bool,
+) -> tuple[DecisionState, Height | None, Still]:
     """Return what is remembered after a window, what is to be judged of it: nothing where nothing can be said, and
     which features are stuck.
 
     `score` is the model's, None while that has not settled. Only windows of a calm time, while there is no alarm
     and nothing stuck, say whether the level is out of date: damage is no drift.
     """
-    state, height, still = _stepped(table, judge, watching, seen, score)
+    state, height, still = _step(table, judge, watching, seen, score)
     remembered = watching.drift
     if judge.drift is not None and score is not None and is_calm and not still.stuck:
         remembered, _ = drift.update(judge.drift, remembered, score)
-    return Watching(state, remembered), height, still
+    return DecisionState(state, remembered), height, still
 
 
-def _stepped(
-    table: AlarmTable, judge: Judge, watching: Watching, seen: Seen, score: float | None
+def _step(
+    table: AlarmTable, judge: ScoringModel, watching: DecisionState, seen: FeatureRow, score: float | None
 ) -> tuple[RulesState, Height | None, Still]:
     if judge.rules is None:
         height = None if score is None else Height(score, SCORE, score, judge.levels.raise_level, None)
@@ -149,7 +155,7 @@ def _stepped(
     return rules.step(judge.rules, watching.rules, end_ns, score, seen.row, extra)
 
 
-def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:
+def _deviation(table: AlarmTable, context: Context, seen: FeatureRow) -> float | None:
     if table.contextual is None:
         return None
     end_ns = np.array([NEVER if seen.end_ns is None else seen.end_ns])
@@ -158,7 +164,7 @@ def _deviation(table: AlarmTable, context: Context, seen: Seen) -> float | None:
     return profile.deviation(context.profile, int(place[0]), in_own_units(context.units, row))
 
 
-def spoken(judge: Judge, watching: Watching) -> list[tuple[Literal["info", "warning"], str]]:
+def describe_rules(judge: ScoringModel, watching: DecisionState) -> list[tuple[Literal["info", "warning"], str]]:
     """Return what is to be told of the rules of a gateway: their levels, those that say nothing and why, whose the
     profile is, and whether drift has anything to compare with.
     """
@@ -193,12 +199,12 @@ def _by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def dump_watching(watching: Watching) -> str:
+def dump_watching(watching: DecisionState) -> str:
     """Return what is remembered as text."""
     return json.dumps([rules.stored(watching.rules), _DRIFT.dump_json(watching.drift).decode()])
 
 
-def restore_watching(text: str) -> Watching:
+def restore_watching(text: str) -> DecisionState:
     """Return what `stored` held."""
     ruled, drifted = json.loads(text)
-    return Watching(rules.restored(ruled), _DRIFT.validate_json(drifted))
+    return DecisionState(rules.restored(ruled), _DRIFT.validate_json(drifted))

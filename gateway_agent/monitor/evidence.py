@@ -13,7 +13,7 @@ BOOT_S = 900.0  # within which the first windows after a boot end
 CALENDAR = "calendar."  # begins the names of features that say what the hour or the day is
 
 
-def measured(pipeline: Pipeline, context: Context, transition: Transition) -> tuple[Evidence, Evidence]:
+def measure_evidence(pipeline: Pipeline, context: Context, transition: Transition) -> tuple[Evidence, Evidence]:
     """Return what weather (with load) and power say of an anomaly that is raised now."""
     onset_ns, t_ns = transition.onset_ns, transition.t_ns
     since = [seen for seen in pipeline.recent if seen.end_ns is not None and onset_ns <= seen.end_ns <= t_ns]

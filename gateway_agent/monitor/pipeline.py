@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import Commissioned, Judge, Watching, calibrate, judged
-from fedgate.gateway_agent.monitor.recurrence import BLANK, Gaps, Memory, Model, Row, Seen
+from fedgate.gateway_agent.monitor.decision import Commissioned, DecisionState, ScoringModel, calibrate, judge_window
+from fedgate.gateway_agent.monitor.recurrence import BLANK, FeatureRow, Gaps, Memory, Model, Row
 from fedgate.models import sensor_health, signal, threshold
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
 from fedgate.models.features import LARGEST, FeatureSpec, extract, feature_names
@@ -24,7 +24,7 @@ from fedgate.models.threshold import AlarmState, Transition
 from fedgate.models.time_units import NS
 
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
-UNSEEN = Watching()
+UNSEEN = DecisionState()
 RECALLED_WINDOWS = 256  # of the recent ones, shown to a new model so that it remembers them as if it had been in force
 # Kept to run a candidate beside the model in force before it takes its place, see docs/decisions/14: with windows
 # every 5 s these are 85 minutes, and with 16 features a third of a MiB.
@@ -41,12 +41,12 @@ class Pipeline:
     alarm_table: AlarmTable
     windower: Windower
     regular: tuple[str, ...]  # roles sampled at a steady rate
-    baseline: tuple[Seen, ...]  # oldest first
+    baseline: tuple[FeatureRow, ...]  # oldest first
     baseline_needed: int
-    judge: Judge | None = None
+    judge: ScoringModel | None = None
     memory: Memory = BLANK  # of the model in force
-    watching: Watching = UNSEEN  # of the rules in force
-    recent: tuple[Seen, ...] = ()
+    watching: DecisionState = UNSEEN  # of the rules in force
+    recent: tuple[FeatureRow, ...] = ()
     alarm: AlarmState = field(default_factory=AlarmState)
 
     @property
@@ -60,7 +60,7 @@ class Pipeline:
         return self.judge is not None and self.memory.rows < self.judge.model.washout_rows
 
 
-class Reading(NamedTuple):
+class WindowResult(NamedTuple):
     """What became of one window."""
 
     t_ns: int  # end of the window
@@ -82,46 +82,46 @@ def start(
     streams: Sequence[StreamSpec],
     alarm_table: AlarmTable,
     baseline_needed: int,
-    baseline: Sequence[Seen] = (),
+    baseline: Sequence[FeatureRow] = (),
 ) -> Pipeline:
     """Return the pipeline of a gateway with what it has learned so far."""
     regular = tuple(role for stream in streams if stream.fill == "interpolate" for role in stream.channels)
     return Pipeline(spec, alarm_table, signal.start(spec, streams), regular, tuple(baseline), baseline_needed)
 
 
-def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[Reading]]:
+def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[WindowResult]]:
     """Take in a block of samples and return what became of each window it completed."""
     windower, pieces = signal.push(pipeline.windower, block)
     pipeline, readings = replace(pipeline, windower=windower), []
     for piece in pieces:
-        pipeline, reading = _lost(pipeline, piece) if isinstance(piece, Lost) else _window(pipeline, piece)
+        pipeline, reading = _lose(pipeline, piece) if isinstance(piece, Lost) else _window(pipeline, piece)
         filled = {} if isinstance(piece, Lost) else piece.newly_filled(pipeline.spec)
         readings.append(reading._replace(filled=filled))
     return pipeline, readings
 
 
-def _lost(pipeline: Pipeline, lost: Lost) -> tuple[Pipeline, Reading]:
-    return pipeline, Reading(lost.t_ns, lost=lost)
+def _lose(pipeline: Pipeline, lost: Lost) -> tuple[Pipeline, WindowResult]:
+    return pipeline, WindowResult(lost.t_ns, lost=lost)
 
 
-def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, Reading]:
+def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]:
     end_ns = window.t_ns + round(pipeline.spec.window_s * NS)
     faulty = _faulty_channels(pipeline, window)
     if faulty:  # a broken sensor must never read as damage, nor be learned as normal
-        return pipeline, Reading(end_ns, faulty=faulty)
+        return pipeline, WindowResult(end_ns, faulty=faulty)
     row = extract(pipeline.spec, window.values, window.t_ns)
-    if missing := _unmeasured(pipeline, row):
-        return _lost(pipeline, Lost(window.t_ns, *missing))
-    pipeline, judged = _judged(pipeline, row, end_ns)
+    if missing := _find_unmeasured(pipeline, row):
+        return _lose(pipeline, Lost(window.t_ns, *missing))
+    pipeline, judged = _judge(pipeline, row, end_ns)
     if judged.lost is not None:
         return pipeline, judged
     learned = not pipeline.commissioned
     if learned:
-        pipeline = replace(pipeline, baseline=(*pipeline.baseline, Seen(row, end_ns)))
-    return _recalling(pipeline, Seen(row, end_ns)), judged._replace(learned=learned)
+        pipeline = replace(pipeline, baseline=(*pipeline.baseline, FeatureRow(row, end_ns)))
+    return _recalling(pipeline, FeatureRow(row, end_ns)), judged._replace(learned=learned)
 
 
-def _unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
+def _find_unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
     """Return in which channels there was nothing to measure, and what; a pulse without beats is no heart at rest."""
     names = [name for name, value in zip(feature_names(pipeline.spec), row, strict=True) if math.isnan(value)]
     channels = {channel for channel in pipeline.spec.channels for name in names if name.startswith(f"{channel}.")}
@@ -129,42 +129,44 @@ def _unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | N
     return (of_some, f"nothing was found to measure as {', '.join(names)}") if names else None
 
 
-def _recalling(pipeline: Pipeline, seen: Seen) -> Pipeline:
+def _recalling(pipeline: Pipeline, seen: FeatureRow) -> Pipeline:
     """Return the pipeline with a window more among the recent ones."""
     fitting = min(RECENT_WINDOWS, RECENT_BYTES // (seen.row.nbytes + WINDOW_BYTES))
     washout_rows = 0 if pipeline.judge is None else pipeline.judge.model.washout_rows
-    kept = max(fitting, _recalled(washout_rows))
+    kept = max(fitting, _count_recalled(washout_rows))
     return replace(pipeline, recent=(*pipeline.recent, seen)[-kept:])
 
 
-def _recalled(washout_rows: int) -> int:
+def _count_recalled(washout_rows: int) -> int:
     """Return how many windows a model is shown so that it remembers them; none where it has no memory."""
     return max(RECALLED_WINDOWS, washout_rows + 1) if washout_rows else 0
 
 
-def _judged(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, Reading]:
+def _judge(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, WindowResult]:
     """Return what the model in force says of a window; nothing where there is none, or where its memory is fresh."""
     judge = pipeline.judge
     if judge is None:
-        return pipeline, Reading(end_ns, row)
-    score, is_settled, memory = recall.take_in(judge.model, pipeline.memory, Seen(row, end_ns), pipeline.spec.hop_s)
+        return pipeline, WindowResult(end_ns, row)
+    score, is_settled, memory = recall.take_in(
+        judge.model, pipeline.memory, FeatureRow(row, end_ns), pipeline.spec.hop_s
+    )
     if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
         start_ns = end_ns - round(pipeline.spec.window_s * NS)
-        pipeline, reading = _lost(
+        pipeline, reading = _lose(
             pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}")
         )
         return pipeline, reading._replace(unscored=row)
-    seen, shown = Seen(row, end_ns), score if is_settled else None
+    seen, shown = FeatureRow(row, end_ns), score if is_settled else None
     is_calm = not pipeline.alarm.active
-    watching, height, still = judged(pipeline.alarm_table, judge, pipeline.watching, seen, shown, is_calm=is_calm)
+    watching, height, still = judge_window(pipeline.alarm_table, judge, pipeline.watching, seen, shown, is_calm=is_calm)
     pipeline = replace(pipeline, memory=memory, watching=watching)
     if height is None:
-        return pipeline, Reading(end_ns, row, stuck=still.stuck, moved=still.moved)
+        return pipeline, WindowResult(end_ns, row, stuck=still.stuck, moved=still.moved)
     gap_ns = 0 if pipeline.alarm.last_ns is None else end_ns - pipeline.alarm.last_ns
     if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
         pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
     alarm, transition = threshold.update(judge.levels, pipeline.alarm_table, pipeline.alarm, end_ns, height.value)
-    reading = Reading(end_ns, row, shown, height, transition=transition, stuck=still.stuck, moved=still.moved)
+    reading = WindowResult(end_ns, row, shown, height, transition=transition, stuck=still.stuck, moved=still.moved)
     return replace(pipeline, alarm=alarm), reading
 
 
@@ -190,11 +192,11 @@ def training_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
     return {FEATURES: rows[:end], MISSING: gaps_of(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
 
 
-def _ends_ns(windows: Sequence[Seen]) -> NDArray[np.int64]:
+def _ends_ns(windows: Sequence[FeatureRow]) -> NDArray[np.int64]:
     return np.array([NEVER if seen.end_ns is None else seen.end_ns for seen in windows], dtype=np.int64)
 
 
-def rows_of(windows: Sequence[Seen]) -> Row:
+def rows_of(windows: Sequence[FeatureRow]) -> Row:
     """Return the features (n, F) of windows."""
     return np.array([seen.row for seen in windows])
 
@@ -204,29 +206,31 @@ def gaps_of(pipeline: Pipeline) -> Gaps:
     return recall.missing_rows([seen.end_ns for seen in pipeline.baseline], pipeline.spec.hop_s)
 
 
-def judged_by(pipeline: Pipeline, judge: Judge, watching: Watching = UNSEEN) -> Pipeline:
+def with_model(pipeline: Pipeline, judge: ScoringModel, watching: DecisionState = UNSEEN) -> Pipeline:
     """Return the pipeline with another model in force, which remembers the recent windows as if it had scored them; an
     active alarm stays, on the scale of the new scores. What its rules remember of hours begins anew.
     """
     alarm = replace(pipeline.alarm, run_ns=None, peak=judge.levels.median)
-    shown = _recalled(judge.model.washout_rows)
+    shown = _count_recalled(judge.model.washout_rows)
     recent = pipeline.recent[-shown:] if shown else ()
-    memory = recall.replayed(judge.model, recent, pipeline.spec.hop_s)
+    memory = recall.replay(judge.model, recent, pipeline.spec.hop_s)
     return replace(pipeline, judge=judge, alarm=alarm, memory=memory, watching=watching)
 
 
-def beside(pipeline: Pipeline, judge: Judge, watching: Watching = UNSEEN, memory: Memory = BLANK) -> Pipeline:
+def beside(
+    pipeline: Pipeline, judge: ScoringModel, watching: DecisionState = UNSEEN, memory: Memory = BLANK
+) -> Pipeline:
     """Return a pipeline for a model that is not in force: it judges the windows of another, and raises nothing."""
     alarm = AlarmState()
     return replace(pipeline, judge=judge, memory=memory, watching=watching, alarm=alarm, baseline=(), recent=())
 
 
-def judged_beside(pipeline: Pipeline, seen: Seen) -> tuple[Pipeline, Reading]:
+def judge_beside(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowResult]:
     """Return the pipeline of such a model after a window, and what it says of it."""
-    return _judged(pipeline, seen.row, seen.end_ns or 0)
+    return _judge(pipeline, seen.row, seen.end_ns or 0)
 
 
-def alarms(pipeline: Pipeline, reading: Reading) -> bool:
+def alarms(pipeline: Pipeline, reading: WindowResult) -> bool:
     """Tell whether a model alarms with a window just judged: its level is reached, for as long as an alarm takes."""
     if reading.height is None or pipeline.judge is None:
         return False
@@ -235,17 +239,17 @@ def alarms(pipeline: Pipeline, reading: Reading) -> bool:
 
 def of_baseline(pipeline: Pipeline, model: Model) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the scores (n,) of the baseline, and which of them can be trusted."""
-    return recall.scored(model, rows_of(pipeline.baseline), gaps_of(pipeline))
+    return recall.score(model, rows_of(pipeline.baseline), gaps_of(pipeline))
 
 
-def calibrated(
+def calibrate_model(
     pipeline: Pipeline,
     model: Model,
     scored: tuple[Floats, NDArray[np.bool_]],
     calibration_windows: int,
     units: Arrays,
     site: Arrays,
-) -> tuple[Judge, Watching]:
+) -> tuple[ScoringModel, DecisionState]:
     """Return a judge whose levels come from the gateway's own calibration rows, those at the end of the baseline that
     no model is trained on, and what it remembers at first.
 

@@ -37,7 +37,7 @@ class Model(Protocol):
 WATCHED = "watched"  # in what is stored beside a model's tensors, none of which has this name
 
 
-class Seen(NamedTuple):
+class FeatureRow(NamedTuple):
     """A window that a model was or will be shown; an unknown time is that of a window right behind the one before."""
 
     row: Row  # (F,)
@@ -69,7 +69,7 @@ def missing_rows(ends_ns: Sequence[int | None], hop_s: float) -> Gaps:
     return np.array([NEW_SERIES, *between][: len(ends_ns)], dtype=np.int64)
 
 
-def take_in(model: Model, memory: Memory, seen: Seen, hop_s: float) -> tuple[float, bool, Memory]:
+def take_in(model: Model, memory: Memory, seen: FeatureRow, hop_s: float) -> tuple[float, bool, Memory]:
     """Return the score of the next window, whether it can be trusted, and the memory after it."""
     gap = missing(memory.last_ns, seen.end_ns, hop_s)
     before = memory if 0 <= gap <= model.max_gap_rows else BLANK
@@ -78,7 +78,7 @@ def take_in(model: Model, memory: Memory, seen: Seen, hop_s: float) -> tuple[flo
     return float(scores[0]), rows > model.washout_rows, Memory(tensors, rows, seen.end_ns)
 
 
-def replayed(model: Model, windows: Sequence[Seen], hop_s: float) -> Memory:
+def replay(model: Model, windows: Sequence[FeatureRow], hop_s: float) -> Memory:
     """Return the memory of a model that was shown these windows."""
     memory = BLANK
     for seen in windows:
@@ -86,7 +86,7 @@ def replayed(model: Model, windows: Sequence[Seen], hop_s: float) -> Memory:
     return memory
 
 
-def scored(model: Model, rows: Array, gaps: Gaps) -> tuple[Floats, NDArray[np.bool_]]:
+def score(model: Model, rows: Array, gaps: Gaps) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the scores (n,) of windows (n, F) with so many missing before each, and which can be trusted."""
     begins = np.flatnonzero((gaps < 0) | (gaps > model.max_gap_rows))
     series = np.split(np.arange(len(rows)), begins[begins > 0])

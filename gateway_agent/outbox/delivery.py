@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.messages import Alarm, Receipt
-from fedgate.config.protocol.transfer import requested
+from fedgate.config.protocol.transfer import list_requested
 from fedgate.config.runtime.backoff import jitter, wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
@@ -134,6 +134,6 @@ def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]
     if name not in outbox.items:
         return outbox, []
     item = outbox.items[name]
-    wanted = requested(missing, len(item.payloads))
+    wanted = list_requested(missing, len(item.payloads))
     sends: list[Effect] = [Publish(item.topic, item.payloads[index]) for index in wanted]
     return replace(outbox, sent_ns={**outbox.sent_ns, name: context.uptime_ns}), sends

@@ -42,7 +42,7 @@ def queue_unsent(outbox: Outbox, context: Context) -> tuple[Outbox, list[Effect]
     batches, effects = _batches(outbox.scores), list[Effect]()
     outbox = replace(outbox, scores=())
     for batch in batches:
-        body = telemetry.gathered(batch, context.clock, context.boot_id).to_bytes()
+        body = telemetry.gather(batch, context.clock, context.boot_id).to_bytes()
         digest = digest_of(body)
         item = Item(context.topic("telemetry", digest), (body,), retain=False, priority=TELEMETRY_PRIORITY)
         outbox, queued = enqueue(outbox, context, digest, item)

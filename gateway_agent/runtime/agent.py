@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from fedgate.config.protocol.messages import Status, shown
+from fedgate.config.protocol.messages import Status, escape_text
 from fedgate.config.protocol.topics import ALL, Channel, Topic, topic_of, watch
 from fedgate.config.runtime import clock
 from fedgate.config.runtime.loop import Loop
@@ -150,7 +150,7 @@ class Agent:
                 case Train(job=job):
                     threading.Thread(target=self._train, args=(job,), daemon=True).start()
                 case Log(level=level, text=text):
-                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", shown(text))
+                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", escape_text(text))
 
     def _take_keys(self, statement: bytes) -> KeysOutcome:
         return signature_worker.take_none(statement) if self._renewer is None else self._renewer.take_keys(statement)

@@ -60,15 +60,15 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
 
     Raises `EnrolmentError` where the aggregator cannot be reached, is not the one of the token, or refuses.
     """
-    stated = _stated(token.address)
+    stated = _read_stated(token.address)
     keys = _keys_of(token, stated, files)
     believed = pki.read_certificate(keys.authorities[0].encode())
     context = trusting(authorities=statement.bundle(keys).decode())  # what was checked and nothing else
     files.put_in_place()
     key = _key_for(token, files, new_key=new_key)
     asked = question(token.gateway, key, token.secret, is_same_device=new_key)
-    answer = _certified(_ask(token.address, context, CERTIFICATE, asked), token.address)
-    made = _checked(answer, key, token.gateway, believed)
+    answer = _read_certificate(_ask(token.address, context, CERTIFICATE, asked), token.address)
+    made = _check(answer, key, token.gateway, believed)
     pki.write(files.root_key, stated["root_key"].encode(), PUBLIC_MODE)
     trusted_keys.keep(files, keys, stated["keys"].encode())
     pki.write(coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
@@ -98,7 +98,7 @@ def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
     return key
 
 
-def _stated(address: str) -> dict[str, str]:
+def _read_stated(address: str) -> dict[str, str]:
     """Return the root key and the statement that an aggregator says are its site's; who answers may be anybody."""
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # nothing is told, and the answer is checked
@@ -129,10 +129,10 @@ def renew(gateway: str, address: str, files: Files) -> Validity:
     """
     try:
         with suppress(OlderError):  # of an aggregator that was set back: what is here holds
-            trusted_keys.take(files, _stated(address)["keys"].encode())
+            trusted_keys.take(files, _read_stated(address)["keys"].encode())
     except (StatementError, KeyFileError) as error:
         raise EnrolmentError(f"{address}: what it says of the site's keys is not taken: {error}") from None
-    return renewed(gateway, files, _ask_again(gateway, address, files), address)
+    return keep_renewed(gateway, files, _ask_again(gateway, address, files), address)
 
 
 def _ask_again(gateway: str, address: str, files: Files) -> bytes:
@@ -140,14 +140,14 @@ def _ask_again(gateway: str, address: str, files: Files) -> bytes:
     return _ask(address, trusting(files.authority), CERTIFICATE, question(gateway, pki.load_key(files.key)))
 
 
-def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
+def keep_renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
     """Keep the certificate of an answer, where it is another one than is here; raises as `renew` does.
 
     `whose` answer it is stands in an error: a captive portal may have given it.
     """
     key, held = pki.load_key(files.key), pki.load_certificate(files.certificate)
-    answer = _certified(body, whose)
-    made = _checked(answer, key, gateway, pki.load_certificate(files.authority))
+    answer = _read_certificate(body, whose)
+    made = _check(answer, key, gateway, pki.load_certificate(files.authority))
     # Not by the later end: what was made while the aggregator's clock was ahead ends last and is not good yet.
     is_new = made.serial_number != held.serial_number
     if is_new:
@@ -157,7 +157,7 @@ def renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
 
 def ask_for_notice(gateway: str, address: str, files: Files) -> str:
     """Return what the aggregator has to say of this gateway, and keep nothing; raises as `renew` does."""
-    return _notice(_certified(_ask_again(gateway, address, files), address))
+    return _notice(_read_certificate(_ask_again(gateway, address, files), address))
 
 
 def validity(files: Files) -> Validity:
@@ -186,7 +186,7 @@ def question(gateway: str, key: PrivateKey, secret: str = "", *, is_same_device:
     return json.dumps(asked | ({"same_device": True} if is_same_device else {})).encode()
 
 
-def _certified(body: bytes, whose: str) -> dict[str, str]:
+def _read_certificate(body: bytes, whose: str) -> dict[str, str]:
     return _read(body, whose, "a certificate", "certificate")
 
 
@@ -227,7 +227,7 @@ def _problem(answer: bytes) -> str:
         return repr(answer[:80])
 
 
-def _checked(answer: dict[str, str], key: PrivateKey, gateway: str, authority: x509.Certificate) -> x509.Certificate:
+def _check(answer: dict[str, str], key: PrivateKey, gateway: str, authority: x509.Certificate) -> x509.Certificate:
     made = pki.read_certificate(answer["certificate"].encode())
     if not pki.is_issued(made, [authority]):
         raise EnrolmentError("the certificate that came is not of the site's authority; nothing was changed")

@@ -26,7 +26,7 @@ import numpy as np
 from fedgate.config.protocol import wire
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.monitor import recurrence
-from fedgate.gateway_agent.monitor.recurrence import Gaps, Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow, Gaps
 from fedgate.models.arrays import Array, Arrays, joined, parted
 
 EXAMINATION_S = 60.0  # on the clock, far below what the watchdog waits
@@ -126,10 +126,10 @@ def answer(job: bytes) -> float:
     given = parts["given"]
     scorer = Scorer(given["model"].tobytes(), parts.get("personal", {}))
     scorer.neutral(given["golden"])
-    recurrence.scored(scorer, given["rows"], given["gaps"])
+    recurrence.score(scorer, given["rows"], given["gaps"])
     windows, began_s = 0, time.process_time()
     while (spent_s := time.process_time() - began_s) < MEASURE_S:  # in whole milliseconds, on many machines
-        recurrence.replayed(scorer, [Seen(row, None) for row in given["recent"]], 1.0)
+        recurrence.replay(scorer, [FeatureRow(row, None) for row in given["recent"]], 1.0)
         windows += len(given["recent"])
     return spent_s / windows
 

@@ -17,7 +17,7 @@ from fedgate.gateway_agent.events import Durable, Effect, Event, Log, Outward, R
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.outbox import scores
-from fedgate.gateway_agent.runtime.write_batch import Gathering
+from fedgate.gateway_agent.runtime.write_batch import WriteBatch
 from fedgate.gateway_agent.runtime.write_budget import restore_day
 from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Host, Stored, restore, to_store
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
@@ -35,7 +35,7 @@ class Service:
         """Go on with what the store holds; `first_effects` is what a start has to publish and log."""
         self.store, self._settings, self._keeping = store, settings, settings.store
         stored = store.read()
-        self._gathering = Gathering(stored.outbox)
+        self._gathering = WriteBatch(stored.outbox)
         self._held: list[Outward] = []  # what rests on effects that the disk does not take
         self._is_stuck = False  # it does not take any
         self._broken = ""  # what is wrong with the file, while there is no room for a new one
@@ -191,7 +191,7 @@ class Service:
             return self._stuck(error)
         self._renewed_ns, self._broken = self.state.context.uptime_ns, ""
         blobs = [effect for effect in self._gathering.effects if isinstance(effect, Save)]
-        self._gathering = Gathering(stored.outbox)
+        self._gathering = WriteBatch(stored.outbox)
         self._gathering.add(blobs, self.state.context.uptime_ns)
         self._stick(False)
         return self._report_store(StoreState(DAMAGED, self.store.damage))

@@ -73,7 +73,7 @@ def main() -> int:
     except signing.KeyFileError as error:
         sys.stderr.write(f"{error}\n")
         return BAD_KEY
-    return 0 if signing.verified(key, sys.stdin.buffer.read(), sys.argv[2]) else NOT_THE_KEYS
+    return 0 if signing.verify(key, sys.stdin.buffer.read(), sys.argv[2]) else NOT_THE_KEYS
 
 
 if __name__ == "__main__":

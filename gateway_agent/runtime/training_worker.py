@@ -59,14 +59,14 @@ def answer(job: bytes, files: Sequence[Path] = ()) -> bytes:
     arrays, order = wire.decode(job, size_max=len(job))
     parts = parted(arrays)
     algorithm = build(order["algorithm"], order["feature_count"], order["settings"])
-    secret, drawn = bytes.fromhex(order["secret"]), np.frombuffer(_drawn(order), dtype=np.uint8)
+    secret, drawn = bytes.fromhex(order["secret"]), np.frombuffer(_draw_secret(order), dtype=np.uint8)
     rng = generator(order["seed"], order["round_index"] // algorithm.stride, order["gateway"], secret)
     own, data, known = parts.get("own", {}), {**parts["data"], SECRET: drawn}, parts.get("labelled", {})
     data |= _membership(*files) if files and order["settings"].get("masking") is not None else {}
     if algorithm.labels and not known:
         return wire.encode(joined({"own": own, "update": {}}), {"remarks": [NO_LABELS]})
     train = algorithm.phases[order["phase"]].train
-    rows = labelled(data, known) if algorithm.labels else data
+    rows = add_labelled(data, known) if algorithm.labels else data
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         own, update = train(parts.get("shared", {}), own, counting(rows), rng)
@@ -79,7 +79,7 @@ def answer(job: bytes, files: Sequence[Path] = ()) -> bytes:
     return wire.encode(joined({"own": own, "update": update}), {"remarks": remarks} if remarks else {})
 
 
-def _drawn(order: dict[str, Any]) -> bytes:
+def _draw_secret(order: dict[str, Any]) -> bytes:
     """Return the secret of the exchange; raises `ValueError` where there is none and nobody may guess what it gives."""
     drawn = bytes.fromhex(order["drawn"])
     asking = [key for key in NEEDS_SECRET if order["settings"].get(key) is not None]
@@ -102,7 +102,7 @@ def _membership(key: Path, root: Path, keys: Path) -> Arrays:
     return {**found, MEMBERS: members.reshape(len(stated.members), -1)} if stated.members else found
 
 
-def labelled(data: Arrays, known: Arrays) -> Arrays:
+def add_labelled(data: Arrays, known: Arrays) -> Arrays:
     """Return the baseline, which counts as normal, with the windows of known condition behind it."""
     normal = {LABELS: np.zeros(len(data[FEATURES]), dtype=np.int64)}
     gaps = np.where(np.arange(len(known[FEATURES])) == 0, NEW_SERIES, 0)

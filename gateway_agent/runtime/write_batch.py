@@ -45,7 +45,7 @@ def may_wait(effect: Durable) -> bool:
             return True  # a window of the baseline; the end of an item, which otherwise is sent and acknowledged again
 
 
-class Gathering:
+class WriteBatch:
     """The effects that are not on the disk yet, `stored` being the outbox that is."""
 
     def __init__(self, stored: Iterable[str]) -> None:

@@ -8,32 +8,32 @@ from typing import NamedTuple
 from fedgate.models.time_units import DAY_NS
 
 
-class Day(NamedTuple):
+class WriteBudget(NamedTuple):
     """The bytes written since a moment, at most a day ago."""
 
     started_ns: int = 0  # since the boot; before it, too
     written_bytes: int = 0
 
-    def at(self, uptime_ns: int) -> Day:
+    def at(self, uptime_ns: int) -> WriteBudget:
         """Return the account at a moment: a day that is over begins anew."""
-        return self if uptime_ns - self.started_ns < DAY_NS else Day(uptime_ns)
+        return self if uptime_ns - self.started_ns < DAY_NS else WriteBudget(uptime_ns)
 
     def stored(self, anchor_ns: int) -> bytes:
         """Return the account as it is stored, by the wall clock: another boot has another uptime."""
         return json.dumps((self.started_ns + anchor_ns, self.written_bytes)).encode()
 
-    def plus(self, size_bytes: int) -> Day:
+    def plus(self, size_bytes: int) -> WriteBudget:
         """Return the account with more written."""
-        return Day(self.started_ns, self.written_bytes + size_bytes)
+        return WriteBudget(self.started_ns, self.written_bytes + size_bytes)
 
 
-def restore_day(body: bytes | None, uptime_ns: int, anchor_ns: int) -> Day:
+def restore_day(body: bytes | None, uptime_ns: int, anchor_ns: int) -> WriteBudget:
     """Return the account that was stored.
 
     Where the clock went back what was written still counts, for another whole day: a gateway that boots in the past
     must not write a budget at every boot.
     """
     if body is None:
-        return Day(uptime_ns)
+        return WriteBudget(uptime_ns)
     started_ns, written_bytes = json.loads(body)
-    return Day(min(started_ns - anchor_ns, uptime_ns), written_bytes).at(uptime_ns)
+    return WriteBudget(min(started_ns - anchor_ns, uptime_ns), written_bytes).at(uptime_ns)

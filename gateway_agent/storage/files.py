@@ -35,7 +35,7 @@ OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
 WITH_IT = ("", "-wal", "-shm")
 
 
-def opened(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> sqlite3.Connection:
+def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> sqlite3.Connection:
     """Return the open database, a new one where there is none; raises `StoreError` and its kinds."""
     was_cut_off = path.with_name(path.name + "-wal").exists()  # a clean end takes the log along
     is_new = not path.exists()
@@ -141,7 +141,7 @@ def allocate(file: int, size_bytes: int) -> None:
         os.posix_fallocate(file, 0, size_bytes)
 
 
-def tidied(path: Path) -> None:
+def finish_renewal(path: Path) -> None:
     """Finish, or take back, what a power cut interrupted while a new file took the place of an old one.
 
     A log that is left of the old one goes aside too: beside the new file it would be taken for its own.
@@ -163,10 +163,10 @@ def tidied(path: Path) -> None:
         new.with_name(new.name + suffix).unlink(missing_ok=True)
 
 
-def _written(new: Path, stored: Stored) -> None:
+def _write(new: Path, stored: Stored) -> None:
     for suffix in WITH_IT:  # of an attempt for which there was no room
         new.with_name(new.name + suffix).unlink(missing_ok=True)
-    db = opened(new)
+    db = open_database(new)
     try:
         with db:
             for seen in stored.baseline:
@@ -181,7 +181,7 @@ def _written(new: Path, stored: Stored) -> None:
         db.close()  # which takes the log along
 
 
-def rescued(path: Path, reason: str) -> Found:
+def rescue(path: Path, reason: str) -> Found:
     """Return what can still be read of a damaged file that nobody has open, and what is wrong with it."""
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
     try:
@@ -191,12 +191,12 @@ def rescued(path: Path, reason: str) -> Found:
     return Found(found.stored, tuple(dict.fromkeys((reason, *found.damage))))
 
 
-def renewed(path: Path, found: Found) -> str:
+def renew(path: Path, found: Found) -> str:
     """Set a damaged file aside, closed or not, put a new one with what was found in its place, and say so."""
     stored, blobs = found.stored, {**found.stored.blobs, RESCUED: b"1"}
     if not blobs.keys() & {OWN, PRIVACY}:
         blobs[PRIVACY] = wire.encode(lost_ledger())  # an account that began anew would spend everything again
-    _written(path.with_name(path.name + ".new"), Stored(stored.baseline, blobs, stored.outbox))
+    _write(path.with_name(path.name + ".new"), Stored(stored.baseline, blobs, stored.outbox))
     aside = _free_name(path)
     for suffix in WITH_IT:
         file = path.with_name(path.name + suffix)

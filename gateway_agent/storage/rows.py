@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Stored
 
 SCHEMA_VERSION = 3
@@ -110,7 +110,7 @@ def read(db: sqlite3.Connection) -> Found:
             continue
         outbox[name] = Item(topic, tuple(parts[number] for number in range(count)), bool(retain), priority, t_ns)
     stored = Stored(
-        baseline=tuple(Seen(np.frombuffer(row, dtype="<f4"), end_ns) for row, end_ns in tables["baseline"]),
+        baseline=tuple(FeatureRow(np.frombuffer(row, dtype="<f4"), end_ns) for row, end_ns in tables["baseline"]),
         blobs=dict(tables["blob"]),
         outbox=outbox,
     )
@@ -146,17 +146,17 @@ def _readable(db: sqlite3.Connection, table: str, is_first: bool, broken: list[s
     """Yield the rows from one end of a table to the first page that cannot be read; why not is put into `broken`."""
     key: tuple[Value, ...] = ()
     try:
-        for row in _selected(db, table, is_first):
+        for row in _select(db, table, is_first):
             key = row[0]
             yield row
     except (sqlite3.Error, OverflowError) as error:
         broken.append(f"{table}: {error}")
         # Python's module is a row ahead of what it hands over, and loses the last one before the page.
         with suppress(sqlite3.Error, OverflowError):
-            yield from _selected(db, table, is_first, key)
+            yield from _select(db, table, is_first, key)
 
 
-def _selected(
+def _select(
     db: sqlite3.Connection, table: str, is_first: bool, behind: tuple[Value, ...] | None = None
 ) -> Iterator[Row]:
     """Yield the rows of a table from one end; with a key, or an empty one, the row behind it, or the first, alone."""

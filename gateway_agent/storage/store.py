@@ -59,7 +59,7 @@ class Store:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path, self._is_read_only = path, read_only
         self.damage, self.is_tight = "", False
-        self.written_bytes: int | None = 0 if _written_bytes() is not None else None
+        self.written_bytes: int | None = 0 if _count_written_bytes() is not None else None
         self._lock = None if read_only else store_lock.hold(path, "agent")
         try:
             self._open()
@@ -69,10 +69,10 @@ class Store:
 
     def _open(self) -> None:
         if self._is_read_only:
-            self._db = files.opened(self.path, read_only=True)
+            self._db = files.open_database(self.path, read_only=True)
             return
-        before = _written_bytes()
-        files.tidied(self.path)
+        before = _count_written_bytes()
+        files.finish_renewal(self.path)
         try:
             self._open_or_renew()
         except StoreFullError:
@@ -86,11 +86,11 @@ class Store:
         try:
             self._open_whole()
         except StoreDamagedError as error:
-            self._renew(files.rescued(self.path, str(error)))
+            self._renew(files.rescue(self.path, str(error)))
 
     def _open_whole(self) -> None:
         """Open a file that is as it was left."""
-        self._db = files.opened(self.path, log_bytes=self.log_bytes)
+        self._db = files.open_database(self.path, log_bytes=self.log_bytes)
         try:
             if damage := rows.read(self._db).damage:
                 raise StoreDamagedError("; ".join(damage))
@@ -100,8 +100,8 @@ class Store:
             raise
 
     def _renew(self, found: Found) -> None:
-        self.damage = files.renewed(self.path, found)
-        self._db = files.opened(self.path, log_bytes=self.log_bytes)
+        self.damage = files.renew(self.path, found)
+        self._db = files.open_database(self.path, log_bytes=self.log_bytes)
         self._regain()
 
     def renew(self, reason: str, stored: Stored) -> None:
@@ -111,9 +111,9 @@ class Store:
         Raises `StoreFullError` where there is no room for one; the damaged file stays then, and this may be called
         again.
         """
-        before = _written_bytes()
+        before = _count_written_bytes()
         self._db.close()
-        found = files.rescued(self.path, reason)
+        found = files.rescue(self.path, reason)
         blobs = {**found.stored.blobs, **stored.blobs}
         kept = Found(Stored(stored.baseline, blobs, stored.outbox), found.damage)
         try:
@@ -135,7 +135,7 @@ class Store:
         Raises `StoreFullError` where the disk has no room even with the reserve, or cannot be written at present, and
         `StoreDamagedError` where the file is damaged; nothing of the effects is in the store then.
         """
-        held, before = list(effects), _written_bytes()
+        held, before = list(effects), _count_written_bytes()
         try:
             self._commit(held)
         except StoreFullError:
@@ -160,7 +160,7 @@ class Store:
 
     def regain(self) -> None:
         """Try to lay in a reserve that was used up; raises `StoreDamagedError`."""
-        before = _written_bytes()
+        before = _count_written_bytes()
         try:
             self._regain()
         finally:
@@ -181,7 +181,7 @@ class Store:
                 raise kind_of(error)(f"{self.path}: cannot be written ({error})") from None
 
     def _count(self, before: int | None) -> None:
-        after = _written_bytes()
+        after = _count_written_bytes()
         if before is not None and after is not None and self.written_bytes is not None:
             self.written_bytes += after - before
 
@@ -229,7 +229,7 @@ def _epsilon(held: Stored) -> float | Literal["unknown"] | None:
     return None if spent is None else float(spent) if np.isfinite(spent) else "unknown"
 
 
-def _written_bytes() -> int | None:
+def _count_written_bytes() -> int | None:
     """Return how many bytes this thread has written so far, None where the kernel does not say."""
     try:
         text = THREAD_IO.read_text(encoding="ascii")

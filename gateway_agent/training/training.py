@@ -228,12 +228,12 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
     if message is None:
         return training, []
     if event.answer is None:
-        return _failed(training, context, message, event.reason)
+        return _fail(training, context, message, event.reason)
     try:
         arrays, remarked = wire.decode(event.answer, size_max=len(event.answer))
         parts = parted(arrays)
     except wire.WireError as error:
-        return _failed(training, context, message, f"its answer cannot be read: {error}")
+        return _fail(training, context, message, f"its answer cannot be read: {error}")
     if training.answered is None or training.answered[0] != message.run:
         before = training.answered_before | dict([training.answered] if training.answered else [])
         kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
@@ -266,7 +266,7 @@ def _remarks(training: Training, message: RoundOpen, texts: Sequence[str]) -> di
     return {**kept, message.phase: latest} if texts else kept
 
 
-def _failed(training: Training, context: Context, message: RoundOpen, reason: str) -> Result:
+def _fail(training: Training, context: Context, message: RoundOpen, reason: str) -> Result:
     retry_ns = context.uptime_ns + round(RETRY_S * NS)
     training = replace(training, failed=(message.run, message.round_index), retry_ns=retry_ns)
     fit = _hide_numbers(message, reason)

@@ -22,7 +22,7 @@ from fedgate.firmware_sim.broker import broker
 from fedgate.firmware_sim.node import frames
 from fedgate.firmware_sim.recordings import Channel, Recording
 from fedgate.gateway_agent.events import Keep
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.features import FeatureSpec
 from fedgate.models.time_units import NS
@@ -134,7 +134,7 @@ def _settings(folder: Path, spec: FeatureSpec, server: Broker) -> GatewaySetting
     (folder / "gateway.toml").write_text(toml(tables))
     settings = load(folder / "gateway.toml", GatewaySettings)
     store = Store(settings.gateway.store)
-    store.commit([Keep(Seen(row, None)) for row in station.baseline(spec, BASELINE_WINDOWS - 1)])
+    store.commit([Keep(FeatureRow(row, None)) for row in station.baseline(spec, BASELINE_WINDOWS - 1)])
     store.close()
     return settings
 

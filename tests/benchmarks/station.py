@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from fedgate.cloud_aggregator.context import sign_message
 from fedgate.cloud_aggregator.releases.deploy import make_model
-from fedgate.config.identity.signing import verified
+from fedgate.config.identity.signing import verify
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.frames import Frame, FrameMeta
 from fedgate.config.protocol.messages import Manifest, audience_of
 from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.gateway_agent import machine
-from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS, Bundle, Held, Models, save, save_model
+from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS, Bundle, Models, SlotEntry, save, save_model
 from fedgate.gateway_agent.events import Connection, Effect, Event, Publish, Received
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Host, State, Stored, restore
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Array, Arrays, Floats
@@ -112,10 +112,10 @@ def commissioned() -> State:
     rows = baseline(chosen.features, chosen.baseline.windows)
     manifest, body = released(chosen.features, key, chosen.limits.max_payload_bytes)
     model = save_model(Bundle(manifest, body, own_of(rows))).body
-    slot = save(Models(current=Held.of(manifest)))
+    slot = save(Models(current=SlotEntry.of(manifest)))
     blobs = {OWN: wire.encode(own_of(rows), {"answered": None}), MODEL: model, MODELS: slot.body}
-    stored = Stored(tuple(Seen(row, None) for row in rows), blobs)
-    host = Host("bench", T0_NS, partial(verified, key.public_key()), lambda: bytes(32))
+    stored = Stored(tuple(FeatureRow(row, None) for row in rows), blobs)
+    host = Host("bench", T0_NS, partial(verify, key.public_key()), lambda: bytes(32))
     state = restore(chosen, stored, host)
     state, effects = machine.begin(state, stored)
     assert state.deployment.manifest == manifest, effects

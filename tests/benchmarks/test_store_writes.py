@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from fedgate.config.settings.settings import MIB, Keeping
+from fedgate.config.settings.settings import MIB, StoreTable
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.events import Durable, Keep, Queue
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 from tests.benchmarks import station, usage
 from tests.benchmarks.conftest import Note
@@ -33,12 +33,12 @@ def test_a_day_with_an_alarm_every_hour(tmp_path: Path, benchmark: BenchmarkFixt
     repeat(benchmark, live, agent, rounds=1)
     written_bytes = usage.written_bytes() - before_bytes
     agent.close()
-    budget_mib = Keeping().flash_bytes_per_day / MIB
+    budget_mib = StoreTable().flash_bytes_per_day / MIB
     note("store: written in a day, an update and a model in it", written_bytes / MIB, "MiB", at_most=budget_mib)
 
 
 def _kept(store: Store, number: int) -> Durable:
-    return Keep(Seen(np.full(FEATURES, number, np.float32), number))
+    return Keep(FeatureRow(np.full(FEATURES, number, np.float32), number))
 
 
 def test_windows_in_groups(tmp_path: Path, benchmark: BenchmarkFixture, note: Note) -> None:

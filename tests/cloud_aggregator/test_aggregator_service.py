@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.cloud_aggregator.context import Parcel
+from fedgate.cloud_aggregator.context import Payload
 from fedgate.cloud_aggregator.events import Connection, Effect, Log, Received, RecordGateway, RecordRound, Tick
 from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.rounds.round import LOST_S, REMIND_S
@@ -82,11 +82,11 @@ def test_a_manifest_that_may_be_lost_is_repeated(change: dict[str, object], repe
 def test_a_gateway_that_asks_without_end_is_sent_four_bodies_and_one_a_minute() -> None:
     state, _ = after(started(), Connection(True), *[heard(name, "status", READY.to_bytes()) for name in GATEWAYS])
     small, large = (
-        Parcel(describe(body, state.context.settings.limits.max_payload_bytes), body)
+        Payload(describe(body, state.context.settings.limits.max_payload_bytes), body)
         for body in (bytes(announce.WHOLE_BYTES // 8), bytes(2 * announce.WHOLE_BYTES))
     )
 
-    def sent(gateway: str, at_s: float, shared: Parcel = large) -> int:
+    def sent(gateway: str, at_s: float, shared: Payload = large) -> int:
         nonlocal state
         asking = heard(gateway, "want", Want().to_bytes(), shared.transfer.digest)
         state, effects = after(with_record(state, "rounds", shared=shared), asking, at_s=at_s)

@@ -25,9 +25,9 @@ from fedgate.cloud_aggregator.access.registry import (
     Certificate,
     ForgetCertificates,
     ForgetPasses,
-    Pass,
     RecordCertificate,
     RecordPass,
+    Token,
 )
 from fedgate.cloud_aggregator.alarms import handling, webhook
 from fedgate.cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
@@ -80,7 +80,7 @@ from fedgate.config.protocol.messages import (
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import Topic, party, topic_of, urgency
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
-from fedgate.config.transport.send_queue import Backlog, Outgoing
+from fedgate.config.transport.send_queue import Outgoing, SendQueue
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
 from fedgate.gateway_agent.storage.store import Store as GatewayStore
 from fedgate.models.time_units import NS
@@ -292,7 +292,7 @@ def test_what_a_gateway_says_ends_no_command_and_writes_nothing_of_its_own(
 
 
 def admitted(number: int) -> list[Durable]:
-    return [ForgetPasses((f"{number - KEPT}",)), RecordPass(Pass(f"{number}", "west", number, False))]
+    return [ForgetPasses((f"{number - KEPT}",)), RecordPass(Token(f"{number}", "west", number, False))]
 
 
 def certified(number: int) -> list[Durable]:
@@ -332,7 +332,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "certificates": certified,
     "passes": lambda number: [
         ForgetPasses((f"{number - KEPT}",)),
-        RecordPass(Pass(f"{number}", "west", number, False)),
+        RecordPass(Token(f"{number}", "west", number, False)),
     ],
 }
 ONE = {"training", "training_arrays", "backup", "rollout", "service", "gateways", "held", "counts"}
@@ -449,7 +449,7 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     state = restore(aggregator_settings(rounds={"quorum": 9}), KEY, stored, T0_NS)
     for name in ("west", "north"):
         state, _ = machine.step(state, T0_NS, heard(name, "status", READY.to_bytes()))
-    line, numbers = Backlog(), count()
+    line, numbers = SendQueue(), count()
     line.is_open = True
     carried = dict.fromkeys(("west", "north"), 0)
     for tenth in range(300):

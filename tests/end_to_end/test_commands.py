@@ -24,10 +24,10 @@ from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
-from fedgate.gateway_agent.deployment.deployment import Bundle, Held, Models, save, save_model
+from fedgate.gateway_agent.deployment.deployment import Bundle, Models, SlotEntry, save, save_model
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save
 from fedgate.gateway_agent.monitor.monitor import ALARMS
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 from tests.cloud_aggregator.storage.test_aggregator_store import CLEARED, RAISED
 from tests.cloud_aggregator.test_aggregator_machine import OPEN
@@ -171,8 +171,8 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     fault = {"cause": "faulty-load", "kind": "sensor", "onset_ns": 5}
     alarms = json.dumps({"active": [{"cause": "anomaly", "kind": "anomaly"}, fault]}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
-    kept = (save_model(Bundle(manifest, body, {})), save(Models(current=Held.of(manifest))))
-    store.commit([Keep(Seen(np.zeros(3, np.float32), 1)), *kept, Save(ALARMS, alarms), Queue("u", item)])
+    kept = (save_model(Bundle(manifest, body, {})), save(Models(current=SlotEntry.of(manifest))))
+    store.commit([Keep(FeatureRow(np.zeros(3, np.float32), 1)), *kept, Save(ALARMS, alarms), Queue("u", item)])
     value, text = shown(gateway_agent, capsys, *arguments)
     assert value["running"] and value["sentence"] == "The agent watches with model 1: anomaly, faulty-load."
     store.close()

@@ -18,7 +18,7 @@ from fedgate.cloud_aggregator.storage import store as disk
 from fedgate.config.protocol.messages import Status
 from fedgate.gateway_agent.monitor import pipeline
 from fedgate.gateway_agent.monitor.pipeline import rows_of
-from fedgate.gateway_agent.runtime.training_worker import labelled
+from fedgate.gateway_agent.runtime.training_worker import add_labelled
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import Arrays, equal
 from fedgate.models.federated import build
@@ -52,7 +52,7 @@ def training_data(made: Site) -> dict[str, Arrays]:
     for who, state in made.agents.items():
         data[who] = pipeline.training_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
         if made.cloud.rounds.algorithm.labels and state.training.labelled:
-            data[who] = labelled(data[who], state.training.labelled)
+            data[who] = add_labelled(data[who], state.training.labelled)
     return data
 
 

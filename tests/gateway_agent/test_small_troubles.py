@@ -29,7 +29,7 @@ from fedgate.gateway_agent.outbox.outbox import Outbox, give_up
 from fedgate.gateway_agent.runtime import renewal
 from fedgate.gateway_agent.runtime.agent import Agent
 from fedgate.gateway_agent.runtime.renewal import Renewer
-from fedgate.gateway_agent.runtime.write_budget import Day
+from fedgate.gateway_agent.runtime.write_budget import WriteBudget
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import after as cloud_after
@@ -63,7 +63,7 @@ def test_a_receipt_for_an_update_that_was_given_up_here_is_taken_in(tmp_path: Pa
 
 def test_a_clock_that_is_set_begins_no_new_budget_of_the_flash(tmp_path: Path) -> None:
     agent = opened(tmp_path / "gateway.db", 20 * NS)
-    agent._flash = Day(20 * NS, 31 * 2**20)
+    agent._flash = WriteBudget(20 * NS, 31 * 2**20)
     ticked(agent)
     agent.step(agent.state.context.uptime_ns, ClockSet(T0_NS))
     ticked(agent)
@@ -255,9 +255,9 @@ enrolment = "localhost:8884"
 
 
 def test_a_revoked_certificate_is_named_with_what_to_do() -> None:
-    said = tls.advised("[SSL: SSLV3_ALERT_CERTIFICATE_REVOKED] sslv3 alert certificate revoked (_ssl.c:2580)")
+    said = tls.advise("[SSL: SSLV3_ALERT_CERTIFICATE_REVOKED] sslv3 alert certificate revoked (_ssl.c:2580)")
     assert "was revoked" in said and "gateway-agent enrol --new-key" in said
-    assert tls.advised("connection refused") == "connection refused" and tls.advised("") == ""
+    assert tls.advise("connection refused") == "connection refused" and tls.advise("") == ""
     trial = broker.of_gateway(Broker(), "bridge", ME, 1_024)
     found = broker._not_let_in(trial, ProbeError(f"the connection ended: {said}"))
     assert found.level == "failure" and found.advice == tls.REVOKED

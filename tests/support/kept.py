@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedgate.config.identity.signing import verified
+from fedgate.config.identity.signing import verify
 from fedgate.gateway_agent.events import CLASSES, Effect, Event, Item, Outward, Publish, Tick
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import Host, State
@@ -33,7 +33,7 @@ def service(store_: Store, now_ns: int = T0_NS, /, *, boot_id: str = "boot", **t
         Host(
             boot_id=boot_id,
             uptime_ns=now_ns,
-            verified=partial(verified, KEY.public_key()),
+            verified=partial(verify, KEY.public_key()),
             random_bytes=lambda: bytes(range(32)),
             clock="synchronised",
             can_train=True,

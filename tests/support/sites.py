@@ -21,14 +21,14 @@ from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases
 from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material
-from fedgate.config.identity.signing import verified
+from fedgate.config.identity.signing import verify
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.frames import Frame, FrameMeta
 from fedgate.config.protocol.messages import Manifest, Status
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
 from fedgate.gateway_agent import events, machine
 from fedgate.gateway_agent import state as agent_state
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.state import Host, restore
 from fedgate.models.arrays import FEATURES as X
@@ -107,7 +107,7 @@ def frame(values: Floats, start_s: float = 0.0, **meta: Any) -> bytes:
 class Shelf:
     """What a gateway's store would hold; `test_gateway_store` holds the real one against it."""
 
-    baseline: list[Seen] = field(default_factory=list)
+    baseline: list[FeatureRow] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=lambda: {agent_state.SECRET: bytes(range(32))})
     outbox: dict[str, events.Item] = field(default_factory=dict)
 
@@ -176,7 +176,7 @@ def agent(
     host = Host(
         boot_id=boot_id,
         uptime_ns=uptime_ns,
-        verified=partial(verified, KEY.public_key()),
+        verified=partial(verify, KEY.public_key()),
         random_bytes=lambda: hashlib.sha256(start.encode()).digest(),
         anchor_ns=anchor_ns,
         can_train=can_train,

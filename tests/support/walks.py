@@ -24,7 +24,7 @@ from typing import Any
 from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator.runtime.service import Service as CloudService
 from fedgate.cloud_aggregator.storage.store import Store as CloudStore
-from fedgate.config.identity.signing import verified
+from fedgate.config.identity.signing import verify
 from fedgate.config.protocol import topics
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.runtime import training_worker
@@ -121,7 +121,7 @@ class Loop:
             Host(
                 boot_id="boot",
                 uptime_ns=T0_NS,
-                verified=partial(verified, KEY.public_key()),
+                verified=partial(verify, KEY.public_key()),
                 random_bytes=lambda: seed,
                 clock="synchronised",
                 can_train=True,

@@ -16,7 +16,7 @@ import pytest
 
 from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.access.registry import Bar, Barred, CertificateRequested, Issue, Registry, TurnAway
+from fedgate.cloud_aggregator.access.registry import CertificateRequested, Issue, Registry, Reject, Revoke, Revoked
 from fedgate.cloud_aggregator.events import (
     Answered,
     Connection,
@@ -81,7 +81,7 @@ def refusal(effects: Iterable[Wanted]) -> str:
     ]
     assert not [effect for effect in effects if isinstance(effect, Issue | Durable)]
     assert only(effects, Log).level == "warning"  # so that the operator sees who tries
-    return str(only(effects, TurnAway).reason)
+    return str(only(effects, Reject).reason)
 
 
 def enrolled(*gateways: str) -> State:
@@ -120,7 +120,7 @@ def test_a_second_device_of_one_name_is_refused_and_an_alarm_unless_the_operator
     state, _ = after(enrolled("north"), ordered("token", gateway="other", digest=OTHER, hours=1.0, replaces=False))
     assert "--replace" in only(after(state, token())[1], Answered).problem
     state, effects = after(state, token(replaces=True), asks(key="new", serial="b2"))
-    bar = only(effects, Bar)
+    bar = only(effects, Revoke)
     assert (bar.cut, bar.barred, bar.outlived) == (("north",), frozenset(), (("north", "north"),))
     assert registry(state).admitted == {"north"}
     assert {one.key: one.reason for one in registry(state).of("north")} == {"north's": "replaced", "new": ""}
@@ -128,7 +128,7 @@ def test_a_second_device_of_one_name_is_refused_and_an_alarm_unless_the_operator
     # A token that was made before the first device came does not let a second one in either.
     state, _ = after(begun(), token(), token(digest=OTHER), asks())
     state, effects = after(state, asks(key="second", digest=OTHER), asks(key="second", digest=OTHER))
-    assert [one.reason.split(";")[0] for one in effects if isinstance(one, TurnAway)] == [
+    assert [one.reason.split(";")[0] for one in effects if isinstance(one, Reject)] == [
         "another device is or was north"
     ] * 2
     alarm = only(effects, RecordAlarm).alarm  # one, however often it comes
@@ -156,7 +156,7 @@ def test_what_is_good_is_not_forgotten_while_our_clock_is_ahead_and_can_be_revok
     state, _ = after(state, asks(key="north's", digest="", serial="ahead"), at_s=2 * 365 * DAY_S)
     state, _ = after(state, asks(key="north's", digest="", serial="right"), at_s=10 * DAY_S)
     _, effects = after(state, ordered("revoke", gateway="north"), at_s=11 * DAY_S)
-    assert "north" in {serial for serial, _ in only(effects, Bar).ended}
+    assert "north" in {serial for serial, _ in only(effects, Revoke).ended}
 
 
 def test_certificates_that_expired_long_ago_are_forgotten_but_for_the_newest(tmp_path: Path) -> None:
@@ -180,12 +180,14 @@ def test_who_is_no_gateway_is_recorded_and_can_be_revoked_and_come_again() -> No
     made = ordered("certified", name="operator", serial="b7", key="k", not_after_ns=T0_NS + NS)
     state, effects = after(begun(), made)
     assert only(effects, Answered).text == "operator has a certificate" and not [
-        e for e in effects if isinstance(e, Bar)
+        e for e in effects if isinstance(e, Revoke)
     ]
     state, effects = after(state, ordered("revoke", gateway="operator"))
-    assert [serial for serial, _ in only(effects, Bar).ended] == ["b7"] and only(effects, Bar).barred == {"operator"}
+    assert [serial for serial, _ in only(effects, Revoke).ended] == ["b7"] and only(effects, Revoke).barred == {
+        "operator"
+    }
     state, effects = after(state, ordered("certified", name="operator", serial="b8", key="l", not_after_ns=T0_NS + NS))
-    assert only(effects, Bar).barred == frozenset() and [one for one, _ in only(effects, Bar).ended] == ["b7"]
+    assert only(effects, Revoke).barred == frozenset() and [one for one, _ in only(effects, Revoke).ended] == ["b7"]
 
 
 @pytest.mark.parametrize(
@@ -256,11 +258,11 @@ def test_a_revoked_gateway_is_out_at_once_and_the_round_does_not_wait_for_it() -
     assert state.rounds.server.round_index == 0 and state.rounds.counted.keys() == {"south"}  # it waits for north
     state, effects = after(state, ordered("revoke", gateway="north"))
     assert only(effects, Answered).text == ""  # its answer waits for the broker
-    assert only(effects, Bar).answer.startswith("north is revoked")
+    assert only(effects, Revoke).answer.startswith("north is revoked")
     for problem in ("", "no broker"):
-        _, told = after(state, Barred(1, "north is revoked", problem))
+        _, told = after(state, Revoked(1, "north is revoked", problem))
         assert only(told, Answered).text == "north is revoked" and problem in only(told, Answered).problem
-    bar = only(effects, Bar)
+    bar = only(effects, Revoke)
     assert (bar.cut, bar.barred, [serial for serial, _ in bar.ended]) == (("north",), {"north"}, ["north"])
     assert state.access.gateways.keys() == {"south"} and state.rounds.server.round_index == 1
     late, effects = after(state, *update("north", body(state)))
@@ -270,7 +272,7 @@ def test_a_revoked_gateway_is_out_at_once_and_the_round_does_not_wait_for_it() -
     _, effects = after(state, token(replaces=True), asks(key="north's"))
     assert "'gateway-agent enrol --new-key' makes another" in refusal(effects[-2:])
     state, effects = after(state, token(replaces=True), asks(key="another", serial="z9"))
-    assert only(effects, Bar).barred == frozenset()  # the broker must hear that the name is good again
+    assert only(effects, Revoke).barred == frozenset()  # the broker must hear that the name is good again
     assert "no gateway 'west'" in only(after(state, ordered("revoke", gateway="west"))[1], Answered).problem
 
 

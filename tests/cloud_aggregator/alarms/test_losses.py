@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator.events import RecordAlarm, RecordLoss, RecordScore
 from fedgate.cloud_aggregator.storage import history_table
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt, Score
-from fedgate.config.protocol.scores import gathered, spread
+from fedgate.config.protocol.scores import gather, spread
 from fedgate.config.protocol.topics import parse
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts, said_under
@@ -56,7 +56,7 @@ def test_a_tombstone_that_grows_is_one_row_and_each_of_its_sizes_has_its_receipt
 
 def test_scores_of_an_outage_are_stored_once_and_acknowledged(tmp_path: Path) -> None:
     scores = [SCORE.model_copy(update={"t_ns": T0_NS + number * 10**9}) for number in range(4)]
-    batch = gathered(scores, "synchronised", "boot")
+    batch = gather(scores, "synchronised", "boot")
     payload = batch.to_bytes()
     item = hashlib.sha256(payload).hexdigest()
     with cloud(tmp_path, mean_of(2)) as made:
@@ -76,7 +76,7 @@ def test_scores_of_an_outage_are_stored_once_and_acknowledged(tmp_path: Path) ->
 
 def test_the_newest_of_each_gateway_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_table, "LOSSES_KEPT", 3)
-    batch = gathered([SCORE], "synchronised", "boot")
+    batch = gather([SCORE], "synchronised", "boot")
     row_bytes = len(batch.to_bytes()) + history_table.ROW_BYTES
     monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
     monkeypatch.setattr(history_table, "SCORES_BYTES", 3 * row_bytes)

@@ -32,7 +32,7 @@ from fedgate.cloud_aggregator.events import (
     Send,
     Tick,
 )
-from fedgate.cloud_aggregator.runtime.webhook_client import Poster, check
+from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient, check
 from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
@@ -111,7 +111,7 @@ class Service:
         self.enqueued: list[str] = []
         self.log: list[str] = []
         assert config.webhook is not None
-        self._poster = Poster(config.webhook, self.events.put)
+        self._poster = WebhookClient(config.webhook, self.events.put)
 
     def step(self, *events: Event) -> None:
         for event in events:
@@ -293,7 +293,7 @@ def test_certificates_that_cannot_be_read_are_named_and_a_server_without_them_is
 ) -> None:
     with pytest.raises(SettingsError, match=r"webhook\.ca_file: .*nowhere.* cannot be used"):
         check(Webhook(url="https://example.org/", ca_file=tmp_path / "nowhere"))
-    poster = Poster(Webhook(url=f"https://127.0.0.1:{receiver.port}/", timeout_s=1.0), lambda _posted: None)
+    poster = WebhookClient(Webhook(url=f"https://127.0.0.1:{receiver.port}/", timeout_s=1.0), lambda _posted: None)
     assert "127.0.0.1 cannot be reached (SSLError" in poster.attempt(Post("a", b"{}")).problem
     assert not receiver.requests
 
@@ -301,6 +301,6 @@ def test_certificates_that_cannot_be_read_are_named_and_a_server_without_them_is
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 401, 403, 407, 408, 425, 429, 500, 503, 302])
 def test_which_answers_are_for_good(receiver: Receiver, status: int) -> None:
     receiver.answer = status
-    posted = Poster(Webhook(url=url(receiver)), lambda _posted: None).attempt(Post("a", b"{}"))
+    posted = WebhookClient(Webhook(url=url(receiver)), lambda _posted: None).attempt(Post("a", b"{}"))
     assert posted.id == "a" and f"answers {status}" in posted.problem
     assert posted.is_refused == (status in (400, 404, 413, 422))

@@ -28,7 +28,7 @@ import pytest
 
 from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, Pass, RecordCertificate, RecordPass
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Token
 from fedgate.cloud_aggregator.backup import archive, sealing
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
 from fedgate.cloud_aggregator.commands import backup as backup_command
@@ -435,8 +435,8 @@ def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[
 def test_tokens_and_orders_that_waited_count_no_more(put_back: Callable[..., Store], capsys: Capture) -> None:
     far_ns = 2 * (T0_NS + LIFE_NS)
     back = put_back(
-        RecordPass(Pass("d1", "north", far_ns, replaces=False)),
-        RecordPass(Pass("d2", "east", far_ns, replaces=False, key="key of east")),
+        RecordPass(Token("d1", "north", far_ns, replaces=False)),
+        RecordPass(Token("d2", "east", far_ns, replaces=False, key="key of east")),
         orders=1,
     )
     said = capsys.readouterr().out

@@ -162,7 +162,7 @@ def test_newer_keys_that_are_here_are_kept_with_their_statement(
     sealed: tuple[str | Path, ...], site: Folder, tmp_path: Path
 ) -> None:
     restore(tmp_path / "b", site.path, *sealed)
-    keys = site_keys.stated(site.path)
+    keys = site_keys.read_statement(site.path)
     assert keys is not None and keys.number == 2
     assert site_keys.release_key(Site(site="bridge", release_key=site.path / "release.key"), site.path)
 

@@ -192,7 +192,7 @@ def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, 
         assert "north    enrolled, denied until the broker is restarted" in capsys.readouterr().out
         spec = load(settings, AggregatorSettings).identity
         assert spec is not None
-        found = [one.text for one in doctor.denied(spec, doctor.read_stored(Path(store.name)).registry)]
+        found = [one.text for one in doctor.list_denied(spec, doctor.read_stored(Path(store.name)).registry)]
         assert found == ["denied until it is restarted, as another device may still be connected: north"]
         Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "first")
         Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "second")  # it was restarted

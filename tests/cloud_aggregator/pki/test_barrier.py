@@ -24,10 +24,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Bar, Certificate, RecordCertificate, Registry
+from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry, Revoke
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import broker_access, broker_process
-from fedgate.cloud_aggregator.pki.broker_access import Barrier
+from fedgate.cloud_aggregator.pki.broker_access import BrokerAccess
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
 from fedgate.cloud_aggregator.pki.enrolment_service import DONE, EnrolmentService
 from fedgate.cloud_aggregator.pki.quarantine import Quarantine
@@ -61,13 +61,13 @@ def site(tmp_path: Path) -> Folder:
     return founded(tmp_path / "site")
 
 
-def wanted(*certificates: Certificate, cut: tuple[str, ...] = ()) -> Bar:
+def wanted(*certificates: Certificate, cut: tuple[str, ...] = ()) -> Revoke:
     registry = Registry({one.serial: one for one in certificates})
-    return Bar(registry.ended(), registry.barred, cut, registry.outlived())
+    return Revoke(registry.ended(), registry.barred, cut, registry.outlived())
 
 
-def made(site: Folder, **spec: Any) -> Barrier:
-    return Barrier(site.settings, Identity(folder=site.path, **spec), site.authority, lambda _event: None)
+def made(site: Folder, **spec: Any) -> BrokerAccess:
+    return BrokerAccess(site.settings, Identity(folder=site.path, **spec), site.authority, lambda _event: None)
 
 
 def counting(log: Path, code: int) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
         store.commit([RecordCertificate(replace(NEW, not_after_ns=time.time_ns() + 10**15))])
         number = store.order("revoke", {"gateway": "north"})
         service = running(store)
-        assert any(isinstance(one, Bar) for one in service.step(time.time_ns(), service.orders()[0]))
+        assert any(isinstance(one, Revoke) for one in service.step(time.time_ns(), service.orders()[0]))
         assert store.answer(number) is None  # and here its power fails
     with closing(Store(path)) as store:
         service, told = running(store), list[Event]()

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, needed, restore
-from fedgate.cloud_aggregator.releases.rollout import drawn
+from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, find_needed, restore
+from fedgate.cloud_aggregator.releases.rollout import draw_canaries
 from fedgate.cloud_aggregator.storage.models_table import MODELS_KEPT
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
@@ -92,11 +92,11 @@ def test_canaries_are_drawn_among_those_who_are_here_as_many_as_the_share_of_all
     begin = Rollout("watching", 2, share=0.2)
     gateways = {f"gateway-{index:02d}": ABLE if index < 6 else AWAY for index in range(20)}
     for seed in range(20):
-        canaries = drawn(begin, gateways, seed).canaries
+        canaries = draw_canaries(begin, gateways, seed).canaries
         assert len(canaries) == 4 and all(gateways[name] == ABLE for name in canaries)
     few = {name: ABLE if name == "gateway-03" else AWAY for name in gateways}
-    assert drawn(begin, few, 0).canaries == ("gateway-03",)
-    assert drawn(begin, dict.fromkeys(gateways, AWAY), 0) == begin  # until somebody is
+    assert draw_canaries(begin, few, 0).canaries == ("gateway-03",)
+    assert draw_canaries(begin, dict.fromkeys(gateways, AWAY), 0) == begin  # until somebody is
 
 
 def test_a_release_that_began_by_a_clock_ahead_is_not_waited_for_longer() -> None:
@@ -131,4 +131,4 @@ def test_what_all_had_before_is_kept_through_releases_that_come_to_nothing() -> 
     trained(made, OTHER)
     made.order("stop")
     made.restart("cloud")
-    assert made.cloud.releases.before == 1 and needed(made.staged.rollout) == {1, 2, 3, 4}
+    assert made.cloud.releases.before == 1 and find_needed(made.staged.rollout) == {1, 2, 3, 4}

@@ -245,7 +245,7 @@ def test_an_old_backup_is_told(age_days: float | None, level: Level, words: str)
 
 
 def test_the_share_of_a_core_decides() -> None:
-    shares = {cpu_s: of_gateway.judged(cpu_s, 10.0, "").level for cpu_s in (0.001, 0.06, 0.2)}
+    shares = {cpu_s: of_gateway.judge_speed(cpu_s, 10.0, "").level for cpu_s in (0.001, 0.06, 0.2)}
     assert shares == {0.001: "ok", 0.06: "warning", 0.2: "failure"}
     found = of_gateway.throughput(gateway_settings(), None)
     assert found.level == "ok" and "as none is in force" in found.text

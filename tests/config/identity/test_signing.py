@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgate.config.identity.signing import KeyFileError, load_private, load_public, make_key, sign, verified
+from fedgate.config.identity.signing import KeyFileError, load_private, load_public, make_key, sign, verify
 
 KEY = Ed25519PrivateKey.generate()
 PUBLIC = KEY.public_key()
@@ -31,7 +31,7 @@ def paths(tmp_path: Path) -> tuple[Path, Path]:
 
 @given(st.binary())
 def test_what_was_signed_verifies(message: bytes) -> None:
-    assert verified(PUBLIC, message, sign(KEY, message))
+    assert verify(PUBLIC, message, sign(KEY, message))
 
 
 def test_signing_is_deterministic_and_fits_a_json_string() -> None:
@@ -49,27 +49,27 @@ def test_a_known_signature_verifies() -> None:
         "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
         "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"
     )
-    assert verified(public, b"\x72", base64.b64encode(signature).decode())
+    assert verify(public, b"\x72", base64.b64encode(signature).decode())
 
 
 def test_every_changed_byte_of_the_message_is_seen() -> None:
     for index in range(len(MESSAGE)):
         changed = MESSAGE[:index] + bytes([MESSAGE[index] ^ 1]) + MESSAGE[index + 1 :]
-        assert not verified(PUBLIC, changed, SIGNATURE)
-    assert not verified(PUBLIC, MESSAGE + b" ", SIGNATURE)
-    assert not verified(PUBLIC, MESSAGE[:-1], SIGNATURE)
+        assert not verify(PUBLIC, changed, SIGNATURE)
+    assert not verify(PUBLIC, MESSAGE + b" ", SIGNATURE)
+    assert not verify(PUBLIC, MESSAGE[:-1], SIGNATURE)
 
 
 def test_every_changed_byte_of_the_signature_is_seen() -> None:
     raw = base64.b64decode(SIGNATURE)
     for index in range(len(raw)):
         changed = raw[:index] + bytes([raw[index] ^ 0x10]) + raw[index + 1 :]
-        assert not verified(PUBLIC, MESSAGE, base64.b64encode(changed).decode())
+        assert not verify(PUBLIC, MESSAGE, base64.b64encode(changed).decode())
 
 
 @given(st.text(max_size=100) | st.binary(max_size=80).map(lambda raw: base64.b64encode(raw).decode()))
 def test_no_other_text_is_a_signature(text: str) -> None:
-    assert not verified(PUBLIC, MESSAGE, text)
+    assert not verify(PUBLIC, MESSAGE, text)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_no_other_text_is_a_signature(text: str) -> None:
     ids=["line end", "blank", "stranger", "cut short"],
 )
 def test_a_signature_has_one_spelling(change: str) -> None:
-    assert not verified(PUBLIC, MESSAGE, change)
+    assert not verify(PUBLIC, MESSAGE, change)
 
 
 def test_the_signature_of_another_key_is_none() -> None:
-    assert not verified(PUBLIC, MESSAGE, sign(Ed25519PrivateKey.generate(), MESSAGE))
+    assert not verify(PUBLIC, MESSAGE, sign(Ed25519PrivateKey.generate(), MESSAGE))
 
 
 def test_a_pair_on_disk_signs_and_verifies(paths: tuple[Path, Path]) -> None:
     private, public = load_private(paths[0]), load_public(paths[1])
-    assert verified(public, MESSAGE, sign(private, MESSAGE))
+    assert verify(public, MESSAGE, sign(private, MESSAGE))
 
 
 def test_only_the_owner_reads_the_private_key(tmp_path: Path) -> None:

@@ -147,10 +147,10 @@ def test_a_process_stands_in_its_own_way_and_looking_gives_nothing_away(tmp_path
 
 
 def test_a_process_that_cannot_be_seen_is_said_to_be_one() -> None:
-    assert "not seen from here" in store_lock.described(0)
+    assert "not seen from here" in store_lock.describe_process(0)
     gone = children.start([sys.executable, "-c", "pass"])
     gone.wait()
-    assert store_lock.described(gone.pid).startswith(f"process {gone.pid} (ps -fp")
+    assert store_lock.describe_process(gone.pid).startswith(f"process {gone.pid} (ps -fp")
 
 
 def test_what_waits_for_a_store_gets_it_when_its_holder_is_gone(tmp_path: Path) -> None:

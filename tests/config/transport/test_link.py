@@ -20,8 +20,8 @@ from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport import send_queue as backlog_module
 from fedgate.config.transport import session_conflict
 from fedgate.config.transport.mqtt import Link
-from fedgate.config.transport.send_queue import PASSES, Backlog, Outgoing
-from fedgate.config.transport.session_conflict import ENOUGH, SHORT_S, Contention
+from fedgate.config.transport.send_queue import PASSES, Outgoing, SendQueue
+from fedgate.config.transport.session_conflict import ENOUGH, SHORT_S, SessionConflict
 from fedgate.firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.support.slow_line import slow_line
 from tests.support.waiting import until, until_subscribed
@@ -101,7 +101,7 @@ def test_an_alarm_goes_past_the_chunks_of_an_update_on_a_slow_line(running: Brok
 def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
     given_messages: list[tuple[int, int, bool]], data: st.DataObject
 ) -> None:
-    made, now_s = Backlog(), 0.0
+    made, now_s = SendQueue(), 0.0
     out: list[Outgoing] = []
     on_line: list[int] = []
     made.is_open = True
@@ -135,7 +135,7 @@ def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50_000)), min_size=1, max_size=30), st.integers(0, 2))
 def test_no_flood_of_what_is_urgent_holds_up_all_else_for_ever(waiting: list[tuple[int, int]], level: int) -> None:
     """Goal: what one gateway makes urgent starves nobody: all that waits goes, whatever urgent comes without end."""
-    made, urgent = Backlog(), Outgoing(f"{level}/urgent", bytes(1_000), False, 1)
+    made, urgent = SendQueue(), Outgoing(f"{level}/urgent", bytes(1_000), False, 1)
     made.is_open = True
     for number, (less, size) in enumerate(waiting):
         assert made.add(Outgoing(f"waits/{number}", bytes(size), False, 1), less)
@@ -153,7 +153,7 @@ def test_no_flood_of_what_is_urgent_holds_up_all_else_for_ever(waiting: list[tup
 
 
 def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_took() -> None:
-    made = Backlog()
+    made = SendQueue()
     bulk = Outgoing("t", bytes(200_000), False, 1)
     assert [made.add(bulk, 2) for _ in range(22)] == [True] * 21 + [False]
     assert made.add(Outgoing("a", b"alarm", False, 1), 0) and made.add(Outgoing("s", b"score", False, 0), 0)
@@ -170,7 +170,7 @@ def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_
 
 def test_who_asks_for_the_most_delays_itself() -> None:
     """One gateway is sent chunks as fast as they are taken, another asks for ten in between."""
-    made, chunk = Backlog(), bytes(60_000)
+    made, chunk = SendQueue(), bytes(60_000)
     made.is_open = True
     topics = {name: f"fedgate/v1/bridge/{name}/chunk/digest" for name in ("west", "north")}
     while made.add(Outgoing(topics["west"], chunk, False, 1), 2):
@@ -189,7 +189,7 @@ def test_who_asks_for_the_most_delays_itself() -> None:
 
 
 def test_what_the_broker_does_not_take_is_not_sent_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    made = Backlog(10_000)
+    made = SendQueue(10_000)
     fits = Outgoing(UPDATE, bytes(10_000 - len(UPDATE) - FRAMING_BYTES), False, 1)
     assert made.add(fits, 2) and made.waiting_bytes == fits.size
     assert not any(made.add(fits._replace(payload=bytes(10_000)), 2) for _ in range(8))
@@ -215,7 +215,7 @@ def test_every_channel_has_its_place() -> None:
 
 
 def test_connections_that_end_at_once_are_told_and_leave_room_for_another() -> None:
-    made, now_s, told = Contention(), 0.0, []
+    made, now_s, told = SessionConflict(), 0.0, []
     for _ in range(40):
         assert not made.ended(now_s)  # without a connection
         made.connected(now_s)

@@ -87,7 +87,9 @@ def watch(built: Building) -> dict[str, Watched]:
 def watched(built: Building, pipe: walk.Pipeline, scorer: Scorer, data: Arrays, said: Floats) -> Watched:
     units, _ = normalise({}, data, "own")
     scored = walk.of_baseline(pipe, scorer)
-    pipe = walk.judged_by(pipe, *walk.calibrated(pipe, scorer, scored, built.story.baseline_windows // 3, units, {}))
+    pipe = walk.with_model(
+        pipe, *walk.calibrate_model(pipe, scorer, scored, built.story.baseline_windows // 3, units, {})
+    )
     border = round(built.watched_s * built.story.sensors[0].rate_hz)
     _, readings = pushed(built, pipe, said, slice(border, None))
     raised, stuck = list[RoomAlarm](), set[str]()
@@ -102,7 +104,7 @@ def watched(built: Building, pipe: walk.Pipeline, scorer: Scorer, data: Arrays, 
 
 def pushed(
     built: Building, pipe: walk.Pipeline, values: Floats, part: slice
-) -> tuple[walk.Pipeline, list[walk.Reading]]:
+) -> tuple[walk.Pipeline, list[walk.WindowResult]]:
     rate_hz, readings = built.story.sensors[0].rate_hz, []
     first, stop, _ = part.indices(len(values))
     count = round(built.place_s * rate_hz)

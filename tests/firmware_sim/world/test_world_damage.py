@@ -14,8 +14,8 @@ from fedgate.firmware_sim.world.rounds import Rounds
 from fedgate.firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
 from fedgate.gateway_agent.events import Outward, Train
 from fedgate.gateway_agent.monitor import alarms
-from fedgate.gateway_agent.monitor.decision import Judge
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.decision import ScoringModel
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.features import FeatureSpec
 from fedgate.models.threshold import Levels
@@ -102,11 +102,12 @@ def test_damage_is_asked_for_where_the_model_had_seen_enough(
     missing: int, damaged: tuple[int, ...], is_asked: bool
 ) -> None:
     spec = FeatureSpec.model_validate(FEATURES | {"window_s": 5.0})
-    judge = Judge(Remembering(), Levels(30.0, 1.0, 0.0, 20, extrapolated=False))
+    judge = ScoringModel(Remembering(), Levels(30.0, 1.0, 0.0, 20, extrapolated=False))
     last = round(FRAME_S / 5.0)  # windows of the last frame, of which the first is window 0
     ends_ns = {place: (place + (missing if place >= 0 else 0)) * 5 * NS for place in range(-10, last)}
     recent = [
-        Seen(np.full(3, SHIFT if place in damaged else 0.0, np.float32), end_ns) for place, end_ns in ends_ns.items()
+        FeatureRow(np.full(3, SHIFT if place in damaged else 0.0, np.float32), end_ns)
+        for place, end_ns in ends_ns.items()
     ]
     assert reaches_level(judge, recent, spec) == is_asked
     assert not reaches_level(judge, [], spec)

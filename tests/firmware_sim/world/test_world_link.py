@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fedgate.config.transport.send_queue import MESSAGES_MAX, WAITING_BYTES_MAX, Backlog, Outgoing
+from fedgate.config.transport.send_queue import MESSAGES_MAX, WAITING_BYTES_MAX, Outgoing, SendQueue
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.faults import Capacity, Faults
 from fedgate.firmware_sim.world.link import Line
@@ -95,20 +95,20 @@ def test_what_is_too_much_is_not_taken() -> None:
     assert broker.line.backlog.waiting_bytes < 1.5 * WAITING_BYTES_MAX
 
 
-def in_any_order(backlog: type[Backlog], patch: pytest.MonkeyPatch) -> None:
+def in_any_order(backlog: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
     add = backlog.add
     patch.setattr(backlog, "add", lambda self, message, urgency: add(self, message, 0))
 
 
-def without_bound(backlog: type[Backlog], patch: pytest.MonkeyPatch) -> None:
+def without_bound(backlog: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
     patch.setattr("fedgate.config.transport.send_queue.MESSAGES_MAX", 10 * MESSAGES_MAX)
 
 
 @pytest.mark.parametrize("wrong", [in_any_order, without_bound])
 def test_the_witness_sees(
-    wrong: Callable[[type[Backlog], pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    wrong: Callable[[type[SendQueue], pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong(Backlog, monkeypatch)
+    wrong(SendQueue, monkeypatch)
     broker = Broker()
     broker.line.died()
     for number in range(MESSAGES_MAX):

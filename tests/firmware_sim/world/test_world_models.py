@@ -19,9 +19,9 @@ from fedgate.gateway_agent.deployment.deployment import (
     MODELS,
     OTHER,
     Bundle,
-    Held,
     Models,
     Rejected,
+    SlotEntry,
     save,
     save_model,
 )
@@ -32,7 +32,7 @@ from tests.support.agents import changed
 from tests.support.sites import topic
 from tests.support.watchers import CALM, SENSITIVE, Gateway
 
-OLD, NEW = Held.of(CALM[0]), Held.of(SENSITIVE[0])
+OLD, NEW = SlotEntry.of(CALM[0]), SlotEntry.of(SENSITIVE[0])
 OVER = 86_400  # windows of a probation, of a second each
 
 

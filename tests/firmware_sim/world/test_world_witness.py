@@ -21,9 +21,9 @@ from fedgate.firmware_sim.world.devices import SESSIONS_MAX, Devices
 from fedgate.firmware_sim.world.disk import Doubt, Renewed
 from fedgate.firmware_sim.world.faults import NO_MEMORY, Faults
 from fedgate.firmware_sim.world.loads import End
-from fedgate.gateway_agent.deployment.deployment import LOADS_MAX, STARTS_MAX, Models, Tries, save
+from fedgate.gateway_agent.deployment.deployment import LOADS_MAX, STARTS_MAX, LoadAttempts, Models, save
 from fedgate.gateway_agent.events import Keep, Outward, Queue, Save
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Stored
 from tests.firmware_sim.world.test_world import alarm_item, witness
 from tests.support.sites import topic
@@ -191,7 +191,9 @@ def refused_as_set_back(seen: Witness) -> None:
 
 
 def say_given_up(seen: Witness) -> None:
-    status = Status(state="online", rejected={"2": f"model 2 rolled back: {Tries(3, 'boot', 3).why_no_more('boot')}"})
+    status = Status(
+        state="online", rejected={"2": f"model 2 rolled back: {LoadAttempts(3, 'boot', 3).why_no_more('boot')}"}
+    )
     seen.gateway_published("north", topic("north", "status", "agent"), status.to_bytes())
 
 
@@ -246,7 +248,7 @@ def ended_and_unknown(seen: Witness) -> None:
 
 def lost_in_the_store(seen: Witness) -> None:
     """Of all that a store may forget from one start to the next the witness names what."""
-    window = Seen(np.arange(3, dtype=np.float32), 7)
+    window = FeatureRow(np.arange(3, dtype=np.float32), 7)
     seen.devices.committed("north", [Save("own", b"1"), Save("counted", b"2"), Keep(window)])
     seen.devices.opened("north", Stored((window,), {"own": b"1", "counted": b"0"}), "", [])
     assert "blob counted" in seen.violations[0] and "own" not in seen.violations[0]

@@ -46,7 +46,7 @@ def test_a_run_that_does_not_end_is_ended_and_the_next_one_is_not() -> None:
 
 def sampled(state: State) -> State:
     """Return a gateway that has taken in a second of samples more."""
-    return machine._sampled(state, state.context.settings.source[0], block(state))[0]
+    return machine._push_samples(state, state.context.settings.source[0], block(state))[0]
 
 
 def block(state: State) -> Block:

@@ -18,7 +18,7 @@ from fedgate.gateway_agent.deployment.deployment import (
     MODEL,
     MODELS,
     STARTS_MAX,
-    Tries,
+    LoadAttempts,
     mark_at_start,
     restore_models,
     save,
@@ -228,9 +228,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def loads(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, Tries]]]:
+def loads(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, LoadAttempts]]]:
     """Return what is loaded while the test runs, by its size, with the marks that are on the disk then."""
-    found: list[tuple[int, dict[str, Tries]]] = []
+    found: list[tuple[int, dict[str, LoadAttempts]]] = []
 
     class Watched(Scorer):
         def __init__(self, model: bytes, personal: Arrays) -> None:
@@ -250,7 +250,7 @@ def offered(agent_: Service, made: Made) -> None:
 
 
 def test_the_mark_is_on_the_disk_before_anything_is_loaded(
-    path: Path, loads: list[tuple[int, dict[str, Tries]]]
+    path: Path, loads: list[tuple[int, dict[str, LoadAttempts]]]
 ) -> None:
     agent_ = service(Small(path))
     assert loads and all(marks[DIGEST].in_boot > 0 for _, marks in loads)
@@ -261,7 +261,7 @@ def test_the_mark_is_on_the_disk_before_anything_is_loaded(
 
 
 def test_on_a_full_disk_a_candidate_waits_until_its_mark_can_be_stored(
-    path: Path, loads: list[tuple[int, dict[str, Tries]]]
+    path: Path, loads: list[tuple[int, dict[str, LoadAttempts]]]
 ) -> None:
     store = Choked(path)
     store.is_full = False

@@ -16,7 +16,7 @@ from fedgate.gateway_agent.deployment import activation, validation
 from fedgate.gateway_agent.deployment.deployment import (
     LOADS_MAX,
     STARTS_MAX,
-    Tries,
+    LoadAttempts,
     mark_at_start,
     restore_models,
     save,
@@ -112,7 +112,7 @@ def test_a_gateway_that_never_had_a_model_does_not_complain() -> None:
 def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examined, calls = validation.examined, list[int]()
+    examined, calls = validation.examine_model, list[int]()
 
     def once(*given: Any) -> Any:
         calls.append(1)
@@ -194,8 +194,8 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
     end the process ends it once an hour at most.
     """
     made, path = Gateway(CALM), tmp_path / "gateway.db"
-    digest, examined, marks = CALM[0].model.digest, validation.examined, list[Tries]()
-    made.shelf.commit([save(replace(made.state.deployment.models, trying={digest: Tries(0, "", LOADS_MAX)}))])
+    digest, examined, marks = CALM[0].model.digest, validation.examine_model, list[LoadAttempts]()
+    made.shelf.commit([save(replace(made.state.deployment.models, trying={digest: LoadAttempts(0, "", LOADS_MAX)}))])
 
     def loaded(*given: Any) -> Any:
         marks.append(restore_models(agent_.store.read().blobs).tries(digest))  # on the disk

@@ -14,7 +14,7 @@ import pytest
 from fedgate.config.protocol.messages import Alarm, Score
 from fedgate.gateway_agent.context import StoreHealth
 from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Log, Queue, Received
-from fedgate.gateway_agent.monitor.decision import Judge
+from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import Floats
@@ -193,7 +193,9 @@ def test_a_score_that_is_no_number_is_a_lost_window_and_not_the_end() -> None:
     state = watched()
     state = replace(
         state,
-        monitor=replace(state.monitor, pipeline=replace(state.monitor.pipeline, judge=Judge(Told(np.nan), levels))),
+        monitor=replace(
+            state.monitor, pipeline=replace(state.monitor.pipeline, judge=ScoringModel(Told(np.nan), levels))
+        ),
     )
     state, effects = feed(state, samples(0, 15), START_S)
     assert state.monitor.windows_lost == 15 and told(effects) == [("faulty-load", "raised")]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fedgate.gateway_agent.events import Connection, Publish
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import Judge
+from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.recurrence import BLANK, Memory, Owner, Seen
+from fedgate.gateway_agent.monitor.recurrence import BLANK, FeatureRow, Memory, Owner
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
 from fedgate.models.signal import Block
@@ -42,8 +42,8 @@ class Sum:
         return scores, {"sum": scores[-1:].reshape(())}
 
 
-def seen(*ends: float, value: float = 1.0) -> list[Seen]:
-    return [Seen(np.array([value], dtype=np.float32), T0_NS + round(end * NS)) for end in ends]
+def seen(*ends: float, value: float = 1.0) -> list[FeatureRow]:
+    return [FeatureRow(np.array([value], dtype=np.float32), T0_NS + round(end * NS)) for end in ends]
 
 
 @given(gaps=st.lists(st.integers(0, 4), min_size=1, max_size=30), washout=st.integers(0, 5), max_gap=st.integers(0, 3))
@@ -53,12 +53,12 @@ def test_a_stream_scores_like_its_series_one_by_one(gaps: list[int], washout: in
     windows = seen(*ends)
     missing = recall.missing_rows([window.end_ns for window in windows], HOP_S)
     assert missing.tolist() == [NEW_SERIES, *gaps]
-    scores, is_settled = recall.scored(model, walk.rows_of(windows), missing)
+    scores, is_settled = recall.score(model, walk.rows_of(windows), missing)
     memory = BLANK
     for index, window in enumerate(windows):
         score, settled, memory = recall.take_in(model, memory, window, HOP_S)
         assert (score, settled) == (scores[index], is_settled[index])
-    assert memory == recall.replayed(model, windows, HOP_S)
+    assert memory == recall.replay(model, windows, HOP_S)
     run = 0
     for index, gap in enumerate(missing):
         run = 1 if not 0 <= gap <= max_gap else run + 1
@@ -94,10 +94,10 @@ def test_a_clock_that_may_have_stood_still_makes_a_memory_worth_nothing() -> Non
         assert recall.from_bytes(recall.to_bytes(memory, TOLD, before), after_boot) == (BLANK, "")
 
 
-def watched(model: Sum, windows: int = 6) -> tuple[walk.Pipeline, list[walk.Reading]]:
+def watched(model: Sum, windows: int = 6) -> tuple[walk.Pipeline, list[walk.WindowResult]]:
     settings = gateway_settings()
     pipeline = walk.start(settings.features, settings.streams, settings.alarm, 0)
-    pipeline = walk.judged_by(pipeline, Judge(model, LEVELS))
+    pipeline = walk.with_model(pipeline, ScoringModel(model, LEVELS))
     return walk.push(pipeline, Block("deck", T0_NS, settings.features.rate_hz, samples(0, windows)))
 
 
@@ -109,7 +109,7 @@ def test_a_fresh_memory_scores_nothing_and_the_gateway_says_so() -> None:
 
 def test_a_new_model_remembers_what_it_would_have_seen() -> None:
     pipeline, readings = watched(Sum(washout_rows=1))
-    swapped = walk.judged_by(pipeline, Judge(Sum(washout_rows=4), LEVELS))
+    swapped = walk.with_model(pipeline, ScoringModel(Sum(washout_rows=4), LEVELS))
     assert swapped.memory == replace(pipeline, judge=swapped.judge).memory and not swapped.settling
     assert readings[-1].score == swapped.memory.tensors["sum"]
 
@@ -117,7 +117,7 @@ def test_a_new_model_remembers_what_it_would_have_seen() -> None:
 def test_recent_windows_are_kept_for_the_next_model_and_shown_to_one_that_remembers() -> None:
     for washout_rows in (0, 1):
         assert len(watched(Sum(washout_rows=washout_rows), 9)[0].recent) == 9
-    swapped = walk.judged_by(watched(Sum(), 9)[0], Judge(Sum(), LEVELS))
+    swapped = walk.with_model(watched(Sum(), 9)[0], ScoringModel(Sum(), LEVELS))
     assert swapped.memory.rows == 0
 
 

@@ -86,7 +86,8 @@ def test_what_was_not_seen_to_move_is_still_stuck() -> None:
     judge = state.monitor.pipeline.judge
     assert judge is not None
     state = replace(
-        state, monitor=replace(state.monitor, pipeline=replace(state.monitor.pipeline, watching=decision.Watching()))
+        state,
+        monitor=replace(state.monitor, pipeline=replace(state.monitor.pipeline, watching=decision.DecisionState())),
     )  # as with another model
     state, effects = fed(state, 1, 43, repeats=False)
     assert not told(effects)  # the first that is remembered: it may have rested or moved
@@ -136,7 +137,7 @@ def test_the_levels_are_told_and_what_is_left_out() -> None:
         stuck={"still": np.array([4.2, 12.0, np.inf])},
         left_out={"a": "not watched, a column of the calendar", "b": "not watched, a column of the calendar"},
     )
-    lines = [line for _, line in decision.spoken(judge._replace(rules=rules), decision.Watching())]
+    lines = [line for _, line in decision.describe_rules(judge._replace(rules=rules), decision.DecisionState())]
     assert any(line.endswith("still 5 to 12 windows") for line in lines)
     assert "features not watched, a column of the calendar: a, b" in lines
 

@@ -16,9 +16,9 @@ from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.monitor import decision
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import Judge, Watching
+from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.monitor import memory_owner as owner_of
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, Reading
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, WindowResult
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.profile import ProfileError
@@ -61,7 +61,7 @@ def values_of(hours: int, seed: int, shift: float = 0.0, daily: float = 0.0, sta
     return noise + shift + daily * np.sin(2 * np.pi * (start + np.arange(hours)) / 24)
 
 
-def fed(pipeline: Pipeline, levels: Floats, start: int) -> tuple[Pipeline, list[Reading]]:
+def fed(pipeline: Pipeline, levels: Floats, start: int) -> tuple[Pipeline, list[WindowResult]]:
     """Show a pipeline hours of a constant level each, a little noise on top so that no sensor seems stuck."""
     noise = 1e-3 * np.tile([1.0, -1.0, 2.0, -2.0], len(levels))
     block = Block("room", T0_NS + start * HOUR_NS, 1 / 900, (np.repeat(levels, 4) + noise)[:, None])
@@ -72,11 +72,13 @@ def commissioned(settings: GatewaySettings, daily: float = 0.0) -> Pipeline:
     begun = walk.start(settings.features, settings.streams, settings.alarm, BASELINE)
     pipeline, _ = fed(begun, values_of(BASELINE + 1, 1, daily=daily), 0)
     units = {"center": np.zeros(1), "scale": np.ones(1)}
-    judge, watching = walk.calibrated(pipeline, Level(), walk.of_baseline(pipeline, Level()), CALIBRATION, units, {})
-    return walk.judged_by(pipeline, judge, watching)
+    judge, watching = walk.calibrate_model(
+        pipeline, Level(), walk.of_baseline(pipeline, Level()), CALIBRATION, units, {}
+    )
+    return walk.with_model(pipeline, judge, watching)
 
 
-def heights(readings: list[Reading]) -> list[tuple[str, float]]:
+def heights(readings: list[WindowResult]) -> list[tuple[str, float]]:
     return [(reading.height.rule, reading.height.value) for reading in readings if reading.height is not None]
 
 
@@ -137,11 +139,13 @@ def test_windows_of_an_unset_clock_give_no_profile() -> None:
     pipeline = commissioned(settings)
     undated = tuple(seen._replace(end_ns=None) for seen in pipeline.baseline)
     judge = pipeline.judge
-    assert isinstance(judge, Judge)
+    assert isinstance(judge, ScoringModel)
     units = {"center": np.zeros(1), "scale": np.ones(1)}
     undated_pipeline = replace(pipeline, baseline=undated)
     with pytest.raises((CalibrationError, ProfileError), match=r"time|baseline"):
-        walk.calibrated(undated_pipeline, Level(), walk.of_baseline(undated_pipeline, Level()), CALIBRATION, units, {})
+        walk.calibrate_model(
+            undated_pipeline, Level(), walk.of_baseline(undated_pipeline, Level()), CALIBRATION, units, {}
+        )
 
 
 @pytest.mark.parametrize(
@@ -237,8 +241,8 @@ class TestBorrowing:
 def test_rules_that_were_changed_begin_anew() -> None:
     """What other rules remember fits no rule of these, in number or in kind."""
     owner = Owner("model", "boot", "synchronised", "these rules")
-    stored = recall.to_bytes(BLANK, decision.dump_watching(Watching()), owner)
-    assert recall.from_bytes(stored, owner) == (BLANK, decision.dump_watching(Watching()))
+    stored = recall.to_bytes(BLANK, decision.dump_watching(DecisionState()), owner)
+    assert recall.from_bytes(stored, owner) == (BLANK, decision.dump_watching(DecisionState()))
     assert recall.from_bytes(stored, owner._replace(rules="others")) == (BLANK, "")
     states = [agent(settings_of(rules={"rules": rules}), Shelf()) for rules in (RULES, {"point": {"kind": "point"}})]
     manifest = next(message for message in MESSAGES if isinstance(message, Manifest))
@@ -265,4 +269,4 @@ def test_drift_is_watched_over_releases() -> None:
 
 
 def test_nothing_is_remembered_at_first() -> None:
-    assert decision.restore_watching(decision.dump_watching(Watching())) == Watching()
+    assert decision.restore_watching(decision.dump_watching(DecisionState())) == DecisionState()

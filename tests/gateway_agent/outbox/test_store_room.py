@@ -18,7 +18,7 @@ from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
 from fedgate.gateway_agent.outbox.outbox import TOMBSTONES_BYTES, held_bytes, is_tombstone, stored_bytes
-from fedgate.gateway_agent.runtime.write_budget import Day, restore_day
+from fedgate.gateway_agent.runtime.write_budget import WriteBudget, restore_day
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.models.time_units import DAY_NS, NS
@@ -165,7 +165,9 @@ def test_no_telemetry_is_stored_where_the_budget_is_spent_or_the_disk_is_full(wh
             state,
             context=replace(
                 state.context,
-                store=replace(state.context.store, flash=Day(T0_NS, state.context.settings.store.flash_bytes_per_day)),
+                store=replace(
+                    state.context.store, flash=WriteBudget(T0_NS, state.context.settings.store.flash_bytes_per_day)
+                ),
             ),
         )
     for name, priority in (("telemetry", 3), ("alarm", 0), ("sensor", 1), ("update", 2)):
@@ -176,10 +178,12 @@ def test_no_telemetry_is_stored_where_the_budget_is_spent_or_the_disk_is_full(wh
 
 
 def test_a_day_of_writing_ends_after_a_day_and_not_when_the_clock_goes_back() -> None:
-    day = Day().at(T0_NS).plus(5)
-    assert day == Day(T0_NS, 5) and day.at(T0_NS + DAY_NS - 1) == day
-    assert day.at(T0_NS + DAY_NS) == Day(T0_NS + DAY_NS, 0)
+    day = WriteBudget().at(T0_NS).plus(5)
+    assert day == WriteBudget(T0_NS, 5) and day.at(T0_NS + DAY_NS - 1) == day
+    assert day.at(T0_NS + DAY_NS) == WriteBudget(T0_NS + DAY_NS, 0)
     stored = day.stored(anchor_ns=7)
-    assert restore_day(stored, T0_NS + NS, 7) == day and restore_day(None, NS, 7) == Day(NS)
-    assert restore_day(stored, 1_000, 7) == Day(1_000, 5)  # the clock went back: what was written counts on
-    assert restore_day(stored, 1_000, T0_NS) == Day(7, 5) and restore_day(stored, 9, T0_NS + 2 * DAY_NS) == Day(9)
+    assert restore_day(stored, T0_NS + NS, 7) == day and restore_day(None, NS, 7) == WriteBudget(NS)
+    assert restore_day(stored, 1_000, 7) == WriteBudget(1_000, 5)  # the clock went back: what was written counts on
+    assert restore_day(stored, 1_000, T0_NS) == WriteBudget(7, 5) and restore_day(
+        stored, 9, T0_NS + 2 * DAY_NS
+    ) == WriteBudget(9)

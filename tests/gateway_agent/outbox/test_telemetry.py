@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.config.protocol.messages import MessageError, Receipt, Score
-from fedgate.config.protocol.scores import Scores, gathered, spread
+from fedgate.config.protocol.scores import Scores, gather, spread
 from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Connection, Effect, Queue
 from fedgate.gateway_agent.outbox import scores as telemetry
 from fedgate.gateway_agent.outbox.scores import WINDOWS
@@ -56,7 +56,7 @@ def test_a_batch_says_what_its_windows_said(drawn: list[tuple[Score, int]]) -> N
     for one, pause_ns in drawn:
         t_ns += pause_ns
         scores.append(one.model_copy(update={"t_ns": t_ns}))
-    batch = gathered(scores, "synchronised", "boot")
+    batch = gather(scores, "synchronised", "boot")
     assert batch == Scores.from_bytes(batch.to_bytes()) and (batch.clock, batch.boot_id) == ("synchronised", "boot")
     for before, later in zip(scores, spread(batch), strict=True):
         assert abs(later.t_ns - before.t_ns) <= 500_000
@@ -76,7 +76,7 @@ def test_a_batch_says_what_its_windows_said(drawn: list[tuple[Score, int]]) -> N
     ],
 )
 def test_a_batch_that_contradicts_itself_is_refused(change: dict[str, Any]) -> None:
-    good = gathered([score(0), score(1)], "unknown", "").model_dump(mode="json")
+    good = gather([score(0), score(1)], "unknown", "").model_dump(mode="json")
     with pytest.raises(MessageError):
         Scores.from_bytes(json.dumps({**good, **change}).encode())
     with pytest.raises(MessageError, match="Scores"):
@@ -85,7 +85,7 @@ def test_a_batch_that_contradicts_itself_is_refused(change: dict[str, Any]) -> N
 
 def test_sixty_windows_take_little_more_than_a_kilobyte() -> None:
     """What a day without a link costs: 288 batches at a hop of 5 s."""
-    batch = gathered([score(place, score=0.123456 * place) for place in range(WINDOWS)], "synchronised", "b" * 36)
+    batch = gather([score(place, score=0.123456 * place) for place in range(WINDOWS)], "synchronised", "b" * 36)
     assert len(batch.to_bytes()) < 1_300
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import Connection, Durable, Item, Keep, Outward, Queue, Received, Save, Settle
 from fedgate.gateway_agent.monitor.monitor import ALARMS, MEMORY
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.runtime.service import SPENT_COMMIT_S, Service
-from fedgate.gateway_agent.runtime.write_batch import Gathering, may_wait
+from fedgate.gateway_agent.runtime.write_batch import WriteBatch, may_wait
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import COUNTED, OWN
@@ -31,7 +31,7 @@ from tests.support.sites import T0_NS, Shelf, frame, samples, topic
 NAMES = st.sampled_from(["a", "b", "c"])
 ITEMS = st.builds(Item, st.just("t"), st.tuples(st.binary(max_size=2)), st.just(False), st.integers(0, 3))
 EFFECTS = st.one_of(
-    st.builds(Keep, st.builds(Seen, st.just(np.zeros(1, np.float32)), st.integers(0, 9))),
+    st.builds(Keep, st.builds(FeatureRow, st.just(np.zeros(1, np.float32)), st.integers(0, 9))),
     st.builds(Save, NAMES, st.binary(max_size=2)),
     st.builds(Queue, NAMES, ITEMS),
     st.builds(Settle, NAMES),
@@ -41,7 +41,7 @@ ACCEPTED = Receipt(accepted=True).to_bytes()
 
 @given(steps=st.lists(st.tuples(st.lists(EFFECTS, max_size=4), st.booleans()), max_size=12))
 def test_what_was_gathered_is_what_each_effect_would_have_done(steps: list[tuple[list[Durable], bool]]) -> None:
-    gathering, disk, shelf = Gathering(()), Shelf(blobs={}), Shelf(blobs={})
+    gathering, disk, shelf = WriteBatch(()), Shelf(blobs={}), Shelf(blobs={})
     for effects, is_flushed in [*steps, ([], True)]:
         gathering.add(effects, T0_NS)
         shelf.commit(effects)
@@ -54,7 +54,7 @@ def test_what_was_gathered_is_what_each_effect_would_have_done(steps: list[tuple
 
 def test_what_may_wait_is_what_is_told_again_or_costs_a_moment() -> None:
     waiting: list[Durable] = [
-        Keep(Seen(np.zeros(1, np.float32), 1)),
+        Keep(FeatureRow(np.zeros(1, np.float32), 1)),
         Settle("a"),
         Save(MEMORY, b""),
         Save(COUNTED, b""),

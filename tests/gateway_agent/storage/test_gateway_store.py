@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.files import APPLICATION
 from fedgate.gateway_agent.storage.store import SCHEMA_VERSION, Store, StoreError
@@ -39,7 +39,7 @@ EFFECTS = st.one_of(
     st.builds(
         Keep,
         st.builds(
-            Seen,
+            FeatureRow,
             st.lists(st.floats(width=32), min_size=2, max_size=2).map(lambda row: np.array(row, np.float32)),
             st.one_of(st.none(), st.integers(-(2**62), 2**62)),
         ),
@@ -99,7 +99,7 @@ def test_a_commit_that_cannot_be_whole_is_not_there_at_all(tmp_path: Path) -> No
     store.commit([Save("own", b"before")])
     broken = Queue("name", Item("topic", (None,), False, 0))  # type: ignore[arg-type]  # what the database refuses
     with pytest.raises(StoreError, match=r"gateway\.db: cannot be written \(.*NOT NULL.*\); check the disk"):
-        store.commit([Save("own", b"after"), Keep(Seen(np.zeros(2, np.float32), 1)), broken])
+        store.commit([Save("own", b"after"), Keep(FeatureRow(np.zeros(2, np.float32), 1)), broken])
     assert (store.read().blobs, store.read().baseline, store.read().outbox) == ({"own": b"before"}, (), {})
 
 
@@ -200,7 +200,11 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
     store = Store(path)
     alarms = b'{"active": [{"cause": "anomaly", "kind": "anomaly"}, {"cause": "x", "kind": "sensor", "onset_ns": 5}]}'
     store.commit(
-        [Keep(Seen(np.zeros(2, np.float32), 1)), Save("alarms", alarms), Queue("u", Item("t", (b"ab", b"c"), True, 1))]
+        [
+            Keep(FeatureRow(np.zeros(2, np.float32), 1)),
+            Save("alarms", alarms),
+            Queue("u", Item("t", (b"ab", b"c"), True, 1)),
+        ]
     )
     none = {"items": 0, "bytes": 0}
     waiting = {"alarm": none, "sensor-alarm": {"items": 1, "bytes": 2 + 256 + 3 + 2 * 256}, "update": none}

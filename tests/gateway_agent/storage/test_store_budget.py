@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from fedgate.config.settings.settings import Keeping
+from fedgate.config.settings.settings import StoreTable
 from fedgate.firmware_sim import children
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
@@ -53,7 +53,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 
 
 def test_a_day_stays_far_below_the_budget(day: dict[str, int]) -> None:
-    budget = Keeping().flash_bytes_per_day
+    budget = StoreTable().flash_bytes_per_day
     assert 0 < day["day"] < budget / 2
     assert day["dropped"] == 0 and day["left"] == 0
 

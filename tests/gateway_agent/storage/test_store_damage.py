@@ -19,7 +19,7 @@ from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.events import Connection, Item, Keep, Queue, Received, Save
 from fedgate.gateway_agent.machine import DAMAGED
 from fedgate.gateway_agent.monitor.monitor import ALARMS
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import FEATURES, RESCUED
 from fedgate.gateway_agent.storage import files as store_files
 from fedgate.gateway_agent.storage.files import SET_ASIDE_MAX, set_aside
@@ -213,7 +213,7 @@ def log_of(path: Path, rng: np.random.Generator) -> tuple[list[set[str]], list[i
         store.commit(
             [Queue(name, Item("t", (rng.bytes(int(rng.integers(1, 4_000))),), False, 0)), Save("last", name.encode())]
         )
-        store.commit([Keep(Seen(np.full(3, number, np.float32), number))])
+        store.commit([Keep(FeatureRow(np.full(3, number, np.float32), number))])
         held = {*held, name}
         names.append(held)
         sizes.append(log.stat().st_size)

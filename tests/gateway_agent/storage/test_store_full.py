@@ -183,7 +183,7 @@ def test_a_stop_stores_what_was_held_where_there_is_room_again(path: Path) -> No
 def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = opened(path)
     ticked(agent, 61)
-    written = files._written
+    written = files._write
 
     def full_disk(new: Path, _stored: object) -> None:
         new.write_bytes(b"the part for which there was room")
@@ -199,7 +199,7 @@ def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, mo
             assert not said(give(agent, name, item(name, 0)), "alarm")
             ticked(agent)
         assert agent._is_stuck and agent.state.context.store.problem == FULL and set_aside(path) == []
-    assert files._written is written
+    assert files._write is written
     ticked(agent)
     assert agent.store.damage and len(set_aside(path)) == 1 and {"a", "b"} <= agent.store.read().outbox.keys()
     assert DAMAGED in agent.state.monitor.alarms.active

@@ -14,7 +14,7 @@ from fedgate.config.settings.labelled import LabelledError, head, of, read
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.firmware_sim.__main__ import main
 from fedgate.gateway_agent.__main__ import main as gateway_agent
-from fedgate.gateway_agent.runtime.training_worker import answer, labelled
+from fedgate.gateway_agent.runtime.training_worker import add_labelled, answer
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, joined, parted
 from fedgate.models.federated import build
 from tests.support.sites import FEATURES as SPEC
@@ -157,10 +157,10 @@ def labelled_rows(seed: int) -> dict[str, Any]:
 def test_labelled_windows_begin_a_series_of_their_own_behind_the_baseline() -> None:
     data = {FEATURES: np.zeros((3, 2)), MISSING: np.array([NEW_SERIES, 0, 4])}
     known = {FEATURES: np.ones((3, 2)), LABELS: np.array([1, 0, 1])}
-    both = labelled(data, known)
+    both = add_labelled(data, known)
     assert both[MISSING].tolist() == [NEW_SERIES, 0, 4, NEW_SERIES, 0, 0]
     assert both[LABELS].tolist() == [0, 0, 0, 1, 0, 1] and len(both[FEATURES]) == 6
-    assert labelled(data, {**known, MISSING: np.array([NEW_SERIES, 0, NEW_SERIES])})[MISSING][-1] == NEW_SERIES
+    assert add_labelled(data, {**known, MISSING: np.array([NEW_SERIES, 0, NEW_SERIES])})[MISSING][-1] == NEW_SERIES
 
 
 def test_without_labels_the_training_says_how_to_name_them() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from fedgate.config.protocol import wire
 from fedgate.firmware_sim import children
-from fedgate.gateway_agent.runtime.training_worker import answer, labelled, main
+from fedgate.gateway_agent.runtime.training_worker import add_labelled, answer, main
 from fedgate.models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
 from fedgate.models.detectors.training import FitWarning
 from fedgate.models.federated import ALGORITHMS, build
@@ -82,7 +82,7 @@ def test_an_answer_is_the_training_whenever_it_is_asked(name: str) -> None:
     parts = parted(wire.decode(told)[0])
     algorithm = build(name, 3, SETTINGS.get(name, {}))
     shared = algorithm.start(generator(5, 0, "cloud")).shared
-    data = labelled({FEATURES: ROWS}, faults()) if algorithm.labels else {FEATURES: ROWS}
+    data = add_labelled({FEATURES: ROWS}, faults()) if algorithm.labels else {FEATURES: ROWS}
     rng = generator(5, 2, "north", bytes.fromhex(ORDER["secret"]))
     own, update = algorithm.phases[0].train(shared, {}, data, rng)
     assert equal(parts["own"], own) and equal(parts["update"], update)

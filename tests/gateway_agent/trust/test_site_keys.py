@@ -183,7 +183,7 @@ def going_by(key: Ed25519PrivateKey, state: State, *, is_new: bool) -> State:
     """Return a gateway that was told of a release key, which its files name already where that is not new."""
 
     def verified(body: bytes, signature: str) -> bool:
-        return signing.verified(key.public_key(), body, signature)
+        return signing.verify(key.public_key(), body, signature)
 
     state = replace(
         state, trust=replace(state.trust, verified=verified, take_keys=lambda _: KeysOutcome(is_new=is_new))
@@ -279,7 +279,7 @@ def test_what_is_retained_is_signed_anew_after_gateways_were_told_of_the_key(tmp
         by_topic = {one.topic.split("/")[4]: one.payload for one in told[1:] if one.retain}
         for name, kind in (("newest", Newest), ("round", RoundOpen)):
             message = kind.from_bytes(by_topic[name])
-            assert signing.verified(RELEASE.public_key(), message.signed_bytes(), message.signature)
+            assert signing.verify(RELEASE.public_key(), message.signed_bytes(), message.signature)
         assert not [one for one in here.hear(Tick(), after_s=1.0) if isinstance(one, Publish)]
         here.restart()
         here.hear(Stated(Keys.from_bytes(body), body, RELEASE))
@@ -309,7 +309,7 @@ def change(site: Folder, what: str) -> Keys:
 
 def is_whole(site: Folder) -> Keys:
     """See that a site works as it lies there, before and after its service has settled it; return what is stated."""
-    keys, settings = site_keys.stated(site.path), Site(site="bridge", release_key=site.path / "release.key")
+    keys, settings = site_keys.read_statement(site.path), Site(site="bridge", release_key=site.path / "release.key")
     assert keys is not None
     for _ in range(2):
         key = site_keys.release_key(settings, site.path)
