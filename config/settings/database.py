@@ -8,6 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import GetPydanticSchema, WrapValidator
 
+from fedgate.config.settings.base import FilePath
+
 SCHEME = "postgresql+psycopg"
 EXPECTED = f"expected the path of a file, or {SCHEME}://USER@HOST/DATABASE"
 SECRETS = ("password", "sslpassword")
@@ -44,5 +46,5 @@ def _read_place(value: Any, as_path: Any) -> Path | DatabaseUrl:
 
 StorePlace = Annotated[
     Path | DatabaseUrl,
-    GetPydanticSchema(lambda _, schema: schema(Annotated[Path, WrapValidator(_read_place)])),
+    GetPydanticSchema(lambda _, schema: schema(Annotated[FilePath, WrapValidator(_read_place)])),
 ]
