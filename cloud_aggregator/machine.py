@@ -282,7 +282,7 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
     match where.channel:
         case "status":
             status = Status.from_bytes(payload).compact()
-            seen_ns = presence.seen_ns(state.presence, context, status, is_retained=is_retained)
+            seen_ns = presence.find_seen_ns(state.presence, context, status, is_retained=is_retained)
             return _put(state, statuses.receive_status(access, context, gateway, status, seen_ns))
         case "update":
             return _put(state, intake.chunk_arrived(state.rounds, context, access, gateway, payload))

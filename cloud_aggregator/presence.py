@@ -62,7 +62,7 @@ def write_heartbeat(presence: Presence, context: Context) -> Result:
     return replace(presence, beat_ns=context.uptime_ns), [beat]
 
 
-def seen_ns(presence: Presence, context: Context, status: Status, *, is_retained: bool) -> int | None:
+def find_seen_ns(presence: Presence, context: Context, status: Status, *, is_retained: bool) -> int | None:
     """Return when a gateway was there, as far as a status shows it; None where it does not.
 
     What the broker had kept does not, nor does an offline status: a last will is the broker's word, and comes late to

@@ -7,7 +7,7 @@ import numpy as np
 from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
 from fedgate.config.runtime.version import VERSION
 from fedgate.gateway_agent.deployment.deployment import probation_left_s
-from fedgate.gateway_agent.outbox.outbox import held_bytes
+from fedgate.gateway_agent.outbox.outbox import count_held_bytes
 from fedgate.gateway_agent.state import State
 from fedgate.models.federated.algorithm import EPSILON
 
@@ -55,7 +55,7 @@ def status(state: State) -> Status:
         t_ns=state.context.now_ns,
         monotonic_ns=state.context.uptime_ns,
         link=state.outbox.line.trouble,
-        outbox_bytes=held_bytes(state.outbox.items),
+        outbox_bytes=count_held_bytes(state.outbox.items),
         flash_bytes_written=state.context.store.flash.written_bytes,
         store_problem=state.context.store.problem,
         stale=state.trust.stale,

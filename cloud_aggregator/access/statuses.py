@@ -14,7 +14,7 @@ Result = tuple[Access, list[Wanted]]
 
 
 def receive_status(access: Access, context: Context, gateway: str, status: Status, seen_ns: int | None) -> Result:
-    """Take in a status; `seen_ns` is when the gateway was there, as far as the status shows it."""
+    """Take in a status; `find_seen_ns` is when the gateway was there, as far as the status shows it."""
     if seen_ns is not None:
         seen_ns = max(seen_ns, min(access.seen.get(gateway, 0), context.now_ns))
         access = replace(access, seen={**access.seen, gateway: seen_ns})

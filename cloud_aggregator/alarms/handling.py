@@ -72,7 +72,7 @@ def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str,
     alarms, others = _end(alarms, context, access, gateway, [end for end in ends if end.id != alarm.id], "superseded")
     alarms, posts = _post(alarms, context, access, gateway, alarm, active=known.active and not its_own)
     alarms, discovery = home_assistant.publish(alarms, context, access, gateway, only_new=True)
-    published = [] if its_own else [_tell_building_of_change(alarms, context, access, gateway, known)]
+    published = [] if its_own else [_notify_building_of_change(alarms, context, access, gateway, known)]
     alarms, late = _end(alarms, context, access, gateway, its_own, "superseded")
     return alarms, [stored, *others, *posts, *published, *discovery, _log(gateway, alarm), *late]
 
@@ -122,7 +122,7 @@ def _end(
         effects += [
             stored,
             *posts,
-            _tell_building_of_change(alarms, context, access, gateway, known),
+            _notify_building_of_change(alarms, context, access, gateway, known),
             _log(gateway, end),
         ]
     return alarms, effects
@@ -175,7 +175,7 @@ def _describe_device(alarms: Alarms, context: Context, access: Access, gateway: 
     if gateway not in access.gateways:  # it was taken away meanwhile
         return alarms, []
     alarms, effects = home_assistant.publish(alarms, context, access, gateway)
-    return alarms, [*effects, *_tell_building_of_gateway(alarms, context, access, gateway)]
+    return alarms, [*effects, *_notify_building_of_gateway(alarms, context, access, gateway)]
 
 
 def publish_alarms(alarms: Alarms, context: Context, access: Access) -> Result:
@@ -183,7 +183,7 @@ def publish_alarms(alarms: Alarms, context: Context, access: Access) -> Result:
     alarms = replace(alarms, quiet={})
     alarms, effects = home_assistant.sync(alarms, context, access)
     for gateway in alarms.book:
-        effects += _tell_building_of_gateway(alarms, context, access, gateway)
+        effects += _notify_building_of_gateway(alarms, context, access, gateway)
     return alarms, [*effects, *_publish_fleet(alarms, context, access)]
 
 
@@ -230,16 +230,16 @@ def _publish_fleet(alarms: Alarms, context: Context, access: Access) -> list[Eff
     if alarm is None:
         return []
     shown = Publish(context.topic(ALL, "alarm", fleet.CAUSE), alarm.to_bytes(), retain=True)
-    return [shown, _tell_building(context, access, ALL, alarm)]
+    return [shown, _notify_building(context, access, ALL, alarm)]
 
 
-def _tell_building(context: Context, access: Access, gateway: str, alarm: Alarm, *, retain: bool = True) -> Publish:
+def _notify_building(context: Context, access: Access, gateway: str, alarm: Alarm, *, retain: bool = True) -> Publish:
     device = access.device_of(gateway) or Device()  # of a gateway that says nothing of it, and of a whole site
     message = Maintenance.of(alarm, context.settings.aggregator.site, gateway, device)
     return Publish(context.topic(gateway, "maintenance", alarm.cause), message.to_bytes(), retain=retain)
 
 
-def _tell_building_of_change(
+def _notify_building_of_change(
     alarms: Alarms, context: Context, access: Access, gateway: str, known: register.AlarmRecord
 ) -> Publish:
     """Return the message to a building of an alarm that has changed.
@@ -248,13 +248,13 @@ def _tell_building_of_change(
     that another one stands.
     """
     is_current = register.current(alarms.book, gateway).get(known.alarm.cause) == known
-    return _tell_building(context, access, gateway, known.alarm, retain=is_current)
+    return _notify_building(context, access, gateway, known.alarm, retain=is_current)
 
 
-def _tell_building_of_gateway(alarms: Alarms, context: Context, access: Access, gateway: str) -> list[Publish]:
+def _notify_building_of_gateway(alarms: Alarms, context: Context, access: Access, gateway: str) -> list[Publish]:
     """Return how each cause of a gateway is now, for a broker or a listener that may have missed it."""
     return [
-        _tell_building(context, access, gateway, known.alarm)
+        _notify_building(context, access, gateway, known.alarm)
         for known in register.current(alarms.book, gateway).values()
     ]
 

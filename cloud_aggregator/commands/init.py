@@ -153,13 +153,13 @@ def _renew(folder: Path, given: list[str]) -> None:
 
 def _write_site(folder: Path, site: str, given: list[str], port: int, root_file: Path) -> None:
     from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, found_authority
+    from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, open_authority
     from fedgate.config.identity.pki import PRIVATE_MODE
 
     here = socket.gethostname()
     hosts = dict.fromkeys([*LOCAL, *([here] if HOST.fullmatch(here) else []), *given])
     now = datetime.now(UTC)
-    authority = found_authority(folder, site, now)
+    authority = open_authority(folder, site, now)
     if not (folder / SERVER).exists():
         authority.write_own(site, hosts, now)
     if not (folder / REVOKED).exists():

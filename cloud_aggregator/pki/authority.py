@@ -181,7 +181,7 @@ class Authority:
         return True
 
 
-def found_authority(folder: Path, site: str, now: datetime) -> Authority:
+def open_authority(folder: Path, site: str, now: datetime) -> Authority:
     """Make the authority of a site where there is none yet, and open it."""
     path = folder / CA_KEY
     key = pki.load_key(path) if path.exists() else pki.new_key(path)

@@ -29,7 +29,7 @@ from fedgate.cloud_aggregator.access.registry import (
     RecordCertificate,
 )
 from fedgate.cloud_aggregator.events import Event
-from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, found_authority
+from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, open_authority
 from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, BrokerAccess, moment
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
 from fedgate.cloud_aggregator.pki.enrolment_request import Answer, read_request
@@ -291,7 +291,7 @@ class Door:
         pki.write(folder / CA_KEY, pki.private_pem(self._key()), pki.PRIVATE_MODE)
         pki.write(cloud.settings.aggregator.release_key, key, pki.PRIVATE_MODE)
         pki.write(folder / ACCESS_LIST, b"", pki.PRIVATE_MODE)
-        found_authority(folder, SITE, moment(T0_NS))
+        open_authority(folder, SITE, moment(T0_NS))
         authority = Authority(folder, self.terms.skew)
         made = [self._enrolled(authority, name, files_of(settings)) for name, settings in gateways.items()]
         with closing(CloudStore(cloud.disk)) as store:

@@ -82,12 +82,12 @@ def _choose_victims(outbox: Outbox, context: Context, name: str, item: Item) -> 
     if item.priority == TELEMETRY_PRIORITY and (why := why_no_telemetry(context)):
         return {name: item}, why
     replaced = outbox.items.get(name)
-    before = 0 if replaced is None else stored_bytes(name, replaced)
-    excess = held_bytes(outbox.items) - before + stored_bytes(name, item) - context.settings.store.max_bytes
+    before = 0 if replaced is None else count_stored_bytes(name, replaced)
+    excess = count_held_bytes(outbox.items) - before + count_stored_bytes(name, item) - context.settings.store.max_bytes
     victims: dict[str, Item] = {}
     for other in _least_important_first(outbox, name, item.priority) if excess > 0 else ():
         victims[other] = outbox.items[other]
-        excess -= stored_bytes(other, victims[other])
+        excess -= count_stored_bytes(other, victims[other])
         if excess <= 0:
             break
     # Where all that may be given up for it is not enough, nothing is.
@@ -172,14 +172,16 @@ def is_tombstone(name: str) -> bool:
     return name.endswith(f".{TOMBSTONE}")
 
 
-def stored_bytes(name: str, item: Item) -> int:
+def count_stored_bytes(name: str, item: Item) -> int:
     """Return how many bytes of the store an item takes, rather too many than too few."""
     return len(name) + len(item.topic) + ITEM_BYTES + sum(len(payload) + ITEM_BYTES for payload in item.payloads)
 
 
-def held_bytes(items: Mapping[str, Item]) -> int:
+def count_held_bytes(items: Mapping[str, Item]) -> int:
     """Return how many bytes of the store items take, or may take: the space of tombstones is never given away."""
-    return TOMBSTONES_BYTES + sum(stored_bytes(name, item) for name, item in items.items() if not is_tombstone(name))
+    return TOMBSTONES_BYTES + sum(
+        count_stored_bytes(name, item) for name, item in items.items() if not is_tombstone(name)
+    )
 
 
 def by_class(items: Mapping[str, Item]) -> dict[str, tuple[int, int]]:
@@ -188,5 +190,5 @@ def by_class(items: Mapping[str, Item]) -> dict[str, tuple[int, int]]:
     for name, item in items.items():
         kind = TOMBSTONE if is_tombstone(name) else CLASSES[item.priority]
         count, size_bytes = held[kind]
-        held[kind] = (count + 1, size_bytes + stored_bytes(name, item))
+        held[kind] = (count + 1, size_bytes + count_stored_bytes(name, item))
     return held

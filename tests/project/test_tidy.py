@@ -52,6 +52,10 @@ ONLY_IN = {
 # What a function, a class, an argument or a variable of the services is never called.
 NAMED_PLAINLY = {"config", "gateway_agent", "cloud_aggregator"}
 PRIVATE_WORDS = {"told", "tells", "tell", "said", "says", "heard", "hears", "begun", "gone", "life", "lives", "beaten"}
+# A function does something, so its name does not begin with what something has become.
+BECOME = {"begun", "built", "drawn", "found", "given", "held", "kept", "known", "lost", "made", "meant", "seen"}
+BECOME |= {"sent", "shown", "spoken", "taken", "written"}
+ENDS_LIKE_ONE = {"embed", "exceed", "feed", "need", "proceed", "seed"}  # and is a verb
 WORDS_OF_A_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")
 BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
@@ -253,6 +257,16 @@ def plain_names(file: Source) -> Iterator[Finding]:
             yield node.lineno, f"{name}: {private[0]!r} is a word of our own; take the field's (docs/architecture.md)"
 
 
+def verbs(file: Source) -> Iterator[Finding]:
+    if file.package not in NAMED_PLAINLY:
+        return
+    for node in file.tree.body:
+        if isinstance(node, Function):
+            first = node.name.lstrip("_").partition("_")[0]
+            if first in BECOME or (first.endswith("ed") and first not in ENDS_LIKE_ONE):
+                yield node.lineno, f"{node.name}: {first!r} says what became of something; begin with a verb"
+
+
 def promises(file: Source) -> Iterator[Finding]:
     if not PROMISES.search(file.text):  # finding the comments of a file takes long
         return
@@ -273,6 +287,7 @@ def exemptions(file: Source) -> Iterator[Finding]:
 
 
 RULES: dict[str, Rule] = {
+    "verbs": verbs,
     "arrows": arrows,
     "components": components,
     "one_name": one_name,

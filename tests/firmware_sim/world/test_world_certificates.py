@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedgate.cloud_aggregator import events
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
-from fedgate.cloud_aggregator.pki.authority import SKEW, Authority, found_authority
+from fedgate.cloud_aggregator.pki.authority import SKEW, Authority, open_authority
 from fedgate.cloud_aggregator.pki.broker_access import moment
 from fedgate.config.identity import pki
 from fedgate.config.protocol.messages import Alarm, Status
@@ -45,7 +45,7 @@ class Said:
         self.site, self.mine = self.folder / "site", self.folder / "north"
         self.site.mkdir()
         self.mine.mkdir()
-        found_authority(self.site, "bridge", moment(T0_NS))
+        open_authority(self.site, "bridge", moment(T0_NS))
         self.files = Files(*(self.mine / name for name in ("key", "certificate", "ca", "release", "root", "keys")))
         self.key = pki.new_key(self.files.key)
         digest = pki.key_digest(self.key.public_key())

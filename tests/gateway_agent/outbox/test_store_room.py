@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
-from fedgate.gateway_agent.outbox.outbox import TOMBSTONES_BYTES, held_bytes, is_tombstone, stored_bytes
+from fedgate.gateway_agent.outbox.outbox import TOMBSTONES_BYTES, count_held_bytes, count_stored_bytes, is_tombstone
 from fedgate.gateway_agent.runtime.write_budget import WriteBudget, restore_day
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
@@ -63,8 +63,8 @@ def test_bytes_stay_below_the_bound_and_every_item_is_delivered_told_or_held(
             else:
                 delivered[CLASSES[before[name].priority]] += 1
             state, _ = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
-        actual = sum(stored_bytes(name, one) for name, one in state.outbox.items.items())
-        assert actual <= held_bytes(state.outbox.items) <= MAX_BYTES
+        actual = sum(count_stored_bytes(name, one) for name, one in state.outbox.items.items())
+        assert actual <= count_held_bytes(state.outbox.items) <= MAX_BYTES
     lost = Counter[str]()
     for stone in {**told, **{one.id: one for one in stones(state).values()}}.values():
         lost[stone.kind] += stone.items
@@ -87,7 +87,7 @@ def _only_what_had_to_go(before: dict[str, Item], state: State, new: tuple[str, 
             )
     elif name not in held:  # what came last is lost where all that may give way to it would not be room enough
         kept = {other: one for other, one in held.items() if one.priority < priority}
-        assert held_bytes(kept) + stored_bytes(name, item(*new)) > MAX_BYTES
+        assert count_held_bytes(kept) + count_stored_bytes(name, item(*new)) > MAX_BYTES
 
 
 def test_alarms_go_only_when_nothing_else_is_left() -> None:
@@ -135,7 +135,7 @@ def test_tombstones_are_small_whatever_they_say() -> None:
     )  # fmt: skip
     one = item("alarm", 0)
     held = Item(one.topic[:20] + "g" * 64 + "s" * 64 + "/tombstone/sensor-alarm", (stone.to_bytes(),), False, 0)
-    assert stored_bytes(stone.item, held) <= TOMBSTONES_BYTES // len(CLASSES)
+    assert count_stored_bytes(stone.item, held) <= TOMBSTONES_BYTES // len(CLASSES)
 
 
 @given(first=st.integers(1, 50), second=st.integers(1, 50), times=st.lists(st.integers(0, 9), min_size=4, max_size=4))
