@@ -47,8 +47,9 @@ from fedgate.models.federated.algorithm import (
     personal_tensors,
 )
 from fedgate.models.federated.aligned_events import AlignedEvents
-from fedgate.models.federated.fedavg import OneClass, begin, on_a_map
-from fedgate.models.federated.local_dual import AFTER, MADE_AT, STEP, holds, withdrawn
+from fedgate.models.federated.averaging import STEP
+from fedgate.models.federated.local_dual import AFTER, MADE_AT, holds, withdrawn
+from fedgate.models.federated.local_linear import Dual, begin, on_a_map
 from fedgate.models.federated.median_election import ELECTED, election, handshake, pending
 from fedgate.models.federated.tally import SUM
 
@@ -75,7 +76,7 @@ class Edges(NamedTuple):
 Refit = Callable[[Arrays, Arrays, Floats, Floats, Array], Floats]
 
 
-def personalisation(refit: Refit, choice: Edges, one_class: OneClass, normalisation: str) -> Phase:
+def personalisation(refit: Refit, choice: Edges, one_class: Dual, normalisation: str) -> Phase:
     """Return phase 2: the gateway's own `weights` and `intercept` from its edge vectors; it sends two counts."""
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
@@ -113,7 +114,7 @@ def personalisation(refit: Refit, choice: Edges, one_class: OneClass, normalisat
 class Comparable(NamedTuple):
     """The form in which coefficients are those of a map that all gateways share."""
 
-    one_class: OneClass
+    one_class: Dual
     normalisation: str
     names: tuple[str, ...] = linear.TRAINED
 
@@ -179,7 +180,7 @@ def conditional_fedavg(
         )
     if events and events > most_rows:
         raise ValueError(f"most_rows {most_rows} given, expected at least {events}: the paper's form takes all events")
-    one_class, choice = OneClass(nu, epochs, most_rows), Edges(neighbours, edge_tolerance, edge_dimensions)
+    one_class, choice = Dual(nu, epochs, most_rows), Edges(neighbours, edge_tolerance, edge_dimensions)
     form: Comparable | AlignedEvents = Comparable(one_class, normalisation)
     if events:
         form = AlignedEvents(events, nu, epochs, normalisation)
