@@ -154,6 +154,8 @@ def conditional_fedavg(
     gamma: Positive | None = None,
     nu: Share = 0.1,
     epochs: Count = 5,
+    local: Literal["dual", "dual-sgd"] = "dual",
+    learning_rate: Positive | None = None,
     rounds: Count = 20,
     personalise: bool = True,
     neighbours: Count = 20,
@@ -167,6 +169,7 @@ def conditional_fedavg(
 ) -> Algorithm:
     """Conditional FedAvg of the one-class SVM; what `fedavg` has too means the same here.
 
+    :param local: `dual-sgd` is Algorithm 1 with its one step η, `learning_rate`.
     :param personalise: add phase 2, without which all gateways score with the shared model.
     :param neighbours: k of Algorithm 3.
     :param edge_tolerance: its γ, the share of neighbours that may lie on the other side of an edge vector.
@@ -180,7 +183,10 @@ def conditional_fedavg(
         )
     if events and events > most_rows:
         raise ValueError(f"most_rows {most_rows} given, expected at least {events}: the paper's form takes all events")
-    one_class, choice = Dual(nu, epochs, most_rows), Edges(neighbours, edge_tolerance, edge_dimensions)
+    if paper and local != "dual":
+        raise ValueError(f"local {local!r} given with paper, expected 'dual': its literal form has a step of its own")
+    one_class = Dual(nu, epochs, most_rows, solver=local, learning_rate=learning_rate)
+    choice = Edges(neighbours, edge_tolerance, edge_dimensions)
     form: Comparable | AlignedEvents = Comparable(one_class, normalisation)
     if events:
         form = AlignedEvents(events, nu, epochs, normalisation)
