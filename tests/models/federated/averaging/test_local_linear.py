@@ -49,7 +49,7 @@ def loss_of(loss: str, shared: Arrays, weights: Floats, intercept: float, rows: 
     if loss == "one-class":
         return float(weights @ weights) / 2.0 + float(np.maximum(1.0 + products, 0.0).mean()) / NU
     signs = np.where(rows[LABELS] > 0, 1.0, -1.0)
-    penalty = SGD["decay"] / 2.0 * float(weights @ weights)
+    penalty = float(SGD["decay"]) / 2.0 * float(weights @ weights)
     return float(np.log1p(np.exp(-signs * (products + intercept))).mean()) + penalty
 
 
@@ -133,16 +133,18 @@ def test_many_epochs_drift_from_the_pooled_optimum_and_the_proximal_term_holds_t
     assert max(dual) < 1e-3
 
 
+def bytes_of(name: str, settings: dict[str, Any]) -> list[bytes]:
+    """Return all that is sent, and what is shared at the end."""
+    sent: list[bytes] = []
+    outcome = run(build(name, 3, settings), fleet(3), rounds=3, on_update=lambda _, update: sent.append(encode(update)))
+    return [*sent, encode(outcome.server.shared)]
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_without_the_term_fedprox_is_fedavg_to_the_byte(loss: str) -> None:
-    sent: dict[str, list[bytes]] = {"fedavg": [], "fedprox": []}
-    for name, found in sent.items():
-        chosen = {**SGD, "loss": loss, "batch": 7, **({"mu": 0.0} if name == "fedprox" else {})}
-        outcome = run(build(name, 3, chosen), fleet(3), rounds=3, on_update=lambda _, u, to=found: to.append(encode(u)))
-        found.append(encode(outcome.server.shared))
-    assert sent["fedavg"] == sent["fedprox"]
-    other = run(build("fedprox", 3, {**SGD, "loss": loss, "batch": 7}), fleet(3), rounds=3).server.shared
-    assert encode(other) != sent["fedavg"][-1]
+    settings = {**SGD, "loss": loss, "batch": 7}
+    assert bytes_of("fedprox", {**settings, "mu": 0.0}) == bytes_of("fedavg", settings)
+    assert bytes_of("fedprox", settings) != bytes_of("fedavg", settings)
 
 
 def test_the_heavier_the_term_the_shorter_the_way_and_in_the_end_there_is_none() -> None:
