@@ -30,6 +30,7 @@ COUNTED = "counted"  # () whether the last update this gateway sent was counted;
 END_NS = "end_ns"  # (n,) int64, ns of Unix time: the end of each row's window, NEVER where nobody knows it
 CALIBRATION = "calibration"  # (m, F) the rows behind them, which train no model and give the gateway its own level
 RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
+EPOCHS = "epochs"  # () how many passes over its rows this gateway has time for in a round; absent: the setting's
 WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
 SECRET = "secret"  # noqa: S105 - a name. (32,) uint8 nobody else can know, new in every exchange: `ratchet`
 IDENTITY = "identity"  # (32,) uint8 the private number of this gateway's own P-256 key; absent where it has none

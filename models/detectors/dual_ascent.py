@@ -51,10 +51,7 @@ def ascend(
 
     Raises `SettingError` for a step out of range and `ConvergenceError` where `most_sweeps` were not enough.
     """
-    largest = max(float(gram.diagonal().max()), SMALLEST_LENGTH)
-    eta = 1.0 / largest if step is None else step
-    if not 0.0 < eta * largest < 2.0:
-        raise SettingError(f"step {eta:g} given, expected above 0 and below 2 / max K_kk = {2.0 / largest:g}")
+    eta = common_step(gram.diagonal(), step)
     cap = 1.0 / (nu * len(gram))
     alpha = np.zeros(len(gram))
     moved = np.inf
@@ -70,6 +67,18 @@ def ascend(
     )
 
 
+def common_step(squares: Array, step: float | None) -> float:
+    """Return η of Eq. 6 for all multipliers of rows of squared lengths K_kk (n,): as given, else 1 / max K_kk.
+
+    Raises `SettingError` for one with which the ascent would overshoot.
+    """
+    largest = max(float(squares.max()), SMALLEST_LENGTH)
+    eta = 1.0 / largest if step is None else step
+    if not 0.0 < eta * largest < 2.0:
+        raise SettingError(f"step {eta:g} given, expected above 0 and below 2 / max K_kk = {2.0 / largest:g}")
+    return eta
+
+
 def _sweep(gram: Array, alpha: Floats, eta: float, cap: float) -> None:
     """Move every multiplier once, in place; the gradient (Eq. 5) is kept up to date instead of summed anew."""
     gradient = 1.0 - gram @ alpha  # (n,)
@@ -82,7 +91,14 @@ def _sweep(gram: Array, alpha: Floats, eta: float, cap: float) -> None:
 
 
 def ascend_in_map(
-    phi: Array, anchor: Array, multipliers: Array, *, cap: float, sweeps: int, proximity: float = 0.0
+    phi: Array,
+    anchor: Array,
+    multipliers: Array,
+    *,
+    cap: float,
+    sweeps: int,
+    proximity: float = 0.0,
+    step: float | None = None,
 ) -> tuple[Floats, Floats]:
     """Return multipliers (n,) after so many sweeps, and by how much w = Σ α_i φ_i (M,) changed on the way.
 
@@ -95,11 +111,14 @@ def ascend_in_map(
     :param anchor: w_t (M,); zero for a model of these rows alone.
     :param cap: largest multiplier, 1 / (ν n).
     :param proximity: µ of FedProx.
+    :param step: η of Eq. 7, the same along each coordinate: δ is then η |φ_k|² times as far. Not given, each coordinate
+        goes to its own optimum.
     """
     alpha, change = np.array(multipliers, dtype=np.float64), np.zeros(phi.shape[1])
     margins = (1.0 - phi @ anchor).tolist()
     stiffness = 1.0 + proximity
-    lengths = (stiffness * np.maximum((phi * phi).sum(axis=1), SMALLEST_LENGTH)).tolist()
+    squares = np.maximum((phi * phi).sum(axis=1), SMALLEST_LENGTH)
+    lengths = (stiffness * (squares if step is None else np.full(len(phi), 1.0 / step))).tolist()
     for _ in range(sweeps):
         for k, row in enumerate(phi):
             old = float(alpha[k])

@@ -14,18 +14,20 @@ and far from the border where the kernel sum itself hardly moves any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors import random_map
 from fedgate.models.detectors.detector import Detector, standardised
 from fedgate.models.detectors.dual_ascent import ascend_in_map
 from fedgate.models.detectors.training import map_width, quantile_of
 
 Loss = Literal["one-class", "logistic"]
+Gradient = Callable[[Arrays, Array, Array | None], Arrays]  # of (params, φ (n, M), labels (n,)), of what moves
 TRAINED = ("weights", "intercept")
 HOME = "home"  # the weights of the last components, where a gateway keeps those for itself
 FLOOR = 1e-3  # of the border: a random map of hundreds of components tells no smaller kernel sums from zero
@@ -67,7 +69,17 @@ def score(params: Arrays, x: Array) -> Floats:
     return np.asarray(np.log(border) - np.log(np.maximum(-products, params["floor"] * border)))
 
 
-def gradient(params: Arrays, phi: Array, y: Array | None, decay: float) -> Arrays:
+def received(shared: Arrays, own: Mapping[str, Array]) -> Arrays:
+    """Return the model as a gateway holds it, its weights in one: the shared ones, and behind them those at home."""
+    if HOME not in shared:
+        return shared
+    both = {**shared, HOME: own.get(HOME, shared[HOME])}
+    weights = weights_of(both)
+    del both[HOME]
+    return {**both, "weights": weights}
+
+
+def logistic_gradient(params: Arrays, phi: Array, y: Array | None, decay: float) -> Arrays:
     """Return the gradient of mean(log(1 + exp(-t s))) + decay/2 |w|² over φ (n, M), t = ±1, for the names in
     `TRAINED`.
     """
@@ -79,28 +91,38 @@ def gradient(params: Arrays, phi: Array, y: Array | None, decay: float) -> Array
     return {"weights": phi.T @ pull + decay * params["weights"], "intercept": np.asarray(pull.sum())}
 
 
+def one_class_gradient(params: Arrays, phi: Array, y: Array | None, nu: float) -> Arrays:
+    """Return a subgradient of 1/2 |w|² + mean(max(0, 1 - w·φ)) / ν over φ (n, M), where w is minus the weights, which
+    alone move: the border is a quantile (`border`). `dual_ascent` solves the dual of the same problem.
+    """
+    del y
+    missed = phi @ params["weights"] > -1.0  # (n,) rows that lack of the margin
+    return {"weights": params["weights"] + phi.T @ (missed / (nu * len(phi)))}
+
+
 def descend(
     params: Arrays,
-    data: Arrays,
+    phi: Array,
+    y: Array | None,
     rng: np.random.Generator,
+    gradient: Gradient,
     *,
-    decay: float,
     epochs: int,
     batch: int,
     learning_rate: float,
     proximity: float = 0.0,
 ) -> Arrays:
-    """Return the parameters after `epochs` passes of mini-batch gradient descent on the logistic loss over data already
-    in normalised units; `proximity` is µ of FedProx, µ/2 |w - w_t|² on top with w_t what came in.
+    """Return the parameters after `epochs` passes of mini-batch gradient descent over rows φ (n, M) and labels (n,).
+
+    `proximity` is µ of FedProx, µ/2 |w - w_t|² on top with w_t what came in.
     """
-    phi, y = mapped(params, data[FEATURES]), data.get(LABELS)
     current = dict(params)
     for _ in range(epochs):
         order = rng.permutation(len(phi))
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
-            slope = gradient(current, phi[rows], None if y is None else y[rows], decay)
-            for name in TRAINED:
+            slope = gradient(current, phi[rows], None if y is None else y[rows])
+            for name in slope:
                 pull = proximity * (current[name] - params[name])
                 current[name] = current[name] - learning_rate * (slope[name] + pull)
     return current
@@ -169,13 +191,14 @@ def fit(
 
     `nu` belongs to the one-class loss, `decay`, `batch` and `learning_rate` to the logistic one.
     """
-    data = {FEATURES: np.asarray(x, dtype=np.float64)} | ({} if y is None else {LABELS: y})
+    x = np.asarray(x, dtype=np.float64)
     if components and gamma is None:
-        gamma = map_width(quantile_of(data[FEATURES]))
-    params = initial(rng, data[FEATURES].shape[1], components, gamma, loss)
+        gamma = map_width(quantile_of(x))
+    params = initial(rng, x.shape[1], components, gamma, loss)
+    phi = mapped(params, x)
     if loss == "logistic":
-        return descend(params, data, rng, decay=decay, epochs=epochs, batch=batch, learning_rate=learning_rate)
-    phi = mapped(params, data[FEATURES])
+        gradient = partial(logistic_gradient, decay=decay)
+        return descend(params, phi, y, rng, gradient, epochs=epochs, batch=batch, learning_rate=learning_rate)
     cap, nothing = 1.0 / (nu * len(phi)), np.zeros(len(phi))
     _, weights = ascend_in_map(phi, params["weights"], nothing, cap=cap, sweeps=epochs)
     return {**params, "weights": -weights, "intercept": np.array(border(phi @ weights, nu))}

@@ -25,8 +25,8 @@ from fedgate.models.detectors.dual_ascent import ascend, objective
 from fedgate.models.detectors.kernel import squared_distances
 from fedgate.models.detectors.random_map import WIDTH
 from fedgate.models.federated.algorithm import normalise
-from fedgate.models.federated.fedavg import within
-from fedgate.models.federated.local_dual import AFTER, BEFORE, MADE_AT, ROWS, STEP, fingerprint
+from fedgate.models.federated.averaging import STEP, within
+from fedgate.models.federated.local_dual import AFTER, BEFORE, MADE_AT, ROWS, fingerprint
 from fedgate.models.federated.median_election import ELECTED, PENDING, pending
 
 COEFFICIENTS = "coefficients"  # (n,) w = αK

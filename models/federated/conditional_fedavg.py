@@ -47,8 +47,9 @@ from fedgate.models.federated.algorithm import (
     personal_tensors,
 )
 from fedgate.models.federated.aligned_events import AlignedEvents
-from fedgate.models.federated.fedavg import OneClass, begin, on_a_map
-from fedgate.models.federated.local_dual import AFTER, MADE_AT, STEP, holds, withdrawn
+from fedgate.models.federated.averaging import STEP
+from fedgate.models.federated.local_dual import AFTER, MADE_AT, holds, withdrawn
+from fedgate.models.federated.local_linear import Dual, begin, on_a_map
 from fedgate.models.federated.median_election import ELECTED, election, handshake, pending
 from fedgate.models.federated.tally import SUM
 
@@ -75,7 +76,7 @@ class Edges(NamedTuple):
 Refit = Callable[[Arrays, Arrays, Floats, Floats, Array], Floats]
 
 
-def personalisation(refit: Refit, choice: Edges, one_class: OneClass, normalisation: str) -> Phase:
+def personalisation(refit: Refit, choice: Edges, one_class: Dual, normalisation: str) -> Phase:
     """Return phase 2: the gateway's own `weights` and `intercept` from its edge vectors; it sends two counts."""
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
@@ -113,7 +114,7 @@ def personalisation(refit: Refit, choice: Edges, one_class: OneClass, normalisat
 class Comparable(NamedTuple):
     """The form in which coefficients are those of a map that all gateways share."""
 
-    one_class: OneClass
+    one_class: Dual
     normalisation: str
     names: tuple[str, ...] = linear.TRAINED
 
@@ -153,6 +154,8 @@ def conditional_fedavg(
     gamma: Positive | None = None,
     nu: Share = 0.1,
     epochs: Count = 5,
+    local: Literal["dual", "dual-sgd"] = "dual",
+    learning_rate: Positive | None = None,
     rounds: Count = 20,
     personalise: bool = True,
     neighbours: Count = 20,
@@ -166,6 +169,7 @@ def conditional_fedavg(
 ) -> Algorithm:
     """Conditional FedAvg of the one-class SVM; what `fedavg` has too means the same here.
 
+    :param local: `dual-sgd` is Algorithm 1 with its one step η, `learning_rate`.
     :param personalise: add phase 2, without which all gateways score with the shared model.
     :param neighbours: k of Algorithm 3.
     :param edge_tolerance: its γ, the share of neighbours that may lie on the other side of an edge vector.
@@ -179,7 +183,10 @@ def conditional_fedavg(
         )
     if events and events > most_rows:
         raise ValueError(f"most_rows {most_rows} given, expected at least {events}: the paper's form takes all events")
-    one_class, choice = OneClass(nu, epochs, most_rows), Edges(neighbours, edge_tolerance, edge_dimensions)
+    if paper and local != "dual":
+        raise ValueError(f"local {local!r} given with paper, expected 'dual': its literal form has a step of its own")
+    one_class = Dual(nu, epochs, most_rows, solver=local, learning_rate=learning_rate)
+    choice = Edges(neighbours, edge_tolerance, edge_dimensions)
     form: Comparable | AlignedEvents = Comparable(one_class, normalisation)
     if events:
         form = AlignedEvents(events, nu, epochs, normalisation)

@@ -32,7 +32,7 @@ from fedgate.models.federated.algorithm import (
     checked,
     personal_tensors,
 )
-from fedgate.models.federated.fedavg import counted, within
+from fedgate.models.federated.averaging import counted, within
 from fedgate.models.federated.series import Lesson, judged, lesson
 from fedgate.models.federated.tally import CHANGES
 

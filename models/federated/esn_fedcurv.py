@@ -43,6 +43,7 @@ from fedgate.models.federated.algorithm import (
     UpdateError,
     personal_tensors,
 )
+from fedgate.models.federated.averaging import NotNegative
 from fedgate.models.federated.esn_fedavg import (
     CLASSIFY,
     READOUT,
@@ -55,7 +56,6 @@ from fedgate.models.federated.esn_fedavg import (
     averaging,
     begin,
 )
-from fedgate.models.federated.fedavg import NotNegative
 from fedgate.models.federated.readout_sums import bounds_of
 from fedgate.models.federated.tally import SUM
 

@@ -25,6 +25,7 @@ pooled w, with .15 to .21 of all rows outside; half of them at .76 to .88, with 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,6 @@ import numpy as np
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.detectors.dual_ascent import ascend_in_map, objective
 
-STEP = "step"  # () in `shared`: how many models the training has made
 BEFORE = "multipliers.before"  # (n,) that the shared model of MADE_AT holds, or (0,) where it holds none
 AFTER = "multipliers.after"  # (n,) that went into the model after it
 MADE_AT = "multipliers.step"
@@ -52,22 +52,32 @@ class Local(NamedTuple):
 
 
 def contribute(
-    step: int, shared: Floats, own: Arrays, phi: Floats, *, nu: float, epochs: int, proximity: float = 0.0
+    step: int,
+    shared: Floats,
+    own: Arrays,
+    phi: Floats,
+    *,
+    nu: float,
+    epochs: int,
+    proximity: float = 0.0,
+    learning_rate: float | None = None,
 ) -> Local:
     """Return what a gateway with rows φ (n, M) contributes to the model after `shared` (S,), the one of `step`.
 
     Where S < M the weights of the other components stay at home: of them the model holds what this gateway gave.
-    A second call with the same step and the state of the first returns the same.
+    A second call with the same step and the state of the first returns the same. `learning_rate` is η where all
+    multipliers take the same one (`dual_ascent.ascend_in_map`).
     """
     cap, counted = 1.0 / (nu * len(phi)), _counted(step, own, phi)
     start = np.zeros(len(phi)) if counted is None else counted
     anchor = np.concatenate([shared, (start @ phi)[len(shared) :]])  # (M,)
-    alpha, change = ascend_in_map(phi, anchor, start, cap=cap, sweeps=epochs, proximity=proximity)
+    ascend = partial(ascend_in_map, phi, cap=cap, sweeps=epochs, step=learning_rate)
+    alpha, change = ascend(anchor, start, proximity=proximity)
     view = anchor + change  # (M,) the shared model if all moved as this gateway did
     loss = objective(float(view @ view), phi @ view, nu)
     judged = view if step == 0 else anchor
     if counted is None and anchor.any():
-        alpha, alone = ascend_in_map(phi, np.zeros_like(anchor), start, cap=cap, sweeps=epochs)
+        alpha, alone = ascend(np.zeros_like(anchor), start)
         judged = np.concatenate([shared, alone[len(shared) :]])
     kept = {
         BEFORE: np.zeros(0) if counted is None else counted,

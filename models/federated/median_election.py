@@ -16,8 +16,8 @@ import numpy as np
 
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.algorithm import Phase, Server, Train, UpdateError, checked
-from fedgate.models.federated.fedavg import SAMPLES, Judge, counted
-from fedgate.models.federated.local_dual import MADE_AT, STEP
+from fedgate.models.federated.averaging import SAMPLES, STEP, Judge, counted
+from fedgate.models.federated.local_dual import MADE_AT
 from fedgate.models.federated.tally import CONTRIBUTIONS, STACK
 
 LOSS, MEDIAN, ASKED = "loss", "median", "asked"

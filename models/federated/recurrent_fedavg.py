@@ -41,8 +41,7 @@ from fedgate.models.federated.algorithm import (
     healthy_rows,
     personal_tensors,
 )
-from fedgate.models.federated.fedavg import NotNegative, averaging, within
-from fedgate.models.federated.local_dual import STEP
+from fedgate.models.federated.averaging import STEP, NotNegative, averaging, no_longer_than
 from fedgate.models.federated.server_optimiser import ServerOptimiser, stepping
 
 SQUARES, CLASS_COUNTS, CLASS_SHARES = "squares", "class_counts", "class_shares"
@@ -62,7 +61,6 @@ class Local(NamedTuple):
     trained: tuple[str, ...]
     home: tuple[str, ...]
     measured: dict[str, str]
-    largest_change: float
 
     def rows_of(self, data: Arrays) -> Arrays:
         """Return the rows that teach: for `predict` those of no fault, without labels, else those of a known class.
@@ -100,12 +98,6 @@ class Local(NamedTuple):
                 told[SQUARES] = mean
         return {**own, **{name: moved[name] for name in self.home}}, told
 
-    def judge(self, change: Arrays, given: Arrays) -> None:
-        """Refuse a change beyond the setting; the loss has no bound to offer."""
-        del given
-        for name, array in change.items():
-            within(f"{name} (setting 'largest_change')", float(np.linalg.norm(array)), self.largest_change)
-
 
 def _local(
     feature_count: int,
@@ -113,7 +105,6 @@ def _local(
     descent: Descent,
     home: Literal["none", "head"],
     measure: Literal["fleet", "own"],
-    largest_change: float,
 ) -> Local:
     if home == "head" and network.cell == "linear":
         raise ValueError(
@@ -129,7 +120,7 @@ def _local(
         measured = {SQUARES: VARIANCE}
     elif network.class_weights and measure == "fleet":
         measured = {CLASS_COUNTS: CLASS_SHARES}
-    return Local(network, descent, trained, at_home, measured, largest_change)
+    return Local(network, descent, trained, at_home, measured)
 
 
 def _begin(local: Local, feature_count: int) -> Callable[[np.random.Generator], Server]:
@@ -191,10 +182,10 @@ def recurrent_fedavg(
     said = {name: value for name, value in given.items() if value}
     descent = (PAPER if paper else WORKED)._replace(**said, proximity=mu, bfloat16=precision == "bfloat16")
     network = as_in_the_paper(network) if paper else network
-    local = _local(feature_count, network, descent, home, measure, largest_change)
+    local = _local(feature_count, network, descent, home, measure)
     phase = averaging(
         local.improve,
-        local.judge,
+        no_longer_than(largest_change),
         local.trained,
         server_optimiser=stepping(rate, server_optimiser),
         measured=local.measured,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,17 +16,12 @@ from fedgate.models.federated.ensemble_svdd import ensemble_svdd
 from fedgate.models.federated.esn_fedavg import esn_fedavg
 from fedgate.models.federated.esn_fedcurv import esn_fedcurv
 from fedgate.models.federated.fedavg import fedavg
-from fedgate.models.federated.fedavg_clipped import fedavg_clipped
-from fedgate.models.federated.fedavg_krum import fedavg_krum, fedavg_multi_krum
-from fedgate.models.federated.fedavg_median import fedavg_median
-from fedgate.models.federated.fedavg_trimmed_mean import fedavg_trimmed_mean
-from fedgate.models.federated.fedper import fedper
-from fedgate.models.federated.fedprox import fedprox
 from fedgate.models.federated.incfed import incfed
 from fedgate.models.federated.partial_incfed import partial_incfed
 from fedgate.models.federated.recurrent_fedavg import recurrent_fedavg
 from fedgate.models.federated.robust_svm_admm import robust_svm_admm
 from fedgate.models.federated.robust_svm_subgradient import robust_svm_subgradient
+from fedgate.models.federated.robustly import Robust, Rule, robustly
 from fedgate.models.federated.subspace import federated_subspace
 from fedgate.models.federated.support_vector_election import support_vector_election
 from fedgate.models.federated.whitened import validated, whitened
@@ -34,19 +30,15 @@ Options = TypeVar("Options", bound=BaseModel)
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
-    "fedavg-median": fedavg_median,
-    "fedavg-trimmed-mean": fedavg_trimmed_mean,
-    "fedavg-krum": fedavg_krum,
-    "fedavg-multi-krum": fedavg_multi_krum,
-    "fedavg-clipped": fedavg_clipped,
+    **{f"fedavg-{rule}": partial(fedavg, robust=Robust(rule=rule)) for rule in get_args(Rule)},
     "esn-fedavg": esn_fedavg,
     "esn-fedcurv": esn_fedcurv,
     "ensemble-svdd": ensemble_svdd,
     "federated-subspace": federated_subspace,
-    "fedper": fedper,
+    "fedper": partial(fedavg, share=0.5),
     "incfed": incfed,
     "partial-incfed": partial_incfed,
-    "fedprox": fedprox,
+    "fedprox": partial(fedavg, mu=0.1),
     "conditional-fedavg": conditional_fedavg,
     "recurrent-fedavg": recurrent_fedavg,
     "robust-svm-admm": robust_svm_admm,
@@ -73,11 +65,14 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     if factory is None:
         raise ValueError(f"algorithm {name!r} is unknown; expected one of {', '.join(ALGORITHMS)}")
     known = [key for key in inspect.signature(factory).parameters if key != "feature_count"]
-    known += COMMON_SETTINGS
+    known += [key for key in COMMON_SETTINGS if key not in known]
     unknown = sorted(settings.keys() - set(known))
     if unknown:
         raise ValueError(f"setting {unknown[0]!r} is unknown to {name}; expected one of {', '.join(known)}")
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
+    robust = None if settings.get("robust") is None else _checked("robust", Robust, settings["robust"])
+    if robust is not None and _takes_robust(factory):
+        own["robust"] = robust
     mixed = [step for step in ("whiten", "compensate") if settings.get(step)]
     if mixed and (factory is recurrent_fedavg or _steps_of(own) > 1):
         raise ValueError(
@@ -86,8 +81,8 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     algorithm = _on_features(factory, feature_count, own, settings)
     if _needs_unit(factory, own, settings):
         algorithm = in_common_unit(algorithm)
-    if settings.get("robust") is not None:
-        algorithm = _robust(algorithm, settings["robust"])
+    if robust is not None and not _takes_robust(factory):
+        algorithm = robustly(algorithm, robust)
     if settings.get("survey") is not None:
         if settings.get("privacy") is not None:
             raise ValueError(
@@ -98,6 +93,11 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
         if settings.get(step) is not None:
             algorithm = wrap(algorithm, settings[step])
     return algorithm
+
+
+def _takes_robust(factory: Callable[..., Algorithm]) -> bool:
+    """Tell whether a factory makes the robust mean itself, as it knows how gateways train for one."""
+    return "robust" in inspect.signature(factory).parameters
 
 
 def _needs_unit(factory: Callable[..., Algorithm], own: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
@@ -144,12 +144,6 @@ def _surveyed(algorithm: Algorithm, feature_count: int, options: Any) -> Algorit
     from fedgate.models.federated.surveyed import Survey, surveyed
 
     return surveyed(algorithm, feature_count, _checked("survey", Survey, options))
-
-
-def _robust(algorithm: Algorithm, options: Any) -> Algorithm:
-    from fedgate.models.federated.robustly import Robust, robustly
-
-    return robustly(algorithm, _checked("robust", Robust, options))
 
 
 def _private(algorithm: Algorithm, options: Any) -> Algorithm:

@@ -15,9 +15,7 @@ plain sums, bounded one by one (docs/decisions/13) and not robust.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import Parameter, signature
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -25,7 +23,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, UpdateError
 from fedgate.models.federated.alone import WEIGHTS, moving, weight_of
-from fedgate.models.federated.fedavg import fedavg
 from fedgate.models.federated.local_dual import withdrawn
 from fedgate.models.federated.robust_rules import (
     TooFewRowsError,
@@ -37,13 +34,12 @@ from fedgate.models.federated.robust_rules import (
 from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, ROBUST_STACK
 from fedgate.models.whole import round_down, round_up
 
+Rule = Literal["median", "trimmed-mean", "krum", "multi-krum", "clipped"]
 Liars = Annotated[float, Field(gt=0, lt=0.5)]
 LIARS = 0.2
 FEWEST = 3
 # Rules that must know how many liars there may be, f, and how many updates they want beyond 2 f.
 COUNTING = {"trimmed-mean": 1, "krum": 3, "multi-krum": 3}
-
-Factory = TypeVar("Factory", bound=Callable[..., Algorithm])
 
 
 class Robust(BaseModel):
@@ -56,7 +52,7 @@ class Robust(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rule: Literal["median", "trimmed-mean", "krum", "multi-krum", "clipped"]
+    rule: Rule
     liars: Liars | None = None
 
     @model_validator(mode="after")
@@ -66,6 +62,10 @@ class Robust(BaseModel):
                 f"liars {self.liars:g} given for rule {self.rule!r}, expected none: it stands any minority"
             )
         return self
+
+    def against(self, liars: float | None) -> Robust:
+        """Return this mean with a share of liars that is given beside it, or as it is where none is."""
+        return self if liars is None else Robust(rule=self.rule, liars=liars)
 
     @property
     def share(self) -> float:
@@ -157,35 +157,19 @@ def _kept_apart(phase: Phase, robust: Robust) -> Phase:
     return Phase(train, ROBUST_STACK._replace(check=robust.check), advance, admit)
 
 
-def robust_fedavg(feature_count: int, robust: Robust, settings: dict[str, Any]) -> Algorithm:
-    """Return FedAvg of the linear detector with a robust mean.
+def each_alone(algorithm: Algorithm) -> Algorithm:
+    """Return an average of the one-class SVM of which any mean may be taken.
 
-    Of the one-class loss every gateway sends the solution of its own rows alone: parts of one dual fit together in
-    their mean and in nothing else, while solutions may be averaged in any way (Yin et al. 2018, Section 5, one round).
+    Where gateways give parts of one dual, which fit together in their mean and in nothing else, every gateway sends the
+    solution of its own rows alone instead, and solutions may be averaged in any way (Yin et al. 2018, Section 5, one
+    round).
     """
-    algorithm = fedavg(feature_count, **settings)
     *setup, phase = algorithm.phases
     if phase.tally != CONTRIBUTIONS:
-        return robustly(algorithm, robust)
+        return algorithm
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         after, update = phase.train(shared, own, data, rng)
         return withdrawn(after) if update else own, update
 
-    return robustly(algorithm._replace(phases=(*setup, phase._replace(train=train, tally=CHANGES))), robust)
-
-
-def with_settings_of(factory: Callable[..., Algorithm]) -> Callable[[Factory], Factory]:
-    """Show the settings that a factory passes on to another as its own, so that they are checked and listed."""
-
-    def shown(made: Factory) -> Factory:
-        own = signature(made, eval_str=True)
-        parameters = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        parameters += [
-            each for name, each in signature(factory, eval_str=True).parameters.items() if name not in own.parameters
-        ]
-        made.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # which build looks into
-        made.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": Algorithm}
-        return made
-
-    return shown
+    return algorithm._replace(phases=(*setup, phase._replace(train=train, tally=CHANGES)))

@@ -62,9 +62,18 @@ def same_ranks(found: Floats, expected: Floats) -> None:
     assert np.ptp(found) > 0.0
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_units_of_each_feature_are_no_part_of_a_training(name: str) -> None:
-    settings = first_settings(name)
+IN_OWN_UNITS: dict[str, dict[str, Any]] = {
+    "fedavg, sgd": {"local": "sgd"},
+    "fedprox, sgd without a map": {"local": "sgd", "components": 0},
+    "fedper, sgd": {"local": "sgd"},
+    "fedavg, sgd on the dual": {"local": "dual-sgd", "components": 0},
+}
+
+
+@pytest.mark.parametrize("case", [*ALGORITHMS, *IN_OWN_UNITS])
+def test_units_of_each_feature_are_no_part_of_a_training(case: str) -> None:
+    name = case.partition(",")[0]
+    settings = IN_OWN_UNITS.get(case, first_settings(name))
     gateways = fleet(
         SEED, labelled=build(name, FEATURE_COUNT, settings).labels, rows=ROWS, names=names_of(name, settings)
     )
@@ -80,6 +89,7 @@ AS_THEY_ARE: dict[str, dict[str, Any]] = {
     "fedprox": {"loss": "logistic", "components": 0},
     "federated-subspace": {"reference": "pooled", "components": 1},
     "fedavg, no map": {"loss": "logistic", "components": 0},
+    **IN_OWN_UNITS,
     "incfed, compensated": {"compensate": (1,), "ridge": 1.0},
     "incfed, whitened": {"whiten": 2, "ridge": 1.0},
     "ensemble-svdd, a width for each": {"gamma": "median"},

@@ -34,7 +34,9 @@ FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighe
     "surveyed",
     "feature_step",
     "server_optimiser",
+    "averaging",
     "local_dual",
+    "local_linear",
     "column_masks",
     "contributions",
     "partial_phases",
@@ -77,7 +79,7 @@ def uncollected(files: Iterable[str], parsed: Iterable[Source]) -> Iterator[str]
 
 def algorithm_faults(algorithms: Mapping[str, Callable[..., Any]], folder: Path, tests: Path) -> Iterator[str]:
     """Yield algorithms without a test or a source, and files in `folder` of which no algorithm is listed."""
-    modules = {name: factory.__module__ for name, factory in algorithms.items()}
+    modules = {name: getattr(factory, "func", factory).__module__ for name, factory in algorithms.items()}
     for name, module in modules.items():
         file = f"{module.removeprefix(NAME).replace('.', '/')}.py:1"
         test = f"test_{name.replace('-', '_')}.py"

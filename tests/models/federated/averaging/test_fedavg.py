@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import linear
 from fedgate.models.federated.algorithm import UpdateError, close_round
-from fedgate.models.federated.local_dual import AFTER, STEP
+from fedgate.models.federated.averaging import STEP
+from fedgate.models.federated.local_dual import AFTER
 from fedgate.models.federated.run import run
 from fedgate.models.federated.tally import SUM
 from tests.support.given_width import build
@@ -123,11 +124,13 @@ def test_one_gateway_alone_is_central_training() -> None:
     found = run(build("fedavg", 2, settings), {"alone": data}, seed=9).server.shared
     normal = data[FEATURES][data[LABELS] == 0]  # the units of a gateway are those of its healthy time
     z = (data[FEATURES] - normal.mean(axis=0)) / normal.std(axis=0)
+    untrained = linear.initial(generator(9, 0, "cloud"), 2, 8, 0.5, "logistic")
     central = linear.descend(
-        linear.initial(generator(9, 0, "cloud"), 2, 8, 0.5, "logistic"),
-        {**data, FEATURES: z},
+        untrained,
+        linear.mapped(untrained, z),
+        data[LABELS],
         generator(9, 0, "alone"),
-        decay=1e-3,
+        partial(linear.logistic_gradient, decay=1e-3),
         epochs=3,
         batch=7,
         learning_rate=1.0,
@@ -180,7 +183,7 @@ def test_the_gradient_is_the_slope_of_the_loss(seed: int, decay: float) -> None:
     rng, step = np.random.default_rng(seed), 1e-6
     x, y = rng.normal(size=(8, 3)), rng.integers(0, 2, 8).astype(float)
     params = {"weights": rng.normal(size=3), "intercept": np.asarray(rng.normal())}
-    slope = linear.gradient(params, x, y, decay)
+    slope = linear.logistic_gradient(params, x, y, decay)
     for name in linear.TRAINED:
         for index in np.ndindex(params[name].shape):
             bent = []
@@ -194,8 +197,8 @@ def test_the_gradient_is_the_slope_of_the_loss(seed: int, decay: float) -> None:
 def test_far_points_bend_nothing_and_warn_of_nothing() -> None:
     params = {"weights": np.array([1.0]), "intercept": np.array(0.0)}
     x = np.array([[1e6], [-1e6]])
-    right = linear.gradient(params, x, np.array([1, 0]), 0.0)
-    wrong = linear.gradient(params, x, np.array([0, 1]), 0.0)
+    right = linear.logistic_gradient(params, x, np.array([1, 0]), 0.0)
+    wrong = linear.logistic_gradient(params, x, np.array([0, 1]), 0.0)
     assert right["weights"].tolist() == [0.0]
     assert wrong["weights"].tolist() == [1e6]
 

@@ -16,7 +16,8 @@ from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
 from fedgate.models.detectors import linear
 from fedgate.models.detectors.dual_ascent import ascend
 from fedgate.models.federated.algorithm import Server, Train, close_round
-from fedgate.models.federated.local_dual import AFTER, STEP
+from fedgate.models.federated.averaging import STEP
+from fedgate.models.federated.local_dual import AFTER
 from fedgate.models.federated.run import run
 from fedgate.models.federated.tally import SUM
 from tests.support.given_width import build

@@ -15,8 +15,7 @@ from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal
 from fedgate.models.detectors import DETECTORS, recurrent
 from fedgate.models.detectors.recurrent_network import Descent, Recurrent
 from fedgate.models.federated.algorithm import EPSILON, Algorithm, UpdateError
-from fedgate.models.federated.fedavg import SAMPLES
-from fedgate.models.federated.local_dual import STEP
+from fedgate.models.federated.averaging import SAMPLES, STEP
 from fedgate.models.federated.private import Privacy
 from fedgate.models.federated.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER, SQUARES
 from fedgate.models.federated.run import run

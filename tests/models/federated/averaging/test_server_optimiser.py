@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.detectors import linear
-from fedgate.models.federated.fedavg import SAMPLES
+from fedgate.models.federated.averaging import SAMPLES
 from fedgate.models.federated.run import run
 from fedgate.models.federated.server_optimiser import FIRST, SECOND, ServerOptimiser, stepping
 from tests.support.given_width import build
@@ -138,7 +138,7 @@ def test_the_defaults_are_those_of_the_kind() -> None:
         ({"server_optimiser": {"second_momentum": 0.5}}, "second_momentum 0.5 given, expected none for kind 'sgd'"),
         ({"server_optimiser": {"beta": 0.5}}, "beta"),
         ({"server_optimiser": {}, "rate": 0.5}, "rate 0.5 given beside server_optimiser, expected it in there"),
-        ({"server_optimiser": {}, "loss": "one-class"}, "loss 'one-class', expected loss 'logistic'"),
+        ({"server_optimiser": {}, "loss": "one-class"}, "local 'dual', expected 'sgd'"),
     ],
     ids=str,
 )

@@ -128,7 +128,9 @@ def test_without_labels_a_gateway_sends_the_solution_of_its_own_rows() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("fedavg-median", {"liars": 0.2}, "'liars' is unknown to fedavg-median"),
+        ("fedavg-median", {"liars": 0.2}, "liars 0.2 given for rule 'median', expected none"),
+        ("fedavg", {"liars": 0.2}, "liars 0.2 given without 'robust', expected both or none"),
+        ("fedper", {"share": 0.5, "components": 0}, "share 0.5 given with components 0, expected a map"),
         ("fedavg-krum", {"liars": 0.5}, r"(?s)liars.*less than 0.5"),
         ("fedavg-median", {"nu": 2.0}, r"(?s)nu.*less than or equal to 1"),
         (
@@ -142,8 +144,7 @@ def test_without_labels_a_gateway_sends_the_solution_of_its_own_rows() -> None:
             {**LOGISTIC, "privacy": {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 1.0}},
             "of kind 'stack of changes', expected a 'sum of changes'",
         ),
-        ("fedavg-median", {"robust": {"rule": "median"}}, "made by a 'stack of changes', expected a 'sum of changes'"),
-        ("fedavg", {"robust": {"rule": "median"}}, "made by a 'sum of contributions', expected a 'sum of changes'"),
+        ("conditional-fedavg", {"robust": {"rule": "median"}}, "made by a 'sum', expected a 'sum of changes'"),
         ("incfed", {"robust": {"rule": "median"}}, "expected a 'sum of changes'"),
         ("esn-fedavg", {**READOUT, "robust": {"rule": "mode"}}, "robust.rule: .*'median', 'trimmed-mean'"),
         ("esn-fedavg", {**READOUT, "robust": {"rule": "clipped", "liars": 0.1}}, "liars 0.1 given for rule 'clipped'"),
@@ -157,8 +158,8 @@ def test_what_does_not_go_together_is_refused(name: str, settings: dict[str, Any
 @pytest.mark.parametrize("name", ROBUST)
 def test_its_settings_are_listed_and_checked_as_those_of_fedavg(name: str) -> None:
     shown, plain = (inspect.signature(ALGORITHMS[each]).parameters for each in (name, "fedavg"))
-    assert set(shown) - {"liars"} == set(plain)
-    assert all(shown[each].default == plain[each].default for each in plain)
+    assert set(shown) == set(plain)
+    assert [each for each in plain if shown[each].default != plain[each].default] == ["robust"]
     with pytest.raises(ValueError, match="'epoch' is unknown"):
         build(name, FEATURE_COUNT, {"epoch": 3})
 
