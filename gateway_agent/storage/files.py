@@ -89,8 +89,8 @@ def _is_empty(db: sqlite3.Connection) -> bool:
     reason = ""
     if schema > SCHEMA_VERSION and again == schema <= NEWER_MAX:
         reason = f"it has schema {schema}, this agent knows {SCHEMA_VERSION}; update the agent"
-    elif 0 < schema < SCHEMA_VERSION and again == -APPLICATION:
-        reason = f"fedgate 0.4 or before made it; move {_path(db)} away, and this gateway is commissioned anew"
+    elif 0 < schema < SCHEMA_VERSION and again in (schema, -APPLICATION):
+        reason = f"an older fedgate made it; move {_path(db)} away, and this gateway is commissioned anew"
     if reason:
         raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}

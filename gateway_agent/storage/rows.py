@@ -19,7 +19,7 @@ from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settl
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Stored
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 Value = int | str | bytes | None
 # Two tables without a row number of their own: one tree to write, and to be damaged, instead of two.
 SCHEMA = """

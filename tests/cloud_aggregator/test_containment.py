@@ -68,7 +68,7 @@ def active(service: Service, gateway: str) -> list[str]:
 def test_what_came_with_a_poisoned_message_is_stored_and_answered(
     place: Path | DatabaseUrl, monkeypatch: pytest.MonkeyPatch, handler: Handler
 ) -> None:
-    monkeypatch.setattr(reports, "lost", handler)
+    monkeypatch.setattr(reports, "record_loss", handler)
     service = begun(place)
     for _ in range(2):  # retained or sent again: it comes after a restart too
         effects = service.step_all(T0_NS + NS, [alarm("east"), POISON, alarm("north")])
@@ -87,7 +87,7 @@ def test_who_goes_on_is_blocked_for_an_hour_and_the_operator_is_told(
 ) -> None:
     service, begun_ns = begun(tmp_path / "a.db"), T0_NS + NS
     with monkeypatch.context() as defect:
-        defect.setattr(reports, "lost", divide_by_nothing)
+        defect.setattr(reports, "record_loss", divide_by_nothing)
         for _ in range(FAILURES_MAX):
             assert active(service, "west") == []
             assert receipts(service.step(begun_ns, POISON)) == {"west": [False]}
@@ -112,7 +112,7 @@ def test_who_goes_on_is_blocked_for_an_hour_and_the_operator_is_told(
 def test_a_block_ends_with_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = begun(tmp_path / "a.db")
     with monkeypatch.context() as defect:
-        defect.setattr(reports, "lost", divide_by_nothing)
+        defect.setattr(reports, "record_loss", divide_by_nothing)
         service.step_all(T0_NS + NS, [POISON] * FAILURES_MAX)
     assert active(service, "west") == [CAUSE]
     service.close()
@@ -189,7 +189,7 @@ def test_an_error_of_our_own_or_of_the_disk_is_nobodys(
     def divide(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(reports, "lost", fail)
+    monkeypatch.setattr(reports, "record_loss", fail)
     with pytest.raises(type(error), match=str(error)):
         service.step_all(T0_NS + NS, [alarm("east"), POISON])
     monkeypatch.setattr(handling, "judge_fleet", divide)

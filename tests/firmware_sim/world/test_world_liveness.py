@@ -162,7 +162,7 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
     ("where", "name", "broken", "seed"),
     some(
         [
-            (rounds, "waited_for", lambda *_: set(), SEED),
+            (rounds, "find_awaited", lambda *_: set(), SEED),
             (probation, "clear_marks", lambda deployment, *_: (deployment, []), SEED),
             (deploy, "reminders", lambda *_: [], LOST),
             (rollout, "verdict", lambda *_: ("wait", ""), SEED),

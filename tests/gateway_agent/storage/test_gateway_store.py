@@ -55,14 +55,14 @@ import sys
 from pathlib import Path
 import numpy as np
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
-from fedgate.gateway_agent.monitor.recurrence import Seen
+from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.read().baseline)
 while True:
     number += 1
     item = Item("t", (b"%d" % number, b"x" * 9_000), False, 1)
-    store.commit([Keep(Seen(np.full(3, number, np.float32), number)), Save("count", b"%d" % number),
+    store.commit([Keep(FeatureRow(np.full(3, number, np.float32), number)), Save("count", b"%d" % number),
                   Queue(str(number), item), Settle(str(number - 1))])
     print("committed", flush=True)
 """
@@ -135,7 +135,8 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     ("schema", "application", "reason"),
     [
         (SCHEMA_VERSION + 1, APPLICATION + SCHEMA_VERSION + 1, f"this agent knows {SCHEMA_VERSION}; update the agent"),
-        (SCHEMA_VERSION - 1, 0, "fedgate 0.4 or before made it; move .*/gateway.db away"),
+        (2, 0, "an older fedgate made it; move .*/gateway.db away"),
+        (SCHEMA_VERSION - 1, APPLICATION + SCHEMA_VERSION - 1, "an older fedgate made it; move .*/gateway.db away"),
     ],
 )
 def test_a_store_of_another_agent_is_refused_and_left_as_it_is(

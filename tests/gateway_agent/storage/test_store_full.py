@@ -193,7 +193,7 @@ def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, mo
         raise StoreDamagedError("the page is not what was written")
 
     with monkeypatch.context() as patched:
-        patched.setattr(files, "_written", full_disk)
+        patched.setattr(files, "_write", full_disk)
         patched.setattr(agent.store, "commit", damaged)
         for name in ("a", "b"):
             assert not said(give(agent, name, item(name, 0)), "alarm")
