@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedgate.config.protocol.messages import first_problem
 from fedgate.config.settings import settings
+from fedgate.config.settings.base import FilePath
 from fedgate.firmware_sim.datasets import EvaluationError
 from fedgate.firmware_sim.reading import READ, keys, options_of
 from fedgate.firmware_sim.recordings import ReadOptions
@@ -50,7 +51,7 @@ class Experiment(settings.Table):
     """All options; an experiment file is one of these in TOML, `data` relative to the file."""
 
     algorithm: str = "support-vector-election"
-    data: Path | None = None
+    data: FilePath | None = None
     clients: Annotated[int, Field(ge=1, le=10_000)] = 5
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     split: Literal["iid", "biased"] = "iid"

@@ -44,7 +44,8 @@ def lived(folder: Path, steps: dict[int, int]) -> list[tuple[Any, ...]]:
             if minute in steps:
                 made.hear(ClockSet(steps[minute] * NS))
             if minute < 12:
-                made.hear((first if minute % 2 else other).status())
+                device = first if minute % 2 else other
+                device.take_challenge(made.hear(device.status()))
             if minute in (1, 40):  # the first chunk of one, and two whole: the round ends after its deadline
                 made.hear(chunks_of("west", made.body(1.0))[0])
                 made.hear(*[event for name in NAMES[:2] for event in chunks_of(name, made.body(2.0))])

@@ -34,10 +34,10 @@ BLOCK = re.compile(r"^( *)```(?:console|text)\n(.*?)^\1```", re.MULTILINE | re.D
 REMARK = re.compile(r" {3,}\S.*| +# .*")
 ABSOLUTE = re.compile(r"(?<![\w.~-])/(?=\w)")
 INDENTED = re.compile(r"^ {4}(firmware-sim .*)$", re.MULTILINE)
-USER = ("-u", "fedgate")
+USERS = (("-u", "fedgate"), ("-u", "postgres"))
 OWNER = ("-o", "fedgate")
 RUN_HERE = {"cat", "cp", "install", "ln", "rm", "sed", "sh"}  # below the folder alone
-OF_THE_MACHINE = {"apt", "python3", "useradd"}
+OF_THE_MACHINE = {"apt", "psql", "python3", "useradd"}
 FOLDERS = ("etc/systemd/system", "media/usb", "mnt/backup", "opt", "var/lib")
 PARSED = {"run", "demo", "demo-building", "replay", "enrol", "evaluate"}
 ENDS = {"doctor": {0, 1}}  # nobody listens where a broker should
@@ -78,7 +78,9 @@ class Machine:
         """Run a line, or look at what it names."""
         words = shlex.split(line)
         if words[0] == "sudo":
-            words = without(without(words[1:], USER), OWNER)
+            words = words[1:]
+            for given in (*USERS, OWNER):
+                words = without(words, given)
         words = [word if word.startswith("s,") else ABSOLUTE.sub(f"{self.root}/", word) for word in words]
         program = Path(words[0]).name
         if program in OURS:

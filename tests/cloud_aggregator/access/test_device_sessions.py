@@ -8,6 +8,7 @@ it says, and what it is answered, may come.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,9 +56,12 @@ class Device:
     def speak(self, times: int = 1) -> None:
         for _ in range(times):
             self.made.now_ns += round(MINUTE_S) * NS
-            for effect in self.made.hear(self.status(), Tick()):
-                if isinstance(effect, Publish) and effect.topic == topic("north", "receipt", STATUS):
-                    self.challenge = Receipt.from_bytes(effect.payload).challenge
+            self.take_challenge(self.made.hear(self.status(), Tick()))
+
+    def take_challenge(self, effects: Iterable[object]) -> None:
+        for effect in effects:
+            if isinstance(effect, Publish) and effect.topic == topic("north", "receipt", STATUS):
+                self.challenge = Receipt.from_bytes(effect.payload).challenge
 
 
 def alarms(made: Cloud) -> list[tuple[str, bool]]:

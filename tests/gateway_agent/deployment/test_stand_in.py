@@ -120,7 +120,7 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
             raise ModelRefusedError("its golden scores differ on this processor")
         return examined(*given)
 
-    monkeypatch.setattr(activation, "examined", once)
+    monkeypatch.setattr(activation, "examine_model", once)
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused: its golden" in status(gateway.state).refusal
     gateway.offer(SENSITIVE)
@@ -201,7 +201,7 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
         marks.append(restore_models(agent_.store.read().blobs).tries(digest))  # on the disk
         return examined(*given)
 
-    monkeypatch.setattr(activation, "examined", loaded)
+    monkeypatch.setattr(activation, "examine_model", loaded)
     agent_ = on_disk(Small(path), made.shelf)
     assert agent_.state.deployment.manifest is None and agent_.state.deployment.models.tries(digest).rests and not marks
     ticked(agent_, AGAIN_S - 1.0)
