@@ -268,11 +268,10 @@ def _post(alarms: Alarms, context: Context, access: Access, gateway: str, alarm:
 
 
 def send_posts(alarms: Alarms, context: Context) -> Result:
-    """Send what is due of what waits for the webhook."""
-    spec = context.settings.webhook
-    if spec is None:
+    """Send what is due of what waits for the webhook, where the site has one."""
+    if context.settings.webhook is None:
         return alarms, []
-    return _with_queue(alarms, webhook.due(alarms.queue, spec, context.uptime_ns))
+    return _with_queue(alarms, webhook.due(alarms.queue, context.uptime_ns))
 
 
 def _with_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]]) -> Result:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from fedgate.config.protocol.messages import Alarm, Device
-from fedgate.config.runtime.backoff import JITTER, wait_ns
+from fedgate.config.runtime.backoff import wait_ns
 from fedgate.config.settings.notifications import Webhook
 from fedgate.models.time_units import NS
 
@@ -106,16 +106,14 @@ def _heaviest(queue: Queue) -> Post:
     return next(post for post in may_go if post.gateway == heaviest)
 
 
-def due(queue: Queue, spec: Webhook, now_ns: int) -> tuple[Queue, list[Effect]]:
+def due(queue: Queue, uptime_ns: int) -> tuple[Queue, list[Effect]]:
     """Send the first change where none is under way and no pause is on."""
-    pause_ns, longest_s = queue.retry_ns - now_ns, max(spec.retry_s, spec.retry_max_s) * (1.0 + JITTER)
-    # A pause longer than the longest was taken from a clock that has gone back since.
-    if queue.under_way or not queue.waiting or 0 < pause_ns <= longest_s * NS:
+    if queue.under_way or not queue.waiting or uptime_ns < queue.retry_ns:
         return queue, []
     return replace(queue, under_way=True), [Send(queue.waiting[0])]
 
 
-def receive_result(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> tuple[Queue, list[Effect]]:
+def receive_result(queue: Queue, spec: Webhook, event: Posted, uptime_ns: int) -> tuple[Queue, list[Effect]]:
     """Take in how the sending of the first change went."""
     if not queue.under_way or queue.waiting[0].id != event.id:
         return queue, []  # it was given up meanwhile
@@ -132,4 +130,4 @@ def receive_result(queue: Queue, spec: Webhook, event: Posted, now_ns: int) -> t
     pause_ns = wait_ns(spec.retry_s, queue.failures, event.id, longest_s=spec.retry_max_s)
     text = f"{event.problem} (attempt {queue.failures}, {len(queue.waiting)} wait); again in {pause_ns / NS:.0f} s"
     is_logged = queue.failures.bit_count() == 1  # at 1, 2, 4, 8, ...: an outage may last for weeks
-    return replace(queue, retry_ns=now_ns + pause_ns), [Log("warning", f"webhook: {text}")] if is_logged else []
+    return replace(queue, retry_ns=uptime_ns + pause_ns), [Log("warning", f"webhook: {text}")] if is_logged else []
