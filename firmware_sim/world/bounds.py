@@ -68,7 +68,7 @@ def audit(state: State | None, store: Path, violate: Callable[[str], None]) -> d
 
 def held_bytes(state: State) -> int:
     """Return about how many bytes the aggregator holds of what gateways have said."""
-    rounds, releases, seen = state.rounds, state.releases, set[int]()
+    rounds, releases, seen = state.rounds, state.releases, set[int | str]()
     held = (
         *(state.access, state.alarms, state.failures, state.dropped, state.logged),
         *(rounds.uploads.incoming, rounds.held, releases.fetched, releases.rollout),
@@ -76,10 +76,11 @@ def held_bytes(state: State) -> int:
     return sum(_size(one, seen) for one in held)
 
 
-def _size(value: Any, seen: set[int]) -> int:
-    if id(value) in seen:
+def _size(value: Any, seen: set[int | str]) -> int:
+    key = value if isinstance(value, str) else id(value)  # which equal texts are one object hangs on pydantic's cache
+    if key in seen:
         return 0
-    seen.add(id(value))
+    seen.add(key)
     parts: Iterable[Any] = ()
     if isinstance(value, Mapping):
         parts = [part for item in value.items() for part in item]

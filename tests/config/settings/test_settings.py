@@ -185,7 +185,7 @@ AGGREGATOR_MISTAKES = [
     ("quorum = 3", "quorum = 0", "rounds.quorum: expected greater than or equal to 1, got 0"),
     ('"fedavg"', '"fedsum"', f"algorithm.name: algorithm 'fedsum' is unknown; expected one of {', '.join(ALGORITHMS)}"),
     ("nu = 0.5", "nu = 2.0", "algorithm.settings.nu: expected less than or equal to 1, got '2.0'"),
-    ("nu = 0.5", "mu = 0.5", "algorithm.settings.mu: setting 'mu' is unknown to fedavg; expected one of"),
+    ("nu = 0.5", "eta = 0.5", "algorithm.settings.eta: setting 'eta' is unknown to fedavg; expected one of"),
     ('name = "fedavg"', "seed = -1", "algorithm.seed: expected greater than or equal to 0, got -1"),
     ('site = "bridge"', 'sites = "bridge"', "aggregator.site: is missing"),
 ]

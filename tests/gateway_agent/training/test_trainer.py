@@ -105,7 +105,7 @@ def test_parts_are_what_was_joined() -> None:
 
 BAD = {
     "algorithm": (job(algorithm="fedsum"), "ValueError: algorithm 'fedsum' is unknown; expected one of fedavg"),
-    "setting": (job(settings={"mu": 1}), "ValueError: setting 'mu' is unknown to fedavg; expected one of"),
+    "setting": (job(settings={"epoch": 1}), "ValueError: setting 'epoch' is unknown to fedavg; expected one of"),
     "value": (job(settings={"nu": 7}), "setting nu: Input should be less than or equal to 1, got '7'"),
     "phase": (job(phase=9), "IndexError: tuple index out of range"),
     "columns": (job(rows=np.ones((40, 4))), "ValueError: "),

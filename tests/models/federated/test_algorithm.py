@@ -156,7 +156,7 @@ def test_every_algorithm_builds_from_nothing_and_from_its_own_defaults(name: str
     ("name", "settings", "reason"),
     [
         ("fedavgg", {}, "'fedavgg' is unknown; expected one of fedavg,"),
-        ("fedavg", {"epoch": 3}, "'epoch' is unknown to fedavg; expected one of loss, components"),
+        ("fedavg", {"epoch": 3}, "'epoch' is unknown to fedavg; expected one of loss, local, "),
         ("fedavg", {"feature_count": 3}, "'feature_count' is unknown"),
         ("fedavg", {"epochs": 0}, r"(?s)epochs.*greater than or equal to 1.*0"),
         ("fedavg", {"epochs": "many"}, r"(?s)epochs.*valid integer.*many"),
