@@ -35,7 +35,7 @@ from fedgate.cloud_aggregator.releases import announce, deploy, newest
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.requests import apply, note_dropped
 from fedgate.cloud_aggregator.rounds import intake, round
-from fedgate.cloud_aggregator.rounds.rounds import Rounds
+from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.losses import Tombstone
@@ -163,11 +163,15 @@ def _change_connection(state: State, up: bool) -> Result:
 
 
 def _follow_clock(state: State, anchor_ns: int) -> Result:
-    """Go on after the wall clock was set: what is signed by the week and what expires follow it, and no pause does."""
+    """Go on after the wall clock was set: what is signed by the week and what expires follow it, and no pause does.
+
+    What is stored of pauses is stored anew, for it is by the wall clock.
+    """
     by_ns = anchor_ns - state.context.anchor_ns
     context = replace(state.context, anchor_ns=anchor_ns)
     state, beat = _put(replace(state, context=context), presence.write_heartbeat(state.presence, context))
-    return state, [*beat, Log("warning", f"the wall clock was set by {by_ns / 1e9:+.0f} s")]
+    saved: list[Effect] = [save_training(state.rounds, anchor_ns), deploy.save(state.releases, context)]
+    return state, [*beat, *saved, Log("warning", f"the wall clock was set by {by_ns / 1e9:+.0f} s")]
 
 
 def _tick(state: State) -> Result:
@@ -207,7 +211,7 @@ def _write_heartbeat(state: State) -> Result:
 
 
 def _end_conflicts(state: State) -> Result:
-    return _put(state, duplicates.end_conflicts(state.access, state.context))
+    return _put(state, duplicates.end_conflicts(state.access, state.context, state.alarms))
 
 
 def _close_if_due(state: State) -> Result:

@@ -19,6 +19,7 @@ from fedgate.cloud_aggregator.events import ClearAlarm, RaiseAlarm, RecordGatewa
 from fedgate.config.protocol.messages import Status
 from fedgate.models.time_units import NS
 
+OVER = "no further sign of it"
 STANDS_S = 600.0  # after the last sign: ten statuses, as gateways are shipped
 Result = tuple[Access, list[Wanted]]
 Cause = Conflict | Literal["identity-refused"]
@@ -87,25 +88,29 @@ def record(access: Access, gateway: str) -> RecordGateway:
 def restore_signs(
     context: Context, alarms: Alarms, sessions: Mapping[str, DeviceSessions]
 ) -> dict[tuple[str, str], int]:
-    """Return when the stored conflicts last gave a sign: by their alarms, else at this start."""
-    signs = {(gateway, "identity-twin"): context.uptime_ns for gateway, one in sessions.items() if one.is_twin}
-    for gateway, book in alarms.book.items():
-        for alarm in [one.alarm for one in book.values() if one.active and one.alarm.cause in KINDS]:
-            signs[gateway, alarm.cause] = min(alarm.t_ns - context.anchor_ns, context.uptime_ns)
-    return signs
+    """Return the signs of the stored conflicts, as if the last of each came now: when it did is not stored."""
+    twins = {(gateway, "identity-twin") for gateway, one in sessions.items() if one.is_twin}
+    return dict.fromkeys(twins | _list_active(alarms), context.uptime_ns)
 
 
-def end_conflicts(access: Access, context: Context) -> Result:
-    """End the conflicts that have given no sign for long enough, and their alarms."""
+def _list_active(alarms: Alarms) -> set[tuple[str, str]]:
+    """Return the gateways and causes of the alarms of ours that are active."""
+    records = [(gateway, one) for gateway, book in alarms.book.items() for one in book.values()]
+    return {(gateway, one.alarm.cause) for gateway, one in records if one.active and one.alarm.cause in KINDS}
+
+
+def end_conflicts(access: Access, context: Context, alarms: Alarms) -> Result:
+    """End the conflicts that have given no sign for long enough, and the alarms of those that are over: also where
+    what is known of the gateway is gone, such as of one that was revoked.
+    """
     effects: list[Wanted] = []
     for (gateway, cause), uptime_ns in access.signs.items():
-        stands_s = KINDS[cause].stands_s
-        if context.uptime_ns - uptime_ns < stands_s * NS:
+        if context.uptime_ns - uptime_ns < KINDS[cause].stands_s * NS:
             continue
         access = replace(access, signs={key: one for key, one in access.signs.items() if key != (gateway, cause)})
         if cause == "identity-twin" and gateway in access.twins:  # its updates count again
             sessions = replace(access.sessions[gateway], is_twin=False)
             access = replace(access, sessions={**access.sessions, gateway: sessions})
             effects.append(record(access, gateway))
-        effects.append(ClearAlarm(gateway, cause, f"no further sign of it for {stands_s:g} s"))
-    return access, effects
+    over = sorted(_list_active(alarms) - access.signs.keys())
+    return access, [*effects, *(ClearAlarm(gateway, cause, OVER) for gateway, cause in over)]

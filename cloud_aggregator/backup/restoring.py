@@ -92,8 +92,18 @@ class Restoring:
                 f"{self._config}: it is of site {settings.aggregator.site!r}, the backup of {manifest.site!r}; name "
                 "another folder"
             )
+        self._check_place(settings.aggregator.store)
         self._check_keys(places(self._config, settings))
         return settings
+
+    def _check_place(self, place: Path | DatabaseUrl) -> None:
+        """Raise `ValueError` where the backup alone names a database that has a store: it may be the one that is in use."""
+        if isinstance(place, DatabaseUrl) and not self._config.exists() and database_of(place).exists():
+            raise ValueError(
+                f"{self._config}: the settings in the backup keep the store in {place}, where one is. Put an "
+                "aggregator.toml there first, with the store that this one is for: docs/reference/operations.md, "
+                "How to restore"
+            )
 
     def _check_keys(self, places: dict[str, Path]) -> None:
         """Raise `ValueError` where the site would go by keys that neither this folder nor the backup has: it could not

@@ -229,7 +229,7 @@ def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
             notes.append(store.backup_note())
             return f"{database.name} is whole: {describe_facts(facts_of(db))}"
 
-    advice = "stop the service, restore store and release key from one backup"
+    advice = "where it is damaged, stop the service and restore store and release key from one backup"
     yield guard("store", (StoreError,), advice, check)
     if notes:
         yield last_backup(notes[0], time.time_ns())

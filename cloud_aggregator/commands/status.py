@@ -78,10 +78,12 @@ def add(commands: cli.Commands) -> None:
 def health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Health:
     """Return what the stored sign of the service tells, where its store was taken at `held_ns`; None: nobody has it.
 
-    A sign from before that is not of the process that has the store now, such as of one that begins.
+    A sign from before that is not of the process that has the store now, such as of one that begins. One that is said
+    to have begun in the future had its clock set back since: then all signs are its own.
     """
     if row is None:
         return Health("never ran")
+    held_ns = row["began_ns"] if held_ns is not None and held_ns > now_ns else held_ns
     as_of_ns = row["beat_ns"] if row["is_connected"] else row["link_ns"]
     if held_ns is None:
         return Health("stopped", row["began_ns"], row["beat_ns"], False, None, as_of_ns)

@@ -122,7 +122,7 @@ def receive_model(releases: Releases, context: Context, access: Access, new: Bui
         if stage.is_under_way
         else " for cloud-aggregator release"
     )
-    return releases, [*effects, _save(releases, context), Log("info", f"model {version} waits{text}")]
+    return releases, [*effects, save(releases, context), Log("info", f"model {version} waits{text}")]
 
 
 def is_same(one: BuiltModel, other: BuiltModel) -> bool:
@@ -138,7 +138,8 @@ def _is_known(releases: Releases, new: BuiltModel, known: BuiltModel) -> bool:
     return is_taken and known.manifest.run == new.manifest.run and is_same(known, new)
 
 
-def _save(releases: Releases, context: Context) -> SaveRollout:
+def save(releases: Releases, context: Context) -> SaveRollout:
+    """Return the effect that stores how the release stands, with the time of day at which it began."""
     dated = replace(releases.rollout, since_ns=releases.rollout.since_ns + context.anchor_ns)
     return SaveRollout(dump(replace(releases, rollout=dated)), context.now_ns)
 
@@ -149,7 +150,7 @@ def _next(releases: Releases, context: Context, access: Access) -> Result:
     if new is not None and current is not None and _is_known(releases, new, current):
         releases, new = replace(releases, waiting=None), None  # all have been given the same meanwhile
     if new is None or table.mode == "manual":
-        return releases, [_save(releases, context)]
+        return releases, [save(releases, context)]
     new, effects = _renumber(releases, context, new)
     releases = replace(releases, waiting=None)
     releases, more = (
@@ -184,7 +185,7 @@ def everywhere(releases: Releases, context: Context, new: BuiltModel) -> Result:
     releases = replace(releases, everywhere=new, rollout=stage, candidate=None, recall=None, before=before)
     log = Log("info", f"model {new.manifest.version} released to all gateways")
     back: list[Effect] = [announce.retract(context, name) for name in alone]
-    return releases, [_save(releases, context), *announce.announce(context, new), *back, log]
+    return releases, [save(releases, context), *announce.announce(context, new), *back, log]
 
 
 def begin_rollout(
@@ -198,7 +199,7 @@ def begin_rollout(
     begin = replace(begin, stopped=before.without(new.manifest.model.digest))
     begin = draw_canaries(begin, access.gateways, context.settings.algorithm.seed)
     releases = replace(releases, rollout=begin, candidate=new)
-    return releases, [_save(releases, context), *_announce_to(context, new, begin.canaries)]
+    return releases, [save(releases, context), *_announce_to(context, new, begin.canaries)]
 
 
 def _announce_to(context: Context, new: BuiltModel, names: tuple[str, ...]) -> list[Effect]:
@@ -218,7 +219,7 @@ def watch_rollout(releases: Releases, context: Context, access: Access) -> Resul
         if not stage.canaries:
             return releases, []
         releases = replace(releases, rollout=replace(stage, since_ns=context.uptime_ns))
-        return releases, [_save(releases, context), *_announce_to(context, candidate, stage.canaries)]
+        return releases, [save(releases, context), *_announce_to(context, candidate, stage.canaries)]
     hop_s = context.settings.features.hop_s
     report = rollout.report(stage, access.gateways, releases.version, table, hop_s)
     word, why = rollout.verdict(stage, report, table, context.uptime_ns)
@@ -244,7 +245,7 @@ def pause_rollout(releases: Releases, context: Context, why: str) -> Result:
     """Leave the model with the canaries, until the operator decides."""
     stage = replace(releases.rollout, stage="paused", why=why)
     releases = replace(releases, rollout=stage)
-    return releases, [_save(releases, context), Log("warning", f"release of model {stage.version} is paused: {why}")]
+    return releases, [save(releases, context), Log("warning", f"release of model {stage.version} is paused: {why}")]
 
 
 def stop_rollout(releases: Releases, context: Context, access: Access, why: str) -> Result:
@@ -267,7 +268,7 @@ def stop_rollout(releases: Releases, context: Context, access: Access, why: str)
     elif recall is None:
         effects += [announce.retract(context, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
-    saved = _save(releases, context)  # what the canaries are given back, before all are given what has waited
+    saved = save(releases, context)  # what the canaries are given back, before all are given what has waited
     releases, more = _next(releases, context, access) if waiting is not None else (releases, [])
     return releases, [saved, *effects, *more]
 

@@ -53,6 +53,12 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = :
 DURABLE = text(
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
+# A line that is dead ends the session at both ends within a minute: the server's own default keeps its lock for hours.
+ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+WATCHED = text("""
+SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),
+       set_config('tcp_keepalives_count', '3', false)
+""")
 LIMITS, NO_RIGHT = "54", "42501"  # SQLSTATE: what no row or index may exceed; a right that is missing
 NAME_BYTES = 63  # of an application
 OWNER = "make this user the owner of the database: docs/reference/aggregator.md, PostgreSQL"
@@ -90,11 +96,11 @@ class PostgresqlDatabase:
 
     def held_since_ns(self) -> int | None:
         """Return when the session began that has the store, None where nobody has it; by how long ago that was, so that
-        the clock of the server does not matter.
+        the clock of the server does not matter. Of another user's session nobody but the server knows: now, then.
         """
         with self._connect("reader") as db, errors_named(self, "cannot be read"):
             holder = db.execute(HOLDER, {"lock": LOCK}).first()
-        return None if holder is None else time.time_ns() - round(float(holder.age_s) * 1e9)
+        return None if holder is None else time.time_ns() - round(float(holder.age_s or 0.0) * 1e9)
 
     def exists(self) -> bool:
         """Tell whether a store was ever made here."""
@@ -106,10 +112,11 @@ class PostgresqlDatabase:
         return self._held or self._connect("service" if create else "reader")
 
     def _connect(self, program: str) -> Connection:
-        given = {"application_name": _application(program), "connect_timeout": CONNECT_S}
+        given = {"application_name": _application(program), "connect_timeout": CONNECT_S, **ALIVE}
         try:
             db = create_engine(self.name, poolclass=NullPool, connect_args=given).connect()
             db.execute(DURABLE)
+            db.execute(WATCHED)
             schema = db.scalar(text("SELECT current_schema()"))
             db.commit()
         except ModuleNotFoundError:
@@ -194,6 +201,8 @@ def _describe(holder: Any) -> str:
     """Return who has the lock, since when, and how to see it."""
     if holder is None:  # it has just ended
         return "a session that has just ended; try again"
+    if holder.backend_start is None:
+        return f"a session of another user (as pid {holder.pid} in pg_stat_activity); stop it first"
     since = holder.backend_start.astimezone(UTC).isoformat(timespec="seconds")
     return (
         f"{holder.application_name}, from {holder.client_addr or 'this machine'}, since {since} "

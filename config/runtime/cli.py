@@ -186,15 +186,17 @@ def start_and_serve(
         return again(name, error)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: service.stop())
-    return serve(name, service.run)
+    return serve(name, service.run, store_error)
 
 
-def serve(name: str, run_service: Callable[[], None]) -> int:
-    """Run a service that has started; an error that ends it is logged whole and gives 1, so that it is started
-    again.
+def serve(name: str, run_service: Callable[[], None], *said: type[Exception]) -> int:
+    """Run a service that has started. An error that ends it gives 1, so that it is started again; it is logged whole,
+    but for the kinds that say all in a sentence.
     """
     try:
         run_service()
+    except said as error:
+        return again(name, error)
     except (ValueError, OSError, RuntimeError):
         logging.getLogger("fedgate").exception("%s ends", name)
         return SERVICE_ERROR

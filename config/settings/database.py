@@ -27,20 +27,23 @@ def _read_place(value: Any, as_path: Any) -> Path | DatabaseUrl:
     """Return a text with `://` as a URL, else what `as_path` makes of it; no error shows a password."""
     if not isinstance(value, str) or "://" not in value:
         path: Path = as_path(value)
+        if path.is_dir():
+            raise ValueError(f"{EXPECTED}, got {value!r}, a folder")
         return path
+    user, has_user, _ = value.partition("://")[2].rpartition("@")
     try:
         parts = urlsplit(value)
-        secrets = [parts.password, *(one for name in SECRETS for one in parse_qs(parts.query).get(name, ()))]
-        is_good = parts.scheme == SCHEME and len(parts.path) > 1 and (parts.port or 1) > 0
+        secrets = [one for name in SECRETS for one in parse_qs(parts.query).get(name, ())]
+        is_good = parts.scheme == SCHEME and len(parts.path) > 1 and (parts.port or 1) > 0 and "#" not in value
     except ValueError:  # brackets, a port that is no number
         raise ValueError(f"{EXPECTED}; what is given cannot be read as a URL") from None
-    if any(secrets):
+    if secrets or ":" in user:  # whatever stands between them: a password may hold a slash or a number sign
         raise ValueError(
             "a password has no place in the settings; put it into ~/.pgpass of the user whom the aggregator runs as, "
             f"or into PGPASSWORD, and give {SCHEME}://USER@HOST/DATABASE"
         )
     if not is_good:
-        raise ValueError(f"{EXPECTED}, got {value!r}")
+        raise ValueError(EXPECTED if has_user else f"{EXPECTED}, got {value!r}")
     return DatabaseUrl(value)
 
 

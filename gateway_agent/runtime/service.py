@@ -13,7 +13,7 @@ from typing import Any
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
-from fedgate.gateway_agent.events import Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
+from fedgate.gateway_agent.events import ClockSet, Durable, Effect, Event, Log, Outward, Reload, Save, StoreState, Tick
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.outbox import scores
@@ -81,6 +81,8 @@ class Service:
         """Take in one event and return what is to be done outside, all it rests on being on disk."""
         if not isinstance(event, Tick):
             self.state, effects = machine.step(self.state, uptime_ns, event)
+            if isinstance(event, ClockSet):  # what is stored of the account is by the wall clock
+                effects.append(self._save_flash())
             return [*self._done(effects), *self._reloaded(uptime_ns)]
         self._account(uptime_ns)
         self.state, effects = machine.step(self.state, uptime_ns, event)

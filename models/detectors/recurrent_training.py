@@ -170,7 +170,8 @@ def _slopes(
     """Return the slopes of the mean loss of rows, in the order of the net's weights."""
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
         loss = net.loss(windows, wanted, counts)
-    return torch.autograd.grad(loss, list(net.weights.values()))
+    slopes: tuple[torch.Tensor, ...] = torch.autograd.grad(loss, list(net.weights.values()))
+    return slopes
 
 
 def _descend(net: Net, rows: Examples, rng: np.random.Generator, descent: Descent, anchored: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ from fedgate.config.protocol.messages import Newest
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.access.test_device_sessions import Device
 from tests.support.cloud_service import NAMES, READY, Cloud, chunks_of, cloud, heard, mean_of, said_under
+from tests.support.sites import with_record
 
 YEAR_S = 365 * 86_400
 SETTINGS: dict[str, Any] = {
@@ -78,3 +79,12 @@ def test_what_is_retained_is_signed_anew_where_the_clock_comes_into_another_week
         context = made.service.state.context
         assert context.now_ns - context.uptime_ns == YEAR_S * NS
         assert Newest.from_bytes(numbers.payload).expires_ns > context.now_ns
+
+
+def test_what_waits_beyond_a_restart_waits_on_where_the_clock_was_set_before(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(4), **SETTINGS) as made:
+        end_ns = made.now_ns + 300 * NS
+        made.service.state = with_record(made.service.state, "rounds", rest_until_ns=end_ns)
+        made.hear(ClockSet(YEAR_S * NS))
+        held = made.service.store.training()
+        assert held is not None and held.meta["rest_until_ns"] == end_ns + YEAR_S * NS

@@ -93,6 +93,9 @@ def test_two_devices_under_one_id_are_left_unanswered_and_reported_while_they_sp
         by_turns(other, one, times=20)
         known = [(cause, True) for cause in before]
         assert alarms(made) == [*known, ("identity-twin", False)]  # one alarm, however long it lasts
+        made.restart()
+        made.hear(Tick())  # which knows of no sign since the first
+        assert alarms(made) == [*known, ("identity-twin", False)] and made.send("north", made.body(1.0)) == []
         one.speak(round(STANDS_S / MINUTE_S) + 1)  # the other is gone
         assert alarms(made) == [*known, ("identity-twin", True)]
         assert made.send("north", made.body(1.0))[0].accepted

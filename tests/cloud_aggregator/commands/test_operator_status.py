@@ -97,6 +97,8 @@ def record(gateway: str, age_s: float, state: Any = "online") -> RecordGateway:
         (5, False, DAY_S, "running", "broker: not connected since", 2, "unknown"),
         (5, True, 1, "running", "broker: not connected since", 2, "unknown"),  # it begins, and the sign is of before
         (400, True, 1, "running", "broker: not connected since", 2, "unknown"),
+        (5, True, -DAY_S, "running", "OK - 1 of 1 gateways online", 0, "online"),  # its clock was set back since
+        (400, True, -DAY_S, "hangs", "CRITICAL - service: HANGS", 2, "unknown"),
     ],
 )
 def test_what_is_shown_follows_from_a_live_process_its_work_and_its_broker(

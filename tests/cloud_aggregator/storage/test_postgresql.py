@@ -40,6 +40,17 @@ def test_a_second_service_is_refused_and_told_of_the_first_while_others_read(url
     assert database_of(url).held_since_ns() is None and database_of(url).exists()
 
 
+def test_a_session_of_another_user_is_named_too(url: DatabaseUrl, server: Server) -> None:
+    server.execute("CREATE ROLE other LOGIN")
+    schema = str(url).rpartition("%3D")[2]
+    server.execute(f"GRANT ALL ON SCHEMA {schema} TO other")
+    seen_by_another = database_of(server.url(schema, "other"))
+    with closing(Store(url, program="aggregator")):
+        assert seen_by_another.held_since_ns() is not None
+        with pytest.raises(StoreError, match="a session of another user \\(as pid"):
+            seen_by_another.hold("aggregator")
+
+
 def test_who_has_lost_the_lock_writes_nothing_beside_the_next_one(url: DatabaseUrl, server: Server) -> None:
     first = Store(url, program="aggregator")
     server.end_sessions("fedgate aggregator")

@@ -24,7 +24,10 @@ def test_a_path_is_relative_to_the_file_and_a_url_stays_as_it_is(tmp_path: Path)
     assert isinstance(found, DatabaseUrl) and found == URL
 
 
-@pytest.mark.parametrize("given", ["mysql://db/fedgate", "postgresql://db/fedgate", "postgresql+psycopg://db/"])
+@pytest.mark.parametrize(
+    "given",
+    ["mysql://db/fedgate", "postgresql://db/fedgate", "postgresql+psycopg://db/", URL.replace("fedgate@", "") + "#x"],
+)
 def test_another_url_is_named_with_what_was_expected(tmp_path: Path, given: str) -> None:
     with pytest.raises(
         SettingsError, match=r":3: aggregator.store: expected the path of a file, or postgresql\+"
@@ -42,6 +45,10 @@ def test_another_url_is_named_with_what_was_expected(tmp_path: Path, given: str)
         "postgresql+psycopg://u@db/fedgate?password=hunter2",
         "mysql://u:hunter2@db/fedgate",
         "postgresql+psycopg://u:hunter2/x@db/fedgate",
+        "postgresql+psycopg://u:1#hunter2@db/fedgate",
+        "postgresql+psycopg://u:1?hunter2@db/fedgate",
+        "postgresql+psycopg://u:12/hunter2@db/fedgate",
+        "postgresql://u:1#hunter2@db/fedgate",
         "postgresql+psycopg://u:hunter2@[db/fedgate",
     ],
 )
