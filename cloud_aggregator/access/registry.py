@@ -32,7 +32,7 @@ class Certificate:
     not_after_ns: int
     reason: Reason = ""  # why it counts no more; empty: it does
     ended_ns: int = 0
-    authority: str = ""  # SHA-256 of the certificate of the one that made it; empty: not known, as before 0.6
+    authority: str = ""  # SHA-256 of the certificate of the one that made it
 
 
 @dataclass(frozen=True)

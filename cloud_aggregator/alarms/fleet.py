@@ -158,7 +158,6 @@ def restore_fleet(rows: Iterable[Mapping[str, Any]]) -> Fleet:
     if latest is None:
         return Fleet()
     state = "raised" if latest["cleared_ns"] is None else "cleared"
-    common = latest["common"] if latest["common"] in CAUSES else "undetermined"  # before 0.6 others were named
-    fields = {**alarm_fields(latest), "common": common}
+    fields = {**alarm_fields(latest), "common": latest["common"]}
     fields |= {"state": state, "t_ns": latest[f"{state}_ns"], "gateways": tuple(latest["gateways"].split())}
     return Fleet(FleetAlarm.model_validate(fields))

@@ -97,7 +97,7 @@ class Restoring:
         return settings
 
     def _check_place(self, place: Path | DatabaseUrl) -> None:
-        """Raise `ValueError` where the backup alone names a database that has a store: it may be the one that is in use."""
+        """Raise `ValueError` where the backup alone names a database that has a store: it may be in use."""
         if isinstance(place, DatabaseUrl) and not self._config.exists() and database_of(place).exists():
             raise ValueError(
                 f"{self._config}: the settings in the backup keep the store in {place}, where one is. Put an "

@@ -55,7 +55,6 @@ def open_round(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds
     sent = context.chunks(ALL, shared) if context.is_connected and rounds.sent_round < rounds.server.round_index else []
     sent_round = rounds.server.round_index if sent else rounds.sent_round
     rounds = replace(rounds, opened=True, opened_ns=context.uptime_ns, invited_ns=context.uptime_ns)
-    # The rest is over for good: a clock that goes back must not close a round to those who have answered it.
     rounds = replace(rounds, shared=shared, sent_round=sent_round, rest_until_ns=0)
     return rounds, [save_training(rounds, context.anchor_ns), invitation(rounds, context), *sent, log]
 

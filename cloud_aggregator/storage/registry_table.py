@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
@@ -43,7 +42,6 @@ def apply(db: Connection, effect: Recorded) -> None:
 def read(db: Connection) -> Registry:
     """Return what is stored of it."""
     certificates = [Certificate(**_fields(row)) for row in db.execute(select(CERTIFICATES))]
-    certificates = [one if one.authority is not None else replace(one, authority="") for one in certificates]
     passes = [Token(**_fields(row)) for row in db.execute(select(PASSES))]
     return Registry({one.serial: one for one in certificates}, {one.digest: one for one in passes})
 

@@ -1,4 +1,4 @@
-"""The tables of the aggregator's store, and what an older store lacks of them."""
+"""The tables of the aggregator's store."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ MODELS = Table(
     Column("body", LargeBinary, nullable=False),
     Column("canary_ns", BigInteger),  # when it was given to some, ...
     Column("released_ns", BigInteger),  # ... when to all, ...
-    Column("stopped_ns", BigInteger),  # ... and when its release was stopped; unknown of models before 0.6
+    Column("stopped_ns", BigInteger),  # ... and when its release was stopped
 )
 ALARMS = Table(
     "alarms",
@@ -97,7 +97,7 @@ ALARMS = Table(
     Column("sequence", BigInteger),  # see `Alarm`, and ...
     Column("store_id", TEXT),  # ... of which store, and ...
     Column("weather", TEXT),  # ... what its gateway measured beside it: ...
-    Column("power", TEXT),  # ... all unknown of alarms before 0.6
+    Column("power", TEXT),  # ... and of its supply
 )
 GATEWAYS = Table(
     "gateways",
@@ -164,7 +164,7 @@ POSTS = Table(
     Column("number", NUMBER, primary_key=True),
     Column("id", TEXT, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    Column("gateway", TEXT),  # whose they are; unknown of changes before 0.6
+    Column("gateway", TEXT),  # whose they are
 )
 # What Home Assistant was told of; brokers keep it until it is taken back.
 DISCOVERED = Table(
@@ -205,7 +205,7 @@ CERTIFICATES = Table(
     Column("not_after_ns", BigInteger, nullable=False),
     Column("reason", TEXT, nullable=False),
     Column("ended_ns", BigInteger, nullable=False),
-    Column("authority", TEXT),  # unknown before 0.6
+    Column("authority", TEXT, nullable=False),
 )
 PASSES = Table(
     "passes",

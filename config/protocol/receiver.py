@@ -47,23 +47,23 @@ class Receiver:
     incoming: dict[str, Incoming] = field(default_factory=dict)
     damaged: int = 0  # bodies that were not what they should be
 
-    def expect(self, key: str, transfer: Transfer, now_ns: int, budget_bytes: int) -> Receiver:
+    def expect(self, key: str, transfer: Transfer, uptime_ns: int, budget_bytes: int) -> Receiver:
         """Return the receiver that waits for a body, in place of another under its key."""
         known = self.incoming.get(key)
         if known is not None and known.assembly.transfer == transfer:
             return self
         others = self.without(key)
         # Who changes what he sends is as old as he was: otherwise he could keep others out without end.
-        started_ns = now_ns if known is None or known.is_parked else known.started_ns
+        started_ns = uptime_ns if known is None or known.is_parked else known.started_ns
         is_parked = not others.has_space(transfer, budget_bytes)
-        return others.having(key, Incoming(Assembly(transfer), started_ns, now_ns, is_parked=is_parked))
+        return others.having(key, Incoming(Assembly(transfer), started_ns, uptime_ns, is_parked=is_parked))
 
     def has_space(self, transfer: Transfer, budget_bytes: int) -> bool:
         """Tell whether one more body may come; what is announced counts, so that what has begun can end."""
         coming = sum(one.assembly.transfer.size_bytes for one in self.incoming.values() if not one.is_parked)
         return coming + transfer.size_bytes <= budget_bytes
 
-    def add(self, key: str, header: ChunkHeader, piece: bytes, now_ns: int) -> tuple[Receiver, bytes | None]:
+    def add(self, key: str, header: ChunkHeader, piece: bytes, uptime_ns: int) -> tuple[Receiver, bytes | None]:
         """Return the receiver with one more chunk of a body that it expects, and the body where it is whole."""
         known = self.incoming[key]
         if known.is_parked:
@@ -77,32 +77,32 @@ class Receiver:
             return replace(self.having(key, fresh), damaged=self.damaged + 1), None
         if assembly is known.assembly:  # the same again is no sign that it goes on
             return self, None
-        return self.having(key, replace(known, assembly=assembly, received_ns=now_ns)), None
+        return self.having(key, replace(known, assembly=assembly, received_ns=uptime_ns)), None
 
-    def ask(self, now_ns: int, budget_bytes: int, who: str = "") -> tuple[Receiver, dict[str, Assembly]]:
+    def ask(self, uptime_ns: int, budget_bytes: int, who: str = "") -> tuple[Receiver, dict[str, Assembly]]:
         """Return what is to be asked for now, by key, also of what was parked and has space, first come first; what
         does not go on, or keeps others out for too long, is forgotten. `who` asks, so that not all ask at once.
         """
-        receiver, asked = self._without_lost(now_ns), dict[str, Assembly]()
+        receiver, asked = self._without_lost(uptime_ns), dict[str, Assembly]()
         for key, one in receiver.incoming.items():
             known = one
             if one.is_parked and receiver.has_space(one.assembly.transfer, budget_bytes):
-                known = Incoming(one.assembly, now_ns, now_ns)
-            elif one.is_parked or not self._is_due(one, now_ns, who):
+                known = Incoming(one.assembly, uptime_ns, uptime_ns)
+            elif one.is_parked or not self._is_due(one, uptime_ns, who):
                 continue
             asked[key] = one.assembly
-            receiver = receiver.having(key, replace(known, asked_ns=now_ns, asks=known.asks + 1))
+            receiver = receiver.having(key, replace(known, asked_ns=uptime_ns, asks=known.asks + 1))
         return receiver, asked
 
-    def _is_due(self, one: Incoming, now_ns: int, who: str) -> bool:
+    def _is_due(self, one: Incoming, uptime_ns: int, who: str) -> bool:
         first_s, longest_s = self.patience.first_s, self.patience.longest_s
         pause_ns = wait_ns(first_s, one.asks + 1, who, one.assembly.transfer.digest, longest_s=longest_s)
-        return now_ns - max(one.received_ns, one.asked_ns) >= pause_ns
+        return uptime_ns - max(one.received_ns, one.asked_ns) >= pause_ns
 
-    def _without_lost(self, now_ns: int) -> Receiver:
+    def _without_lost(self, uptime_ns: int) -> Receiver:
         others_wait = any(one.is_parked for one in self.incoming.values())
-        oldest_ns = now_ns - self.patience.turn_s * NS if others_wait else -math.inf
-        lost_ns = now_ns - self.patience.lost_s * NS
+        oldest_ns = uptime_ns - self.patience.turn_s * NS if others_wait else -math.inf
+        lost_ns = uptime_ns - self.patience.lost_s * NS
         kept = {
             key: one
             for key, one in self.incoming.items()
@@ -110,9 +110,9 @@ class Receiver:
         }
         return replace(self, incoming=kept)
 
-    def restart(self, now_ns: int) -> Receiver:
+    def restart(self, uptime_ns: int) -> Receiver:
         """Return the receiver with a fresh patience: after an outage nobody should wait out the longest pause."""
-        fresh = {key: replace(one, received_ns=now_ns, asks=0) for key, one in self.incoming.items()}
+        fresh = {key: replace(one, received_ns=uptime_ns, asks=0) for key, one in self.incoming.items()}
         return replace(self, incoming=fresh)
 
     def having(self, key: str, one: Incoming) -> Receiver:

@@ -189,13 +189,13 @@ def start_and_serve(
     return serve(name, service.run, store_error)
 
 
-def serve(name: str, run_service: Callable[[], None], *said: type[Exception]) -> int:
+def serve(name: str, run_service: Callable[[], None], *clear: type[Exception]) -> int:
     """Run a service that has started. An error that ends it gives 1, so that it is started again; it is logged whole,
     but for the kinds that say all in a sentence.
     """
     try:
         run_service()
-    except said as error:
+    except clear as error:
         return again(name, error)
     except (ValueError, OSError, RuntimeError):
         logging.getLogger("fedgate").exception("%s ends", name)

@@ -32,7 +32,7 @@ from fedgate.models.arrays import FEATURES, LABELS, SECRET, WEIGHT, Array, Array
 from fedgate.models.federated.tally import Tally
 from fedgate.models.units import in_own_units, scales
 
-# Ranges of settings, which `fedgate.models.federated.build` checks before a wrong one can stop or hang a training.
+# Ranges of settings, which `registry.build` checks before a wrong one can stop or hang a training.
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]

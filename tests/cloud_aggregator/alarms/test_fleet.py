@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.alarms.fleet import SURE, restore_fleet
+from fedgate.cloud_aggregator.alarms.fleet import SURE
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Log, Publish, Received, RecordFleet, Tick
 from fedgate.cloud_aggregator.state import State, Stored, restore
@@ -318,15 +318,6 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     assert len([row for row in store.rows("alarms") if row["gateway"] == "all"]) == 1
     store.close()
     assert before.text not in _shown(tmp_path, capsys)["status"]
-
-
-@pytest.mark.parametrize("common", ["weather-or-load", "clock", "structure-or-area", None])
-def test_a_cause_that_an_older_store_names_is_undetermined(common: str | None) -> None:
-    raised = after(site(), *story((USUAL,) * 3), Tick())[0].alarms.fleet.alarm
-    assert raised is not None
-    row = {**raised.model_dump(), "common": common, "raised_ns": raised.t_ns, "cleared_ns": None, "gateways": "a b c"}
-    restored = restore_fleet([row]).alarm
-    assert restored is not None and restored.common == "undetermined" and restored.gateways == ("a", "b", "c")
 
 
 def _shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
