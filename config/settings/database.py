@@ -26,9 +26,9 @@ class DatabaseUrl(str):
 def _read_place(value: Any, as_path: Any) -> Path | DatabaseUrl:
     """Return a text with `://` as a URL, else what `as_path` makes of it; no error shows a password."""
     if not isinstance(value, str) or "://" not in value:
+        if value == "":
+            raise ValueError(f"{EXPECTED}, got nothing")
         path: Path = as_path(value)
-        if path.is_dir():
-            raise ValueError(f"{EXPECTED}, got {value!r}, a folder")
         return path
     user, has_user, _ = value.partition("://")[2].rpartition("@")
     try:

@@ -356,7 +356,7 @@ def _why_not(deployment: Deployment, context: Context, is_there: bool) -> str:
         return "is lost with what the store lost; it is taken again"
     if tries.rests:
         return "rests: the agent ended several times in a row while it loaded it"
-    if context.store.is_unstored and tries.in_all > 1:
+    if context.store.is_unstored and tries.in_boot > 1:
         return "not loaded: the agent ended while it loaded it, and the disk has no room to count how often"
     return ""
 
