@@ -211,7 +211,7 @@ def _write_heartbeat(state: State) -> Result:
 
 
 def _end_conflicts(state: State) -> Result:
-    return _put(state, duplicates.end_conflicts(state.access, state.context, state.alarms))
+    return _put(state, duplicates.end_conflicts(state.access, state.context))
 
 
 def _close_if_due(state: State) -> Result:

@@ -30,7 +30,7 @@ class Tick:
     bytes_sent: int
     bytes_received: int
     bytes_waiting: int = 0  # on their way to the aggregator's broker, or waiting for the line
-    trouble: str = ""  # what keeps ending the connection to it
+    conflict: str = ""  # what keeps ending the connection to it
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class StoreState:
-    """The store is in trouble, or well again; the service says so, which alone can know."""
+    """The store cannot keep what it should, or can again; the service says so, which alone can know."""
 
     problem: Literal["", "disk-full", "store-damaged"]
     text: str = ""

@@ -57,7 +57,7 @@ from fedgate.gateway_agent.sources import frames, json_values
 from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
-from fedgate.gateway_agent.training import training as participation
+from fedgate.gateway_agent.training import training
 from fedgate.gateway_agent.training.training import Training
 from fedgate.gateway_agent.trust.trust import Trust, receive_numbers, receive_statement, repeat_numbers, watch_age
 from fedgate.models.rules import Height
@@ -98,10 +98,9 @@ def begin(state: State, stored: Stored) -> Result:
     if "center" not in state.training.own:  # fewer windows are wanted than before
         state, more = _finish_baseline(state)
         effects += more
-    pipeline, training = state.monitor.pipeline, state.training
-    state, more = _deployment(
-        state, activation.reload(state.deployment, state.context, pipeline, training, stored.blobs)
-    )
+    pipeline = state.monitor.pipeline
+    loaded = activation.reload(state.deployment, state.context, pipeline, state.training, stored.blobs)
+    state, more = _deployment(state, loaded)
     return state, [*effects, *more]
 
 
@@ -123,7 +122,7 @@ def _route(state: State, event: Event) -> Result:
         case Tick():
             return _tick(state, event)
         case Trained():
-            return _put(state, participation.receive_answer(state.training, state.context, event))
+            return _put(state, training.receive_answer(state.training, state.context, event))
         case Connection(up=up):
             return _change_connection(state, up)
         case ClockSet(anchor_ns=anchor_ns):
@@ -131,15 +130,17 @@ def _route(state: State, event: Event) -> Result:
         case StoreState():
             return _change_store_health(state, event)
         case Reload(blobs=blobs):
-            pipeline, training = state.monitor.pipeline, state.training
-            return _deployment(state, activation.again(state.deployment, state.context, pipeline, training, blobs))
+            pipeline = state.monitor.pipeline
+            return _deployment(
+                state, activation.again(state.deployment, state.context, pipeline, state.training, blobs)
+            )
 
 
 def _advance(state: State) -> Result:
     """Take part in an open round and put a candidate in force as soon as all that they need is here."""
     pipeline, bodies, effects = state.monitor.pipeline, state.downloads.bodies, list[Effect]()
     if state.training.round is not None:
-        part = participation.take_part(state.training, state.context, pipeline, state.outbox, bodies)
+        part = training.take_part(state.training, state.context, pipeline, state.outbox, bodies)
         state, effects = _put(state, part)
     if state.deployment.candidate is not None:
         put = activation.put_in_force(state.deployment, state.context, pipeline, state.training, bodies)
@@ -183,7 +184,7 @@ def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
 def _change_keys(state: State, *, is_other_release_key: bool) -> Result:
     effects: list[Effect] = []
     if is_other_release_key:
-        state, effects = _put(state, participation.forget_numbers(state.training))
+        state, effects = _put(state, training.forget_numbers(state.training))
     changed = activation.change_keys(state.deployment, state.context, is_other_release_key=is_other_release_key)
     state, more = _put(state, changed)
     return state, [*effects, *more]
@@ -208,7 +209,7 @@ def _deployment(state: State, swap: Swap) -> Result:
 
 
 def _finish_baseline(state: State) -> Result:
-    return _put(state, participation.fix_normalisation(state.training, state.context, state.monitor.pipeline))
+    return _put(state, training.fix_normalisation(state.training, state.context, state.monitor.pipeline))
 
 
 def _change_connection(state: State, up: bool) -> Result:
@@ -256,7 +257,7 @@ def _change_store_health(state: State, event: StoreState) -> Result:
 
 
 def _tick(state: State, event: Tick) -> Result:
-    line = replace(state.outbox.line, bytes_waiting=event.bytes_waiting, trouble=event.trouble)
+    line = replace(state.outbox.line, bytes_waiting=event.bytes_waiting, conflict=event.conflict)
     sent, received = event.bytes_sent, event.bytes_received
     context = replace(state.context, clock=event.clock, bytes_sent=sent, bytes_received=received)
     state = replace(state, context=context, outbox=replace(state.outbox, line=line))
@@ -335,7 +336,7 @@ def _dispatch(state: State, where: topics.Topic, payload: bytes) -> Result:
     state = replace(state, outbox=delivery.note_answer(state.outbox, context))
     match where.channel:
         case "round":
-            return _put(state, participation.receive_invitation(state.training, context, state.trust, payload))
+            return _put(state, training.receive_invitation(state.training, context, state.trust, payload))
         case "keys":
             return _put(state, receive_statement(state.trust, context, payload))
         case "manifest":
@@ -364,9 +365,9 @@ def _take_receipt(state: State, name: str, receipt: Receipt) -> Result:
     if item is not None and (item.priority == UPDATE_PRIORITY or not receipt.accepted):
         context = replace(context, refusal=receipt.reason)
     is_counted = receipt.accepted and name == state.training.awaited
-    training, saved = participation.note_receipt(state.training) if is_counted else (state.training, [])
+    changed, saved = training.note_receipt(state.training) if is_counted else (state.training, [])
     outbox, effects = delivery.settle(state.outbox, name, receipt)
-    return replace(state, context=context, training=training, outbox=outbox), [*effects, *saved]
+    return replace(state, context=context, training=changed, outbox=outbox), [*effects, *saved]
 
 
 def _read_frame(state: State, stream: str, payload: bytes) -> Result:

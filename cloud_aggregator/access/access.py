@@ -36,13 +36,12 @@ class Access:
             raise MessageError(f"{gateway} is not enrolled; 'cloud-aggregator gateways token {gateway}' lets it in")
 
     def without(self, gateway: str) -> Access:
-        """Return the same without what a gateway said of itself."""
+        """Return the same without what a gateway said of itself; a conflict of its name ends by itself."""
         return replace(
             self,
             gateways={name: one for name, one in self.gateways.items() if name != gateway},
             sessions={name: one for name, one in self.sessions.items() if name != gateway},
             seen={name: one for name, one in self.seen.items() if name != gateway},
-            signs={key: uptime_ns for key, uptime_ns in self.signs.items() if key[0] != gateway},
         )
 
 

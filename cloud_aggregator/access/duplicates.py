@@ -19,7 +19,6 @@ from fedgate.cloud_aggregator.events import ClearAlarm, RaiseAlarm, RecordGatewa
 from fedgate.config.protocol.messages import Status
 from fedgate.models.time_units import NS
 
-OVER = "no further sign of it"
 STANDS_S = 600.0  # after the last sign: ten statuses, as gateways are shipped
 Result = tuple[Access, list[Wanted]]
 Cause = Conflict | Literal["identity-refused"]
@@ -89,28 +88,25 @@ def restore_signs(
     context: Context, alarms: Alarms, sessions: Mapping[str, DeviceSessions]
 ) -> dict[tuple[str, str], int]:
     """Return the signs of the stored conflicts, as if the last of each came now: when it did is not stored."""
-    twins = {(gateway, "identity-twin") for gateway, one in sessions.items() if one.is_twin}
-    return dict.fromkeys(twins | _list_active(alarms), context.uptime_ns)
-
-
-def _list_active(alarms: Alarms) -> set[tuple[str, str]]:
-    """Return the gateways and causes of the alarms of ours that are active."""
     records = [(gateway, one) for gateway, book in alarms.book.items() for one in book.values()]
-    return {(gateway, one.alarm.cause) for gateway, one in records if one.active and one.alarm.cause in KINDS}
+    active = {(gateway, one.alarm.cause) for gateway, one in records if one.active and one.alarm.cause in KINDS}
+    twins = {(gateway, "identity-twin") for gateway, one in sessions.items() if one.is_twin}
+    return dict.fromkeys(active | twins, context.uptime_ns)
 
 
-def end_conflicts(access: Access, context: Context, alarms: Alarms) -> Result:
-    """End the conflicts that have given no sign for long enough, and the alarms of those that are over: also where
-    what is known of the gateway is gone, such as of one that was revoked.
+def end_conflicts(access: Access, context: Context) -> Result:
+    """End the conflicts that have given no sign for long enough, and their alarms; also of a gateway that was revoked
+    since, of which nothing else is known.
     """
     effects: list[Wanted] = []
     for (gateway, cause), uptime_ns in access.signs.items():
-        if context.uptime_ns - uptime_ns < KINDS[cause].stands_s * NS:
+        stands_s = KINDS[cause].stands_s
+        if context.uptime_ns - uptime_ns < stands_s * NS:
             continue
         access = replace(access, signs={key: one for key, one in access.signs.items() if key != (gateway, cause)})
         if cause == "identity-twin" and gateway in access.twins:  # its updates count again
             sessions = replace(access.sessions[gateway], is_twin=False)
             access = replace(access, sessions={**access.sessions, gateway: sessions})
             effects.append(record(access, gateway))
-    over = sorted(_list_active(alarms) - access.signs.keys())
-    return access, [*effects, *(ClearAlarm(gateway, cause, OVER) for gateway, cause in over)]
+        effects.append(ClearAlarm(gateway, cause, f"no further sign of it for {stands_s:g} s"))
+    return access, effects

@@ -75,7 +75,7 @@ class EnrolmentService:
         self._authority = Authority(spec.folder)
         self._numbers = count(1)
         self._waiting: dict[int, tuple[PublicKey, Callable[[Answer], None]]] = {}
-        self._barrier = BrokerAccess(settings, spec, self._authority, put)
+        self._broker_access = BrokerAccess(settings, spec, self._authority, put)
         self._own_s = self._keys_s = 0.0
         self._server: EnrolmentServer | None = None
         if settings.enrolment is not None:
@@ -111,7 +111,7 @@ class EnrolmentService:
         `half_answered` are the orders whose answer waited for the broker when the process before this one ended.
         """
         barred = registry.barred
-        problem = self._barrier.bar(Revoke(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
+        problem = self._broker_access.bar(Revoke(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
         for order in half_answered:
             self._put(Revoked(order, DONE, problem))
         if self._server is not None:
@@ -119,14 +119,14 @@ class EnrolmentService:
 
     def stop(self) -> None:
         """End."""
-        self._barrier.stop()
+        self._broker_access.stop()
         if self._server is not None:
             self._server.stop()
 
     def tick(self) -> None:
         """Do again what could not be done, and renew our own certificates in time."""
         now_s = time.monotonic()
-        self._barrier.tick()
+        self._broker_access.tick()
         if now_s >= self._own_s:
             self._own_s = now_s + OWN_CHECK_S
             self._renew_own()
@@ -144,14 +144,14 @@ class EnrolmentService:
                     moments = (moment(one.issued_ns), moment(one.not_after_ns))
                     body = self._authority.issue(one.gateway, held[0], int(one.serial, 16), *moments)
                     answer = {"certificate": body.decode()}
-                    if self._barrier.is_held(one.gateway):
+                    if self._broker_access.is_held(one.gateway):
                         answer["notice"] = NOTICE.format(one.gateway)
                     held[1]((HTTPStatus.OK, answer))
             case Reject(number=number, reason=reason):
                 if held := self._waiting.get(number):
                     held[1]((HTTPStatus.FORBIDDEN, {"problem": reason}))
             case Revoke():
-                self._barrier.bar(effect)
+                self._broker_access.bar(effect)
             case TakeKeys(order=order):
                 self._take_keys(order)
 
@@ -167,7 +167,7 @@ class EnrolmentService:
             self._put(NotStated(order, str(error)))
             return
         is_other = self._authority.believed != before
-        self._put(replace(found, problem=self._barrier.renew(self._authority) if is_other else ""))
+        self._put(replace(found, problem=self._broker_access.renew(self._authority) if is_other else ""))
 
     def _enrol(self, request: EnrolmentRequest) -> Answer:
         """Have the machine decide, from a thread of the server."""
@@ -204,6 +204,6 @@ class EnrolmentService:
         if self._server is not None:
             self._server.renew()
         try:
-            self._barrier.reload()
+            self._broker_access.reload()
         except BrokerError as error:
             LOG.warning("the broker has not taken its new certificate: %s; reload it", error)

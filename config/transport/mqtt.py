@@ -65,12 +65,12 @@ class Link:
     ) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
-        self._backlog = SendQueue(broker.max_packet_bytes)
-        self._lock = threading.Lock()  # of the backlog; never held while paho is called, which has locks of its own
+        self._queue = SendQueue(broker.max_packet_bytes)
+        self._lock = threading.Lock()  # of the queue; never held while paho is called, which has locks of its own
         self._is_idle = threading.Condition(self._lock)
         # A SimpleQueue, because paho tells of acknowledgements while it holds the locks that publishing needs.
         self._news: queue.SimpleQueue[int | str] = queue.SimpleQueue()
-        self._contention = SessionConflict()
+        self._conflict = SessionConflict()
         self._attempts = 0  # to connect, since the last time it worked
         self._is_open, self._complaint = False, ""
         self._broker, self._subscriptions = broker, tuple(subscriptions)
@@ -100,7 +100,7 @@ class Link:
     def waiting_bytes(self) -> int:
         """Bytes that were handed to `publish`, and that the broker has not acknowledged."""
         with self._lock:
-            return self._backlog.waiting_bytes
+            return self._queue.waiting_bytes
 
     @property
     def is_connected(self) -> bool:
@@ -110,7 +110,7 @@ class Link:
     @property
     def conflict(self) -> str:
         """What keeps ending the connection, empty where nothing does."""
-        return self._contention.trouble
+        return self._conflict.text
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
         """Send a message as soon as the line takes it, before all that are less urgent
@@ -122,7 +122,7 @@ class Link:
         if not self._client.is_connected():
             return False
         with self._lock:
-            taken = self._backlog.add(Outgoing(topic, payload, retain, qos), urgency(topic))
+            taken = self._queue.add(Outgoing(topic, payload, retain, qos), urgency(topic))
         if taken:
             self._news.put(ADDED)
         return taken
@@ -130,7 +130,7 @@ class Link:
     def drain(self, timeout_s: float) -> bool:
         """Wait until the broker has acknowledged what was handed over; False where it did not in time."""
         with self._is_idle:
-            return self._is_idle.wait_for(lambda: self._backlog.is_empty, timeout_s)
+            return self._is_idle.wait_for(lambda: self._queue.is_empty, timeout_s)
 
     def stop(self) -> None:
         """Send what was handed over, say goodbye (so the will stays unsaid) and end the threads."""
@@ -150,20 +150,20 @@ class Link:
         while (news := self._news.get()) != END:
             with self._lock:
                 if isinstance(news, int):
-                    self._backlog.acknowledged(news, time.monotonic())
+                    self._queue.acknowledged(news, time.monotonic())
                 elif news == CUT:
-                    self._backlog.cut()
+                    self._queue.cut()
                 elif news == OPEN:
-                    self._backlog.is_open = True
-                if self._backlog.is_empty:
+                    self._queue.is_open = True
+                if self._queue.is_empty:
                     self._is_idle.notify_all()
-                message = self._backlog.next()
+                message = self._queue.next()
             while message is not None:
                 number = self._client.publish(message.topic, message.payload, message.qos, message.retain).mid
                 self.bytes_sent += message.size
                 with self._lock:
-                    self._backlog.note_handed_over(number, message, time.monotonic())
-                    message = self._backlog.next()
+                    self._queue.note_handed_over(number, message, time.monotonic())
+                    message = self._queue.next()
 
     def _connected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         if reason.is_failure:
@@ -171,7 +171,7 @@ class Link:
             return
         self._attempts = 0
         self._is_open, self._complaint = True, ""
-        self._contention.connected(time.monotonic())
+        self._conflict.connected(time.monotonic())
         LOG.info("connected to broker %s:%d", self._broker.host, self._broker.port)
         for topic in self._subscriptions:
             client.subscribe(topic, qos=1)
@@ -191,9 +191,9 @@ class Link:
 
     def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         self._ended(reason)
-        if self._contention.ended(time.monotonic()):
-            LOG.warning("broker %s:%d: %s", self._broker.host, self._broker.port, self._contention.trouble)
-        self._set_pauses(self._contention.pauses_s(self._pause_s_max))
+        if self._conflict.ended(time.monotonic()):
+            LOG.warning("broker %s:%d: %s", self._broker.host, self._broker.port, self._conflict.text)
+        self._set_pauses(self._conflict.pauses_s(self._pause_s_max))
         self._news.put(CUT)
         self._on_connection(False)
 

@@ -14,7 +14,7 @@ RECONNECT_S_MAX = 60
 SHORT_S = 10.0  # a connection that lasted no longer was ended by something else than the line
 ENOUGH = 4  # short ones in a row
 PAUSE_S_MAX = 900
-TROUBLE = (
+TEXT = (
     "{count} connections in a row ended within {short:g} s each: it looks as if another client used the same id, or as "
     "if the broker refused what is sent to it (size, rights); see the broker's log"
 )
@@ -26,7 +26,7 @@ class SessionConflict:
     def __init__(self) -> None:
         self._since_s: float | None = None  # of the connection at hand
         self._short = 0
-        self.trouble = ""
+        self.text = ""
 
     def connected(self, now_s: float) -> None:
         """A connection begins."""
@@ -38,12 +38,12 @@ class SessionConflict:
             return False
         is_short, self._since_s = now_s - self._since_s < SHORT_S, None
         self._short = self._short + 1 if is_short else 0
-        self.trouble = TROUBLE.format(count=self._short, short=SHORT_S) if self._short >= ENOUGH else ""
-        return self.trouble != "" and self._short.bit_count() == 1
+        self.text = TEXT.format(count=self._short, short=SHORT_S) if self._short >= ENOUGH else ""
+        return self.text != "" and self._short.bit_count() == 1
 
     def pauses_s(self, longest_s: int) -> tuple[int, int]:
         """Return the shortest and the longest pause before the next connection, `longest_s` where nothing is wrong."""
-        if not self.trouble:
+        if not self.text:
             return RECONNECT_S_MIN, longest_s
         shortest_s = round(compute_pause_s(RECONNECT_S_MIN, self._short - ENOUGH + 3, PAUSE_S_MAX))
         return shortest_s, max(longest_s, shortest_s)

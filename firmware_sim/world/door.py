@@ -130,7 +130,7 @@ class Keeper(EnrolmentService):
         super().__init__(host.settings, spec, put, door.bits)
         self._door, self.host = door, host
         self._authority = Authority(spec.folder, door.terms.skew)
-        self._barrier = Bars(door, host, spec, self._authority, put)
+        self._broker_access = Bars(door, host, spec, self._authority, put)
 
     def _put_now(self, event: Event) -> None:
         if isinstance(event, CertificateRequested):
@@ -139,7 +139,7 @@ class Keeper(EnrolmentService):
 
     def tick(self) -> None:
         """Do again what could not be done; our own certificates outlive any world."""
-        self._barrier.tick()
+        self._broker_access.tick()
 
 
 class Bars(BrokerAccess):

@@ -173,7 +173,7 @@ class GatewayHost(Machine):
         """Return the event that time has passed; a clock that was set comes first."""
         self.follow_clock(events.ClockSet)
         line = self.world.network.sessions[self.name].line
-        return events.Tick(self.clock.quality, 0, 0, line.backlog.waiting_bytes, line.contention.trouble)
+        return events.Tick(self.clock.quality, 0, 0, line.queue.waiting_bytes, line.conflict.text)
 
     def owed(self) -> Owed:
         """Return what the agent has to see to now."""

@@ -34,7 +34,7 @@ class Line:
 
     def ended(self) -> None:
         """The process is gone, and all that it had in memory."""
-        self.backlog, self.contention = SendQueue(), SessionConflict()
+        self.queue, self.conflict = SendQueue(), SessionConflict()
         self._waiting: list[int] = []  # urgency of each message that waits
         self._past = Counter[int]()  # urgency -> bytes that are more urgent, since one of it or less urgent went
         self._held: dict[int, Outgoing] = {}  # by the network stack, until the broker's word
@@ -42,17 +42,17 @@ class Line:
 
     def publish(self, message: Outgoing) -> None:
         """Take a message of the machine."""
-        too_large = self.backlog.too_large
-        if self.backlog.add(message, urgency(message.topic)):
+        too_large = self.queue.too_large
+        if self.queue.add(message, urgency(message.topic)):
             self._waiting.append(urgency(message.topic))
             self._hand_over()
-        elif self.backlog.too_large > too_large:
+        elif self.queue.too_large > too_large:
             self._violate(f"{message.topic} was to carry {message.size} bytes, more than a broker takes")
 
     def _hand_over(self) -> None:
-        while (message := self.backlog.next()) is not None:
+        while (message := self.queue.next()) is not None:
             number = next(self._numbers)
-            self.backlog.note_handed_over(number, message, self._scheduler.elapsed_s)
+            self.queue.note_handed_over(number, message, self._scheduler.elapsed_s)
             self._compare(message)
             if message.qos > 0:
                 self._held[number] = message
@@ -92,14 +92,14 @@ class Line:
         if qos > 0 and (connection != self._connection or self._is_dead):
             return
         self._held.pop(number, None)
-        self.backlog.acknowledged(number, self._scheduler.elapsed_s)
+        self.queue.acknowledged(number, self._scheduler.elapsed_s)
         self._hand_over()
 
     def opened(self) -> None:
         """A connection begins: what the broker said no word of is sent again."""
-        self.contention.connected(self._scheduler.elapsed_s)
+        self.conflict.connected(self._scheduler.elapsed_s)
         self._again()
-        self.backlog.is_open = True
+        self.queue.is_open = True
         self._hand_over()
 
     def _again(self) -> None:
@@ -110,10 +110,10 @@ class Line:
 
     def cut(self) -> tuple[float, float]:
         """The connection is over; return the shortest and the longest pause before the next."""
-        self.contention.ended(self._scheduler.elapsed_s)
+        self.conflict.ended(self._scheduler.elapsed_s)
         self._connection += 1
-        self.backlog.cut()
-        return self.contention.pauses_s(RECONNECT_S_MAX)
+        self.queue.cut()
+        return self.conflict.pauses_s(RECONNECT_S_MAX)
 
     def died(self) -> None:
         """Nothing goes through any more, and nobody has noticed yet."""

@@ -43,7 +43,7 @@ class Line:
     connections: int = 0  # so far
     received_ns: int | None = None  # when the aggregator last said anything
     bytes_waiting: int = 0  # that the broker has not acknowledged
-    trouble: str = ""  # what keeps ending the connection
+    conflict: str = ""  # what keeps ending the connection
 
 
 @dataclass(frozen=True)

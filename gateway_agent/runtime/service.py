@@ -33,9 +33,9 @@ class Service:
 
     def __init__(self, settings: GatewaySettings, store: Store, host: Host) -> None:
         """Go on with what the store holds; `first_effects` is what a start has to publish and log."""
-        self.store, self._settings, self._keeping = store, settings, settings.store
+        self.store, self._settings, self._limits = store, settings, settings.store
         stored = store.read()
-        self._gathering = WriteBatch(stored.outbox)
+        self._batch = WriteBatch(stored.outbox)
         self._held: list[Outward] = []  # what rests on effects that the disk does not take
         self._is_stuck = False  # it does not take any
         self._broken = ""  # what is wrong with the file, while there is no room for a new one
@@ -69,13 +69,13 @@ class Service:
         if not first:
             return
         stored.blobs.update((effect.key, effect.body) for effect in first)
-        self._gathering.add(first, host.uptime_ns)
+        self._batch.add(first, host.uptime_ns)
         try:
             self.store.commit(first)
         except StoreFullError:
             self._is_stuck = True
         else:
-            self._gathering.stored()
+            self._batch.stored()
 
     def step(self, uptime_ns: int, event: Event) -> list[Outward]:
         """Take in one event and return what is to be done outside, all it rests on being on disk."""
@@ -93,7 +93,7 @@ class Service:
         if self.state.deployment.reload_due is None or self._broken:
             return []
         try:
-            blobs = {**self.store.read().blobs, **self._gathering.blobs}
+            blobs = {**self.store.read().blobs, **self._batch.blobs}
         except StoreDamagedError as error:
             return self._renewed(str(error))
         self.state, effects = machine.step(self.state, uptime_ns, Reload(blobs))
@@ -109,13 +109,13 @@ class Service:
             *save_at_stop(self.state.deployment),
         ]
         last.append(self._save_flash())
-        self._gathering.add(self._durable(last), self.state.context.uptime_ns)
+        self._batch.add(self._durable(last), self.state.context.uptime_ns)
         self._written()
         if self._is_stuck:
             self.store.make_room()
             self._written()
         self.store.close()
-        return [Log("warning", self._gathering.lost())] if self._is_stuck else []
+        return [Log("warning", self._batch.lost())] if self._is_stuck else []
 
     @staticmethod
     def _durable(effects: list[Effect]) -> list[Durable]:
@@ -124,13 +124,13 @@ class Service:
     def _done(self, effects: list[Effect], *, retry: bool = False) -> list[Outward]:
         """Return what of a step is to be done outside now, what it rests on being stored."""
         uptime_ns = self.state.context.uptime_ns
-        self._gathering.add(self._durable(effects), uptime_ns)
+        self._batch.add(self._durable(effects), uptime_ns)
         outward = [effect for effect in effects if not isinstance(effect, Durable)]
-        resting = [effect for effect in outward if self._gathering.rests(effect)]
+        resting = [effect for effect in outward if self._batch.rests(effect)]
         if not self._is_due(uptime_ns, bool(resting), retry):
             self._held += [effect for effect in resting if effect not in self._held]
             return [effect for effect in outward if effect not in resting]
-        held = [effect for effect in self._held if self._gathering.rests(effect)]  # the rest was given up meanwhile
+        held = [effect for effect in self._held if self._batch.rests(effect)]  # the rest was given up meanwhile
         published = self._written()
         if self._is_stuck:
             self._held = [*held, *(effect for effect in resting if effect not in held)]
@@ -139,25 +139,25 @@ class Service:
         return [*held, *(effect for effect in outward if effect not in held), *published]
 
     def _is_due(self, uptime_ns: int, is_resting: bool, retry: bool) -> bool:
-        if not self._gathering.effects:
+        if not self._batch.effects:
             return False
         if self._is_stuck:
             return retry
-        is_spent = self._flash.written_bytes >= self._keeping.flash_bytes_per_day
-        patience_s = max(self._keeping.group_commit_s, SPENT_COMMIT_S if is_spent else 0.0)
-        return self._gathering.is_urgent or is_resting or self._gathering.waited_s(uptime_ns) >= patience_s
+        is_spent = self._flash.written_bytes >= self._limits.flash_bytes_per_day
+        patience_s = max(self._limits.group_commit_s, SPENT_COMMIT_S if is_spent else 0.0)
+        return self._batch.is_urgent or is_resting or self._batch.waited_s(uptime_ns) >= patience_s
 
     def _written(self) -> list[Outward]:
-        """Store what was gathered, or remain stuck with it, and return what the machine says of trouble with that."""
+        """Store what was gathered, or remain stuck with it, and return what the machine says where that failed."""
         if self._broken:
             return self._renewed(self._broken)
         try:
-            self.store.commit(self._gathering.effects)
+            self.store.commit(self._batch.effects)
         except StoreFullError as error:
             return self._stuck(error)
         except StoreDamagedError as error:
             return self._renewed(str(error))
-        self._gathering.stored()
+        self._batch.stored()
         self._stick(False)
         return self._in_need("the disk is full: the store lives on its reserve") if self.store.is_tight else []
 
@@ -192,9 +192,9 @@ class Service:
         except StoreFullError as error:  # the old file cannot be written, and there is no room for another
             return self._stuck(error)
         self._renewed_ns, self._broken = self.state.context.uptime_ns, ""
-        blobs = [effect for effect in self._gathering.effects if isinstance(effect, Save)]
-        self._gathering = WriteBatch(stored.outbox)
-        self._gathering.add(blobs, self.state.context.uptime_ns)
+        blobs = [effect for effect in self._batch.effects if isinstance(effect, Save)]
+        self._batch = WriteBatch(stored.outbox)
+        self._batch.add(blobs, self.state.context.uptime_ns)
         self._stick(False)
         return self._report_store(StoreState(DAMAGED, self.store.damage))
 
@@ -224,9 +224,9 @@ class Service:
         grown = self._flash.written_bytes - self._flash_saved.written_bytes
         if (
             self._flash.started_ns != self._flash_saved.started_ns
-            or grown >= self._keeping.flash_bytes_per_day * SAVED_SHARE
+            or grown >= self._limits.flash_bytes_per_day * SAVED_SHARE
         ):
-            self._gathering.add([self._save_flash()], uptime_ns)
+            self._batch.add([self._save_flash()], uptime_ns)
 
     def _save_flash(self) -> Save:
         self._flash_saved = self._flash

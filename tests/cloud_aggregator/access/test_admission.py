@@ -137,7 +137,7 @@ def test_a_second_device_of_one_name_is_refused_and_an_alarm_unless_the_operator
     end = only(after(state, Tick(), at_s=3_600.0)[1], RecordAlarm).alarm
     assert (end.id, end.state) == (alarm.id, "cleared")
     state, _ = after(state, ordered("revoke", gateway="north"))  # as the alarm says, where nobody meant it
-    end = only(after(state, Tick())[1], RecordAlarm).alarm
+    end = only(after(state, Tick(), at_s=3_600.0)[1], RecordAlarm).alarm
     assert (end.id, end.state) == (alarm.id, "cleared")
 
 

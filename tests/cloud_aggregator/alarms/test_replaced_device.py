@@ -26,7 +26,7 @@ from fedgate.gateway_agent.commands import doctor
 from fedgate.gateway_agent.runtime import echo
 from fedgate.gateway_agent.runtime.agent import Agent
 from tests.cloud_aggregator.access.test_admission import OTHER, asks, enrolled, only, token
-from tests.cloud_aggregator.pki.test_barrier import Capture, denied, needs_broker
+from tests.cloud_aggregator.pki.test_broker_access import Capture, denied, needs_broker
 from tests.cloud_aggregator.test_aggregator_machine import ALARM, after, heard
 from tests.support.site_folders import Folder, aggregator_of, broker_of, client, founded, until
 from tests.support.sites import topic, with_record

@@ -222,9 +222,9 @@ def test_connections_that_end_at_once_are_told_and_leave_room_for_another() -> N
         told.append(made.ended(now_s + 1.0))
         now_s += 100.0
     assert [number + 1 for number, said in enumerate(told) if said] == [4, 8, 16, 32]
-    assert "40 connections in a row" in made.trouble and made.pauses_s(60) == (900, 900)
+    assert "40 connections in a row" in made.text and made.pauses_s(60) == (900, 900)
     made.connected(now_s)
-    assert not made.ended(now_s + SHORT_S) and made.trouble == "" and made.pauses_s(60) == (1, 60)
+    assert not made.ended(now_s + SHORT_S) and made.text == "" and made.pauses_s(60) == (1, 60)
 
 
 @needs_mosquitto

@@ -45,7 +45,7 @@ def test_an_alarm_goes_past_an_update_on_a_narrow_line() -> None:
     broker.run(30.0)
     assert ALARM in broker.came[: MESSAGES_MAX + 2] and len(broker.came) < 40
     broker.run(300.0)
-    assert len(broker.came) == 101 and broker.line.backlog.is_empty and not broker.violations
+    assert len(broker.came) == 101 and broker.line.queue.is_empty and not broker.violations
 
 
 def test_what_the_broker_said_no_word_of_comes_again_and_what_asks_for_none_is_gone() -> None:
@@ -53,11 +53,11 @@ def test_what_the_broker_said_no_word_of_comes_again_and_what_asks_for_none_is_g
     broker.line.died()
     for message in (chunk(1), SCORE, ALARM):
         broker.line.publish(message)
-    assert broker.run(10.0) == [] and broker.line.backlog.waiting_bytes > 0
+    assert broker.run(10.0) == [] and broker.line.queue.waiting_bytes > 0
     broker.line.cut()
     broker.line.mended(is_connected=False)
     broker.line.opened()
-    assert broker.run(10.0) == [chunk(1), ALARM] and broker.line.backlog.is_empty
+    assert broker.run(10.0) == [chunk(1), ALARM] and broker.line.queue.is_empty
 
 
 def test_a_line_that_nobody_saw_die_goes_on_and_a_process_that_ends_takes_all_with_it() -> None:
@@ -84,7 +84,7 @@ def test_what_asks_for_no_word_does_not_wait_for_one(bytes_per_s: float) -> None
         broker.line.publish(message)
     broker.run(10.0)
     broker.line.mended(is_connected=True)
-    assert ALARM in broker.run(10.0) and broker.line.backlog.is_empty
+    assert ALARM in broker.run(10.0) and broker.line.queue.is_empty
 
 
 def test_what_is_too_much_is_not_taken() -> None:
@@ -92,15 +92,15 @@ def test_what_is_too_much_is_not_taken() -> None:
     broker.line.died()
     for number in range(2 * WAITING_BYTES_MAX // 100_000):
         broker.line.publish(chunk(number, 100_000))
-    assert broker.line.backlog.waiting_bytes < 1.5 * WAITING_BYTES_MAX
+    assert broker.line.queue.waiting_bytes < 1.5 * WAITING_BYTES_MAX
 
 
-def in_any_order(backlog: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
-    add = backlog.add
-    patch.setattr(backlog, "add", lambda self, message, urgency: add(self, message, 0))
+def in_any_order(queue: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
+    add = queue.add
+    patch.setattr(queue, "add", lambda self, message, urgency: add(self, message, 0))
 
 
-def without_bound(backlog: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
+def without_bound(queue: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
     patch.setattr("fedgate.config.transport.send_queue.MESSAGES_MAX", 10 * MESSAGES_MAX)
 
 

@@ -107,7 +107,7 @@ def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path
     agent, _ = stuck(path)
     agent.step(agent.state.context.uptime_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
     assert agent.state.monitor.windows == WINDOWS and agent.state.monitor.pipeline.commissioned and agent._is_stuck
-    before = len(agent._gathering.effects)
+    before = len(agent._batch.effects)
     for number in range(300):
         name = f"more-{number}"
         give(agent, name, item(name, 3))  # telemetry is refused, and told in a tombstone
@@ -116,7 +116,7 @@ def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path
             agent.state.context.now_ns, Received(topic(ME, "receipt", "alarm"), Receipt(accepted=True).to_bytes())
         )
         ticked(agent)
-    assert len(agent._gathering.effects) <= before + 4 and len(agent._held) < 100
+    assert len(agent._batch.effects) <= before + 4 and len(agent._held) < 100
     (stone,) = [
         Tombstone.from_bytes(one.payloads[0]) for name, one in agent.state.outbox.items.items() if is_tombstone(name)
     ]

@@ -203,6 +203,6 @@ def test_a_power_cut_at_any_step_takes_back_no_word_and_a_minute_at_most(
                 assert name in left.outbox
         if len(left.baseline) == len(agent.state.monitor.pipeline.baseline) and left.outbox == agent.state.outbox.items:
             since_ns = agent.state.context.now_ns
-        assert agent.state.context.now_ns - since_ns <= 101 * NS or not agent._gathering.effects
+        assert agent.state.context.now_ns - since_ns <= 101 * NS or not agent._batch.effects
     agent.close()
     assert len(on_disk(path).baseline) == len(agent.state.monitor.pipeline.baseline)
