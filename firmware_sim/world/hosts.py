@@ -4,7 +4,7 @@ cloud. Events go into the real service, effects come out, and the witness sees b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -169,11 +169,11 @@ class GatewayHost(Machine):
             return
         self.step(events.Trained(answer))
 
-    def tick(self) -> events.Event:
-        """Return the event that time has passed; a clock that was set comes first."""
-        self.follow_clock(events.ClockSet)
+    def ticks(self) -> Iterator[events.Event]:
+        """Yield a clock that was set, and that time has passed."""
+        yield from self.follow_clock(events.ClockSet)
         line = self.world.network.sessions[self.name].line
-        return events.Tick(self.clock.quality, 0, 0, line.queue.waiting_bytes, line.conflict.text)
+        yield events.Tick(self.clock.quality, 0, 0, line.queue.waiting_bytes, line.conflict.text)
 
     def owed(self) -> Owed:
         """Return what the agent has to see to now."""
@@ -272,15 +272,14 @@ class CloudHost(Machine):
             case cloud_events.Log():
                 self.log(effect)
 
-    def tick(self) -> cloud_events.Event:
-        """Return the event that time has passed; a clock that was set and what the operator has ordered come first."""
-        self.follow_clock(cloud_events.ClockSet)
-        waiting = there(self.service).orders() if self.world.witness.releases.has_waiting else []
-        for order in waiting:
-            self.step(order)
-        if self.world.door is not None and self.is_up:
+    def ticks(self) -> Iterator[cloud_events.Event]:
+        """Yield a clock that was set, what the operator has ordered, and that time has passed."""
+        yield from self.follow_clock(cloud_events.ClockSet)
+        if self.world.witness.releases.has_waiting:
+            yield from there(self.service).orders()
+        if self.world.door is not None:
             self.world.door.tick()
-        return cloud_events.Tick()
+        yield cloud_events.Tick()
 
     def owed(self) -> Owed:
         """Return what the aggregator has to see to now."""

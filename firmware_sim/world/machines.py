@@ -7,7 +7,7 @@ happens, a machine is started again by its service manager, and goes on with wha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -74,8 +74,8 @@ class Machine(ABC):
         """Do one thing outside."""
 
     @abstractmethod
-    def tick(self) -> Any:
-        """Return the event that time has passed."""
+    def ticks(self) -> Iterator[Any]:
+        """Yield what time brings, one event after the other: the service may go down at each."""
 
     @abstractmethod
     def owed(self) -> Owed:
@@ -120,11 +120,11 @@ class Machine(ABC):
         """The time since the boot."""
         return self.clock.uptime_ns(self.world.scheduler.now_ns)
 
-    def follow_clock(self, clock_set: Callable[[int], Any]) -> None:
-        """Tell the service of a wall clock that was set; `clock_set` makes the event, with the time of the boot."""
+    def follow_clock(self, clock_set: Callable[[int], Any]) -> Iterator[Any]:
+        """Yield the event of a wall clock that was set, where it was; `clock_set` makes it of the time of the boot."""
         if by_ns := self.clock.follow():
             self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
-            self.step(clock_set(self.clock.anchor_ns))
+            yield clock_set(self.clock.anchor_ns)
 
     def boot(self) -> None:
         """Start the service; where it cannot start, try again in a while."""
@@ -158,9 +158,11 @@ class Machine(ABC):
 
     def _tick(self) -> None:
         self.during_process(TICK_S, self._tick)
-        self.step(self.tick())
-        if self.is_up:
-            self.world.witness.liveness.owes(self.name, self._process, self.owed())
+        for event in self.ticks():
+            self.step(event)
+            if not self.is_up:
+                return
+        self.world.witness.liveness.owes(self.name, self._process, self.owed())
 
     def heard(self, topic: str, payload: bytes) -> None:
         """Take a message from the broker."""
