@@ -30,9 +30,9 @@ from fedgate.firmware_sim.picture import (
     VERMILLION,
 )
 from fedgate.firmware_sim.rooms import Building, Room, profile
+from fedgate.models.alarms.profile import cells, made, sums
+from fedgate.models.alarms.profile_spec import ProfileSpec
 from fedgate.models.arrays import Array, Floats
-from fedgate.models.profile import cells, made, sums
-from fedgate.models.profile_spec import ProfileSpec
 from fedgate.models.time_units import DAY_S, NS
 
 WIDTH_IN, ROOM_IN, HEAD_IN, FOOT_IN = 12.0, 2.3, 0.6, 1.0

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, LABELS, Arrays
-from fedgate.models.federated.discriminator import with_noise
+from fedgate.models.federated.defences.discriminator import with_noise
 
 Kind = Literal["none", "noise", "stuck", "flipped"]
 STUCK_SHARE = 0.5

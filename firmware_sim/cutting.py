@@ -8,8 +8,8 @@ import numpy as np
 
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.gateway_agent.monitor.recurrence import missing_rows
-from fedgate.models.features import FeatureSpec
-from fedgate.models.signal import Block, Lost, StreamSpec, Window, push, rest, start
+from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, push, rest, start
 
 BEGINNING_NS = 0  # of a recording that does not say when it began
 

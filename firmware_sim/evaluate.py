@@ -36,9 +36,9 @@ from fedgate.firmware_sim.recordings import RecordingError
 from fedgate.firmware_sim.splits import Plan, Split, split_folder, split_table
 from fedgate.firmware_sim.trials import run_trial
 from fedgate.models.arrays import generator
-from fedgate.models.features import FeatureError
+from fedgate.models.features.spec import FeatureError
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.algorithm import Algorithm
+from fedgate.models.federated.protocol.algorithm import Algorithm
 
 PROGRESS_S = 5.0  # between lines where the output is no terminal
 SEEDS = 2**31

@@ -23,8 +23,8 @@ from fedgate.firmware_sim.recordings import ReadOptions, Recording, read
 from fedgate.firmware_sim.recordings.recording import shortened
 from fedgate.gateway_agent.monitor.recurrence import missing_rows
 from fedgate.models.arrays import Floats
-from fedgate.models.features import FeatureSpec, extract_many, feature_names
-from fedgate.models.signal import StreamSpec, Window
+from fedgate.models.features.spec import FeatureSpec, extract_many, feature_names
+from fedgate.models.windows.grid import StreamSpec, Window
 
 FOLDER_FILE = "evaluation.toml"
 # A recorder's clock is a little off; a model trained at one rate bears that, but not another rate.

@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 
 from fedgate.models.arrays import LABELS, Arrays, generator
-from fedgate.models.federated.algorithm import MAX_SAMPLES, Algorithm, Phase
-from fedgate.models.federated.alone import WEIGHTS
+from fedgate.models.federated.defences.single_update import WEIGHTS
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Phase
 
 LIAR = "liar"  # in the data of a gateway that lies; any array
 FIRST = "first."  # in the state of one that replays: its first update

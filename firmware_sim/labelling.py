@@ -11,8 +11,8 @@ from fedgate.config.settings.settings import ENCODING, AggregatorSettings, Gatew
 from fedgate.firmware_sim.datasets import DataError
 from fedgate.firmware_sim.folders import Measured, in_roles, windows
 from fedgate.firmware_sim.recordings import Recording
-from fedgate.models.features import FeatureSpec
-from fedgate.models.signal import StreamSpec
+from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.windows.grid import StreamSpec
 
 
 def measures_of(config: Path) -> tuple[FeatureSpec, tuple[StreamSpec, ...]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedgate.firmware_sim.metrics import roc_auc
 from fedgate.models.arrays import Array, Floats
-from fedgate.models.detectors.kernel import squared_distances
+from fedgate.models.detectors.svm.kernel import squared_distances
 
 FALSE_CLAIMS = 0.01
 

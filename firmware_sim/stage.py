@@ -26,7 +26,7 @@ from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import Address
 from fedgate.firmware_sim.scenarios import Story
-from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.time_units import NS
 

@@ -20,8 +20,8 @@ from fedgate.firmware_sim.splits import Split
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.algorithm import NORMALISATION, Algorithm, RoundFailedError, lacking, normalise
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import NORMALISATION, Algorithm, RoundFailedError, lacking, normalise
+from fedgate.models.federated.protocol.run import run
 from fedgate.models.units import in_own_units, scales
 
 Metric = Literal["auc", "f1"]

@@ -60,9 +60,9 @@ from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import training
 from fedgate.gateway_agent.training.training import Training
 from fedgate.gateway_agent.trust.trust import Trust, receive_numbers, receive_statement, repeat_numbers, watch_age
-from fedgate.models.rules import Height
-from fedgate.models.signal import Block, SignalError
+from fedgate.models.alarms.rules import Height
 from fedgate.models.time_units import NS
+from fedgate.models.windows.grid import Block, SignalError
 
 REMEMBER_S = 900.0  # a page of the store at a time, which flash bears; a clean stop stores the rest
 FULL: Final = "disk-full"

@@ -37,10 +37,10 @@ from fedgate.gateway_agent.training.training import (
     save_own,
 )
 from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust, save_newest
+from fedgate.models.alarms.threshold import AlarmState
 from fedgate.models.arrays import Arrays
-from fedgate.models.features import FeatureSpec
-from fedgate.models.federated.algorithm import SPENT, ledger_of
-from fedgate.models.threshold import AlarmState
+from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.federated.protocol.algorithm import SPENT, ledger_of
 
 FEATURES, SECRET, FLASH, RESCUED = "features", "secret", "flash", "rescued"  # keys of stored blobs
 

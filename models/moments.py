@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors.principal import principal
+from fedgate.models.detectors.base.pca import principal
 from fedgate.models.units import ROUNDING, STILL
 
 SAMPLES, SUM_OF_ROWS, PRODUCTS = "samples", "sum", "products"

@@ -7,9 +7,9 @@
                        places costs 32 bits for each that is sent
 
 Rounding is to the nearest, not at random: what it leaves out is not lost to whoever keeps it for the next time
-(`fedgate.models.federated.compressed`), and of a random choice twice as much is left. Arrays that are not named travel
-as they are. What arrives is checked against the bytes at hand before anything is made of it, and against how many
-entries it may have: a bitmap of zeros that is really there is worth 64 times its bytes in float64.
+(`fedgate.models.federated.wrappers.error_feedback`), and of a random choice twice as much is left. Arrays that are not
+named travel as they are. What arrives is checked against the bytes at hand before anything is made of it, and against
+how many entries it may have: a bitmap of zeros that is really there is worth 64 times its bytes in float64.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ a quorum (`share` of the gateways that watch or are of the group, and at least `
 the anomalies are local and nothing is raised. It clears when it was below for `clear_s`.
 
 A cause is named where more than half of the group, and `SURE` gateways, have measured it
-(`fedgate.models.attribution`), at the raising of their own alarms: each says whether weather or load, and whether its
-supply, were out of the ordinary and account for what it saw. Where both are measured so, power is named: what is looked
-at first. Otherwise the cause is `undetermined`. That everybody changed at once names none: a support that gives way
-reaches all sensors too.
+(`fedgate.models.alarms.attribution`), at the raising of their own alarms: each says whether weather or load, and
+whether its supply, were out of the ordinary and account for what it saw. Where both are measured so, power is named:
+what is looked at first. Otherwise the cause is `undetermined`. That everybody changed at once names none: a support
+that gives way reaches all sensors too.
 
 The cause and the text are those of the raising and stay while the alarm stands, whatever becomes known: what happens
 later, as an outage of the broker or of the power, is no cause of what was before. Which gateways are of the group, how
@@ -31,7 +31,7 @@ from fedgate.cloud_aggregator.alarms.register import AlarmRecord, Register, acti
 from fedgate.config.protocol.messages import Common, FleetAlarm, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import FleetSpec
-from fedgate.models.attribution import Evidence
+from fedgate.models.alarms.attribution import Evidence
 from fedgate.models.time_units import NS
 from fedgate.models.whole import round_up
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedgate.config.settings.identity import Identity
     from fedgate.config.settings.notifications import Webhook
     from fedgate.config.settings.settings import AggregatorSettings
-    from fedgate.models.federated.algorithm import Algorithm
+    from fedgate.models.federated.protocol.algorithm import Algorithm
 
 NAME = "cloud-aggregator"
 LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy", "starlette", "uvicorn")
@@ -181,7 +181,7 @@ def cohort(settings: AggregatorSettings, stored: Stored, members: Collection[str
     """Say whether enough gateways are enrolled, or have ever spoken where nobody is enrolled, for a masked sum; and
     enough of the members that the root key names, if it names any.
     """
-    from fedgate.models.federated.masking import Masking
+    from fedgate.models.federated.secure_aggregation.options import Masking
 
     fewest = Masking.model_validate(settings.algorithm.settings["masking"]).fewest
     names = stored.registry.admitted or stored.speakers

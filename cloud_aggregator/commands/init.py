@@ -125,7 +125,7 @@ def _check(arguments: argparse.Namespace, folder: Path) -> tuple[int, Path]:
 
 
 def _text(folder: Path, root_file: Path) -> str:
-    from fedgate.models.federated.masking import Masking
+    from fedgate.models.federated.secure_aggregation.options import Masking
 
     settings = shlex.quote(str(folder / "aggregator.toml"))
     return (

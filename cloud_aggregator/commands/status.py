@@ -186,7 +186,7 @@ def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, A
     """
     from fedgate.cloud_aggregator.rounds.rounds import server_arrays
     from fedgate.models.arrays import generator
-    from fedgate.models.features import feature_names
+    from fedgate.models.features.spec import feature_names
     from fedgate.models.federated import build
 
     arrays, meta = server_arrays(stored), stored.meta

@@ -24,9 +24,9 @@ from fedgate.config.protocol.survey import pack_survey
 from fedgate.config.protocol.transfer import describe
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.detectors.graph import OPSET, is_alike
-from fedgate.models.features import FeatureSpec, feature_names
-from fedgate.models.federated.algorithm import Algorithm, Server, site_of
+from fedgate.models.detectors.base.graph import OPSET, is_alike
+from fedgate.models.features.spec import FeatureSpec, feature_names
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, site_of
 from fedgate.models.time_units import NS
 from fedgate.models.units import COMMON
 

@@ -16,8 +16,8 @@ from fedgate.cloud_aggregator.names import first_of
 from fedgate.cloud_aggregator.releases.releases import Rollout
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.release import ReleaseTable
+from fedgate.models.alarms.false_alarm_test import LEAST_BLOCKS, block_windows, level_at
 from fedgate.models.arrays import select
-from fedgate.models.promise import LEAST_BLOCKS, block_windows, level_at
 from fedgate.models.time_units import DAY_S, NS
 
 OUTVOTED = 3  # canaries of whom one alone decides nothing
@@ -110,7 +110,8 @@ def verdict(rollout: Rollout, report: Report, table: ReleaseTable, uptime_ns: in
 
 def is_alarming(report: Report) -> bool:
     """Tell whether the canaries raise more alarms than the limit explains. Each alarm is a look of its own, so that all
-    looks together blame a model that keeps the limit with a probability of `fedgate.models.promise.LEVEL` at most.
+    looks together blame a model that keeps the limit with a probability of
+    `fedgate.models.alarms.false_alarm_test.LEVEL` at most.
     """
     if report.alarms < LEAST_BLOCKS:
         return False

@@ -19,8 +19,8 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Keys, MessageError
 from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.masking_cloud import member_of
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.secure_aggregation.server import member_of
 
 REASON_LENGTH = 500
 

@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import DropHeld, Effect, HoldUpdate
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, admit_held, save_training
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.algorithm import Algorithm, UpdateError
+from fedgate.models.federated.protocol.algorithm import Algorithm, UpdateError
 
 
 def bears(algorithm: Algorithm) -> bool:

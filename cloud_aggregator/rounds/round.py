@@ -20,7 +20,7 @@ from fedgate.cloud_aggregator.rounds.rounds import Rounds, pack_shared, save_tra
 from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
-from fedgate.models.federated.algorithm import Server, close_round, is_silent, lacking
+from fedgate.models.federated.protocol.algorithm import Server, close_round, is_silent, lacking
 from fedgate.models.time_units import NS
 
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived

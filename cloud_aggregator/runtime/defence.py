@@ -9,9 +9,9 @@ from fedgate.config.protocol import wire
 from fedgate.config.settings import labelled
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.arrays import Arrays, generator
-from fedgate.models.features import feature_names
+from fedgate.models.features.spec import feature_names
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Algorithm
+from fedgate.models.federated.protocol.algorithm import Algorithm
 
 COIN = 0.6  # of held-out updates told right, below which a discriminator is not worth having
 
@@ -63,7 +63,7 @@ def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
 
     Raises `MaterialError` where the two do not go together or the files lack what the defence needs.
     """
-    from fedgate.models.federated.defended import Defence, defended
+    from fedgate.models.federated.defences.defended import Defence, defended
 
     choice, chosen = settings.algorithm, settings.defence
     algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
@@ -88,7 +88,7 @@ def train(settings: AggregatorSettings, material: Material, noise: float) -> tup
 
     Raises `ValueError` where the algorithm or the tables do not allow one.
     """
-    from fedgate.models.federated.discriminator import ACCURACY, train_discriminator
+    from fedgate.models.federated.defences.discriminator import ACCURACY, train_discriminator
 
     choice = settings.algorithm
     algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
-from fedgate.models.attribution import Evidence
-from fedgate.models.features import FeatureSpec
+from fedgate.models.alarms.attribution import Evidence
+from fedgate.models.features.spec import FeatureSpec
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -278,9 +278,8 @@ class Manifest(Signed):
     opset: Count
     golden_x: tuple[tuple[float, ...], ...]  # (n, F) inputs, with neutral personal tensors
     golden_score: tuple[float, ...]  # (n,)
-    site: str = (
-        ""  # what a survey found, see `fedgate.models.federated.surveyed`: base64 of the wire format; empty: none
-    )
+    # What a survey found, see `fedgate.models.federated.wrappers.site_survey`: base64 of the wire format, or empty.
+    site: str = ""
     gateways: Count
     created_ns: Count
 
@@ -345,7 +344,7 @@ class Alarm(Message):
     sequence: Count = 0  # its number among the items of its store: orders alarms whatever the clock says; 0: unknown
     store_id: Name = ""  # names that store, as in a status
     weather: Evidence = ""  # what the covariates of the gateway say of an anomaly, at its raising: see
-    power: Evidence = ""  # `fedgate.models.attribution`; of power also whether it began with a boot
+    power: Evidence = ""  # `fedgate.models.alarms.attribution`; of power also whether it began with a boot
 
     def clear(self, t_ns: int, text: str) -> Self:
         """Return the end of this alarm at `t_ns`, for the reason that the text gives."""

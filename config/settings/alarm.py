@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from pydantic import model_validator
 
 from fedgate.config.settings.base import Table
-from fedgate.models.drift import DriftSpec
-from fedgate.models.profile import context_columns
-from fedgate.models.profile_spec import ProfileSpec
-from fedgate.models.rule_statistics import Given, Point, Stuck
-from fedgate.models.rules import RuleSpec
-from fedgate.models.threshold import AlarmSpec, least_scores
+from fedgate.models.alarms.drift import DriftSpec
+from fedgate.models.alarms.profile import context_columns
+from fedgate.models.alarms.profile_spec import ProfileSpec
+from fedgate.models.alarms.rule_statistics import Given, Point, Stuck
+from fedgate.models.alarms.rules import RuleSpec
+from fedgate.models.alarms.threshold import AlarmSpec, least_scores
 
 CONTEXTUAL = "contextual"  # the name of that rule where none is given
 
 
 class CovariateSpec(Table):
     """[alarm.covariates]: features that no change of the structure moves, by what they measure; see
-    `fedgate.models.attribution`.
+    `fedgate.models.alarms.attribution`.
 
     :param weather: names of features of weather or load: a temperature, a wind speed, the traffic.
     :param power: names of features of the supply: the voltage of the sensors or of the gateway.

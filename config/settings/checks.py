@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from fedgate.config.protocol.messages import first_problem
 from fedgate.config.settings.training import AlgorithmChoice, Rounds
-from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.features.spec import FeatureSpec, feature_names
 
 if TYPE_CHECKING:
-    from fedgate.models.federated.algorithm import Algorithm
+    from fedgate.models.federated.protocol.algorithm import Algorithm
 
 
 def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec) -> None:
@@ -44,7 +44,7 @@ def _check_quorum(algorithm: Algorithm, rounds: Rounds) -> None:
 
 
 def _check_cohort(choice: AlgorithmChoice, rounds: Rounds) -> None:
-    from fedgate.models.federated.masking import Masking
+    from fedgate.models.federated.secure_aggregation.options import Masking
 
     fewest = Masking.model_validate(choice.settings["masking"]).fewest
     if rounds.quorum < fewest:
@@ -61,7 +61,7 @@ def check_budget(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec)
     if choice.settings.get("privacy") is None:
         return
     from fedgate.models.federated import build
-    from fedgate.models.federated.private import Privacy
+    from fedgate.models.federated.wrappers.differential_privacy import Privacy
 
     privacy = Privacy.model_validate(choice.settings["privacy"])
     algorithm = build(choice.name, len(feature_names(features)), choice.settings)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
-from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.features.spec import FeatureSpec, feature_names
 
 LABEL, GAP = "label", "missing"
 MARK = "# features "

@@ -26,10 +26,10 @@ from fedgate.config.settings.identity import Enrolment, Identity, Membership
 from fedgate.config.settings.notifications import FleetSpec, HomeAssistant, Webhook
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
-from fedgate.models.features import FeatureSpec, feature_names
-from fedgate.models.promise import block_windows
-from fedgate.models.signal import Aggregate, StreamSpec
-from fedgate.models.threshold import MINIMUM_SCORES
+from fedgate.models.alarms.false_alarm_test import block_windows
+from fedgate.models.alarms.threshold import MINIMUM_SCORES
+from fedgate.models.features.spec import FeatureSpec, feature_names
+from fedgate.models.windows.grid import Aggregate, StreamSpec
 
 ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that editors on Windows put at the beginning
 MIB = 1024 * 1024

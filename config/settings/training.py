@@ -47,7 +47,7 @@ class Training(Table):
 
 
 class DefenceChoice(Table):
-    """What judges each update before the sum; `settings` are those of `fedgate.models.federated.defended`."""
+    """What judges each update before the sum; `settings` are those of `fedgate.models.federated.defences.defended`."""
 
     kind: Literal["none", "trusted", "statistic", "network", "norm"] = "none"
     trusted: tuple[FilePath, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
@@ -58,7 +58,9 @@ class DefenceChoice(Table):
     def _check_together(self) -> DefenceChoice:
         if self.kind == "none" and not self.settings:
             return self
-        from fedgate.models.federated.defended import Defence  # late: a gateway reads settings too, and never judges
+        from fedgate.models.federated.defences.defended import (
+            Defence,  # late: a gateway reads settings too, and never judges
+        )
 
         if "kind" in self.settings:
             raise ValueError("settings.kind: the kind stands beside the settings, in defence.kind")

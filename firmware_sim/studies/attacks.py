@@ -23,9 +23,9 @@ from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyOption
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.defended import Defence, defended
-from fedgate.models.federated.run import run
+from fedgate.models.federated.defences.defended import Defence, defended
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.run import run
 
 LINEAR: dict[str, Any] = {"loss": "logistic", "components": 0, "normalisation": "none", "unit": "feature"}
 NOBODY: Cell = {"lie": "none", "liars": 0}

@@ -25,7 +25,7 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim.recordings import shipped
 from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import Floats
-from fedgate.models.features import FeatureSpec, extract_many
+from fedgate.models.features.spec import FeatureSpec, extract_many
 
 DataSet = Literal["z24", "cwru", "munich"]
 HEALTHY, DAMAGED = 0, 1

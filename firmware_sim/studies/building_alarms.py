@@ -17,8 +17,8 @@ from fedgate.firmware_sim.studies.building_alarms_options import Options
 from fedgate.firmware_sim.studies.building_alarms_report import report
 from fedgate.firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.models.alarms.threshold import CalibrationError
 from fedgate.models.arrays import generator
-from fedgate.models.threshold import CalibrationError
 
 PARTS = ("development", "reported")
 DRAWS = 1_000  # of sensors, for the standard error of a recall

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.studies.study import StudyOptions
-from fedgate.models.profile_spec import ProfileSpec
-from fedgate.models.rule_statistics import Given
-from fedgate.models.rules import RuleSpec
+from fedgate.models.alarms.profile_spec import ProfileSpec
+from fedgate.models.alarms.rule_statistics import Given
+from fedgate.models.alarms.rules import RuleSpec
 
 DataSet = Literal["keti", "skab", "nab", "hvac"]
 Score = Literal["none", "last value", "esn"]

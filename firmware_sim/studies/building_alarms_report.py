@@ -15,7 +15,8 @@ from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results
 
 INTRODUCTION = """\
-Rules turn what a gateway knows of a window into one height, and the largest raises the alarm (`models/rules.py`).
+Rules turn what a gateway knows of a window into one height, and the largest raises the alarm
+(`models/alarms/rules.py`).
 Here each sensor has a gateway of its own, calibrated on the healthy head of its recording and watched on the rest.
 Faults are put into copies of a recording (`firmware_sim/faults.py`); documented ones are those of the recordings.
 An alarm counts for where it begins: one that stood already when the fault began, or that the sensor would have had

@@ -19,12 +19,12 @@ from fedgate.firmware_sim.studies.building_alarms_data import Event, Sensor
 from fedgate.firmware_sim.studies.building_alarms_options import CONTEXT, Method
 from fedgate.firmware_sim.studies.esn_streams_methods import scorers
 from fedgate.firmware_sim.studies.esn_streams_rows import TRAIN, WATCHED, Gateway, Streams, Stretch
-from fedgate.models import profile, rules, threshold
+from fedgate.models.alarms import profile, rules, threshold
+from fedgate.models.alarms.profile import Profile
+from fedgate.models.alarms.rule_calibration import Baseline, calibrate
+from fedgate.models.alarms.rules import Calibrated, Height, RulesState
+from fedgate.models.alarms.threshold import AlarmSpec, AlarmState
 from fedgate.models.arrays import NEW_SERIES, Floats
-from fedgate.models.profile import Profile
-from fedgate.models.rule_calibration import Baseline, calibrate
-from fedgate.models.rules import Calibrated, Height, RulesState
-from fedgate.models.threshold import AlarmSpec, AlarmState
 from fedgate.models.time_units import NS
 
 LATER_S = 2_700 * 7 * 86_400  # whole weeks: a profile takes no time before 2020 for a clock that was set
@@ -118,7 +118,7 @@ def guarded(
 ) -> Guard:
     """Return what judges a sensor, calibrated on its baseline; a score only on the rows that did not train it.
 
-    Raises `fedgate.models.threshold.CalibrationError` where no rule has a level.
+    Raises `fedgate.models.alarms.threshold.CalibrationError` where no rule has a level.
     """
     spec, head = AlarmSpec(false_alarms_per_day=false_alarms_per_day), slice(sensor.begin)
     x, missing = sensor.x[head], sensor.missing[head]

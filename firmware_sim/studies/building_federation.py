@@ -19,10 +19,11 @@ from fedgate.firmware_sim.studies.building_federation_options import Method, Opt
 from fedgate.firmware_sim.studies.building_federation_report import report
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
-from fedgate.models.detectors import readout, recurrent
+from fedgate.models.detectors.esn import ridge_readout
+from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import EPSILON, Algorithm, Phase, Server
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import EPSILON, Algorithm, Phase, Server
+from fedgate.models.federated.protocol.run import run
 
 RIDGE = 0.01  # in mean eigenvalues, as IncFed's default
 
@@ -133,10 +134,10 @@ def _ridge(options: Options, rows: dict[str, Arrays], later: Floats) -> Figures:
     """Return the loss of a ridge that tells the change over the last value heard, from the sums of all sensors."""
     total, sent = Arrays(), []
     for each in rows.values():
-        part = readout.sums(*_lesson(options, each[FEATURES]))
+        part = ridge_readout.sums(*_lesson(options, each[FEATURES]))
         sent.append(len(encode(part)))
         total = {name: total[name] + array if total else array for name, array in part.items()}
-    found = readout.solve(total, RIDGE)
+    found = ridge_readout.solve(total, RIDGE)
     regressors, wanted = _lesson(options, later)
     loss = _square(wanted - regressors @ found.weights.T)
     return {"loss.1": loss, "up": float(np.mean(sent)), "down": float(len(encode({"weights": found.weights})))}

@@ -15,7 +15,7 @@ from fedgate.firmware_sim.studies.markdown import deviation, spread, table
 from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Results
 from fedgate.models.arrays import Floats
-from fedgate.models.federated.compressed import Compression
+from fedgate.models.federated.wrappers.error_feedback import Compression
 
 ROUNDS_SHOWN = (1, 2, 3, 5, 8, 12, 15, 20, 30)
 MOST_INT8_BYTES, MOST_INT8_LOSS = 0.27, 0.005  # of float32's, and above float32's

@@ -31,10 +31,11 @@ from fedgate.firmware_sim.studies.building_tables_streams import (
 )
 from fedgate.firmware_sim.studies.stress_methods import nested
 from fedgate.models.arrays import FEATURES, Arrays, Floats
-from fedgate.models.detectors import esn, readout, recurrent
+from fedgate.models.detectors.esn import esn, ridge_readout
+from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Algorithm, Server
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.protocol.run import run
 
 POOL = "pool"
 Tell = Callable[[Windows], Floats]  # y (n,), or of a class what is above 0 where it is 1
@@ -111,10 +112,10 @@ def _lags(task: Task, method: Method, settings: Mapping[str, Any], train: list[W
 
     total, sizes = Arrays(), []
     for each, (says, weights) in zip(train, _lessons(task, train), strict=True):
-        part = readout.sums(regressors(each), says[:, None], weights)
+        part = ridge_readout.sums(regressors(each), says[:, None], weights)
         sizes.append(len(encode(part)))
         total = {key: total[key] + array if total else array for key, array in part.items()}
-    found = readout.solve(total, float(settings["ridge"])).weights
+    found = ridge_readout.solve(total, float(settings["ridge"])).weights
     bytes_up = float(np.mean(sizes)) if method.data == "federated" else 0.0
     return Fitted(lambda each: _last(task, each) + (regressors(each) @ found.T)[:, 0], (), bytes_up, found.size)
 

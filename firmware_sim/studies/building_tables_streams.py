@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
-from fedgate.models.federated.algorithm import normalise
+from fedgate.models.federated.protocol.algorithm import normalise
 
 REPORT, IGNORED = -1, -2  # parts beside the inner folds 0, 1
 FOLDS = 2

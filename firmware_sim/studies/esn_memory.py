@@ -18,8 +18,8 @@ from fedgate.firmware_sim.studies.esn_memory_report import CAPACITY, report
 from fedgate.firmware_sim.studies.esn_memory_tasks import task
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyError
 from fedgate.models.arrays import generator
-from fedgate.models.detectors import esn, readout
-from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.esn import esn, ridge_readout
+from fedgate.models.detectors.esn.network import Network
 
 CAPACITY_RIDGE = 1e-9
 
@@ -76,8 +76,8 @@ def capacity(options: Capacity, leak: float, radius: float, seed: int) -> Figure
     targets = np.stack([np.concatenate([np.zeros(k), u[:-k, 0]]) for k in delays], axis=1)  # (n, delays)
     start = max(options.delays, network.washout_steps)
     middle = (start + options.rows) // 2
-    total = readout.sums(regressors[start:middle], targets[start:middle])
-    said = regressors[middle:] @ readout.solve(total, CAPACITY_RIDGE).weights.T
+    total = ridge_readout.sums(regressors[start:middle], targets[start:middle])
+    said = regressors[middle:] @ ridge_readout.solve(total, CAPACITY_RIDGE).weights.T
     held = [_squared_correlation(one, two) for one, two in zip(said.T, targets[middle:].T, strict=True)]
     return {f"delay.{k}": value for k, value in zip(delays.tolist(), held, strict=True)} | {"total": float(sum(held))}
 

@@ -16,8 +16,8 @@ from fedgate.firmware_sim.studies.esn_memory_options import Grid
 from fedgate.firmware_sim.studies.esn_memory_tasks import CHOOSE, REPORT, TRAIN, Task
 from fedgate.firmware_sim.studies.esn_streams_methods import CLIP, lagged
 from fedgate.models.arrays import Floats
-from fedgate.models.detectors import esn, readout
-from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.esn import esn, ridge_readout
+from fedgate.models.detectors.esn.network import Network
 
 NETWORK, FORGETFUL = "ESN", "ESN without memory"
 MEMORYLESS, LAGS, EQUAL_LAGS = "ridge, memoryless", "ridge on lags, chosen", "ridge on lags, as many parameters"
@@ -107,11 +107,11 @@ def _solved(
 ) -> Iterator[tuple[float, Floats]]:
     taught = usable & (given.part == TRAIN)
     weight = np.sqrt(_weights(given)[taught])[:, None]
-    total = readout.sums(regressors[taught] * weight, given.targets[taught] * weight)
+    total = ridge_readout.sums(regressors[taught] * weight, given.targets[taught] * weight)
     for ridge in ridges:
         try:
-            found = readout.solve(total, ridge)
-        except readout.RankError:
+            found = ridge_readout.solve(total, ridge)
+        except ridge_readout.RankError:
             continue
         yield ridge, np.asarray(regressors @ found.weights.T)
 

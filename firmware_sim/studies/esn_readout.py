@@ -28,7 +28,7 @@ from fedgate.firmware_sim.studies.esn_readout_options import Bench, Options
 from fedgate.firmware_sim.studies.esn_readout_report import report
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 from fedgate.models.arrays import FEATURES, LABELS, Arrays
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 
 TABLES, BAD, ASIDE, LITERAL = "tables", "bad", "beside", "literal"
 

@@ -12,9 +12,9 @@ from fedgate.firmware_sim.studies.esn_readout_figures import NAMES, curve_figure
 from fedgate.firmware_sim.studies.esn_readout_options import Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
-from fedgate.models.detectors import esn
+from fedgate.models.detectors.esn import esn
 from fedgate.models.federated import build
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 
 CONSTANT, INCFED, LOCAL, LOGISTIC = (
     "always not stressed",

@@ -20,11 +20,19 @@ from fedgate.firmware_sim.studies.esn_readout_methods import algorithm_of, step_
 from fedgate.firmware_sim.studies.esn_readout_options import Attack, Method, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, generator
-from fedgate.models.detectors.readout_descent import Examples, descended, fisher
-from fedgate.models.federated.algorithm import Algorithm, Server
-from fedgate.models.federated.esn_fedavg import READOUT, Averaging
-from fedgate.models.federated.esn_fedcurv import CURVATURE, CURVED, PAPER_PENALTY, Part, Printed, batch_fisher, curved
-from fedgate.models.federated.run import run
+from fedgate.models.detectors.esn.gradient_readout import Examples, descended, fisher
+from fedgate.models.federated.averaging.esn_fedavg import READOUT, Averaging
+from fedgate.models.federated.averaging.esn_fedcurv import (
+    CURVATURE,
+    CURVED,
+    PAPER_PENALTY,
+    Part,
+    Printed,
+    batch_fisher,
+    curved,
+)
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.protocol.run import run
 
 Fault = Literal["softmax", "tape"]
 ROUNDS_FOLLOWED = 10

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
-from fedgate.models.detectors import esn
-from fedgate.models.detectors.network import Network
-from fedgate.models.detectors.reservoir import DIGEST
-from fedgate.models.federated.series import Lesson, lesson
+from fedgate.models.detectors.esn import esn
+from fedgate.models.detectors.esn.network import Network
+from fedgate.models.detectors.esn.reservoir import DIGEST
+from fedgate.models.federated.closed_form.series import Lesson, lesson
 
 Key = tuple[bytes, ...]
 

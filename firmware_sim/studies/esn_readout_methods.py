@@ -11,16 +11,16 @@ import numpy as np
 from fedgate.firmware_sim.studies.esn_readout_memory import Memory
 from fedgate.firmware_sim.studies.esn_readout_options import Answer, Method, Options
 from fedgate.models.arrays import Array, Arrays, Floats, generator, joined, parted
-from fedgate.models.detectors import reservoir
-from fedgate.models.detectors.network import Network
-from fedgate.models.detectors.readout_descent import Descent
-from fedgate.models.detectors.reservoir import IDENTITY, PREFIX
-from fedgate.models.federated.algorithm import MAX_SAMPLES, Algorithm, Server, UpdateError
-from fedgate.models.federated.defended import defended
-from fedgate.models.federated.discriminator import CONTEXT, train_discriminator
-from fedgate.models.federated.esn_fedavg import READOUT, SAMPLES, Averaging, averaging, readout_fedavg
-from fedgate.models.federated.esn_fedcurv import DEFAULT_PENALTY, PAPER_PENALTY, readout_fedcurv
-from fedgate.models.federated.tally import STACK
+from fedgate.models.detectors.esn import reservoir
+from fedgate.models.detectors.esn.gradient_readout import Descent
+from fedgate.models.detectors.esn.network import Network
+from fedgate.models.detectors.esn.reservoir import IDENTITY, PREFIX
+from fedgate.models.federated.averaging.esn_fedavg import READOUT, SAMPLES, Averaging, averaging, readout_fedavg
+from fedgate.models.federated.averaging.esn_fedcurv import DEFAULT_PENALTY, PAPER_PENALTY, readout_fedcurv
+from fedgate.models.federated.defences.defended import defended
+from fedgate.models.federated.defences.discriminator import CONTEXT, train_discriminator
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Server, UpdateError
+from fedgate.models.federated.protocol.tally import STACK
 
 LARGEST_CHANGE = 1e3
 

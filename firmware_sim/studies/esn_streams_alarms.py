@@ -2,7 +2,7 @@
 
 An alarm counts for where it begins: inside an anomaly it finds it, elsewhere it is false. One that stood already when
 the anomaly began finds nothing. A level is taken for a promised number of false alarms a day
-(`fedgate.models.threshold`), and the state machine of the gateway raises and clears.
+(`fedgate.models.alarms.threshold`), and the state machine of the gateway raises and clears.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.studies.esn_streams_rows import CALIBRATE, SECONDS_PER_DAY, WATCHED, Judged, Streams
 from fedgate.firmware_sim.studies.study import Figures
+from fedgate.models.alarms.threshold import AlarmSpec, AlarmState, Levels, calibrate, update
 from fedgate.models.arrays import Floats
-from fedgate.models.threshold import AlarmSpec, AlarmState, Levels, calibrate, update
 
 Span = tuple[int, int]
 TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
@@ -83,7 +83,7 @@ def fleet(windows: dict[str, list[Judged]]) -> Figures:
 def watch(streams: Streams, windows: list[Judged], false_alarms_per_day: float) -> Watch:
     """Return what the alarms of one gateway were, at a level from its own windows that calibrate.
 
-    Raises `fedgate.models.threshold.CalibrationError` where these are too few.
+    Raises `fedgate.models.alarms.threshold.CalibrationError` where these are too few.
     """
     spec = AlarmSpec(false_alarms_per_day=false_alarms_per_day)
     quiet = np.concatenate([part.score[part.role == CALIBRATE] for part in windows])

@@ -21,10 +21,10 @@ from fedgate.config.protocol.wire import encode
 from fedgate.firmware_sim.studies.esn_streams_options import Method
 from fedgate.firmware_sim.studies.esn_streams_rows import Streams, training_data
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats
-from fedgate.models.detectors import esn, readout
+from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import normalise
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import normalise
+from fedgate.models.federated.protocol.run import run
 from fedgate.models.units import in_own_units
 
 Gaps = NDArray[np.int64]
@@ -84,11 +84,11 @@ def _on_lags(
         own[name], z = normalise({}, each, "own")
         z = np.clip(z, -CLIP, CLIP)
         regressors, says, usable = lagged(z, each[MISSING], lags, targets)
-        part = readout.sums(regressors[usable], says[usable])
+        part = ridge_readout.sums(regressors[usable], says[usable])
         size += len(encode(part)) / len(data)
         total = {key: total[key] + array if total else array for key, array in part.items()}
-    found = readout.solve(total, float(chosen["ridge"]))
-    variance = readout.variance(total, found)
+    found = ridge_readout.solve(total, float(chosen["ridge"]))
+    variance = ridge_readout.variance(total, found)
 
     def scorer(own: Arrays) -> Scorer:
         def score(x: Floats, missing: Gaps) -> Floats:

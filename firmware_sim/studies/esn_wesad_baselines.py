@@ -11,9 +11,9 @@ from fedgate.firmware_sim.studies.esn_wesad_methods import Outputs, figures_of
 from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
-from fedgate.models.detectors import esn
+from fedgate.models.detectors.esn import esn
 from fedgate.models.federated import build
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 
 MAJORITY, LOGISTIC, LOCAL, POOLED = "majority answer", "logistic without memory", "local only", "all rows in one place"
 BASELINES = (MAJORITY, LOGISTIC, LOCAL, POOLED)

@@ -16,11 +16,11 @@ from fedgate.firmware_sim.studies.esn_wesad_methods import Outputs, figures_of
 from fedgate.firmware_sim.studies.esn_wesad_options import Normalisation, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from fedgate.models.detectors import esn, readout
-from fedgate.models.detectors.reservoir import Singles
+from fedgate.models.detectors.esn import esn, ridge_readout
+from fedgate.models.detectors.esn.reservoir import Singles
 from fedgate.models.federated import build
-from fedgate.models.federated.run import run
-from fedgate.models.federated.series import lesson
+from fedgate.models.federated.closed_form.series import lesson
+from fedgate.models.federated.protocol.run import run
 
 
 class Summed(NamedTuple):
@@ -44,7 +44,7 @@ def summed(options: Options, data: Path, normalisation: Normalisation, network: 
             shared = algorithm.start(generator(seed, 0, "cloud")).shared
         taught = lesson(chosen, shared, {}, rows, "none")
         found[name] = Summed(
-            esn.passed(shared, rows[FEATURES]).regressors, readout.sums(taught.regressors, taught.targets)
+            esn.passed(shared, rows[FEATURES]).regressors, ridge_readout.sums(taught.regressors, taught.targets)
         )
     return found
 
@@ -92,7 +92,7 @@ def _best(
         for name in fold.others:
             left = {key: np.asarray(everyone[key] - subjects[name].sums[key]) for key in everyone}
             for index, ridge in enumerate(options.ridges):
-                said = subjects[name].regressors @ readout.solve(left, ridge).weights.T
+                said = subjects[name].regressors @ ridge_readout.solve(left, ridge).weights.T
                 accuracies[place, index] += np.mean(said.argmax(axis=1) == truth[name])
     best = np.unravel_index(int(accuracies.argmax()), accuracies.shape)
     return int(best[0]), int(best[1])

@@ -15,10 +15,10 @@ from fedgate.firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, pr
 from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from fedgate.models.detectors import esn
+from fedgate.models.detectors.esn import esn
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Server
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import Server
+from fedgate.models.federated.protocol.run import run
 
 Classes = NDArray[np.int64]
 Outputs = Callable[[Arrays], Floats]  # (n, classes) of a gateway's rows, or (k n, classes) of k models in turn

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.studies.study import StudyOptions
-from fedgate.models.detectors.network import Network
+from fedgate.models.detectors.esn.network import Network
 
 Normalisation = Literal["recording", "commissioning"]
 Count = Annotated[int, Field(ge=1)]

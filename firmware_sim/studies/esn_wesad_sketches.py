@@ -20,7 +20,7 @@ from fedgate.firmware_sim.studies.esn_wesad_data import folds, gateway
 from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import LABELS, Arrays, Floats
-from fedgate.models.detectors.readout import CROSS, GRAM
+from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM
 from fedgate.models.moments import symmetric, triangle
 
 RIDGE = 0.01  # in mean eigenvalues, as in the algorithms

@@ -2,8 +2,8 @@
 
 A cell is a cause and a seed: a site is drawn (`fleet_causes_data`), its gateways train the federated subspace, take
 their levels, and watch. Scores, levels, alarms, what each gateway measures beside its anomaly and the fleet alarm are
-those of the product. The limits of `fedgate.models.attribution` are chosen on the even seeds and reported on the odd
-ones.
+those of the product. The limits of `fedgate.models.alarms.attribution` are chosen on the even seeds and reported on the
+odd ones.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fedgate.config.settings.notifications import FleetSpec
 from fedgate.firmware_sim.studies.fleet_causes_data import CAUSES, HOP_S, LOAD, STEADY, SUPPLY, TEMPERATURE, Site, drawn
 from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
+from fedgate.models.alarms.attribution import SHIPPED, Columns, Evidence, Limits, evidence_of
+from fedgate.models.alarms.threshold import AlarmSpec, AlarmState, Transition, calibrate, update
 from fedgate.models.arrays import FEATURES, Floats, generator
-from fedgate.models.attribution import SHIPPED, Columns, Evidence, Limits, evidence_of
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
-from fedgate.models.federated.run import run
-from fedgate.models.threshold import AlarmSpec, AlarmState, Transition, calibrate, update
+from fedgate.models.federated.protocol.run import run
 from fedgate.models.time_units import NS
 
 T0_NS = 1_800_000_000 * NS
@@ -43,7 +43,7 @@ class Options(StudyOptions):
 
     :param seeds: draws of each cause; the even ones choose, the odd ones are reported.
     :param left_over: limits that may be chosen, and ...
-    :param beside: ... see `fedgate.models.attribution`.
+    :param beside: ... see `fedgate.models.alarms.attribution`.
     :param alarm: the table [alarm] of all gateways.
     :param note: what else a reader must know.
     """

@@ -2,7 +2,8 @@
 
 Rows of the normal class train, dealt out to gateways that each take them in units of their own; other normal rows and
 anomalies are scored. A width is γ in those units. Rules find one from quantiles of the distances of rows over all
-gateways (`fedgate.models.federated.kernel_width`); rule and factor are chosen on some tables and reported on others.
+gateways (`fedgate.models.federated.protocol.kernel_width`); rule and factor are chosen on some tables and reported on
+others.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.firmware_sim.studies.svdd_trials import ALL_SCORES_EQUAL, Rows
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
-from fedgate.models.detectors import DETECTORS, svdd
-from fedgate.models.detectors.training import (
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.svm import svdd
+from fedgate.models.detectors.svm.checks import (
     LEAST_SPREAD,
     NARROW,
     WIDE,
@@ -32,9 +34,9 @@ from fedgate.models.detectors.training import (
     squared_pair_distances,
 )
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import normalise
-from fedgate.models.federated.kernel_width import FULL, counted, quantile, scaled
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import normalise
+from fedgate.models.federated.protocol.kernel_width import FULL, counted, quantile, scaled
+from fedgate.models.federated.protocol.run import run
 
 RULES: dict[str, Callable[[Quantile, float], float]] = {"median": exact_width, "quartiles": map_width}
 IN_FORCE = {

@@ -19,12 +19,12 @@ from fedgate.firmware_sim.splits import TRAIN_SHARE, partition
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.firmware_sim.studies.unit_range import to_unit_range
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
-from fedgate.models.detectors import fault_classes
+from fedgate.models.detectors.base import fault_classes
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Server
-from fedgate.models.federated.run import run
-from fedgate.models.robust.ball import Ball, Norm
-from fedgate.models.robust.central import central
+from fedgate.models.federated.protocol.algorithm import Server
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.robust_svm.ball import Ball, Norm
+from fedgate.models.federated.robust_svm.central import central
 
 Labels = NDArray[np.int64]
 UNIT_BOX = (0.0, 1.0)

@@ -33,12 +33,12 @@ from fedgate.firmware_sim.studies.robust_pictures import draw_scaling
 from fedgate.firmware_sim.studies.robust_sensitivity import mean_class_rate
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.arrays import generator
-from fedgate.models.detectors import fault_classes
-from fedgate.models.robust.ball import Ball
-from fedgate.models.robust.box import Box, worst_case
-from fedgate.models.robust.central import central
-from fedgate.models.robust.gateway import imported, with_bias
-from fedgate.models.robust.program import worst_case_program
+from fedgate.models.detectors.base import fault_classes
+from fedgate.models.federated.robust_svm.ball import Ball
+from fedgate.models.federated.robust_svm.box import Box, worst_case
+from fedgate.models.federated.robust_svm.central import central
+from fedgate.models.federated.robust_svm.gateway import imported, with_bias
+from fedgate.models.federated.robust_svm.program import worst_case_program
 
 SOLVERS = ("direct", "program")
 

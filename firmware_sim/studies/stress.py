@@ -22,7 +22,7 @@ from fedgate.firmware_sim.studies.stress_options import BASELINES, Method, Optio
 from fedgate.firmware_sim.studies.stress_report import report
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyError
 from fedgate.models.arrays import Floats
-from fedgate.models.features import feature_names
+from fedgate.models.features.spec import feature_names
 
 NO_SIGNAL = "none"
 

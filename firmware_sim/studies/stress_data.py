@@ -2,7 +2,8 @@
 
 S02.npz .. S17.npz, one subject each: eda, bvp (times bvp_scale), temp, hr, acc (T, 3), of each its rate `*_fs` and
 start `*_t0`, and label_1hz: 1 in a stress task, 0 outside, -1 where nobody said. Blocks of all streams go through the
-same `fedgate.models.signal` and `fedgate.models.features` as on a gateway; a window has the label of its last second.
+same `fedgate.models.windows.grid` and `fedgate.models.features.spec` as on a gateway; a window has the label of its
+last second.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 
 from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import FEATURES, Floats
-from fedgate.models.features import FeatureSpec, extract_many
-from fedgate.models.federated.algorithm import normalise
-from fedgate.models.physiology import CLIP, moving_standardised
-from fedgate.models.signal import Block, Lost, StreamSpec, Window, push, start
+from fedgate.models.features.physiology import CLIP, moving_standardised
+from fedgate.models.features.spec import FeatureSpec, extract_many
+from fedgate.models.federated.protocol.algorithm import normalise
+from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, push, start
 
 UNKNOWN = -1
 BLOCK_S = 30.0

@@ -13,7 +13,7 @@ from fedgate.firmware_sim.studies.stress_options import ALWAYS, CLOCK, LOGISTIC,
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 
 ITERATIONS = 1_000
 POOL = "pool"

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.studies.study import StudyOptions
-from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.federated import ALGORITHMS
 
 CLOCK, ALWAYS, LOGISTIC = "clock", "always", "logistic"

@@ -23,9 +23,9 @@ from fedgate.firmware_sim.studies.unit_range import to_unit_range
 from fedgate.models.arrays import FEATURES, Array, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
-from fedgate.models.federated.ensemble_svdd import Mixture, described
-from fedgate.models.federated.run import run
-from fedgate.models.federated.support_vector_election import Move, elected
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.support_vectors.ensemble_svdd import Mixture, described
+from fedgate.models.federated.support_vectors.support_vector_election import Move, elected
 
 
 def sent_and_originals(options: Options, cell: Cell, z: Array, rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ from pydantic import Field
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.studies.study import StudyOptions
 from fedgate.models.arrays import Array, Arrays, Floats, generator
-from fedgate.models.detectors import svdd
+from fedgate.models.detectors.svm import svdd
 
 SVE, ESVDD = "support-vector-election", "ensemble-svdd"
 FEDERATED = (SVE, ESVDD)

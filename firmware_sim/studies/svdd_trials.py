@@ -15,9 +15,10 @@ from fedgate.firmware_sim.studies.study import Cell
 from fedgate.firmware_sim.studies.svdd_options import DISTANCE, FEDERATED, Form, Options, fitted_sphere, settings_of
 from fedgate.firmware_sim.studies.unit_range import to_unit_range
 from fedgate.models.arrays import FEATURES, Arrays, Floats
-from fedgate.models.detectors import DETECTORS, ocsvm, svdd
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.svm import ocsvm, svdd
 from fedgate.models.federated import build
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 
 FOLDER = "tabular"
 ALL_SCORES_EQUAL = 0.5  # the area of a model that nobody could train

@@ -33,7 +33,7 @@ from fedgate.firmware_sim.world.shared import World
 from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.models.arrays import FEATURES as ROWS
 from fedgate.models.arrays import LABELS, SECRET, Arrays, generator
-from fedgate.models.federated.algorithm import counting
+from fedgate.models.federated.protocol.algorithm import counting
 from fedgate.models.time_units import NS
 
 NAME = "mallory"

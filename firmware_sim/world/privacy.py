@@ -16,10 +16,10 @@ from fedgate.firmware_sim.world.devices import gateway_of
 from fedgate.gateway_agent.state import SECRET
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Arrays, is_fleeting
-from fedgate.models.federated.algorithm import NORMALISATION
-from fedgate.models.federated.masking import AGREEMENT
-from fedgate.models.federated.masking_gateway import MASKED, SEALED, SHARES, SIGNATURE, TOKEN
-from fedgate.models.federated.masking_keys import chained
+from fedgate.models.federated.protocol.algorithm import NORMALISATION
+from fedgate.models.federated.secure_aggregation.client import MASKED, SEALED, SHARES, SIGNATURE, TOKEN
+from fedgate.models.federated.secure_aggregation.keys import chained
+from fedgate.models.federated.secure_aggregation.options import AGREEMENT
 
 PRIVATE = set(NORMALISATION)  # names in `own`; of others the algorithm sends what it keeps
 STEPS = (AGREEMENT, SEALED, MASKED, SIGNATURE, SHARES)  # what tells an answer to each exchange of a masked round

@@ -145,7 +145,7 @@ def _window_cpu_s(settings: GatewaySettings) -> float:
     import numpy as np
 
     from fedgate.gateway_agent.monitor import pipeline as walk
-    from fedgate.models.signal import Block
+    from fedgate.models.windows.grid import Block
 
     spec, rng = settings.features, np.random.default_rng(0)
     pipeline = walk.start(spec, settings.streams, settings.alarm, settings.baseline.windows)
@@ -179,7 +179,7 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     from fedgate.gateway_agent.deployment.deployment import UNREADABLE, read, restore_models
     from fedgate.gateway_agent.deployment.session import ModelRefusedError
     from fedgate.gateway_agent.runtime import model_trial
-    from fedgate.models.features import feature_names
+    from fedgate.models.features.spec import feature_names
 
     blobs = {} if stored is None else stored.blobs
     blob = blobs.get(restore_models(blobs).slot)

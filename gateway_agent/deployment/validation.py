@@ -27,13 +27,13 @@ from fedgate.gateway_agent.monitor.pipeline import (
 )
 from fedgate.gateway_agent.monitor.recurrence import Row
 from fedgate.gateway_agent.runtime.model_trial import Examine, prepare_job
+from fedgate.models.alarms.false_alarm_test import LEVEL, TOLERANCE, block_share, block_windows, is_broken
+from fedgate.models.alarms.profile import ProfileError
+from fedgate.models.alarms.site_levels import SketchError
+from fedgate.models.alarms.threshold import CalibrationError, rate_of
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.features import feature_names
-from fedgate.models.federated.algorithm import NORMALISATION
-from fedgate.models.profile import ProfileError
-from fedgate.models.promise import LEVEL, TOLERANCE, block_share, block_windows, is_broken
-from fedgate.models.sketch import SketchError
-from fedgate.models.threshold import CalibrationError, rate_of
+from fedgate.models.features.spec import feature_names
+from fedgate.models.federated.protocol.algorithm import NORMALISATION
 from fedgate.models.time_units import DAY_S, NS
 
 UNFIT = (ModelRefusedError, CalibrationError, ProfileError, SketchError, wire.WireError)  # why a model is not taken

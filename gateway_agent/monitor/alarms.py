@@ -19,13 +19,13 @@ from fedgate.gateway_agent.monitor import evidence
 from fedgate.gateway_agent.monitor.decision import SCORE, ScoringModel
 from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
 from fedgate.gateway_agent.monitor.pipeline import WindowResult
-from fedgate.models.attribution import Evidence
-from fedgate.models.features import feature_names
-from fedgate.models.rule_statistics import Stuck
-from fedgate.models.rules import Height
-from fedgate.models.signal import Lost
-from fedgate.models.threshold import Transition, severity
+from fedgate.models.alarms.attribution import Evidence
+from fedgate.models.alarms.rule_statistics import Stuck
+from fedgate.models.alarms.rules import Height
+from fedgate.models.alarms.threshold import Transition, severity
+from fedgate.models.features.spec import feature_names
 from fedgate.models.time_units import NS
+from fedgate.models.windows.grid import Lost
 
 OUTDATED = "level-outdated"
 STUCK = "stuck"

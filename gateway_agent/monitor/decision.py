@@ -1,7 +1,8 @@
 """What a gateway judges a window by, beside the model: rules, the profile of its context, and drift of its scores.
 
 Without rules the model's score is the statistic and the level is its own. With them every rule gives a height, the
-largest counts, and the level is 1; see `fedgate.models.rules`. Each gateway calibrates all of it on its own baseline.
+largest counts, and the level is 1; see `fedgate.models.alarms.rules`. Each gateway calibrates all of it on its own
+baseline.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pydantic import TypeAdapter
 
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow, Gaps, Model, Row
-from fedgate.models import drift, profile, rules, threshold
+from fedgate.models.alarms import drift, profile, rules, threshold
+from fedgate.models.alarms.drift import DriftState, Reference
+from fedgate.models.alarms.profile import Profile
+from fedgate.models.alarms.rules import Calibrated, Height, RulesState, Still
+from fedgate.models.alarms.threshold import MINIMUM_SCORES, CalibrationError, Levels
 from fedgate.models.arrays import NEVER, Array, Arrays, Floats
-from fedgate.models.drift import DriftState, Reference
-from fedgate.models.profile import Profile
-from fedgate.models.rules import Calibrated, Height, RulesState, Still
-from fedgate.models.threshold import MINIMUM_SCORES, CalibrationError, Levels
 from fedgate.models.time_units import DAY_S
 from fedgate.models.units import in_own_units
 
@@ -87,7 +88,7 @@ def calibrate(
     if table.active_rules is None:
         levels = threshold.calibrate(table, baseline.held_out, windows_per_day)
         return ScoringModel(model, levels, drift=reference), DecisionState(drift=drift_state)
-    from fedgate.models import rule_calibration  # late: half a MiB, for gateways with rules alone
+    from fedgate.models.alarms import rule_calibration
 
     context, extra = _context(table, baseline, units, site)
     scores = np.where(

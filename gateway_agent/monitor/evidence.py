@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, rows_of
-from fedgate.models.attribution import Columns, Evidence, evidence_of
-from fedgate.models.features import feature_names
-from fedgate.models.threshold import Transition
+from fedgate.models.alarms.attribution import Columns, Evidence, evidence_of
+from fedgate.models.alarms.threshold import Transition
+from fedgate.models.features.spec import feature_names
 from fedgate.models.time_units import NS
 
 BOOT_S = 900.0  # within which the first windows after a boot end

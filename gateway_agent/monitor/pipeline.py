@@ -15,13 +15,14 @@ from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.monitor import recurrence as recall
 from fedgate.gateway_agent.monitor.decision import Commissioned, DecisionState, ScoringModel, calibrate, judge_window
 from fedgate.gateway_agent.monitor.recurrence import BLANK, FeatureRow, Gaps, Memory, Model, Row
-from fedgate.models import sensor_health, signal, threshold
+from fedgate.models.alarms import threshold
+from fedgate.models.alarms.rules import Height
+from fedgate.models.alarms.threshold import AlarmState, Transition
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
-from fedgate.models.features import LARGEST, FeatureSpec, extract, feature_names
-from fedgate.models.rules import Height
-from fedgate.models.signal import Block, Lost, StreamSpec, Window, Windower
-from fedgate.models.threshold import AlarmState, Transition
+from fedgate.models.features.spec import LARGEST, FeatureSpec, extract, feature_names
 from fedgate.models.time_units import NS
+from fedgate.models.windows import grid, sensor_health
+from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, Windower
 
 GAP_HOPS = 2.5  # from the end of one window to the next; more means that windows are missing
 UNSEEN = DecisionState()
@@ -86,12 +87,12 @@ def start(
 ) -> Pipeline:
     """Return the pipeline of a gateway with what it has learned so far."""
     regular = tuple(role for stream in streams if stream.fill == "interpolate" for role in stream.channels)
-    return Pipeline(spec, alarm_table, signal.start(spec, streams), regular, tuple(baseline), baseline_needed)
+    return Pipeline(spec, alarm_table, grid.start(spec, streams), regular, tuple(baseline), baseline_needed)
 
 
 def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[WindowResult]]:
     """Take in a block of samples and return what became of each window it completed."""
-    windower, pieces = signal.push(pipeline.windower, block)
+    windower, pieces = grid.push(pipeline.windower, block)
     pipeline, readings = replace(pipeline, windower=windower), []
     for piece in pieces:
         pipeline, reading = _lose(pipeline, piece) if isinstance(piece, Lost) else _window(pipeline, piece)
@@ -254,8 +255,8 @@ def calibrate_model(
     no model is trained on, and what it remembers at first.
 
     `units` are the gateway's own centre and scale, `site` what a survey found. Raises
-    `fedgate.models.threshold.CalibrationError` where the scores do not allow a level,
-    `fedgate.models.profile.ProfileError` where nobody has seen enough for a profile.
+    `fedgate.models.alarms.threshold.CalibrationError` where the scores do not allow a level,
+    `fedgate.models.alarms.profile.ProfileError` where nobody has seen enough for a profile.
     """
     baseline = Commissioned(
         rows_of(pipeline.baseline),

@@ -37,8 +37,8 @@ from fedgate.models.arrays import (
     parted,
 )
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import NOTHING_TO_SEND, counting
-from fedgate.models.federated.private import PrivacyWarning
+from fedgate.models.federated.protocol.algorithm import NOTHING_TO_SEND, counting
+from fedgate.models.federated.wrappers.differential_privacy import PrivacyWarning
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 KEY_BYTES = 32  # of P-256

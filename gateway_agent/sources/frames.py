@@ -7,8 +7,8 @@ import numpy as np
 from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.settings.settings import Source
-from fedgate.models.signal import Block
 from fedgate.models.time_units import NS
+from fedgate.models.windows.grid import Block
 
 LATEST = 2**63
 Offsets = dict[tuple[str, str], int]  # (stream, boot id of the node) -> the gateway's uptime minus the node's, ns

@@ -12,7 +12,7 @@ import numpy as np
 from fedgate.config.protocol.frames import TIME_NS_MAX
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.settings.settings import Source
-from fedgate.models.signal import Block
+from fedgate.models.windows.grid import Block
 
 WHOLE_PAYLOAD = "."  # the path of a sensor that publishes a bare number
 

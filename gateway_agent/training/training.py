@@ -37,7 +37,7 @@ from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.arrays import COUNTED as IS_COUNTED
 from fedgate.models.arrays import FEATURES, RADIUS, WEIGHT, Arrays, is_fleeting, joined, parted, ratchet
-from fedgate.models.federated.algorithm import ledger_of, normalise, outlives
+from fedgate.models.federated.protocol.algorithm import ledger_of, normalise, outlives
 from fedgate.models.time_units import NS
 
 OWN, COUNTED, INVITED, PRIVACY = "own", "counted", "invited", "privacy"  # keys of stored blobs

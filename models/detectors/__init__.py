@@ -2,15 +2,15 @@
 graph.
 """
 
-from fedgate.models.detectors.detector import PERSONAL, Detector
-from fedgate.models.detectors.ensemble import ENSEMBLE
-from fedgate.models.detectors.esn import ESN
-from fedgate.models.detectors.fault_classes import FAULT_CLASSES
-from fedgate.models.detectors.linear import LINEAR
-from fedgate.models.detectors.ocsvm import OCSVM
-from fedgate.models.detectors.recurrent import RECURRENT
-from fedgate.models.detectors.subspace import SUBSPACE
-from fedgate.models.detectors.svdd import SVDD
+from fedgate.models.detectors.base.detector import PERSONAL, Detector
+from fedgate.models.detectors.base.fault_classes import FAULT_CLASSES
+from fedgate.models.detectors.base.linear import LINEAR
+from fedgate.models.detectors.base.subspace import SUBSPACE
+from fedgate.models.detectors.esn.esn import ESN
+from fedgate.models.detectors.recurrent.recurrent import RECURRENT
+from fedgate.models.detectors.svm.ensemble import ENSEMBLE
+from fedgate.models.detectors.svm.ocsvm import OCSVM
+from fedgate.models.detectors.svm.svdd import SVDD
 
 DETECTORS: dict[str, Detector] = {
     "ensemble": ENSEMBLE,

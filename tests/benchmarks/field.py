@@ -24,7 +24,7 @@ from fedgate.firmware_sim.recordings import Channel, Recording
 from fedgate.gateway_agent.events import Keep
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
-from fedgate.models.features import FeatureSpec
+from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.time_units import NS
 from tests.benchmarks import station
 from tests.benchmarks.station import FRAME_S, GATEWAY, SITE, STREAM, T0_NS

@@ -26,9 +26,9 @@ from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Host, State, Stored, restore
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.features import FeatureSpec, extract_many, feature_names
+from fedgate.models.features.spec import FeatureSpec, extract_many, feature_names
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Server
+from fedgate.models.federated.protocol.algorithm import Server
 from fedgate.models.time_units import NS
 
 T0_NS = 1_700_000_000 * NS

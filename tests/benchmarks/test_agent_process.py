@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.models.features import FeatureSpec
+from fedgate.models.features.spec import FeatureSpec
 from tests.benchmarks import station, usage
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.field import Field, field

@@ -14,8 +14,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from fedgate.config.protocol.wire import encode
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors import PERSONAL, esn, readout, reservoir
-from fedgate.models.detectors.network import Network
+from fedgate.models.detectors import PERSONAL
+from fedgate.models.detectors.esn import esn, reservoir, ridge_readout
+from fedgate.models.detectors.esn.network import Network
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat
 
@@ -35,10 +36,10 @@ def made(units: int, task: str = "predict") -> Arrays:
     return esn.initial(np.random.default_rng(1), network, INPUTS)
 
 
-def ours(params: Arrays, u: Floats) -> readout.Solution:
+def ours(params: Arrays, u: Floats) -> ridge_readout.Solution:
     """States, sums and solution, all that a fit is once there is a reservoir."""
     regressors, usable = esn.states_of(params, u)
-    return readout.solve(readout.sums(regressors[usable], u[usable]), RIDGE)
+    return ridge_readout.solve(ridge_readout.sums(regressors[usable], u[usable]), RIDGE)
 
 
 def reservoirpys(params: Arrays) -> Callable[[Floats], Array]:
@@ -123,5 +124,5 @@ def test_the_sums_that_travel(units: int, note: Note) -> None:
     network = Network(units=units, task="classify", classes=3, direct=False)
     params = esn.initial(np.random.default_rng(1), network, INPUTS)
     regressors, usable = esn.states_of(params, series()[:100])
-    sums = readout.sums(regressors[usable], np.ones((int(usable.sum()), network.classes)))
+    sums = ridge_readout.sums(regressors[usable], np.ones((int(usable.sum()), network.classes)))
     note(f"sums of {units} units, {network.classes} classes", len(encode(sums)) / 1e6, "MB", at_most=UPLOAD_MB[units])

@@ -14,8 +14,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from fedgate.config.protocol import wire
 from fedgate.models.arrays import FEATURES, SECRET, Arrays, equal, generator
-from fedgate.models.federated.algorithm import Algorithm, Server, close_round
-from fedgate.models.federated.masked import Masking, masked
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.secure_aggregation.masked import Masking, masked
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import repeat
 from tests.support.masked_rounds import QUANTUM, adding, names_of, secret_of

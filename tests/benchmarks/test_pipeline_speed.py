@@ -10,7 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.state import State
-from fedgate.models.features import FeatureSpec, extract, feature_names
+from fedgate.models.features.spec import FeatureSpec, extract, feature_names
 from tests.benchmarks import station
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import WINDOW_S, Arrival

@@ -16,8 +16,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from fedgate.config.protocol import wire
 from fedgate.firmware_sim import children
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator, joined
-from fedgate.models.detectors import DETECTORS, PERSONAL, recurrent
-from fedgate.models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent
+from fedgate.models.detectors import DETECTORS, PERSONAL
+from fedgate.models.detectors.recurrent import recurrent
+from fedgate.models.detectors.recurrent.recurrent_network import Descent, PrecisionWarning, Recurrent
 from fedgate.models.federated import build
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.station import ROOT

@@ -12,7 +12,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors import PERSONAL, kernel
+from fedgate.models.detectors import PERSONAL
+from fedgate.models.detectors.svm import kernel
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s
 

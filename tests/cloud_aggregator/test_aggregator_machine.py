@@ -33,8 +33,8 @@ from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
 from fedgate.config.protocol.topics import CHANNELS
 from fedgate.config.protocol.transfer import ASK_MAX, ChunkHeader, split
 from fedgate.models.arrays import equal
-from fedgate.models.federated.algorithm import Server
-from fedgate.models.federated.tally import STACK
+from fedgate.models.federated.protocol.algorithm import Server
+from fedgate.models.federated.protocol.tally import STACK
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import JUNK
 from tests.support.sites import KEY, T0_NS, CloudShelf, aggregator_settings, topic, with_record

@@ -15,7 +15,7 @@ from fedgate.cloud_aggregator.state import Stored, restore
 from fedgate.config.protocol.messages import Manifest, RoundOpen, Status, Want, round_number
 from fedgate.config.protocol.transfer import describe, split
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.algorithm import Server
+from fedgate.models.federated.protocol.algorithm import Server
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import (
     GATEWAYS,

@@ -24,9 +24,9 @@ from fedgate.gateway_agent.monitor import pipeline
 from fedgate.gateway_agent.state import SECRET
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.features import feature_names
+from fedgate.models.features.spec import feature_names
 from fedgate.models.federated import build
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 from tests.support.soak import some
 from tests.support.some_packages import only
 from tests.support.waiting import PATIENCE_S

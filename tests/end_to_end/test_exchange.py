@@ -22,9 +22,9 @@ from fedgate.gateway_agent.runtime.training_worker import add_labelled
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import Arrays, equal
 from fedgate.models.federated import build
-from fedgate.models.federated.compressed import AT
-from fedgate.models.federated.masking import PREFIX
-from fedgate.models.federated.run import Outcome, run
+from fedgate.models.federated.protocol.run import Outcome, run
+from fedgate.models.federated.secure_aggregation.options import PREFIX
+from fedgate.models.federated.wrappers.error_feedback import AT
 from tests.support.exchange_cases import CASES, NOTHING_NEW, QUICK, SOLVED_TO, UNCHANGED_BY_THE_SAME_ROWS, seeded
 from tests.support.sites import SITE, WINDOWS, Site, aggregator_settings, gateway_settings, samples, topic
 

@@ -14,9 +14,9 @@ import pytest
 from fedgate.config.protocol import wire
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.models.arrays import equal, joined, parted
-from fedgate.models.federated.masking import split
-from fedgate.models.federated.masking_gateway import STEPS
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.secure_aggregation.client import STEPS
+from fedgate.models.federated.secure_aggregation.options import split
 from tests.end_to_end.test_exchange import NAMES, SEED, assert_same_as_loop, loop, training_data
 from tests.support.exchange_cases import LINEAR, LOGISTIC, SMALL
 from tests.support.given_width import build

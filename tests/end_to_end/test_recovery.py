@@ -23,10 +23,10 @@ from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import GAP_HOPS, with_model
 from fedgate.gateway_agent.state import BaselineError
 from fedgate.gateway_agent.storage.store import Store, StoreError
+from fedgate.models.alarms.threshold import AlarmState, Levels
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.signal import Block
-from fedgate.models.threshold import AlarmState, Levels
 from fedgate.models.time_units import NS
+from fedgate.models.windows.grid import Block
 from tests.cloud_aggregator.test_aggregator_machine import OPEN, after, opened, published, started, update
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.agents import Told, commissioned

@@ -12,7 +12,8 @@ import onnxruntime
 from fedgate.gateway_agent.deployment.onnx_policy import FIELDS, MANY, OPSET_MAX, check
 from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, ERRORS, ModelRefusedError
 from fedgate.models.arrays import Array
-from fedgate.models.detectors import DETECTORS, PERSONAL, linear
+from fedgate.models.detectors import DETECTORS, PERSONAL
+from fedgate.models.detectors.base import linear
 from fedgate.models.operators import OPERATORS
 from tests.fuzz.target import Target
 from tests.models.detectors.test_graph import nodes_of

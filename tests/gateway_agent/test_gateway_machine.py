@@ -37,9 +37,9 @@ from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.training.training import NUMBER, RETRY_S, _hide_numbers, save_counted
 from fedgate.models.arrays import COUNTED, joined, parted
 from fedgate.models.arrays import FEATURES as X
-from fedgate.models.features import FeatureSpec
+from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.federated import build
-from fedgate.models.federated.ring import RingError
+from fedgate.models.federated.secure_aggregation.ring import RingError
 from fedgate.models.time_units import NS
 from tests.support.agents import LIMIT, ME, TICK, after, chunks, commissioned, heard, kinds, sent
 from tests.support.masked_rounds import took_part

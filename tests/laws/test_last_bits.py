@@ -14,14 +14,15 @@ from fedgate.cloud_aggregator.events import Log
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, dump, restore
 from fedgate.config.protocol.transfer import describe
 from fedgate.models.arrays import FEATURES, Arrays, Floats, alike, generator
-from fedgate.models.detectors import readout, subspace
-from fedgate.models.detectors.graph import is_alike
-from fedgate.models.federated.contributions import BEFORE, STEP, difference
-from fedgate.models.federated.kernel_width import counted, quantile
-from fedgate.models.federated.local_dual import AFTER, ROWS, fingerprint, holds
-from fedgate.models.federated.median_election import LOSS, MEDIAN, PENDING
-from fedgate.models.federated.norm_judge import _bin_of
-from fedgate.models.federated.run import run
+from fedgate.models.detectors.base import subspace
+from fedgate.models.detectors.base.graph import is_alike
+from fedgate.models.detectors.esn import ridge_readout
+from fedgate.models.federated.defences.norm_judge import _bin_of
+from fedgate.models.federated.protocol.contributions import BEFORE, STEP, difference
+from fedgate.models.federated.protocol.kernel_width import counted, quantile
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.support_vectors.local_dual import AFTER, ROWS, fingerprint, holds
+from fedgate.models.federated.support_vectors.median_election import LOSS, MEDIAN, PENDING
 from fedgate.models.units import COMMON
 from tests.cloud_aggregator.releases.test_staged_release import fleet
 from tests.gateway_agent.deployment.test_gateway_models import signed
@@ -182,14 +183,14 @@ def test_rows_have_changed_where_only_a_feature_of_a_small_unit_has(classes: int
     shifted = states + np.array([0.0, 1e-7, 0.0])
 
     def summed(rows: Floats) -> Arrays:
-        found = readout.sums(rows, targets)
+        found = ridge_readout.sums(rows, targets)
         return found | ({"gram": np.array([found["gram"]] * classes)} if classes else {})
 
     before = summed(states)
     own = {f"{BEFORE}.{name}": array for name, array in {**before, STEP: np.array(3)}.items()}
     for rows, is_new in ((states * (1.0 + 1e-9), False), (shifted, True)):
         present = summed(rows)
-        _, change = difference(own, present, 4, readout.sizes(present))
+        _, change = difference(own, present, 4, ridge_readout.sizes(present))
         assert any(array.any() for array in change.values()) is is_new
 
 

@@ -1,4 +1,4 @@
-"""Every algorithm x every law of `fedgate.models.federated.algorithm`.
+"""Every algorithm x every law of `fedgate.models.federated.protocol.algorithm`.
 
 A newly registered algorithm is covered by its defaults without a line here; other settings of it go into `SETTINGS`.
 """
@@ -16,8 +16,8 @@ from fedgate.config.protocol.wire import decode, encode
 from fedgate.models.arrays import FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.algorithm import MAX_SAMPLES, UpdateError, close_round
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, UpdateError, close_round
+from fedgate.models.federated.protocol.run import run
 from tests.support.exchanges import ROUNDS, SEED, Trained, as_bytes, exchanges_of, locked, same, total_of
 from tests.support.law_settings import SETTINGS, names_of
 from tests.support.toy import FEATURE_COUNT, NAMES, auc, fleet, onnx_scores

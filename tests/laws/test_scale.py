@@ -12,19 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgate.models import drift, sensor_health, threshold
+from fedgate.models.alarms import drift, threshold
+from fedgate.models.alarms.drift import DriftSpec
+from fedgate.models.alarms.expectation import expectation, usual
+from fedgate.models.alarms.rule_calibration import Baseline, calibrate
+from fedgate.models.alarms.rules import RulesState, step
+from fedgate.models.alarms.threshold import AlarmSpec, AlarmState
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
-from fedgate.models.detectors import DETECTORS, ensemble, linear, ocsvm, svdd
-from fedgate.models.drift import DriftSpec
-from fedgate.models.expected import expectation, usual
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.base import linear
+from fedgate.models.detectors.svm import ensemble, ocsvm, svdd
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.kernel_width import counted, quantile
-from fedgate.models.federated.run import run
-from fedgate.models.rule_calibration import Baseline, calibrate
-from fedgate.models.rules import RulesState, step
-from fedgate.models.threshold import AlarmSpec, AlarmState
+from fedgate.models.federated.protocol.kernel_width import counted, quantile
+from fedgate.models.federated.protocol.run import run
 from fedgate.models.time_units import NS
 from fedgate.models.units import COMMON
+from fedgate.models.windows import sensor_health
 from tests.support.exchanges import SEED
 from tests.support.law_settings import SETTINGS, names_of
 from tests.support.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, SCORES, VALUES, spec_of

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedgate.models.alarms.levels import level_of
 from fedgate.models.arrays import select
-from fedgate.models.federated.robustly import Robust
-from fedgate.models.levels import level_of
+from fedgate.models.federated.defences.robust_aggregation import Robust
+from fedgate.models.federated.robust_svm.ball import Ball
+from fedgate.models.federated.robust_svm.open_support import best_lambda
 from fedgate.models.packing import entries_sent
-from fedgate.models.robust.ball import Ball
-from fedgate.models.robust.open_support import best_lambda
 from fedgate.models.whole import round_down, round_up, settled
 
 

@@ -45,7 +45,7 @@ ARROWS = {
 }
 ONLY_IN = {
     "paho": ("config/transport/mqtt.py", "config/transport/probe.py", "firmware_sim/broker.py", "tests/"),
-    "torch": ("models/detectors/recurrent_training.py",),
+    "torch": ("models/detectors/recurrent/torch_training.py",),
     "starlette": ("cloud_aggregator/pki/enrolment_server.py",),
     "uvicorn": ("cloud_aggregator/pki/enrolment_server.py",),
 }
@@ -61,7 +61,10 @@ WORDS_OF_A_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 ON_A_GATEWAY = ("models/", "config/", "gateway_agent/")
 BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 # Modules that nothing on a gateway imports outside a training.
-BEYOND_BASE_INSTALL = {"models/detectors/graph.py": {"onnx"}, "models/detectors/recurrent_training.py": {"torch"}}
+BEYOND_BASE_INSTALL = {
+    "models/detectors/base/graph.py": {"onnx"},
+    "models/detectors/recurrent/torch_training.py": {"torch"},
+}
 NEVER_IN_THE_AGENT = {
     "scipy",
     "sklearn",

@@ -16,45 +16,8 @@ from tests.support.syntax import NAME, PACKAGES, ROOT, Source, imported, name_of
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 # A year, an identifier or a numbered part of a publication; or the plain word that there is none.
 CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
-# Files beside the algorithms that serve all of them.
-FEDERATED_SHARED = {"__init__", "algorithm", "registry", "run", "tally", "weighed", "whitened"} | {
-    "compensated",
-    "common_unit",
-    "kernel_width",
-    "masked",
-    "masking",
-    "masking_cloud",
-    "masking_gateway",
-    "masking_keys",
-    "masking_recovery",
-    "ring",
-    "shamir",
-    "compressed",
-    "private",
-    "surveyed",
-    "feature_step",
-    "server_optimiser",
-    "averaging",
-    "local_dual",
-    "local_linear",
-    "column_masks",
-    "contributions",
-    "partial_phases",
-    "readout_sums",
-    "series",
-    "reservoir_directions",
-    "median_election",
-    "aligned_events",
-    "alone",
-    "robust_rules",
-    "robustly",
-    "defended",
-    "discriminator",
-    "judges",
-    "norm_judge",
-}
-MODULES_MAX = 15  # of a folder of the services
-SERVICES = ("gateway_agent", "cloud_aggregator", "config")
+MODULES_MAX = 15  # of a folder
+OF_FEW_MODULES = ("gateway_agent", "cloud_aggregator", "config", "models")
 FOLDERS_OF_TEST_DATA = {"data", "golden"}
 
 
@@ -78,7 +41,7 @@ def uncollected(files: Iterable[str], parsed: Iterable[Source]) -> Iterator[str]
 
 
 def algorithm_faults(algorithms: Mapping[str, Callable[..., Any]], folder: Path, tests: Path) -> Iterator[str]:
-    """Yield algorithms without a test or a source, and files in `folder` of which no algorithm is listed."""
+    """Yield algorithms without a test or a source, and files in `folder` that make one which is not listed."""
     modules = {name: getattr(factory, "func", factory).__module__ for name, factory in algorithms.items()}
     for name, module in modules.items():
         file = f"{module.removeprefix(NAME).replace('.', '/')}.py:1"
@@ -87,10 +50,17 @@ def algorithm_faults(algorithms: Mapping[str, Callable[..., Any]], folder: Path,
             yield f"{file}: {name} has no {test} in tests; test it against an oracle"
         if not CITATION.search(sys.modules[module].__doc__ or ""):
             yield f"{file}: the docstring names no source; cite the paper and its algorithm, or say it is ours"
-    listed = {module.rpartition(".")[2] for module in modules.values()} | FEDERATED_SHARED
-    for path in sorted(folder.glob("*.py")):
-        if path.stem not in listed:
-            yield f"{folder.name}/{path.name}:1: no algorithm of this file is in ALGORITHMS; list it or delete it"
+    listed = {getattr(factory, "func", factory).__name__ for factory in algorithms.values()}
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and _makes_algorithm(node) and node.name not in listed:
+                yield f"{path.name}:{node.lineno}: {node.name} is not in ALGORITHMS; list it or delete it"
+
+
+def _makes_algorithm(node: ast.FunctionDef) -> bool:
+    """Tell whether a function is a factory: of the number of features it makes an algorithm."""
+    returned, first = node.returns, [argument.arg for argument in node.args.args[:1]]
+    return isinstance(returned, ast.Name) and returned.id == "Algorithm" and first == ["feature_count"]
 
 
 def misplaced(root: Path, packages: Iterable[str]) -> Iterator[str]:
@@ -164,12 +134,12 @@ def test_every_package_ships_its_types() -> None:
 
 
 def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
-    faults = list(crowded(ROOT, SERVICES))
+    faults = list(crowded(ROOT, OF_FEW_MODULES))
     assert not faults, told(faults)
 
 
 def test_tests_of_the_services_lie_where_what_they_test_lies() -> None:
-    faults = list(misplaced(ROOT, SERVICES))
+    faults = list(misplaced(ROOT, OF_FEW_MODULES))
     assert not faults, told(faults)
 
 
@@ -203,14 +173,13 @@ def test_an_algorithm_without_test_source_or_listing_is_caught(tmp_path: Path) -
     folder, tests = tmp_path / "federated", tmp_path / "tests"
     for made in (folder, tests):
         made.mkdir()
-    for name in ("__init__.py", "forgotten.py", "test_tidy_project.py"):
-        (folder / name).touch()
-    # This module stands in for the module of an algorithm: it is in the folder, and its docstring cites nothing.
+    (folder / "forgotten.py").write_text("def forgotten(feature_count: int) -> Algorithm: ...\n")
+    # This module stands in for the module of an algorithm: its docstring cites nothing.
     faults = [fault.split(": ")[1].split(";")[0] for fault in algorithm_faults({"some-rule": told}, folder, tests)]
     assert faults == [
         "some-rule has no test_some_rule.py in tests",
         "the docstring names no source",
-        "no algorithm of this file is in ALGORITHMS",
+        "forgotten is not in ALGORITHMS",
     ]
     (tests / "test_some_rule.py").touch()
     (folder / "forgotten.py").unlink()

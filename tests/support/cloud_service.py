@@ -16,8 +16,8 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Receipt, Status
 from fedgate.config.protocol.transfer import split
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.algorithm import Algorithm, Phase, Server, checked
-from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, Tally
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, checked
+from fedgate.models.federated.protocol.tally import CHANGES, CONTRIBUTIONS, Tally
 from fedgate.models.time_units import NS
 from tests.support.sites import KEY, T0_NS, aggregator_settings, topic, with_record
 

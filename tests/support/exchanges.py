@@ -12,9 +12,9 @@ import numpy as np
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import SECRET, Arrays, equal, exchange_secret, generator
-from fedgate.models.federated.algorithm import Algorithm, Phase, Server, close_round
-from fedgate.models.federated.run import Outcome
-from fedgate.models.federated.tally import Tally
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, close_round
+from fedgate.models.federated.protocol.run import Outcome
+from fedgate.models.federated.protocol.tally import Tally
 from tests.support.toy import Gateway
 
 SEED = 11

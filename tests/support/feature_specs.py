@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedgate.models.features import FeatureSpec
+from fedgate.models.features.spec import FeatureSpec
 
 STATISTICS = ("level", "deviation", "rms", "peak", "crest", "skewness", "kurtosis")
 ALL_KINDS: tuple[Mapping[str, object], ...] = (

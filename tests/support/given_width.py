@@ -1,8 +1,9 @@
 """Algorithms and detectors with the width of their kernel given and features in the unit that they are in, for tests of
 all but how these are found.
 
-A width that nobody gave costs an exchange of its own and hangs on the rows (`fedgate.models.federated.kernel_width`),
-and so does a common unit (`fedgate.models.federated.common_unit`).
+A width that nobody gave costs an exchange of its own and hangs on the rows
+(`fedgate.models.federated.protocol.kernel_width`), and so does a common unit
+(`fedgate.models.federated.protocol.common_unit`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from fedgate.models import federated
 from fedgate.models.arrays import Array, Arrays
-from fedgate.models.federated.algorithm import Algorithm
+from fedgate.models.federated.protocol.algorithm import Algorithm
 
 
 def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorithm:

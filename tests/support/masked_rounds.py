@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import COUNTED, FEATURES, SECRET, Array, Arrays, exchange_secret, generator
-from fedgate.models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
-from fedgate.models.federated.masked import Masking, masked
-from fedgate.models.federated.masking_gateway import STEPS
-from fedgate.models.federated.tally import SUM
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
+from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.secure_aggregation.client import STEPS
+from fedgate.models.federated.secure_aggregation.masked import Masking, masked
 
 SEED = 3
 QUANTUM = Masking().quantum

@@ -21,7 +21,7 @@ from fedgate.config.protocol.messages import (
 )
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.transfer import ChunkHeader
-from fedgate.models.features import FeatureSpec
+from fedgate.models.features.spec import FeatureSpec
 
 T_NS = 1_800_000_000_123_456_789
 DIGEST = "0123456789abcdef" * 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats, generator
-from fedgate.models.federated.algorithm import Algorithm
+from fedgate.models.federated.protocol.algorithm import Algorithm
 
 CLAIMED = 50.0  # rows of each gateway
 

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from fedgate.models.arrays import Array, Floats
-from fedgate.models.robust.ball import ORDERS, Ball
-from fedgate.models.robust.box import Box
+from fedgate.models.federated.robust_svm.ball import ORDERS, Ball
+from fedgate.models.federated.robust_svm.box import Box
 
 CUTS_MAX, LONGER = 400, 1e-5  # cuts end where w is longer than λ by no more than this share
 

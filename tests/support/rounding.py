@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors import esn
-from fedgate.models.detectors.detector import standardised
-from fedgate.models.detectors.principal import RESIDUAL_FLOOR
+from fedgate.models.detectors.base.detector import standardised
+from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
+from fedgate.models.detectors.esn import esn
 
 
 def rounding(params: Arrays, x: Array) -> Floats:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedgate.models.alarms.expectation import BRIDGED_ROWS, FOLDS, LARGEST, RIDGE
+from fedgate.models.alarms.rule_calibration import Baseline, calibrate
+from fedgate.models.alarms.rule_statistics import CLIP, HIGHEST_SUM
+from fedgate.models.alarms.rules import Calibrated, Height, RuleSpec, RulesState, Still, step
+from fedgate.models.alarms.threshold import AlarmSpec
 from fedgate.models.arrays import Floats, generator
-from fedgate.models.expected import BRIDGED_ROWS, FOLDS, LARGEST, RIDGE
-from fedgate.models.rule_calibration import Baseline, calibrate
-from fedgate.models.rule_statistics import CLIP, HIGHEST_SUM
-from fedgate.models.rules import Calibrated, Height, RuleSpec, RulesState, Still, step
-from fedgate.models.threshold import AlarmSpec
 
 HOP_S, NS = 60.0, 10**9
 NAMES = ("a", "b", "c")

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.models.features import FeatureSpec
-from fedgate.models.signal import Block, Lost, Window, Windower, push
-from fedgate.models.steps import Statistic
+from fedgate.models.features.kinds import Statistic
+from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.windows.grid import Block, Lost, Window, Windower, push
 
 SECOND_NS = 10**9
 

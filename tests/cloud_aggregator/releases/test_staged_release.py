@@ -23,7 +23,7 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.transfer import describe
 from fedgate.config.settings.release import ReleaseTable
-from fedgate.models.promise import BLOCK_WINDOWS
+from fedgate.models.alarms.false_alarm_test import BLOCK_WINDOWS
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import SPOILED, Made, signed
 from tests.gateway_agent.deployment.test_graph_bytes import SPOILED as SPOILED_GRAPHS

@@ -18,7 +18,7 @@ from fedgate.cloud_aggregator.rounds.round import LOST_S
 from fedgate.config.protocol.messages import Receipt, Status, round_number
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.algorithm import Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import Server, UpdateError
 from tests.support.cloud_service import NAMES, READY, SUMS, Cloud, cloud, heard, mean_of
 from tests.support.sites import aggregator_settings, with_record
 

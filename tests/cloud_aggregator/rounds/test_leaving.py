@@ -10,8 +10,8 @@ import pytest
 
 from fedgate.models.arrays import SECRET, WEIGHT, Arrays, equal, exchange_secret, generator
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Algorithm, Server, close_round, counting
-from fedgate.models.federated.masking import PREFIX
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round, counting
+from fedgate.models.federated.secure_aggregation.options import PREFIX
 from tests.end_to_end.test_exchange import loop
 from tests.support.exchange_cases import SMALL
 from tests.support.sites import Site, aggregator_settings, gateway_settings

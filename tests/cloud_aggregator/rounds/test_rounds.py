@@ -7,7 +7,7 @@ from dataclasses import replace
 from fedgate.cloud_aggregator.events import BuildModel
 from fedgate.cloud_aggregator.rounds.round import close_if_due
 from fedgate.models.arrays import equal
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 from tests.end_to_end.test_exchange import NAMES, SEED, site, training_data
 
 

@@ -31,7 +31,7 @@ from fedgate.gateway_agent import events, machine
 from fedgate.gateway_agent import state as agent_state
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.models.arrays import Arrays, equal, generator
-from fedgate.models.federated.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.time_units import NS
 from tests.support import postgresql
 from tests.support.sites import KEY, T0_NS, Shelf, Site, aggregator_settings, gateway_settings

@@ -23,11 +23,11 @@ from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import normalise
-from fedgate.models.federated.run import run
-from fedgate.models.signal import Block, StreamSpec
+from fedgate.models.federated.protocol.algorithm import normalise
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.windows.grid import Block, StreamSpec
 
 HOUR_S, DAY_S, NS = 3_600.0, 86_400.0, 10**9
 

@@ -24,7 +24,7 @@ from fedgate.firmware_sim.recordings import Channel, Recording, State, read
 from fedgate.firmware_sim.recordings.gaps import Gaps, find_gaps
 from fedgate.gateway_agent.sources import frames as frames_source
 from fedgate.models.arrays import FEATURES
-from fedgate.models.signal import Lost, StreamSpec, Window, push, start
+from fedgate.models.windows.grid import Lost, StreamSpec, Window, push, start
 from tests.support.windowing import spec_of
 
 NS = 10**9

@@ -9,8 +9,7 @@ import pytest
 
 from fedgate.config.protocol.wire import decode, encode
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, equal, generator
-from fedgate.models.federated.algorithm import Algorithm
-from fedgate.models.federated.discriminator import (
+from fedgate.models.federated.defences.discriminator import (
     ACCURACY,
     DROPOUT,
     MOVES,
@@ -22,8 +21,9 @@ from fedgate.models.federated.discriminator import (
     train_discriminator,
     with_noise,
 )
-from fedgate.models.federated.discriminator import _initial as initial
-from fedgate.models.federated.discriminator import _slopes as slopes
+from fedgate.models.federated.defences.discriminator import _initial as initial
+from fedgate.models.federated.defences.discriminator import _slopes as slopes
+from fedgate.models.federated.protocol.algorithm import Algorithm
 from tests.models.federated.averaging.test_esn_fedavg import FEATURE_COUNT, FLEET, PLAIN, table
 from tests.support.given_width import build
 

@@ -8,9 +8,9 @@ import pytest
 from fedgate.firmware_sim.membership import attack, nearness, traced
 from fedgate.firmware_sim.metrics import MetricError
 from fedgate.models.arrays import Floats
-from fedgate.models.detectors import svdd
-from fedgate.models.federated.ensemble_svdd import Mixture, described
-from fedgate.models.federated.support_vector_election import Move, elected
+from fedgate.models.detectors.svm import svdd
+from fedgate.models.federated.support_vectors.ensemble_svdd import Mixture, described
+from fedgate.models.federated.support_vectors.support_vector_election import Move, elected
 
 
 def rows_of(seed: int, count: int = 400, features: int = 4) -> Floats:

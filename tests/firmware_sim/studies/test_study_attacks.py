@@ -13,8 +13,8 @@ from fedgate.firmware_sim.studies.attacks import Options, cells
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.alone import change_of
+from fedgate.models.federated.defences.single_update import change_of
+from fedgate.models.federated.protocol.algorithm import UpdateError
 from tests.support.given_width import build
 from tests.support.syntax import ROOT
 

@@ -27,8 +27,8 @@ from fedgate.firmware_sim.studies.esn_streams_rows import (
 )
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import StudyError, load_options
+from fedgate.models.alarms.threshold import AlarmSpec, Levels
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Floats, generator
-from fedgate.models.threshold import AlarmSpec, Levels
 from tests.support.stream_files import write_keti, write_skab, write_z24
 from tests.support.syntax import ROOT
 

@@ -12,8 +12,8 @@ from fedgate.firmware_sim.studies.fleet_causes import BEFORE, LABELS, Options, c
 from fedgate.firmware_sim.studies.fleet_causes_data import CAUSES, FEATURES, Truth, drawn
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import load_options
+from fedgate.models.alarms.attribution import SHIPPED
 from fedgate.models.arrays import generator
-from fedgate.models.attribution import SHIPPED
 from tests.support.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "fleet-causes.toml"

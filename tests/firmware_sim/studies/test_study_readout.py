@@ -25,10 +25,10 @@ from fedgate.firmware_sim.studies.esn_readout_methods import Watch, algorithm_of
 from fedgate.firmware_sim.studies.esn_readout_options import Attack, Method, Options
 from fedgate.firmware_sim.studies.study import Cell, Profile, load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
-from fedgate.models.detectors import esn, reservoir
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.run import run
-from fedgate.models.federated.series import lesson
+from fedgate.models.detectors.esn import esn, reservoir
+from fedgate.models.federated.closed_form.series import lesson
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
 
 EXPERIMENT = Path(firmware_sim.__file__).parent / "experiments" / "wesad-tables-6.toml"

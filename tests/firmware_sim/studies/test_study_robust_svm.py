@@ -31,7 +31,7 @@ from fedgate.firmware_sim.studies.robust_methods import (
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import StudyOptions, load_options
 from fedgate.models.arrays import FEATURES, LABELS, Floats
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
 from tests.support.syntax import ROOT
 

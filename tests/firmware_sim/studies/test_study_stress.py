@@ -21,7 +21,7 @@ from fedgate.firmware_sim.studies.stress_options import Options
 from fedgate.firmware_sim.studies.stress_rows import Row, paired
 from fedgate.firmware_sim.studies.study import Profile, StudyError, load_options
 from fedgate.models.arrays import Floats, generator
-from fedgate.models.features import FeatureSpec, extract, feature_names
+from fedgate.models.features.spec import FeatureSpec, extract, feature_names
 from tests.support.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "stress-predict.toml"

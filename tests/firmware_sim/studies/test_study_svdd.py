@@ -25,7 +25,7 @@ from fedgate.firmware_sim.studies.svdd_report import tables
 from fedgate.firmware_sim.studies.svdd_trials import Rows, auc_of, dealt, stratified_folds, table
 from fedgate.models.arrays import FEATURES, Array, Arrays, generator
 from fedgate.models.federated import build
-from fedgate.models.federated.run import Outcome, run
+from fedgate.models.federated.protocol.run import Outcome, run
 
 EXPERIMENTS = Path(firmware_sim.__file__).parent / "experiments"
 FILES = ("breast_cancer_ad.csv", "pen_global.csv", "letter.csv", "satellite.csv")

@@ -24,7 +24,7 @@ from fedgate.firmware_sim.studies.esn_wesad_report import report
 from fedgate.firmware_sim.studies.esn_wesad_sketches import SKETCHES
 from fedgate.firmware_sim.studies.study import Cell, Figures, load_options
 from fedgate.models.arrays import FEATURES, Arrays
-from fedgate.models.federated.run import Outcome, run
+from fedgate.models.federated.protocol.run import Outcome, run
 
 EXPERIMENT = Path(firmware_sim.__file__).parent / "experiments" / "wesad-table-b3.toml"
 ROWS = 240

@@ -16,9 +16,9 @@ from fedgate.gateway_agent.events import Outward, Train
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.models.alarms.threshold import Levels
 from fedgate.models.arrays import Array, Floats
-from fedgate.models.features import FeatureSpec
-from fedgate.models.threshold import Levels
+from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.time_units import NS
 from tests.support.agents import Told
 

@@ -13,7 +13,7 @@ from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.session import RUNNING, ModelRefusedError, Scorer
 from fedgate.gateway_agent.runtime import run_deadline
 from fedgate.gateway_agent.state import State
-from fedgate.models.signal import Block
+from fedgate.models.windows.grid import Block
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.support.graph_tricks import WIDTH, hours
 from tests.support.sites import FEATURES, samples

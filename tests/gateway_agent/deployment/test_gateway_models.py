@@ -30,9 +30,9 @@ from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.training.training import own_in, save_own
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.features import FeatureSpec
+from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.federated import build
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.run import run
 from fedgate.models.time_units import NS
 from tests.support.agents import LIMIT, TICK, after, changed, chunks, commissioned, heard, kinds, sent
 from tests.support.sites import FEATURES, KEY, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples

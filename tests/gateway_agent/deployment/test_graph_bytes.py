@@ -21,8 +21,10 @@ from fedgate.gateway_agent.deployment import onnx_policy
 from fedgate.gateway_agent.deployment.onnx_policy import ELEMENTS_MAX, FIELDS_MAX, WORK_MAX, check
 from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, ModelRefusedError
 from fedgate.models.arrays import generator
-from fedgate.models.detectors import DETECTORS, PERSONAL, esn, svdd
-from fedgate.models.detectors.network import MOST_UNITS, Network
+from fedgate.models.detectors import DETECTORS, PERSONAL
+from fedgate.models.detectors.esn import esn
+from fedgate.models.detectors.esn.network import MOST_UNITS, Network
+from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated import ALGORITHMS, build
 from tests.fuzz.graph_targets import compare
 from tests.gateway_agent.deployment.test_gateway_models import FIRST

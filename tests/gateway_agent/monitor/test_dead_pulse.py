@@ -6,8 +6,8 @@ import numpy as np
 
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.monitor import pipeline
-from fedgate.models.signal import Block, StreamSpec
 from fedgate.models.time_units import NS
+from fedgate.models.windows.grid import Block, StreamSpec
 from tests.models.features.test_physiology import RATE_HZ, SAMPLES, beats_of, pulse_wave
 from tests.support.feature_specs import wrist
 from tests.support.toy import T0_NS

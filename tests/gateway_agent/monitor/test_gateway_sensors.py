@@ -17,8 +17,8 @@ from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Log, Queue, Re
 from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
+from fedgate.models.alarms.threshold import Levels
 from fedgate.models.arrays import Floats
-from fedgate.models.threshold import Levels
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, in_force
 from tests.support.agents import TICK, Told, after, changed, commissioned, heard, kinds, sent

@@ -17,10 +17,10 @@ from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.monitor.recurrence import BLANK, FeatureRow, Memory, Owner
 from fedgate.gateway_agent.state import State
+from fedgate.models.alarms.threshold import Levels
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
-from fedgate.models.signal import Block
-from fedgate.models.threshold import Levels
 from fedgate.models.time_units import NS
+from fedgate.models.windows.grid import Block
 from tests.support.agents import after, heard
 from tests.support.sites import T0_NS, WINDOWS, Site, agent, aggregator_settings, frame, gateway_settings, samples
 

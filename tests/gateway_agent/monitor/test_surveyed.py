@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedgate.models.alarms.profile import cell_count
+from fedgate.models.alarms.profile_spec import ProfileSpec
+from fedgate.models.alarms.site_levels import levels_of, sketch
+from fedgate.models.alarms.threshold import AlarmSpec
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, Array, Arrays, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.algorithm import UpdateError, site_of
-from fedgate.models.federated.run import run
-from fedgate.models.profile import cell_count
-from fedgate.models.profile_spec import ProfileSpec
-from fedgate.models.sketch import levels_of, sketch
-from fedgate.models.threshold import AlarmSpec
+from fedgate.models.federated.protocol.algorithm import UpdateError, site_of
+from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, NAMES, Gateway, fleet
 

@@ -20,11 +20,11 @@ from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.monitor import memory_owner as owner_of
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, WindowResult
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
+from fedgate.models.alarms.profile import ProfileError
+from fedgate.models.alarms.threshold import CalibrationError
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.profile import ProfileError
-from fedgate.models.signal import Block
-from fedgate.models.threshold import CalibrationError
 from fedgate.models.time_units import NS
+from fedgate.models.windows.grid import Block
 from tests.support.message_samples import MESSAGES
 from tests.support.sites import Shelf, Site, agent, aggregator_settings, gateway_settings, samples
 

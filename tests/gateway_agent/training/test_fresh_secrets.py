@@ -15,9 +15,9 @@ from fedgate.gateway_agent.state import SECRET
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Arrays, exchange_secret, is_fleeting, parted, ratchet
-from fedgate.models.federated.masking import AGREEMENT, PREFIX
-from fedgate.models.federated.masking_gateway import STEPS
-from fedgate.models.federated.masking_keys import Keys, public_key
+from fedgate.models.federated.secure_aggregation.client import STEPS
+from fedgate.models.federated.secure_aggregation.keys import Keys, public_key
+from fedgate.models.federated.secure_aggregation.options import AGREEMENT, PREFIX
 from tests.support.masked_rounds import INPUT, SHARES
 from tests.support.sites import Site, aggregator_settings, gateway_settings
 

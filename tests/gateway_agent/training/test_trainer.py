@@ -17,10 +17,10 @@ from fedgate.config.protocol import wire
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.runtime.training_worker import add_labelled, answer, main
 from fedgate.models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
-from fedgate.models.detectors.training import FitWarning
+from fedgate.models.detectors.svm.checks import FitWarning
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.algorithm import NOTHING_TO_SEND
-from fedgate.models.federated.private import PrivacyWarning
+from fedgate.models.federated.protocol.algorithm import NOTHING_TO_SEND
+from fedgate.models.federated.wrappers.differential_privacy import PrivacyWarning
 from tests.support.sites import faults
 from tests.support.soak import some
 from tests.support.waiting import PATIENCE_S

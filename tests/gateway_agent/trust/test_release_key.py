@@ -76,10 +76,10 @@ def test_the_agent_carries_no_algorithm_and_no_detector() -> None:
     done = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
-    assert "fedgate.models.features" in loaded
+    assert "fedgate.models.features.spec" in loaded
     assert not {name for name in loaded if name.startswith("fedgate.models.detectors")}
     assert {name for name in loaded if name.startswith("fedgate.models.federated")} <= {
         "fedgate.models.federated",
-        "fedgate.models.federated.algorithm",
-        "fedgate.models.federated.tally",
+        "fedgate.models.federated.protocol.algorithm",
+        "fedgate.models.federated.protocol.tally",
     }

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedgate.models.alarms.attribution import BLOCKS, FADING_WINDOWS, Columns, evidence_of
 from fedgate.models.arrays import Floats
-from fedgate.models.attribution import BLOCKS, FADING_WINDOWS, Columns, evidence_of
 
 FEATURES = 4
 COLUMNS = Columns(weather=(4,), power=(5,), calendar=(6,))

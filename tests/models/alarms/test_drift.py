@@ -13,9 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from fedgate.models.alarms.drift import (
+    ALLOWANCE,
+    DriftSpec,
+    DriftState,
+    Reference,
+    begin,
+    limit_for,
+    standard_step,
+    update,
+)
+from fedgate.models.alarms.levels import CalibrationError
 from fedgate.models.arrays import Floats
-from fedgate.models.drift import ALLOWANCE, DriftSpec, DriftState, Reference, begin, limit_for, standard_step, update
-from fedgate.models.levels import CalibrationError
 
 WINDOWS_PER_DAY = 24.0
 STORED = TypeAdapter(DriftState)

@@ -12,10 +12,10 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgate.models import threshold
+from fedgate.models.alarms import threshold
+from fedgate.models.alarms.levels import CalibrationError, Method, beyond, least_scores, level_of, pareto_tail
+from fedgate.models.alarms.threshold import AlarmSpec, calibrate
 from fedgate.models.arrays import Floats
-from fedgate.models.levels import CalibrationError, Method, beyond, least_scores, level_of, pareto_tail
-from fedgate.models.threshold import AlarmSpec, calibrate
 
 METHODS: tuple[Method, ...] = get_args(Method)
 TAILS = {

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedgate.models.arrays import Arrays
-from fedgate.models.local_time import local_hours
-from fedgate.models.profile import (
+from fedgate.models.alarms.profile import (
     COUNT,
     EARLIEST_NS,
     ORIGINS,
@@ -28,7 +26,9 @@ from fedgate.models.profile import (
     made,
     sums,
 )
-from fedgate.models.profile_spec import ProfileSpec
+from fedgate.models.alarms.profile_spec import ProfileSpec
+from fedgate.models.arrays import Arrays
+from fedgate.models.features.local_time import local_hours
 
 NS = 10**9
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns", "Australia/Lord_Howe")

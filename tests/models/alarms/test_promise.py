@@ -7,8 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from fedgate.models.promise import LEAST_BLOCKS, LEVEL, TOLERANCE, block_share, block_windows, is_broken, level_at, tail
-from fedgate.models.threshold import AlarmSpec, calibrate, rate_of
+from fedgate.models.alarms.false_alarm_test import (
+    LEAST_BLOCKS,
+    LEVEL,
+    TOLERANCE,
+    block_share,
+    block_windows,
+    is_broken,
+    level_at,
+    tail,
+)
+from fedgate.models.alarms.threshold import AlarmSpec, calibrate, rate_of
 
 TRIALS = 300
 RECENT = 1_024

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedgate.models.alarms.rule_levels import QUANTILES, level_of_alarms, peaks
+from fedgate.models.alarms.threshold import CalibrationError
 from fedgate.models.arrays import Floats, generator
-from fedgate.models.rule_levels import QUANTILES, level_of_alarms, peaks
-from fedgate.models.threshold import CalibrationError
 
 PER_DAY = 288.0
 

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedgate.models import rules, threshold
+from fedgate.models.alarms import rules, threshold
+from fedgate.models.alarms.expectation import BRIDGED_ROWS, FOLDS, expectation
+from fedgate.models.alarms.rule_calibration import Baseline, calibrate
+from fedgate.models.alarms.rules import RuleSpec, RulesState, step
+from fedgate.models.alarms.threshold import CalibrationError, ScoreError
 from fedgate.models.arrays import Floats, generator
-from fedgate.models.expected import BRIDGED_ROWS, FOLDS, expectation
-from fedgate.models.rule_calibration import Baseline, calibrate
-from fedgate.models.rules import RuleSpec, RulesState, step
-from fedgate.models.threshold import CalibrationError, ScoreError
 from fedgate.models.time_units import NS
 from tests.support.rule_twin import (
     ALARM,

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgate.models.arrays import Floats
-from fedgate.models.levels import CalibrationError
-from fedgate.models.levels import level_of as ranked_level
-from fedgate.models.sketch import (
+from fedgate.models.alarms.levels import CalibrationError
+from fedgate.models.alarms.levels import level_of as ranked_level
+from fedgate.models.alarms.site_levels import (
     ACCURACY,
     BINS,
     LARGEST,
@@ -24,7 +23,8 @@ from fedgate.models.sketch import (
     quantile,
     sketch,
 )
-from fedgate.models.threshold import AlarmSpec, calibrate
+from fedgate.models.alarms.threshold import AlarmSpec, calibrate
+from fedgate.models.arrays import Floats
 
 told_apart = st.floats(SMALLEST, LARGEST) | st.floats(-LARGEST, -SMALLEST)
 tiny = st.floats(-SMALLEST, SMALLEST)

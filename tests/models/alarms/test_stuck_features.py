@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedgate.models.alarms.rule_calibration import Baseline, calibrate
+from fedgate.models.alarms.rule_statistics import STUCK_FACTOR
+from fedgate.models.alarms.rules import Calibrated, RuleSpec, RulesState, Still, step
+from fedgate.models.alarms.threshold import AlarmSpec, CalibrationError
 from fedgate.models.arrays import Floats, generator
-from fedgate.models.rule_calibration import Baseline, calibrate
-from fedgate.models.rule_statistics import STUCK_FACTOR
-from fedgate.models.rules import Calibrated, RuleSpec, RulesState, Still, step
-from fedgate.models.threshold import AlarmSpec, CalibrationError
 from fedgate.models.time_units import NS
 from tests.support.rule_twin import (
     ALARM,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedgate.models.threshold import (
+from fedgate.models.alarms.threshold import (
     MINIMUM_SCORES,
     AlarmSpec,
     AlarmState,

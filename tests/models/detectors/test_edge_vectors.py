@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import Floats
-from fedgate.models.detectors.edge_vectors import edges, principal_coordinates
+from fedgate.models.detectors.svm.edge_vectors import edges, principal_coordinates
 
 
 def brute_force(x: Floats, row: int, k: int, tolerance: float) -> bool:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
-from fedgate.models.detectors import esn, readout, reservoir
-from fedgate.models.detectors.esn_graph import graph
-from fedgate.models.detectors.network import EchoStateWarning, Network
-from fedgate.models.detectors.training import DataError, SettingError
+from fedgate.models.detectors.esn import esn, reservoir, ridge_readout
+from fedgate.models.detectors.esn.esn_graph import graph
+from fedgate.models.detectors.esn.network import EchoStateWarning, Network
+from fedgate.models.detectors.svm.checks import DataError, SettingError
 from tests.support.rounding import rounding
 
 FEATURES = 6
@@ -206,7 +206,7 @@ def test_a_fit_is_ridge_regression_on_the_steps_that_teach(kind: str, params: Ar
         targets = np.repeat(np.eye(network.classes)[np.arange(len(x)) // 7 % network.classes], network.steps, axis=0)
     else:
         targets = esn.steps_of(params, x)[:, params["targets"]]
-    found = readout.solve(readout.sums(regressors[usable], targets[usable]), 0.01)
+    found = ridge_readout.solve(ridge_readout.sums(regressors[usable], targets[usable]), 0.01)
     np.testing.assert_allclose(params["readout"], found.weights, rtol=0.0, atol=1e-10)
     untrained = esn.initial(np.random.default_rng(2), network, FEATURES)
     assert untrained["readout"].shape == params["readout"].shape
@@ -276,7 +276,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         esn.fit(stream(0), None, rng, network=classify)
     with pytest.raises(DataError, match="class 2 given, expected whole numbers from 0 to 1"):
         esn.fit(stream(0), np.full(240, 2), rng, network=classify)
-    with pytest.raises(readout.RankError, match="leave directions undetermined: expected a ridge of"):
+    with pytest.raises(ridge_readout.RankError, match="leave directions undetermined: expected a ridge of"):
         esn.fit(stream(0), None, rng, ridge=0.0)
 
 

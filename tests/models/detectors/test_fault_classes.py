@@ -7,7 +7,7 @@ import pytest
 from sklearn.svm import SVC
 
 from fedgate.models.arrays import Floats
-from fedgate.models.detectors.fault_classes import classify, fit, margins, score
+from fedgate.models.detectors.base.fault_classes import classify, fit, margins, score
 
 MIDDLES = np.array([(0.0, 0.0, 0.0), (5.0, 0.0, 0.0), (0.0, 5.0, 0.0)])
 LABELS = np.arange(120) % 3

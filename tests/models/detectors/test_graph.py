@@ -12,24 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors import (
-    DETECTORS,
-    PERSONAL,
-    ensemble,
-    esn,
-    fault_classes,
-    linear,
-    ocsvm,
-    random_map,
-    recurrent,
-    subspace,
-    svdd,
-)
-from fedgate.models.detectors.esn_graph import CARRIED
-from fedgate.models.detectors.graph import IR_VERSION, OPERATORS, OPSET
-from fedgate.models.detectors.network import Network
-from fedgate.models.detectors.principal import WHITENING, whitened
-from fedgate.models.detectors.recurrent_network import Recurrent
+from fedgate.models.detectors import DETECTORS, PERSONAL
+from fedgate.models.detectors.base import fault_classes, linear, random_features, subspace
+from fedgate.models.detectors.base.graph import IR_VERSION, OPERATORS, OPSET
+from fedgate.models.detectors.base.pca import WHITENING, whitened
+from fedgate.models.detectors.esn import esn
+from fedgate.models.detectors.esn.esn_graph import CARRIED
+from fedgate.models.detectors.esn.network import Network
+from fedgate.models.detectors.recurrent import recurrent
+from fedgate.models.detectors.recurrent.recurrent_network import Recurrent
+from fedgate.models.detectors.svm import ensemble, ocsvm, svdd
 from tests.support.toy import onnx_scores
 
 FEATURES = 5
@@ -168,7 +160,7 @@ def test_far_points_score_as_far(fitted: tuple[str, Arrays], distance: float) ->
     x = single(distance * np.vstack([np.eye(FEATURES), -np.ones((1, FEATURES))]))
     found = onnx_scores(DETECTORS[name].graph(params, ()), x)
     assert np.isfinite(found).all()
-    waves = float(np.abs(params["weights"]).sum()) * distance if random_map.held(params) else 0.0
+    waves = float(np.abs(params["weights"]).sum()) * distance if random_features.held(params) else 0.0
     agree(found, DETECTORS[name].score(params, x), 1.0 + waves)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from fedgate.firmware_sim.studies.kernel_widths import IN_FORCE, RULES, quantiles
 from fedgate.models.arrays import FEATURES, Floats
-from fedgate.models.detectors import linear
-from fedgate.models.detectors.random_map import WIDTH
-from fedgate.models.detectors.training import (
+from fedgate.models.detectors.base import linear
+from fedgate.models.detectors.base.random_features import WIDTH
+from fedgate.models.detectors.svm.checks import (
     LEAST_SPREAD,
     NARROW,
     WIDE,
@@ -23,8 +23,8 @@ from fedgate.models.detectors.training import (
     squared_pair_distances,
 )
 from fedgate.models.federated import build
-from fedgate.models.federated.kernel_width import counted, quantile
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.kernel_width import counted, quantile
+from fedgate.models.federated.protocol.run import run
 
 
 def noise(seed: int, features: int, rows: int = 300) -> Floats:

@@ -9,10 +9,10 @@ from sklearn.svm import OneClassSVM
 
 from fedgate.models.arrays import Floats
 from fedgate.models.detectors import Detector
-from fedgate.models.detectors.ocsvm import OCSVM
-from fedgate.models.detectors.sphere import CENTER, SQUARED_RADIUS
-from fedgate.models.detectors.svdd import SVDD
-from fedgate.models.detectors.training import DataError, SettingError
+from fedgate.models.detectors.svm.checks import DataError, SettingError
+from fedgate.models.detectors.svm.linear_svdd import CENTER, SQUARED_RADIUS
+from fedgate.models.detectors.svm.ocsvm import OCSVM
+from fedgate.models.detectors.svm.svdd import SVDD
 
 
 def noise(seed: int, rows: int = 60, features: int = 3, at: float = 0.0) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedgate.models.detectors.network import EchoStateWarning, Network
+from fedgate.models.detectors.esn.network import EchoStateWarning, Network
 from fedgate.models.federated import build
 
 

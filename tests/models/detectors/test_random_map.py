@@ -7,21 +7,21 @@ import pytest
 from scipy import stats
 
 from fedgate.config.protocol.wire import decode, encode
-from fedgate.models.detectors import random_map
+from fedgate.models.detectors.base import random_features
 
 
 def test_the_same_scalars_are_the_same_map_after_travelling() -> None:
-    drawn = random_map.drawn(np.random.default_rng(1), 5, 0.2)
+    drawn = random_features.drawn(np.random.default_rng(1), 5, 0.2)
     received, _ = decode(encode(drawn))
-    assert random_map.held(received) and not random_map.held({})
-    for one, other in zip(random_map.of(drawn, 16), random_map.of(received, 16), strict=True):
+    assert random_features.held(received) and not random_features.held({})
+    for one, other in zip(random_features.of(drawn, 16), random_features.of(received, 16), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert random_map.of(drawn, 16)[0].shape == (5, 16)
+    assert random_features.of(drawn, 16)[0].shape == (5, 16)
 
 
 def test_golden_numbers() -> None:
     """A gateway with another version of numpy must draw these, or its model would be another one without a word."""
-    np.testing.assert_array_equal(random_map.uniforms(7, 3), GOLDEN)
+    np.testing.assert_array_equal(random_features.uniforms(7, 3), GOLDEN)
 
 
 # From PCG64(7): raw >> 11, times 2^-53.
@@ -30,8 +30,8 @@ GOLDEN = np.array([0.625095466604667, 0.8972138009695755, 0.7756856902451935])
 
 @pytest.mark.parametrize("gamma", [0.05, 2.0])
 def test_frequencies_are_normal_and_phases_uniform(gamma: float) -> None:
-    drawn = random_map.drawn(np.random.default_rng(2), 20, gamma)
-    frequencies, phases = random_map.of(drawn, 2_000)
+    drawn = random_features.drawn(np.random.default_rng(2), 20, gamma)
+    frequencies, phases = random_features.of(drawn, 2_000)
     normal = frequencies.ravel() / np.sqrt(2.0 * gamma)
     assert stats.kstest(normal, "norm").pvalue > 1e-3
     assert abs(float(np.corrcoef(frequencies[0], frequencies[1])[0, 1])) < 0.1
@@ -39,6 +39,6 @@ def test_frequencies_are_normal_and_phases_uniform(gamma: float) -> None:
 
 
 def test_a_map_cannot_be_written_to() -> None:
-    frequencies, _ = random_map.of(random_map.drawn(np.random.default_rng(3), 2, 1.0), 4)
+    frequencies, _ = random_features.of(random_features.drawn(np.random.default_rng(3), 2, 1.0), 4)
     with pytest.raises(ValueError, match="read-only"):
         frequencies[0, 0] = 1.0

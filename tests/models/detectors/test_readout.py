@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors import readout
-from fedgate.models.detectors.readout import RankError
-from fedgate.models.detectors.training import FitError
+from fedgate.models.detectors.esn import ridge_readout
+from fedgate.models.detectors.esn.ridge_readout import RankError
+from fedgate.models.detectors.svm.checks import FitError
 from fedgate.models.moments import symmetric
 
 ROWS, SIZE, OUTPUTS = 90, 12, 3
@@ -37,7 +37,7 @@ def stacked(states: Array, targets: Array, beta: float) -> Floats:
 @pytest.mark.parametrize("rows", [1, 1023, 1024, 2500])
 def test_sums_are_sums_over_the_rows(rows: int) -> None:
     states, targets = lesson(1, rows)
-    wide, total = states.astype(np.float64), readout.sums(states, targets)
+    wide, total = states.astype(np.float64), ridge_readout.sums(states, targets)
     np.testing.assert_allclose(symmetric(total["gram"], SIZE), wide.T @ wide, rtol=1e-12, atol=1e-9)
     np.testing.assert_allclose(total["cross"], targets.T @ wide, rtol=1e-12, atol=1e-9)
     np.testing.assert_allclose(total["squares"], (targets**2).sum(axis=0), rtol=1e-12)
@@ -52,15 +52,15 @@ def test_sums_are_sums_over_the_rows(rows: int) -> None:
 
 
 def test_no_rows_are_sums_of_zero() -> None:
-    total = readout.sums(np.zeros((0, SIZE), np.float32), np.zeros((0, OUTPUTS)))
+    total = ridge_readout.sums(np.zeros((0, SIZE), np.float32), np.zeros((0, OUTPUTS)))
     assert all(not array.any() for array in total.values())
 
 
 def test_a_weight_of_two_is_a_row_twice() -> None:
     states, targets = lesson(2)
     weights = np.arange(ROWS) % 3
-    heavy = readout.sums(states, targets, weights)
-    repeated = readout.sums(np.repeat(states, weights, axis=0), np.repeat(targets, weights, axis=0))
+    heavy = ridge_readout.sums(states, targets, weights)
+    repeated = ridge_readout.sums(np.repeat(states, weights, axis=0), np.repeat(targets, weights, axis=0))
     for name, array in repeated.items():
         np.testing.assert_allclose(heavy[name], array, rtol=1e-11, atol=1e-9)
 
@@ -69,8 +69,8 @@ def test_a_weight_of_two_is_a_row_twice() -> None:
 @settings(deadline=None, max_examples=40)
 def test_the_readout_of_parts_is_ridge_regression_on_all_rows(cut: int, ridge: float, seed: int) -> None:
     states, targets = lesson(seed)
-    parts = [readout.sums(states[rows], targets[rows]) for rows in (slice(cut), slice(cut, None))]
-    found = readout.solve({name: parts[0][name] + parts[1][name] for name in parts[0]}, ridge)
+    parts = [ridge_readout.sums(states[rows], targets[rows]) for rows in (slice(cut), slice(cut, None))]
+    found = ridge_readout.solve({name: parts[0][name] + parts[1][name] for name in parts[0]}, ridge)
     beta = ridge * float((states.astype(np.float64) ** 2).sum()) / SIZE
     assert found.beta == pytest.approx(beta, rel=1e-12)
     np.testing.assert_allclose(found.weights, stacked(states, targets, beta), rtol=0.0, atol=1e-10)
@@ -78,20 +78,22 @@ def test_the_readout_of_parts_is_ridge_regression_on_all_rows(cut: int, ridge: f
 
 def test_an_absolute_ridge_is_taken_as_it_is() -> None:
     states, targets = lesson(3)
-    found = readout.solve(readout.sums(states, targets), 2.5, absolute=True)
+    found = ridge_readout.solve(ridge_readout.sums(states, targets), 2.5, absolute=True)
     assert found.beta == 2.5
     np.testing.assert_allclose(found.weights, stacked(states, targets, 2.5), rtol=0.0, atol=1e-10)
 
 
 def test_a_relative_ridge_does_not_depend_on_how_long_the_recording_is() -> None:
     states, targets = lesson(4)
-    once, often = (readout.sums(np.tile(states, (k, 1)), np.tile(targets, (k, 1))) for k in (1, 50))
-    np.testing.assert_allclose(readout.solve(often, 0.1).weights, readout.solve(once, 0.1).weights, rtol=1e-10)
+    once, often = (ridge_readout.sums(np.tile(states, (k, 1)), np.tile(targets, (k, 1))) for k in (1, 50))
+    np.testing.assert_allclose(
+        ridge_readout.solve(often, 0.1).weights, ridge_readout.solve(once, 0.1).weights, rtol=1e-10
+    )
 
 
 def test_the_condition_is_that_of_the_sums_and_the_ridge() -> None:
     states, targets = lesson(5)
-    found = readout.solve(readout.sums(states, targets), 0.5)
+    found = ridge_readout.solve(ridge_readout.sums(states, targets), 0.5)
     wide = states.astype(np.float64)
     exact = np.linalg.cond(wide.T @ wide + found.beta * np.eye(SIZE), 1)
     assert exact / 3.0 <= found.condition <= exact * (1.0 + 1e-9)  # LAPACK estimates it from below
@@ -101,26 +103,26 @@ def flat(rows: int) -> Arrays:
     """Return sums in which two states are the same, or of fewer rows than states."""
     states, targets = lesson(6, rows)
     states[:, 3] = states[:, 5]
-    return readout.sums(states, targets)
+    return ridge_readout.sums(states, targets)
 
 
 @pytest.mark.parametrize("rows", [ROWS, 4, 1])
 def test_states_that_leave_directions_undetermined_are_refused_with_a_ridge_that_would_do(rows: int) -> None:
     for absolute in (False, True):
         with pytest.raises(RankError, match=rf"{rows} rows of {SIZE} states .*expected a ridge of") as caught:
-            readout.solve(flat(rows), 0.0, absolute=absolute)
+            ridge_readout.solve(flat(rows), 0.0, absolute=absolute)
         assert isinstance(caught.value, FitError)
         named = re.search(r"a ridge of ([0-9.e+-]+)", str(caught.value))
         assert named is not None
-        found = readout.solve(flat(rows), float(named[1]), absolute=absolute)
-        assert f"β = {readout.solve(flat(rows), 1e-6).beta:.3g}" in str(caught.value) or absolute
+        found = ridge_readout.solve(flat(rows), float(named[1]), absolute=absolute)
+        assert f"β = {ridge_readout.solve(flat(rows), 1e-6).beta:.3g}" in str(caught.value) or absolute
         assert np.isfinite(found.weights).all()
 
 
 def test_no_rows_at_all_are_refused() -> None:
-    nothing = readout.sums(np.zeros((0, SIZE), np.float32), np.zeros((0, OUTPUTS)))
+    nothing = ridge_readout.sums(np.zeros((0, SIZE), np.float32), np.zeros((0, OUTPUTS)))
     with pytest.raises(RankError, match="0 rows of 12 states"):
-        readout.solve(nothing, 0.1)
+        ridge_readout.solve(nothing, 0.1)
 
 
 def test_float32_states_keep_the_digits_of_the_sums() -> None:
@@ -129,7 +131,7 @@ def test_float32_states_keep_the_digits_of_the_sums() -> None:
     states = rng.normal(size=(4_000, 2)).astype(np.float32)
     states[:, 1] = states[:, 0] + np.float32(1e-3) * states[:, 1]
     truth = np.array([[500.0, -500.0]])
-    found = readout.solve(readout.sums(states, states @ truth.T), 0.0)
+    found = ridge_readout.solve(ridge_readout.sums(states, states @ truth.T), 0.0)
     np.testing.assert_allclose(found.weights, truth, rtol=1e-6)
 
 
@@ -138,25 +140,25 @@ def test_the_variance_is_the_error_on_new_rows(rows: int, ridge: float) -> None:
     promised, kept = [], []
     fresh, goal = lesson(999, 5_000)
     for seed in range(60):
-        total = readout.sums(*lesson(seed, rows))
-        found = readout.solve(total, ridge)
-        promised.append(readout.variance(total, found))
+        total = ridge_readout.sums(*lesson(seed, rows))
+        found = ridge_readout.solve(total, ridge)
+        promised.append(ridge_readout.variance(total, found))
         kept.append(np.mean((goal - fresh @ found.weights.T) ** 2, axis=0))
     np.testing.assert_allclose(np.mean(promised, axis=0), np.mean(kept, axis=0), rtol=0.15)
 
 
 def test_the_variance_from_sums_is_that_from_rows() -> None:
     states, targets = lesson(8)
-    total = readout.sums(states, targets)
-    found = readout.solve(total, 0.2)
+    total = ridge_readout.sums(states, targets)
+    found = ridge_readout.solve(total, 0.2)
     wide = states.astype(np.float64)
     hat = wide @ np.linalg.solve(wide.T @ wide + found.beta * np.eye(SIZE), wide.T)
     residual = targets - wide @ found.weights.T
     expected = (residual**2).mean(axis=0) / (1.0 - np.trace(hat) / ROWS) ** 2
-    np.testing.assert_allclose(readout.variance(total, found), expected, rtol=1e-9)
+    np.testing.assert_allclose(ridge_readout.variance(total, found), expected, rtol=1e-9)
 
 
 def test_a_target_that_never_moves_has_a_variance_still() -> None:
     states, _ = lesson(9)
-    total = readout.sums(states, np.zeros((ROWS, OUTPUTS)))
-    assert (readout.variance(total, readout.solve(total, 0.01)) > 0.0).all()
+    total = ridge_readout.sums(states, np.zeros((ROWS, OUTPUTS)))
+    assert (ridge_readout.variance(total, ridge_readout.solve(total, 0.01)) > 0.0).all()

@@ -14,9 +14,10 @@ from fedgate.config.protocol.wire import decode, encode
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors import DETECTORS, PERSONAL, recurrent
-from fedgate.models.detectors.principal import RESIDUAL_FLOOR
-from fedgate.models.detectors.recurrent_network import Recurrent, as_in_the_paper
+from fedgate.models.detectors import DETECTORS, PERSONAL
+from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
+from fedgate.models.detectors.recurrent import recurrent
+from fedgate.models.detectors.recurrent.recurrent_network import Recurrent, as_in_the_paper
 from tests.support.syntax import ROOT
 from tests.support.toy import onnx_scores
 from tests.support.waiting import PATIENCE_S

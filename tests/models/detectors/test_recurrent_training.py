@@ -12,9 +12,9 @@ import pytest
 
 from fedgate.models import detectors
 from fedgate.models.arrays import Array, Arrays, Floats, equal
-from fedgate.models.detectors import recurrent
-from fedgate.models.detectors.recurrent_network import Descent, PrecisionWarning, Recurrent
-from fedgate.models.detectors.training import ConvergenceError, DataError, FitError
+from fedgate.models.detectors.recurrent import recurrent
+from fedgate.models.detectors.recurrent.recurrent_network import Descent, PrecisionWarning, Recurrent
+from fedgate.models.detectors.svm.checks import ConvergenceError, DataError, FitError
 
 # Looked for and not imported: each process that collects tests would wait for it.
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is in the extra [lstm] only")
@@ -227,7 +227,7 @@ def test_windows_must_be_numbers() -> None:
 
 def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "fedgate.models.detectors.recurrent_training", raising=False)
+    monkeypatch.delitem(sys.modules, "fedgate.models.detectors.recurrent.torch_training", raising=False)
     monkeypatch.delattr(detectors, "recurrent_training", raising=False)
     with pytest.raises(
         recurrent.TorchMissingError, match=r"^torch is not installed.*pip install '\.\[lstm\]' in a checkout"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.wire import decode, encode
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors import reservoir
-from fedgate.models.detectors.network import EchoStateWarning, Network
-from fedgate.models.detectors.reservoir import DIGEST, RADII, SEED, ReservoirError
+from fedgate.models.detectors.esn import reservoir
+from fedgate.models.detectors.esn.network import EchoStateWarning, Network
+from fedgate.models.detectors.esn.reservoir import DIGEST, RADII, SEED, ReservoirError
 
 INPUTS = 3
 LAYERED = Network(units=20, layers=3, leak=0.4, input_scaling=0.7, bias_scaling=0.3)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
-from fedgate.models.detectors import esn, readout
-from fedgate.models.detectors.network import EchoStateWarning, Network
-from fedgate.models.detectors.reservoir import DIGEST, IDENTITY, SEED, identity
-from fedgate.models.detectors.training import DataError
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.series import STEP, Lesson, judged, lesson, without_gaps
+from fedgate.models.detectors.esn import esn, ridge_readout
+from fedgate.models.detectors.esn.network import EchoStateWarning, Network
+from fedgate.models.detectors.esn.reservoir import DIGEST, IDENTITY, SEED, identity
+from fedgate.models.detectors.svm.checks import DataError
+from fedgate.models.federated.closed_form.series import STEP, Lesson, judged, lesson, without_gaps
+from fedgate.models.federated.protocol.algorithm import UpdateError
 
 COUNT = 4
 SMALL = {"units": 8, "washout": 5}
@@ -120,8 +120,8 @@ def test_the_sums_of_many_series_are_those_of_one_with_resets(lengths: list[int]
     missing[np.cumsum(lengths)] = gap
     whole = taught({FEATURES: x, MISSING: missing[:-1]}, mode="none")
     parts = [taught({FEATURES: part}, mode="none") for part in np.split(x, np.cumsum(lengths)[:-1])]
-    joined = readout.sums(*(np.concatenate([getattr(each, name) for each in parts]) for name in NAMES))
-    for name, array in readout.sums(whole.regressors, whole.targets).items():
+    joined = ridge_readout.sums(*(np.concatenate([getattr(each, name) for each in parts]) for name in NAMES))
+    for name, array in ridge_readout.sums(whole.regressors, whole.targets).items():
         np.testing.assert_allclose(array, joined[name], rtol=1e-5, atol=1e-4)
     assert len(whole.rows) == sum(max(length - 5, 0) for length in lengths)
 

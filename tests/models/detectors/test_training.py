@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import Arrays, Floats
-from fedgate.models.detectors import linear, ocsvm, svdd
-from fedgate.models.detectors.ocsvm import OCSVM
-from fedgate.models.detectors.svdd import SVDD
-from fedgate.models.detectors.training import (
+from fedgate.models.detectors.base import linear
+from fedgate.models.detectors.svm import ocsvm, svdd
+from fedgate.models.detectors.svm.checks import (
     MOST_ROWS,
     NARROW,
     PARTNERS,
@@ -29,6 +28,8 @@ from fedgate.models.detectors.training import (
     spread,
     squared_pair_distances,
 )
+from fedgate.models.detectors.svm.ocsvm import OCSVM
+from fedgate.models.detectors.svm.svdd import SVDD
 
 FITS = {"ocsvm": OCSVM.fit, "svdd": SVDD.fit}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.models.features import FeatureError, FeatureSpec, extract, extract_many, feature_names
+from fedgate.models.features.spec import FeatureError, FeatureSpec, extract, extract_many, feature_names
 from tests.support.syntax import ROOT
 
 HOUR_NS = 3_600 * 10**9

@@ -11,11 +11,11 @@ import pytest
 
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.detectors.compensation import COMPENSATION, DEVIATION, SLOPES, of_compensation
-from fedgate.models.detectors.compensation import compensated as apart
+from fedgate.models.detectors.base.compensation import COMPENSATION, DEVIATION, SLOPES, of_compensation
+from fedgate.models.detectors.base.compensation import compensated as apart
 from fedgate.models.federated import ALGORITHMS
-from fedgate.models.federated.algorithm import NORMALISATION, UpdateError
-from fedgate.models.federated.run import Outcome, run
+from fedgate.models.federated.protocol.algorithm import NORMALISATION, UpdateError
+from fedgate.models.federated.protocol.run import Outcome, run
 from tests.support.given_width import build
 from tests.support.soak import crossed
 from tests.support.toy import auc, onnx_scores

@@ -6,7 +6,7 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from fedgate.models.features import FeatureSpec, feature_names
+from fedgate.models.features.spec import FeatureSpec, feature_names
 from tests.support.feature_specs import ALL_KINDS, spec_of
 
 

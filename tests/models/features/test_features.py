@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedgate.models.features import LARGEST, FeatureError, FeatureSpec, extract, extract_many, feature_names
-from fedgate.models.steps import AMPLITUDE_FLOOR, ENERGY_FLOOR, LEAST
+from fedgate.models.features.kinds import AMPLITUDE_FLOOR, ENERGY_FLOOR, LEAST
+from fedgate.models.features.spec import LARGEST, FeatureError, FeatureSpec, extract, extract_many, feature_names
 from tests.support.feature_specs import ALL_KINDS, STATISTICS, spec_of
 
 seeds = st.integers(0, 2**32 - 1)

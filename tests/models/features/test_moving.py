@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgate.models.features import extract, feature_names
+from fedgate.models.features.spec import extract, feature_names
 from tests.support.feature_specs import wrist
 
 SAMPLES = 1920  # 30 s at 64 Hz

@@ -14,11 +14,18 @@ from pydantic import ValidationError
 
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.models.arrays import Floats
-from fedgate.models.detectors import esn
-from fedgate.models.detectors.network import Network
-from fedgate.models.features import LARGEST, extract, extract_many, feature_names
-from fedgate.models.physiology import SPREAD_SHARE, band_passed, beats_s, electrodermal, moving_standardised, pulse
-from fedgate.models.signal import Block, StreamSpec, Window, push, start
+from fedgate.models.detectors.esn import esn
+from fedgate.models.detectors.esn.network import Network
+from fedgate.models.features.physiology import (
+    SPREAD_SHARE,
+    band_passed,
+    beats_s,
+    electrodermal,
+    moving_standardised,
+    pulse,
+)
+from fedgate.models.features.spec import LARGEST, extract, extract_many, feature_names
+from fedgate.models.windows.grid import Block, StreamSpec, Window, push, start
 from tests.support.feature_specs import wrist
 from tests.support.syntax import ROOT
 

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays as any_array
 from fedgate.config.settings.settings import Baseline
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.algorithm import LARGEST, MAX_SAMPLES, UpdateError, checked, normalise
+from fedgate.models.federated.protocol.algorithm import LARGEST, MAX_SAMPLES, UpdateError, checked, normalise
 from fedgate.models.units import scales
 
 # Units from nanostrain to pascals of a bearing: what a feature is measured in must not matter.

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, WEIGHT, Arrays, Floats, equal, generator, select
-from fedgate.models.federated.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
-from fedgate.models.federated.run import run
-from fedgate.models.federated.tally import STACK, SUM
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.tally import STACK, SUM
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, fleet
 

@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays as any_array
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import Array, Arrays
-from fedgate.models.federated.tally import STACK, SUM, Tally
+from fedgate.models.federated.protocol.tally import STACK, SUM, Tally
 
 # Few different values, so that rows often tie; 0.0 and -0.0 are equal numbers of different bytes.
 VALUES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, 1e300])

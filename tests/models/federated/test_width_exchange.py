@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, WEIGHT, Array, Arrays, Floats
-from fedgate.models.detectors.random_map import WIDTH
-from fedgate.models.detectors.training import MOST_ROWS
+from fedgate.models.detectors.base.random_features import WIDTH
+from fedgate.models.detectors.svm.checks import MOST_ROWS
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Algorithm, RoundFailedError, UpdateError, close_round
-from fedgate.models.federated.kernel_width import BINS, DISTANCES, FULL, counted, quantile, scaled
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedError, UpdateError, close_round
+from fedgate.models.federated.protocol.kernel_width import BINS, DISTANCES, FULL, counted, quantile, scaled
+from fedgate.models.federated.protocol.run import run
 from fedgate.models.units import COMMON
 
 LIES = [0, BINS - 1]

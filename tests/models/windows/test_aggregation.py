@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedgate.models.signal import Block, Lost, SignalError, StreamSpec, health, push, start
-from fedgate.models.stream import read
+from fedgate.models.windows.grid import Block, Lost, SignalError, StreamSpec, health, push, start
+from fedgate.models.windows.stream import read
 from tests.support.windowing import SECOND_NS, described, feed, ramp, series, spec_of, windows_of
 
 OF: dict[str, Callable[[list[float]], float]] = {

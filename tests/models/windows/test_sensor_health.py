@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgate.models.sensor_health import RateMeter, clipped_channels, meter, stuck_channels
+from fedgate.models.windows.sensor_health import RateMeter, clipped_channels, meter, stuck_channels
 
 
 def test_a_long_outage_does_not_bias_the_measured_rate() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.models.signal import Block, Lost, StreamSpec, Window, health, push, start
+from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, health, push, start
 from tests.support.windowing import SECOND_NS, described, feed, ramp, series, spec_of, windows_of
 
 

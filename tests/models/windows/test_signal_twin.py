@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.models.features import FeatureSpec
-from fedgate.models.signal import Block, Lost, StreamSpec, push, start
+from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.windows.grid import Block, Lost, StreamSpec, push, start
 from tests.support.windowing import spec_of
 
 GAP = 3  # places bridged by default

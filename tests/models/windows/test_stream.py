@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedgate.models.signal import Block, Lost, SignalError, StreamSpec, health, push, start
+from fedgate.models.windows.grid import Block, Lost, SignalError, StreamSpec, health, push, start
 from tests.support.windowing import SECOND_NS, described, feed, ramp, series, spec_of, windows_of
 
 

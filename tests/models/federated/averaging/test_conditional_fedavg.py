@@ -9,9 +9,9 @@ import pytest
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
-from fedgate.models.detectors import linear
-from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError, close_round
-from fedgate.models.federated.run import Outcome, run
+from fedgate.models.detectors.base import linear
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.protocol.run import Outcome, run
 from tests.support.given_width import build
 from tests.support.toy import auc
 

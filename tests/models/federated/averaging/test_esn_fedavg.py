@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, Array, Arrays, Floats, equal, generator
-from fedgate.models.detectors import esn
-from fedgate.models.detectors.network import Network
-from fedgate.models.detectors.readout_descent import Descent, descended, examples, fisher, probabilities, slope
-from fedgate.models.detectors.reservoir import IDENTITY
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.esn_fedavg import READOUT, RECIPE, SAMPLES, STEP
-from fedgate.models.federated.run import run
+from fedgate.models.detectors.esn import esn
+from fedgate.models.detectors.esn.gradient_readout import Descent, descended, examples, fisher, probabilities, slope
+from fedgate.models.detectors.esn.network import Network
+from fedgate.models.detectors.esn.reservoir import IDENTITY
+from fedgate.models.federated.averaging.esn_fedavg import READOUT, RECIPE, SAMPLES, STEP
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
 
 FEATURE_COUNT = 2

@@ -10,11 +10,10 @@ import pytest
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import COUNTED, FEATURES, LABELS, Array, Arrays, Floats, generator
-from fedgate.models.detectors import esn
-from fedgate.models.detectors.readout_descent import fisher
-from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError, close_round
-from fedgate.models.federated.esn_fedavg import READOUT, SAMPLES, STEP
-from fedgate.models.federated.esn_fedcurv import (
+from fedgate.models.detectors.esn import esn
+from fedgate.models.detectors.esn.gradient_readout import fisher
+from fedgate.models.federated.averaging.esn_fedavg import READOUT, SAMPLES, STEP
+from fedgate.models.federated.averaging.esn_fedcurv import (
     ALL_CURVATURE,
     ALL_CURVED,
     CURVATURE,
@@ -22,7 +21,8 @@ from fedgate.models.federated.esn_fedcurv import (
     batch_fisher,
     share_of,
 )
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.protocol.run import run
 from tests.models.federated.averaging.test_esn_fedavg import FEATURE_COUNT, FLEET, PLAIN, table
 from tests.support.given_width import build
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from fedgate.models.detectors import linear
-from fedgate.models.federated.algorithm import UpdateError, close_round
-from fedgate.models.federated.averaging import STEP
-from fedgate.models.federated.local_dual import AFTER
-from fedgate.models.federated.run import run
-from fedgate.models.federated.tally import SUM
+from fedgate.models.detectors.base import linear
+from fedgate.models.federated.averaging.averaging import STEP
+from fedgate.models.federated.protocol.algorithm import UpdateError, close_round
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.support_vectors.local_dual import AFTER
 from tests.support.given_width import build
 
 # One full step per round and nothing in the way: figures stay fractions that can be written down.

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, Arrays, Floats, equal, generator
-from fedgate.models.detectors import linear
-from fedgate.models.federated.run import run
+from fedgate.models.detectors.base import linear
+from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
 from tests.support.toy import auc, onnx_scores
 

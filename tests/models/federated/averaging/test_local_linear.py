@@ -9,11 +9,11 @@ import pytest
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import EPOCHS, FEATURES, LABELS, Arrays, Floats, generator
-from fedgate.models.detectors import linear
-from fedgate.models.detectors.dual_ascent import ascend, objective
-from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError
-from fedgate.models.federated.averaging import SAMPLES, STEP
-from fedgate.models.federated.run import run
+from fedgate.models.detectors.base import linear
+from fedgate.models.detectors.svm.dual_ascent import ascend, objective
+from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError
+from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
 
 NU = 0.2

@@ -12,13 +12,14 @@ import pytest
 from fedgate.config.protocol.wire import encode
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, equal, generator
-from fedgate.models.detectors import DETECTORS, recurrent
-from fedgate.models.detectors.recurrent_network import Descent, Recurrent
-from fedgate.models.federated.algorithm import EPSILON, Algorithm, UpdateError
-from fedgate.models.federated.averaging import SAMPLES, STEP
-from fedgate.models.federated.private import Privacy
-from fedgate.models.federated.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER, SQUARES
-from fedgate.models.federated.run import run
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.recurrent import recurrent
+from fedgate.models.detectors.recurrent.recurrent_network import Descent, Recurrent
+from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
+from fedgate.models.federated.averaging.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER, SQUARES
+from fedgate.models.federated.protocol.algorithm import EPSILON, Algorithm, UpdateError
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.wrappers.differential_privacy import Privacy
 from tests.support.given_width import build
 
 # Looked for and not imported: each process that collects tests would wait for it.

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
-from fedgate.models.detectors import linear
-from fedgate.models.federated.averaging import SAMPLES
-from fedgate.models.federated.run import run
-from fedgate.models.federated.server_optimiser import FIRST, SECOND, ServerOptimiser, stepping
+from fedgate.models.detectors.base import linear
+from fedgate.models.federated.averaging.averaging import SAMPLES
+from fedgate.models.federated.averaging.server_optimiser import FIRST, SECOND, ServerOptimiser, stepping
+from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
 
 PLAIN: dict[str, Any] = {"loss": "logistic", "components": 8, "rounds": 4, "epochs": 2}

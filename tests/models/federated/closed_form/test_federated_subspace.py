@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from fedgate.models.detectors.principal import measured
+from fedgate.models.detectors.base.pca import measured
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Server, UpdateError, close_round
-from fedgate.models.federated.run import Outcome, run
-from fedgate.models.federated.subspace import capped
+from fedgate.models.federated.closed_form.subspace import capped
+from fedgate.models.federated.protocol.algorithm import Server, UpdateError, close_round
+from fedgate.models.federated.protocol.run import Outcome, run
 from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, moments, symmetric, triangle
 from tests.support.toy import auc
 

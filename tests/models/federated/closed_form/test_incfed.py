@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import COUNTED, FEATURES, LABELS, MISSING, WEIGHT, Arrays, Floats, equal, generator
-from fedgate.models.detectors import esn, readout
-from fedgate.models.detectors.network import Network
-from fedgate.models.federated.algorithm import Algorithm, close_round
-from fedgate.models.federated.contributions import RestoredError, settled
-from fedgate.models.federated.incfed import DEFAULT_RIDGE, incfed
-from fedgate.models.federated.run import run
+from fedgate.models.detectors.esn import esn, ridge_readout
+from fedgate.models.detectors.esn.network import Network
+from fedgate.models.federated.closed_form.incfed import DEFAULT_RIDGE, incfed
+from fedgate.models.federated.protocol.algorithm import Algorithm, close_round
+from fedgate.models.federated.protocol.contributions import RestoredError, settled
+from fedgate.models.federated.protocol.run import run
 from fedgate.models.moments import triangle
 from tests.support.given_width import build
 
@@ -122,7 +122,7 @@ class Fleet:
             "samples": np.zeros(()),
         }
         for data in self.counted.values():
-            part = readout.sums(*lesson_of(self.server.shared, data, NETWORK))
+            part = ridge_readout.sums(*lesson_of(self.server.shared, data, NETWORK))
             total = {name: total[name] + float(data[WEIGHT]) * part[name] for name in total}
         return total
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import Arrays, generator
-from fedgate.models.detectors.reservoir import identity
-from fedgate.models.federated.algorithm import (
+from fedgate.models.detectors.esn.reservoir import identity
+from fedgate.models.federated.closed_form.incfed import RankWarning, incfed
+from fedgate.models.federated.protocol.algorithm import (
     CONDITION,
     MAX_SAMPLES,
     UNDETERMINED,
@@ -16,7 +17,6 @@ from fedgate.models.federated.algorithm import (
     close_round,
     lacking,
 )
-from fedgate.models.federated.incfed import RankWarning, incfed
 from fedgate.models.moments import symmetric
 from tests.models.federated.closed_form.test_incfed import (
     FEATURE_COUNT,

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
-from fedgate.models.detectors import DETECTORS, svdd
-from fedgate.models.detectors.principal import WHITENING, of_whitening, whitened
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.base.pca import WHITENING, of_whitening, whitened
+from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated import ALGORITHMS
-from fedgate.models.federated.algorithm import NORMALISATION, UpdateError
-from fedgate.models.federated.run import Outcome, run
+from fedgate.models.federated.protocol.algorithm import NORMALISATION, UpdateError
+from fedgate.models.federated.protocol.run import Outcome, run
 from tests.support.given_width import build
 from tests.support.soak import crossed
 from tests.support.toy import auc, onnx_scores

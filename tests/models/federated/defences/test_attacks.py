@@ -21,9 +21,9 @@ from fedgate.firmware_sim.metrics import roc_auc
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Algorithm, UpdateError
-from fedgate.models.federated.defended import Defence, defended
-from fedgate.models.federated.run import run
+from fedgate.models.federated.defences.defended import Defence, defended
+from fedgate.models.federated.protocol.algorithm import Algorithm, UpdateError
+from fedgate.models.federated.protocol.run import run
 from tests.cloud_aggregator.test_aggregator_machine import after, body, opened, receipts, update
 
 WIDTH, GATEWAYS, ROWS, ROUNDS = 4, 10, 40, 5

@@ -11,10 +11,10 @@ import pytest
 from fedgate.config.protocol.wire import decode, encode
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.algorithm import Algorithm, Server, UpdateError, close_round
-from fedgate.models.federated.defended import PREFIX, Defence, DefenceError, defended, is_defended
-from fedgate.models.federated.discriminator import ContextError, train_discriminator
-from fedgate.models.federated.run import run
+from fedgate.models.federated.defences.defended import PREFIX, Defence, DefenceError, defended, is_defended
+from fedgate.models.federated.defences.discriminator import ContextError, train_discriminator
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.protocol.run import run
 from tests.support.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, NAMES, SHIFT, auc, fleet

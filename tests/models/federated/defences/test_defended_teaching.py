@@ -7,7 +7,7 @@ import pytest
 
 from fedgate.models.arrays import generator
 from fedgate.models.federated import build
-from fedgate.models.federated.defended import Defence, DefenceError, defended
+from fedgate.models.federated.defences.defended import Defence, DefenceError, defended
 from tests.models.federated.defences.test_defended import NETWORK, trusted
 from tests.support.toy import FEATURE_COUNT
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import RoundFailedError
+from fedgate.models.federated.protocol.algorithm import RoundFailedError
 from tests.support.robust_rounds import asked, one_round
 
 SETTINGS = {"loss": "logistic", "components": 0, "liars": 0.3}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import Array, Floats, generator
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.defended import PREFIX
-from fedgate.models.federated.judges import ranking_and_border
-from fedgate.models.federated.run import run
+from fedgate.models.federated.defences.defended import PREFIX
+from fedgate.models.federated.defences.judges import ranking_and_border
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.run import run
 from tests.models.federated.defences.test_defended import behind, data_of, flipped, plain, refusals
 from tests.support.exchanges import SEED
 from tests.support.toy import NAMES

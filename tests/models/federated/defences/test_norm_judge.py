@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import JUDGE, Algorithm, Server, UpdateError, close_round, lacking
-from fedgate.models.federated.defended import Defence, DefenceError, defended
-from fedgate.models.federated.norm_judge import BINS, KNOWN, LENGTHS, norm_judge, usual_length
-from fedgate.models.federated.run import run
+from fedgate.models.federated.defences.defended import Defence, DefenceError, defended
+from fedgate.models.federated.defences.norm_judge import BINS, KNOWN, LENGTHS, norm_judge, usual_length
+from fedgate.models.federated.protocol.algorithm import JUDGE, Algorithm, Server, UpdateError, close_round, lacking
+from fedgate.models.federated.protocol.run import run
 from tests.support.exchanges import SEED
 from tests.support.toy import FEATURE_COUNT, NAMES, fleet
 

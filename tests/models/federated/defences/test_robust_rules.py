@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import Array, Floats
-from fedgate.models.federated.robust_rules import (
+from fedgate.models.federated.defences.robust_rules import (
     TooFewRowsError,
     clipped_mean,
     coordinate_median,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fedgate.models.arrays import FEATURES, Arrays, generator
 from fedgate.models.federated import ALGORITHMS
-from fedgate.models.federated.algorithm import Algorithm, RoundFailedError, Server, UpdateError
-from fedgate.models.federated.robust_rules import TooFewRowsError
-from fedgate.models.federated.robustly import Robust
-from fedgate.models.federated.run import run
+from fedgate.models.federated.defences.robust_aggregation import Robust
+from fedgate.models.federated.defences.robust_rules import TooFewRowsError
+from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedError, Server, UpdateError
+from fedgate.models.federated.protocol.run import run
 from tests.support.exchanges import SEED
 from tests.support.given_width import build
 from tests.support.sites import aggregator_settings

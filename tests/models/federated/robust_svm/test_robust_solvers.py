@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import Floats
-from fedgate.models.robust import box as box_module
-from fedgate.models.robust import interior_point
-from fedgate.models.robust.ball import ORDERS, Ball, Norm, SolverError
-from fedgate.models.robust.box import Box, worst_case
-from fedgate.models.robust.central import central
-from fedgate.models.robust.cones import SecondOrder
-from fedgate.models.robust.interior_point import solve
-from fedgate.models.robust.open_support import risk, subgradient
-from fedgate.models.robust.problem import Proximal, lower_bound, rows_of
-from fedgate.models.robust.program import worst_case_program
+from fedgate.models.federated.robust_svm import box as box_module
+from fedgate.models.federated.robust_svm import interior_point
+from fedgate.models.federated.robust_svm.ball import ORDERS, Ball, Norm, SolverError
+from fedgate.models.federated.robust_svm.box import Box, worst_case
+from fedgate.models.federated.robust_svm.central import central
+from fedgate.models.federated.robust_svm.cones import SecondOrder
+from fedgate.models.federated.robust_svm.interior_point import solve
+from fedgate.models.federated.robust_svm.open_support import risk, subgradient
+from fedgate.models.federated.robust_svm.problem import Proximal, lower_bound, rows_of
+from fedgate.models.federated.robust_svm.program import worst_case_program
 from tests.support.robust_twins import Part, brute_force_worst_case, mixture_optimum
 
 NORMS: tuple[Norm, ...] = ("1", "2", "inf")

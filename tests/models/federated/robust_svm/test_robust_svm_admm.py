@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, Floats, generator
-from fedgate.models.detectors import fault_classes
-from fedgate.models.federated.algorithm import Server, UpdateError
-from fedgate.models.federated.robust_svm_admm import (
+from fedgate.models.detectors.base import fault_classes
+from fedgate.models.federated.protocol.algorithm import Server, UpdateError
+from fedgate.models.federated.protocol.run import Outcome, run
+from fedgate.models.federated.robust_svm.admm import (
     DISAGREEMENT,
     GATEWAYS,
     LOCAL,
@@ -24,11 +25,10 @@ from fedgate.models.federated.robust_svm_admm import (
     WEIGHTS,
     least_strong_convexity,
 )
-from fedgate.models.federated.run import Outcome, run
-from fedgate.models.robust.ball import Ball, Norm
-from fedgate.models.robust.central import central
-from fedgate.models.robust.gateway import imported, with_bias
-from fedgate.models.robust.open_support import risk
+from fedgate.models.federated.robust_svm.ball import Ball, Norm
+from fedgate.models.federated.robust_svm.central import central
+from fedgate.models.federated.robust_svm.gateway import imported, with_bias
+from fedgate.models.federated.robust_svm.open_support import risk
 from tests.support.given_width import build
 from tests.support.robust_twins import Part, mixture_optimum
 from tests.support.soak import crossed, some

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, generator
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.robust_svm_subgradient import SLOPES, STEP, WEIGHTS
-from fedgate.models.federated.run import run
-from fedgate.models.robust.ball import Ball, Norm
-from fedgate.models.robust.box import Box, worst_case
-from fedgate.models.robust.gateway import imported
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.robust_svm.ball import Ball, Norm
+from fedgate.models.federated.robust_svm.box import Box, worst_case
+from fedgate.models.federated.robust_svm.gateway import imported
+from fedgate.models.federated.robust_svm.subgradient import SLOPES, STEP, WEIGHTS
 from tests.models.federated.robust_svm.test_robust_svm_admm import fleet, labelled, parts_of, value
 from tests.support.given_width import build
 from tests.support.robust_twins import mixture_optimum

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from fedgate.models.arrays import FEATURES, SECRET, WEIGHT, Arrays, equal, generator
 from fedgate.models.federated import ALGORITHMS
-from fedgate.models.federated.algorithm import Algorithm, Server, close_round
-from fedgate.models.federated.defended import Defence, defended
-from fedgate.models.federated.masked import Masking, masked
-from fedgate.models.federated.masking import RosterError, split
-from fedgate.models.federated.masking_gateway import LEAVES, STAYS, STEPS
-from fedgate.models.federated.run import run
+from fedgate.models.federated.defences.defended import Defence, defended
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.secure_aggregation.client import LEAVES, STAYS, STEPS
+from fedgate.models.federated.secure_aggregation.masked import Masking, masked
+from fedgate.models.federated.secure_aggregation.options import RosterError, split
 from tests.project.test_tidy import loaded_by
 from tests.support.exchanges import SEED, exchanges_of
 from tests.support.given_width import build
@@ -285,5 +285,5 @@ def test_data_without_a_secret_is_an_error() -> None:
 
 
 def test_masks_load_no_cipher_before_they_are_needed() -> None:
-    modules = "fedgate.models.federated.masked, fedgate.models.federated.registry"
+    modules = "fedgate.models.federated.secure_aggregation.masked, fedgate.models.federated.protocol.registry"
     assert "cryptography" not in loaded_by(modules)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 
 from fedgate.models.arrays import COUNTED, WEIGHT, Arrays, generator
 from fedgate.models.federated import build
-from fedgate.models.federated.algorithm import Algorithm, RoundFailedError, Server
-from fedgate.models.federated.masking import split
-from fedgate.models.federated.masking_cloud import LOST_MOST
-from fedgate.models.federated.masking_gateway import STEPS
-from fedgate.models.federated.run import run
+from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedError, Server
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.secure_aggregation.client import STEPS
+from fedgate.models.federated.secure_aggregation.options import split
+from fedgate.models.federated.secure_aggregation.server import LOST_MOST
 from tests.support.masked_rounds import (
     CONFIRM,
     INPUT,

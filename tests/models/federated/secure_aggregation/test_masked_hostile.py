@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import SECRET, Arrays, generator
-from fedgate.models.federated.algorithm import RoundFailedError, UpdateError, close_round
-from fedgate.models.federated.masked import LeftOutWarning, ShareWarning
-from fedgate.models.federated.masking_gateway import MASKED, SEALED, SHARES, STEPS, TOKEN
+from fedgate.models.federated.protocol.algorithm import RoundFailedError, UpdateError, close_round
+from fedgate.models.federated.secure_aggregation.client import MASKED, SEALED, SHARES, STEPS, TOKEN
+from fedgate.models.federated.secure_aggregation.masked import LeftOutWarning, ShareWarning
 from tests.support.masked_rounds import (
     CONFIRM,
     INPUT,

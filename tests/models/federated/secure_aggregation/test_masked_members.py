@@ -25,10 +25,10 @@ from fedgate.config.settings.identity import Membership
 from fedgate.gateway_agent.commands import doctor
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.models.arrays import IDENTITY, MEMBERS, Array, Arrays, generator
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.masking import RosterError
-from fedgate.models.federated.masking_cloud import member_of
-from fedgate.models.federated.masking_gateway import SIGNATURE, VOUCHER
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.secure_aggregation.client import SIGNATURE, VOUCHER
+from fedgate.models.federated.secure_aggregation.options import RosterError
+from fedgate.models.federated.secure_aggregation.server import member_of
 from tests.end_to_end.test_commands import failed
 from tests.end_to_end.test_exchange_masked import FOUR, MASKED, go_to, masked_site
 from tests.gateway_agent.trust.test_site_keys import RELEASE, ROOT, keys_command, root_of, signed

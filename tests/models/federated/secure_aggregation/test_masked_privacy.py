@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, exchange_secret, generator
-from fedgate.models.federated.algorithm import Algorithm, Server
-from fedgate.models.federated.masked import masked
-from fedgate.models.federated.masking import AGREEMENT, PUBLIC_KEYS, Masking, Roster, digest_of
-from fedgate.models.federated.masking_gateway import (
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.secure_aggregation.client import (
     COMMITMENT,
     MASKED,
     SHARES,
@@ -27,9 +25,19 @@ from fedgate.models.federated.masking_gateway import (
     mask_key,
     self_mask_key,
 )
-from fedgate.models.federated.masking_keys import Keys, add_mask, derived, loaded, public_key, to_bytes, to_number
-from fedgate.models.federated.ring import Ring, encoded
-from fedgate.models.federated.shamir import interpolated
+from fedgate.models.federated.secure_aggregation.keys import (
+    Keys,
+    add_mask,
+    derived,
+    loaded,
+    public_key,
+    to_bytes,
+    to_number,
+)
+from fedgate.models.federated.secure_aggregation.masked import masked
+from fedgate.models.federated.secure_aggregation.options import AGREEMENT, PUBLIC_KEYS, Masking, Roster, digest_of
+from fedgate.models.federated.secure_aggregation.ring import Ring, encoded
+from fedgate.models.federated.secure_aggregation.shamir import interpolated
 from tests.models.federated.secure_aggregation.test_masked import ADDITIVE, LEAVE, plain
 from tests.support.masked_rounds import (
     INPUT,

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis.extra.numpy import arrays as array_strategy
 
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.masking import _holders
-from fedgate.models.federated.masking_keys import (
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.secure_aggregation.keys import (
     KeyAgreementError,
     Keys,
     add_mask,
@@ -28,7 +27,8 @@ from fedgate.models.federated.masking_keys import (
     sealed,
     unsealed,
 )
-from fedgate.models.federated.ring import (
+from fedgate.models.federated.secure_aggregation.options import _holders
+from fedgate.models.federated.secure_aggregation.ring import (
     RING_SUM,
     RingError,
     by_layout,
@@ -39,7 +39,7 @@ from fedgate.models.federated.ring import (
     most_of,
     of_most,
 )
-from fedgate.models.federated.shamir import PRIME, interpolated, shares_of
+from fedgate.models.federated.secure_aggregation.shamir import PRIME, interpolated, shares_of
 
 QUANTUM = 2.0**-20
 MOST = most_of(1_000, QUANTUM, None)

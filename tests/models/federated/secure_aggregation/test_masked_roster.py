@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, generator
-from fedgate.models.federated import masking_gateway
-from fedgate.models.federated.algorithm import RoundFailedError, UpdateError
-from fedgate.models.federated.masked import Masking, masked
-from fedgate.models.federated.masking import Roster, RosterError, prefixed, split
-from fedgate.models.federated.ring import RingError
+from fedgate.models.federated.protocol.algorithm import RoundFailedError, UpdateError
+from fedgate.models.federated.secure_aggregation import client
+from fedgate.models.federated.secure_aggregation.masked import Masking, masked
+from fedgate.models.federated.secure_aggregation.options import Roster, RosterError, prefixed, split
+from fedgate.models.federated.secure_aggregation.ring import RingError
 from tests.support.masked_rounds import (
     CONFIRM,
     INPUT,
@@ -191,7 +191,7 @@ def test_a_value_that_could_wrap_is_refused_before_a_mask_is_drawn(
     def drawn(*arguments: object, **options: object) -> None:
         raise AssertionError("a mask was drawn")
 
-    monkeypatch.setattr(masking_gateway, "add_mask", drawn)
+    monkeypatch.setattr(client, "add_mask", drawn)
     rows = {FEATURES: np.where(np.arange(SIZE) == 4, value, 1.0)[None]}
     with pytest.raises(
         RingError if np.isfinite(value) else UpdateError, match=r"expected .*(given|got)|given, expected"

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import FEATURES, Arrays, Floats, at_most, generator
-from fedgate.models.detectors import ensemble, kernel, svdd
-from fedgate.models.detectors.training import FitWarning
-from fedgate.models.federated import registry
-from fedgate.models.federated.algorithm import UpdateError
-from fedgate.models.federated.ensemble_svdd import Mixture, described, largest, shortened, synthetic
-from fedgate.models.federated.run import run
+from fedgate.models.detectors.svm import ensemble, kernel, svdd
+from fedgate.models.detectors.svm.checks import FitWarning
+from fedgate.models.federated.protocol import registry
+from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.support_vectors.ensemble_svdd import Mixture, described, largest, shortened, synthetic
 from tests.support.given_width import build, fitted
 from tests.support.toy import auc, onnx_scores
 
 # Small clouds and narrow kernels: borders on which every row lies are no matter here.
-pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.training.FitWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.svm.checks.FitWarning")
 NAME = "ensemble-svdd"
 PLAIN: dict[str, Any] = {"normalisation": "none", "anonymise": False}
 

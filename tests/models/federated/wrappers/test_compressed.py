@@ -12,11 +12,11 @@ import pytest
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import COUNTED, FEATURES, Arrays, Floats, generator
-from fedgate.models.detectors import linear
-from fedgate.models.federated.algorithm import Algorithm, Phase, Server, UpdateError, checked
-from fedgate.models.federated.compressed import Compression, compressed, is_compressed
-from fedgate.models.federated.run import run
-from fedgate.models.federated.tally import CHANGES, CONTRIBUTIONS, SUM, Tally
+from fedgate.models.detectors.base import linear
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, UpdateError, checked
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.tally import CHANGES, CONTRIBUTIONS, SUM, Tally
+from fedgate.models.federated.wrappers.error_feedback import Compression, compressed, is_compressed
 from fedgate.models.packing import entries_sent, packed
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, fleet

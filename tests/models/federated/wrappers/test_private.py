@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from fedgate.models.arrays import FEATURES, SECRET, Arrays, Floats, exchange_secret, generator
 from fedgate.models.federated import ALGORITHMS
-from fedgate.models.federated.algorithm import EPSILON, NOISE_SECRET, RELEASES, SPENT, Algorithm, UpdateError
-from fedgate.models.federated.private import Privacy, PrivacyWarning, bounded, private, with_noise
-from fedgate.models.federated.run import Outcome, run
+from fedgate.models.federated.protocol.algorithm import EPSILON, NOISE_SECRET, RELEASES, SPENT, Algorithm, UpdateError
+from fedgate.models.federated.protocol.run import Outcome, run
+from fedgate.models.federated.wrappers.differential_privacy import Privacy, PrivacyWarning, bounded, private, with_noise
 from tests.support.given_width import build
 from tests.support.law_settings import SETTINGS
 from tests.support.toy import FEATURE_COUNT, fleet

@@ -1,0 +1,1 @@
+"""Echo state networks: the reservoir, its readouts, and both as an ONNX graph."""

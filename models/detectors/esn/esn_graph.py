@@ -1,0 +1,244 @@
+"""The echo state network as ONNX: one Scan a layer, with everything that is not recurrent hoisted out of it.
+
+    x (n, F), state (layers, N), last (1, I) -> score (n,), next.state, next.last
+
+The rows of x are one stream. Inputs `state` and `last` are where it stands, zeros by default, and each has an output
+`next.` of its name to be fed back; `last` is there for task `predict` alone. Recurrent weights are mostly zeros, so the
+file holds indices and values, which onnxruntime puts into their matrix once, when it loads the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
+from fedgate.models.detectors.esn import reservoir
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto, ValueInfoProto
+
+CARRIED = ("state", "last")  # what a stream feeds back
+FAR = np.iinfo(np.int64).max  # a Slice up to here goes to the end
+WASHOUT_ROWS, MAX_GAP_ROWS = "washout_rows", "max_gap_rows"
+
+
+class Drawing:
+    """A graph in the making: its nodes in order and its constants."""
+
+    def __init__(self, nodes: list[NodeProto], tensors: Arrays) -> None:
+        self.nodes, self.tensors = nodes, tensors
+
+    def node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Add a node with one output and return the name of that."""
+        return self.node_of_many(operator, inputs, [output], **attributes)[0]
+
+    def node_of_many(self, operator: str, inputs: list[str], outputs: list[str], **attributes: Any) -> list[str]:
+        """Add a node and return the names of its outputs."""
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
+        return outputs
+
+    def constant(self, name: str, values: Array | float | list[int]) -> str:
+        """Add a constant and return its name; whole numbers stay whole."""
+        self.tensors[name] = np.asarray(values)
+        return name
+
+
+def graph(params: Arrays, personal: Collection[str]) -> bytes:
+    """Return `score` as ONNX."""
+    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
+
+    drawing = Drawing(standardise_nodes(params, personal), standardise_tensors(params))
+    steps, inputs = int(params["steps"]), len(params["observed"])
+    layers, units = (int(params[reservoir.PREFIX + name]) for name in ("layers", "units"))
+    ahead = bool(params.get("ahead", 0.0))
+    series = _series(drawing, steps, inputs)
+    heard = _heard(drawing, series, float(params["clip"]))
+    states = _reservoir(drawing, params, heard, ahead)
+    more: dict[str, list[int | str]] = {"next.state": [layers, units]}
+    drawing.constant("state", np.zeros((layers, units)))
+    if ahead:
+        drawing.constant("last", np.zeros((1, inputs)))
+        more["next.last"] = [1, inputs]
+        heard = _before(drawing, heard)
+    said = _readout(drawing, params, states, heard)
+    if "targets" in params:
+        _residual(drawing, params, series, said)
+    else:
+        more["outputs"] = ["n", len(params["readout"])]
+        _voices(drawing, params, said)
+    metadata = {
+        WASHOUT_ROWS: str(math.ceil(int(params["washout"]) / steps)),
+        MAX_GAP_ROWS: str(int(params["max_gap"])),
+    }
+    inputs_of_graph = (*personal, *CARRIED)
+    feature_count = inputs * steps
+    return model_bytes(
+        "esn", drawing.nodes, drawing.tensors, inputs_of_graph, feature_count, more_outputs=more, metadata=metadata
+    )
+
+
+def _series(drawing: Drawing, steps: int, inputs: int) -> str:
+    """Rows z (n, F), channel after channel, as time steps (n * steps, I)."""
+    if steps == 1:
+        return "z"
+    cube = drawing.node("Reshape", ["z", drawing.constant("rows_shape", [-1, inputs, steps])], "cube")
+    turned = drawing.node("Transpose", [cube], "turned", perm=[0, 2, 1])
+    return drawing.node("Reshape", [turned, drawing.constant("steps_shape", [-1, inputs])], "series")
+
+
+def _heard(drawing: Drawing, series: str, clip: float) -> str:
+    """What the network hears: clipped, and zero for what is no number, so that one bad row cannot stay in its state."""
+    absent = drawing.node("IsNaN", [series], "absent")
+    numbers = drawing.node("Where", [absent, drawing.constant("nothing", 0.0), series], "numbers")
+    limits = [drawing.constant("least", -clip), drawing.constant("most", clip)]
+    return drawing.node("Clip", [numbers, *limits], "heard")
+
+
+def _reservoir(drawing: Drawing, params: Arrays, heard: str, ahead: bool) -> list[str]:
+    """States (r, N) of each layer, those before each step where the readout looks `ahead`."""
+    from onnx import helper
+
+    weights = reservoir.drawn(params)
+    layers, units = len(weights.layers), len(weights.layers[0].bias)
+    entry = np.zeros((len(params["observed"]), units), np.float32)
+    entry[params["observed"] > 0.0] = weights.layers[0].input  # nothing for what is not heard
+    drawing.constant("share", weights.leak)
+    drawing.constant("kept", 1.0 - weights.leak)
+    flat = drawing.constant("states_shape", [-1, units])
+    starts = [f"state.{index}" for index in range(layers)] if layers > 1 else ["state"]
+    ends = [f"end.{index}" for index in range(layers)] if layers > 1 else ["next.state"]
+    if layers > 1:
+        drawing.node_of_many("Split", ["state"], starts, axis=0)
+    below, found = heard, []
+    for index, layer in enumerate(weights.layers):
+        into = drawing.constant(f"input.{index}", layer.input if index else entry)
+        drive = drawing.node("Gemm", [below, into, drawing.constant(f"bias.{index}", layer.bias)], f"drive.{index}")
+        recurrent = _matrix(drawing, layer, index)
+        seen = [("before", f"before.{index}")] * ahead + [("after", f"after.{index}")] * (
+            not ahead or index + 1 < layers
+        )
+        body = _step(recurrent, units, [name for name, _ in seen])
+        names = [f"{name}.each" for _, name in seen]
+        drawing.nodes.append(
+            helper.make_node("Scan", [starts[index], drive], [ends[index], *names], num_scan_inputs=1, body=body)
+        )
+        rows = {kind: drawing.node("Reshape", [f"{name}.each", flat], name) for kind, name in seen}
+        found.append(rows["before" if ahead else "after"])
+        below = rows.get("after", "")
+    if layers > 1:
+        drawing.node("Concat", ends, "next.state", axis=0)
+    return found
+
+
+def _matrix(drawing: Drawing, layer: reservoir.Layer, index: int) -> str:
+    """Wᵀ (N, N), put together from what is not zero."""
+    from onnx import helper
+
+    units = len(layer.bias)
+    name = f"recurrent.{index}"
+    shape = drawing.constant(f"{name}.shape", [units, units])
+    zeros = drawing.node("ConstantOfShape", [shape], f"{name}.zeros", value=helper.make_tensor("zero", 1, [1], [0.0]))
+    indices = drawing.constant(f"{name}.indices", np.ascontiguousarray(layer.indices.T))
+    values = drawing.constant(f"{name}.values", np.ascontiguousarray(layer.values.T))
+    return drawing.node("ScatterElements", [zeros, indices, values], name, axis=0)
+
+
+def _step(recurrent: str, units: int, seen: list[str]) -> GraphProto:
+    """One step of a layer: state (1, N) and its drive (N,) -> the next state, and what is `seen` of it."""
+    from onnx import TensorProto, helper
+
+    def value(name: str, shape: list[int]) -> ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    nodes = [
+        helper.make_node("Gemm", ["now", recurrent, "force"], ["sum"]),
+        helper.make_node("Tanh", ["sum"], ["new"]),
+        helper.make_node("Mul", ["new", "share"], ["shared"]),
+        helper.make_node("Mul", ["now", "kept"], ["remembered"]),
+        helper.make_node("Add", ["shared", "remembered"], ["then"]),
+    ]
+    nodes += [helper.make_node("Identity", ["now" if name == "before" else "then"], [name]) for name in seen]
+    inputs = [value("now", [1, units]), value("force", [units])]
+    return helper.make_graph(nodes, "step", inputs, [value(name, [1, units]) for name in ("then", *seen)])
+
+
+def _before(drawing: Drawing, heard: str) -> str:
+    """What was heard a step before each, from `last` on; what was heard at the end is put out."""
+    joined = drawing.node("Concat", ["last", heard], "heard_joined", axis=0)
+    end = drawing.constant("end", [-1])
+    drawing.node("Slice", [joined, end, drawing.constant("far_end", [FAR])], "next.last")
+    return drawing.node("Slice", [joined, drawing.constant("first", [0]), end], "heard_before")
+
+
+def _readout(drawing: Drawing, params: Arrays, states: list[str], heard: str) -> str:
+    """Outputs (r, c); of residuals each in units of the deviation at which the score is zero."""
+    weights = params["readout"] * _units(params)[:, None]  # (c, M)
+    observed, found = params["observed"] > 0.0, drawing.constant("constant", weights[:, -1])
+    if float(params["direct"]):
+        direct = np.zeros((len(observed), len(weights)))
+        direct[observed] = weights[:, -1 - int(observed.sum()) : -1].T
+        found = drawing.node("Gemm", [heard, drawing.constant("direct", direct), found], "said.direct")
+    size = int(params[f"{reservoir.PREFIX}units"])
+    for index, name in enumerate(states):
+        columns = drawing.constant(f"readout.{index}", weights[:, index * size : (index + 1) * size].T)
+        found = drawing.node("Gemm", [name, columns, found], f"said.{index}")
+    return found
+
+
+def _units(params: Arrays) -> Array:
+    """What outputs (c,) are multiplied by: the sum of squares over a row then is the ratio that the score is of."""
+    if "targets" not in params:
+        return np.ones(len(params["readout"]))
+    count = len(params["targets"]) * int(params["steps"])
+    return 1.0 / np.sqrt(params["variance"] * (float(params["border"]) + RESIDUAL_FLOOR) * count)
+
+
+def _residual(drawing: Drawing, params: Arrays, series: str, said: str) -> None:
+    """The logarithm of the mean square error, zero on the border."""
+    targets, steps, inputs = params["targets"], int(params["steps"]), len(params["observed"])
+    if not np.array_equal(targets, np.arange(inputs)):
+        series = drawing.node("Gather", [series, drawing.constant("targets", targets)], "wanted", axis=1)
+    scaled = drawing.node("Mul", [series, drawing.constant("units", _units(params))], "wanted_scaled")
+    errors = drawing.node("Sub", [scaled, said], "errors")
+    if steps > 1:
+        width = drawing.constant("row_shape", [-1, steps * len(targets)])
+        errors = drawing.node("Reshape", [errors, width], "errors_by_row")
+    squares = drawing.node("ReduceSumSquare", [errors], "squares", axes=[1], keepdims=0)
+    least = drawing.constant("floor", RESIDUAL_FLOOR / (float(params["border"]) + RESIDUAL_FLOOR))
+    ratio = drawing.node("Add", [squares, least], "ratio")
+    if len(targets) == inputs:
+        drawing.node("Log", [ratio], "score")
+    else:
+        drawing.node("Add", [drawing.node("Log", [ratio], "log_ratio"), _guard(drawing)], "score")
+
+
+def _voices(drawing: Drawing, params: Arrays, said: str) -> None:
+    """The outputs of a row, the mean over its steps, and the score that they give."""
+    steps, count = int(params["steps"]), len(params["readout"])
+    if steps > 1:
+        said = drawing.node("Reshape", [said, drawing.constant("row_shape", [-1, steps, count])], "said_by_row")
+        drawing.node("ReduceMean", [said], "outputs", axes=[1], keepdims=0)
+    else:
+        drawing.node("Identity", [said], "outputs")
+    if count == 1:
+        lead = drawing.node("Reshape", ["outputs", drawing.constant("flat", [-1])], "lead")
+    else:
+        normal = drawing.node("Gather", ["outputs", drawing.constant("normal", 0)], "voice_of_normal", axis=1)
+        bounds = [drawing.constant("second", [1]), drawing.constant("stop", [count]), drawing.constant("axis", [1])]
+        others = drawing.node("Slice", ["outputs", *bounds], "voices_of_others")
+        highest = drawing.node("ReduceMax", [others], "highest", axes=[1], keepdims=0)
+        lead = drawing.node("Sub", [highest, normal], "lead")
+    drawing.node("Add", [lead, _guard(drawing)], "score")
+
+
+def _guard(drawing: Drawing) -> str:
+    """Zero for each row (n,) of numbers, and no number for any other."""
+    nothing = drawing.node("Mul", ["z", "nothing"], "nothing_of_each")
+    return drawing.node("ReduceSum", [nothing, drawing.constant("columns", [1])], "guard", keepdims=0)

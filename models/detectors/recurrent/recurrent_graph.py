@@ -1,0 +1,141 @@
+"""The recurrent network as ONNX: one LSTM or GRU node a layer.
+
+ONNX has other orders of gates than torch (input, output, forget, cell; update, reset, new). What is personal stays an
+input in the layout of the parameters and is put in order inside the graph, so that a gateway feeds its own weights
+without the `onnx` package; constants are in order already, since onnxruntime would keep both forms of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
+from fedgate.models.detectors.esn.esn_graph import Drawing
+from fedgate.models.detectors.recurrent.recurrent_network import layers_of
+
+ORDERS = {4: ("LSTM", [0, 3, 1, 2]), 3: ("GRU", [1, 0, 2])}  # by the number of gates: where ONNX wants those of torch
+PARAMETERS = ("dense.", "output.", "variance")
+
+
+def graph(params: Arrays, personal: Collection[str]) -> bytes:
+    """Return `score` as ONNX, and for classes their `outputs` (n, c) beside it."""
+    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
+
+    tensors = {name: params[name] for name in sorted(params) if name.startswith(PARAMETERS)}
+    drawing = Drawing(standardise_nodes(params, personal), tensors | standardise_tensors(params))
+    steps, heard = int(params["steps"]), int(params["heard"])
+    layers = layers_of(params)
+    channels = params["cell.0.input"].shape[1] if layers else params["output.weight"].shape[1] // heard
+    cube = drawing.node("Reshape", ["z", drawing.constant("window", [-1, channels, steps])], "cube")
+    seen = cube if heard == steps else _until(drawing, cube, heard)
+    said = _recurrent(drawing, params, seen, personal) if layers else _linear(drawing, channels * heard, seen)
+    more: dict[str, list[int | str]] = {}
+    if "targets" in params:
+        _residual(drawing, params, cube)
+    else:
+        more["outputs"] = ["n", len(params["output.bias"])]
+        drawing.node("Identity", [said], "outputs")
+        _voices(drawing, len(params["output.bias"]))
+    return model_bytes("recurrent", drawing.nodes, drawing.tensors, personal, channels * steps, more_outputs=more)
+
+
+def _until(drawing: Drawing, cube: str, heard: int) -> str:
+    """The first steps of windows (n, channels, T)."""
+    bounds = [drawing.constant("first", [0]), drawing.constant("heard", [heard]), drawing.constant("time", [2])]
+    return drawing.node("Slice", [cube, *bounds], "seen")
+
+
+def _linear(drawing: Drawing, width: int, seen: str) -> str:
+    flat = drawing.node("Reshape", [seen, drawing.constant("flat_window", [-1, width])], "flat")
+    return drawing.node("Gemm", [flat, "output.weight", "output.bias"], "said", transB=1)
+
+
+def _recurrent(drawing: Drawing, params: Arrays, seen: str, personal: Collection[str]) -> str:
+    layers = layers_of(params)
+    below = drawing.node("Transpose", [seen], "series", perm=[2, 0, 1])  # (steps, n, channels)
+    for layer in range(layers):
+        below = _layer(drawing, params, layer, below, personal, is_last=layer + 1 == layers)
+    last = drawing.node("Gemm", [below, "dense.weight", "dense.bias"], "dense", transB=1)
+    nodes = drawing.node("Relu", [last], "nodes")
+    return drawing.node("Gemm", [nodes, "output.weight", "output.bias"], "said", transB=1)
+
+
+def _layer(
+    drawing: Drawing, params: Arrays, layer: int, below: str, personal: Collection[str], *, is_last: bool
+) -> str:
+    """States (steps, n, H) of a layer, of the last one the state (n, H) after the last step."""
+    prefix, (rows, hidden) = f"cell.{layer}", params[f"cell.{layer}.state"].shape
+    operator, order = ORDERS[rows // hidden]
+    gates = np.concatenate([np.arange(hidden) + gate * hidden for gate in order])
+    weights = [
+        _in_order(drawing, params, [f"{prefix}.{name}" for name in names], gates, shape, personal)
+        for names, shape in (
+            (["input"], [1, rows, -1]),
+            (["state"], [1, rows, -1]),
+            (["input_bias", "state_bias"], [1, 2 * rows]),
+        )
+    ]
+    kind = {"hidden_size": hidden} | ({"linear_before_reset": 1} if operator == "GRU" else {})
+    # The name of an output that is not wanted is empty: all states, then the last one.
+    wanted = ["", f"{prefix}.last"] if is_last else [f"{prefix}.all", ""]
+    drawing.node_of_many(operator, [below, *weights], wanted, **kind)
+    if is_last:
+        return drawing.node("Reshape", [wanted[1], drawing.constant("last_state", [-1, hidden])], "last")
+    # (steps, 1, n, H) without the direction
+    return drawing.node("Squeeze", [wanted[0], drawing.constant("direction", [1])], f"{prefix}.states")
+
+
+def _in_order(
+    drawing: Drawing,
+    params: Arrays,
+    names: list[str],
+    gates: Array,
+    shape: list[int],
+    personal: Collection[str],
+) -> str:
+    """Return the name of weights with their gates as ONNX has them, one behind the other in this shape."""
+    turned = f"{names[0]}.turned"
+    if not set(names) & set(personal):
+        return drawing.constant(turned, np.concatenate([params[name][gates] for name in names]).reshape(shape))
+    turn = drawing.constant(f"gates.{len(gates)}", gates)
+    parts = [
+        drawing.node("Gather", [drawing.constant(name, params[name]), turn], f"{name}.part", axis=0) for name in names
+    ]
+    joined = drawing.node("Concat", parts, f"{names[0]}.joined", axis=0) if len(parts) > 1 else parts[0]
+    return drawing.node("Reshape", [joined, drawing.constant(f"{names[0]}.shape", shape)], turned)
+
+
+def _residual(drawing: Drawing, params: Arrays, cube: str) -> None:
+    """The logarithm of the mean square error, zero on the border."""
+    targets, steps, heard = params["targets"], int(params["steps"]), int(params["heard"])
+    chosen = drawing.node("Gather", [cube, drawing.constant("targets", targets)], "chosen", axis=1)  # (n, c, T)
+    at_end = drawing.node("Gather", [chosen, drawing.constant("end", steps - 1)], "wanted", axis=2)
+    if float(params["change"]):
+        base = drawing.node("Gather", [chosen, drawing.constant("base_at", heard - 1)], "base", axis=2)
+        at_end = drawing.node("Sub", [at_end, base], "wanted_change")
+    errors = drawing.node("Sub", [at_end, "said"], "errors")
+    squares = drawing.node("Mul", [errors, errors], "squares")
+    ratios = drawing.node("Div", [squares, "variance"], "ratios")
+    mean = drawing.node("ReduceMean", [ratios], "mean", axes=[1], keepdims=0)
+    ratio = drawing.node("Add", [mean, drawing.constant("floor", RESIDUAL_FLOOR)], "ratio")
+    border = drawing.constant("log_border", np.log(float(params["border"]) + RESIDUAL_FLOOR))
+    height = drawing.node("Sub", [drawing.node("Log", [ratio], "log_ratio"), border], "height")
+    drawing.node("Add", [height, _guard(drawing)], "score")
+
+
+def _voices(drawing: Drawing, count: int) -> None:
+    """How far the strongest class from 1 on is above class 0."""
+    normal = drawing.node("Gather", ["outputs", drawing.constant("normal", 0)], "voice_of_normal", axis=1)
+    bounds = [drawing.constant("second", [1]), drawing.constant("stop", [count]), drawing.constant("axis", [1])]
+    others = drawing.node("Slice", ["outputs", *bounds], "voices_of_others")
+    highest = drawing.node("ReduceMax", [others], "highest", axes=[1], keepdims=0)
+    drawing.node("Add", [drawing.node("Sub", [highest, normal], "lead"), _guard(drawing)], "score")
+
+
+def _guard(drawing: Drawing) -> str:
+    """Zero for each row (n,) of numbers, and no number for any other: what is squashed in a gate looks like one."""
+    nothing = drawing.node("Mul", ["z", drawing.constant("nothing", 0.0)], "nothing_of_each")
+    return drawing.node("ReduceSum", [nothing, drawing.constant("columns", [1])], "guard", keepdims=0)

@@ -1,0 +1,108 @@
+"""Averages of changes (McMahan et al. 2017, Algorithm 1, the cloud's part): what every federated average builds on.
+
+A gateway starts from what is shared, improves it on its own rows and sends n·Δ and n, a sum over gateways that may
+travel masked; the cloud adds rate · ΣnΔ / Σn, or takes another step along that (`server_optimiser`). How a gateway
+improves, and which change no honest one can ask for, is the algorithm's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
+from fedgate.models.federated.protocol.algorithm import Phase, Server, UpdateError, checked, normalise
+from fedgate.models.federated.protocol.tally import CHANGES, MEASURED_CHANGES, Tally
+
+SAMPLES = "samples"
+STEP = "step"  # () in `shared`: how many models the training has made
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SLACK = 1e-6  # of a bound, for rounding
+
+Judge = Callable[[Arrays, Arrays], None]  # (change, contribution) of a gateway, of the trained arrays; may refuse
+# (shared, own, data, rng) -> (own, what the trained arrays became); data is in normalised units.
+Improve = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], tuple[Arrays, Arrays]]
+
+
+def averaging(
+    improve: Improve,
+    judge: Judge,
+    trained: tuple[str, ...],
+    *,
+    rate: float = 1.0,
+    server_optimiser: ServerOptimiser | None = None,
+    measured: Mapping[str, str] = MappingProxyType({}),
+    max_samples: int,
+    normalisation: str,
+    tally: Tally = CHANGES,
+) -> Phase:
+    """Return the one phase of FedAvg around a local trainer and the judge of what it may give.
+
+    `trained` names the arrays of `shared` that move; all others are constants of the training but `step`, which counts
+    the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below zero,
+    the update holds their sums, and the array of `shared` named beside it becomes the mean over all rows. One gateway
+    counts for at most `max_samples` rows, whatever it claims. `tally` is another where gateways give no steps.
+    """
+    optimiser = stepping(rate, server_optimiser)
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        count = len(data[FEATURES])
+        if count == 0:
+            return own, {}
+        own, z = normalise(own, data, normalisation)
+        own, moved = improve(shared, own, {**data, FEATURES: z}, rng)
+        weight = float(min(count, max_samples))
+        update = {name: np.asarray(weight * (moved[name] - shared[name])) for name in trained}
+        update |= {name: np.asarray(weight * moved[name]) for name in measured}
+        return own, {**update, SAMPLES: np.array(weight)}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        shared = server.shared
+        moved, kept = optimiser.stepped(shared, server.kept, total, total[SAMPLES], trained)
+        means = {known_as: np.asarray(total[name] / total[SAMPLES]) for name, known_as in measured.items()}
+        return server._replace(shared={**shared, **moved, **means, STEP: np.asarray(shared[STEP] + 1)}, kept=kept)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        shapes = {name: server.shared[name].shape for name in trained} | {SAMPLES: ()}
+        shapes |= {name: server.shared[known_as].shape for name, known_as in measured.items()}
+        wide = counted(checked(update, shapes), max_samples)
+        for name in measured:
+            if (least := float(wide[name].min())) < 0.0:
+                raise UpdateError(f"{name}: expected sums of what is never below zero, got {least:g}")
+        change = {name: np.asarray(wide[name] / wide[SAMPLES]) for name in trained}
+        judge(change, {name: np.asarray(change[name] + server.shared[name]) for name in trained})
+        return wide
+
+    return Phase(train, MEASURED_CHANGES if measured and tally == CHANGES else tally, advance, admit)
+
+
+def counted(update: Arrays, max_samples: int) -> Arrays:
+    """Return the update if it claims as many samples as one gateway may, else raise `UpdateError`."""
+    count = float(update[SAMPLES])
+    if not 1 <= count <= max_samples:
+        raise UpdateError(f"samples: expected 1 to {max_samples}, got {count:g}")
+    return update
+
+
+def within(what: str, found: float, most: float) -> None:
+    """Raise `UpdateError` for a size above what an honest gateway can reach."""
+    if found > most * (1.0 + SLACK):
+        raise UpdateError(f"{what}: expected a size up to {most:g}, got {found:g}")
+
+
+def no_longer_than(largest_change: float) -> Judge:
+    """Return the judge of a loss that has no bound to offer: no array may change by more than the setting."""
+
+    def judge(change: Arrays, given: Arrays) -> None:
+        del given
+        for name, array in change.items():
+            within(f"{name} (setting 'largest_change')", float(np.linalg.norm(array)), largest_change)
+
+    return judge

@@ -1,0 +1,200 @@
+"""Federated averaging of the readout of an echo state network by gradient (federated-esn paper, Sections 2.2.1, 6.2).
+
+All gateways share one fixed reservoir; what is learnt is the readout W (c, M): one output with a sigmoid tells two
+classes apart, a softmax over c outputs more. A gateway starts from the shared W, trains some epochs on its own labelled
+rows with an optimiser that begins afresh in every round, and sends n·ΔW and n; the cloud adds rate · ΣnΔW / Σn over
+those that were counted (the paper's Algorithm 1 divides by the rows of all gateways, though only some answer). What is
+sent is a plain sum but for the identity of the reservoir, which the cloud compares and takes off; centre and scale
+stay.
+
+How gateways train stands in `shared` under `recipe.`, so that a defence can tell which updates it was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.detectors.esn import esn
+from fedgate.models.detectors.esn.gradient_readout import (
+    Descent,
+    Examples,
+    Optimiser,
+    descended,
+    examples,
+    output_count,
+)
+from fedgate.models.detectors.esn.network import Classifier, Network
+from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
+from fedgate.models.federated.averaging.averaging import counted, within
+from fedgate.models.federated.closed_form.series import Lesson, judged, lesson
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    Algorithm,
+    Count,
+    Phase,
+    Positive,
+    Server,
+    checked,
+    personal_tensors,
+)
+from fedgate.models.federated.protocol.tally import CHANGES
+
+READOUT, SAMPLES, STEP = "readout", "samples", "step"
+RECIPE = "recipe."
+Normalisation = Literal["own", "none"]
+ClassWeights = tuple[Positive, ...]
+Teach = Callable[[Network, Arrays, Arrays, Arrays, str], Lesson]
+
+
+class Averaging(NamedTuple):
+    """What FedAvg and the algorithms on top of it have in common: the network, how gateways train, how the cloud steps.
+
+    Every method is one move of a round. `teach` turns rows into lessons; who trains often on the same rows may put one
+    here that remembers.
+    """
+
+    network: Network
+    descent: Descent
+    class_weights: ClassWeights | None
+    rate: float
+    largest_change: float
+    max_samples: int
+    normalisation: Normalisation
+    teach: Teach = lesson
+
+    def started(self, rng: np.random.Generator, feature_count: int) -> Arrays:
+        """Return `shared` at the beginning: a reservoir, a readout of zeros, and how gateways train."""
+        shared = esn.initial(rng, self.network, feature_count)
+        outputs = output_count(self.network.classes)
+        recipe = {
+            "adam": float(self.descent.optimiser == "adam"),
+            "learning_rate": self.descent.learning_rate,
+            "epochs": float(self.descent.epochs),
+            "batch": float(self.descent.batch),
+            "class_weights": self.class_weights or (1.0,) * self.network.classes,
+            "rate": self.rate,
+        }
+        return {
+            **shared,
+            READOUT: np.zeros((outputs, shared[READOUT].shape[1])),
+            STEP: np.array(0, dtype=np.int64),
+            **{RECIPE + name: np.asarray(value, dtype=np.float64) for name, value in recipe.items()},
+        }
+
+    def learned(self, shared: Arrays, own: Arrays, data: Arrays) -> tuple[Arrays, Examples]:
+        """Return the gateway's state and its labelled rows as examples, none where every row is in the washout."""
+        taught = self.teach(self.network, shared, own, data, self.normalisation)
+        states = np.asarray(taught.regressors, dtype=np.float64)
+        return taught.own, examples(states, taught.classes, self.network.classes, self.class_weights)
+
+    def sent(self, shared: Arrays, moved: Floats, count: int) -> Arrays:
+        """Return the update of a gateway that moved the readout on so many rows."""
+        weight = float(min(count, self.max_samples))
+        change = np.asarray(weight * (moved - shared[READOUT]))
+        return {READOUT: change, SAMPLES: np.array(weight), IDENTITY: identity(shared)}
+
+    def admitted(self, server: Server, update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arrays:
+        """Return an update without the identity of its reservoir; `shapes` are those of what else it must hold."""
+        expected = {READOUT: server.shared[READOUT].shape, SAMPLES: (), **shapes}
+        wide = counted(checked(judged(server.shared, update), expected), self.max_samples)
+        size = float(np.linalg.norm(wide[READOUT] / wide[SAMPLES]))
+        within(f"{READOUT} (setting 'largest_change')", size, self.largest_change)
+        return wide
+
+    def averaged(self, server: Server, total: Arrays) -> Server:
+        """Return the server one step of the rate along the mean change."""
+        shared = server.shared
+        moved = np.asarray(shared[READOUT] + self.rate * total[READOUT] / total[SAMPLES])
+        return server._replace(shared={**shared, READOUT: moved, STEP: np.asarray(shared[STEP] + 1)})
+
+
+def averaging(
+    network: Network,
+    descent: Descent,
+    class_weights: ClassWeights | None,
+    *,
+    rate: float,
+    largest_change: float,
+    max_samples: int,
+    normalisation: Normalisation,
+) -> Averaging:
+    """Return the settings together; raises `ValueError` where they do not go together."""
+    if network.task != "classify":
+        raise ValueError(
+            f"network: task {network.task!r} given, expected 'classify': a readout that is trained by gradient tells "
+            "classes apart; to predict or to reconstruct take incfed"
+        )
+    if class_weights is not None and len(class_weights) != network.classes:
+        raise ValueError(
+            f"class_weights: {len(class_weights)} numbers given, expected one for each of {network.classes} classes"
+        )
+    return Averaging(network, descent, class_weights, rate, largest_change, max_samples, normalisation)
+
+
+def begin(
+    step: Averaging, feature_count: int, more: Callable[[Arrays], Arrays] = dict
+) -> Callable[[np.random.Generator], Server]:
+    """Return `start` of an algorithm; `more` adds what else it shares from the beginning."""
+    return lambda rng: Server(shared=more(step.started(rng, feature_count)), kept={})
+
+
+def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorithm:
+    """Return FedAvg with settings that are checked already."""
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        own, rows = step.learned(shared, own, data)
+        if len(rows.states) == 0:
+            return own, {}
+        return own, step.sent(shared, descended(shared[READOUT], rows, rng, step.descent), len(rows.states))
+
+    def advance(server: Server, total: Arrays) -> Server:
+        return step.averaged(server, total) if total else server
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        return step.admitted(server, update, {})
+
+    phase = Phase(train, CHANGES, advance, admit)
+    personal = personal_tensors(step.normalisation)
+    return Algorithm("esn", begin(step, feature_count), (phase,), rounds, personal, labels=True)
+
+
+CLASSIFY = Network(task="classify")
+
+
+def esn_fedavg(
+    feature_count: Count,
+    *,
+    network: Classifier = CLASSIFY,
+    epochs: Count = 1,
+    batch: Count = 20,
+    optimiser: Optimiser = "adam",
+    learning_rate: Positive = 0.1,
+    class_weights: ClassWeights | None = None,
+    rate: Positive = 0.1,
+    largest_change: Positive = 1e3,
+    rounds: Count = 78,
+    max_samples: Count = MAX_SAMPLES,
+    normalisation: Normalisation = "own",
+) -> Algorithm:
+    """FedAvg of the readout of an echo state network over F features, on labelled rows.
+
+    :param network: its task must be `classify`.
+    :param class_weights: how much a row counts by its class; only their ratio matters.
+    :param rate: step of the server along the mean change; 1 is plain averaging.
+    :param largest_change: longest change of the readout that one update may ask for.
+    :param max_samples: most rows that one gateway counts for.
+    """
+    step = averaging(
+        network,
+        Descent(epochs, batch, optimiser, learning_rate),
+        class_weights,
+        rate=rate,
+        largest_change=largest_change,
+        max_samples=max_samples,
+        normalisation=normalisation,
+    )
+    return readout_fedavg(step, feature_count, rounds)

@@ -1,0 +1,246 @@
+"""Federated curvature on the readout of an echo state network (Shoham et al. 2019; federated-esn paper, Eq. 2.16-2.18).
+
+FedAvg in which a gateway may leave the others' readouts only where that costs them little: to its loss it adds
+
+    λ Σ_ij (U - u)_ij W_ij² - 2 (V - v)_ij W_ij,   U = Σ_k D_k,  V = Σ_k D_k ⊙ W_k
+
+with D_k the diagonal Fisher information of gateway k at the readout W_k it ended with, in closed form and without
+labels (`readout_descent.fisher`), U and V over those whose updates were counted last, and u, v the gateway's own share
+in them. It sends n·ΔW, n, D and D ⊙ W; its share stays with it. A gateway that was not counted has no share: `COUNTED`
+says so, and `step` whether the sums it received are those its update went into.
+
+The thesis as printed cancels itself out: its Fisher information is that of the softmax of one output, which is one
+whatever W is, and its penalty is taken outside the gradient's tape. With `paper` these two are mended and nothing else
+(Listings 3.4 to 3.7): softmax over [0, z], the gradient of the whole batch squared and divided by its rows, the share
+taken off that of the present batch, D of the last batch sent, λ = 1e-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fedgate.models.arrays import COUNTED, Array, Arrays, Floats
+from fedgate.models.detectors.esn.gradient_readout import (
+    Descent,
+    Examples,
+    Optimiser,
+    Pull,
+    descended,
+    fisher,
+    probabilities,
+)
+from fedgate.models.detectors.esn.network import Classifier
+from fedgate.models.federated.averaging.averaging import NotNegative
+from fedgate.models.federated.averaging.esn_fedavg import (
+    CLASSIFY,
+    READOUT,
+    RECIPE,
+    SAMPLES,
+    STEP,
+    Averaging,
+    ClassWeights,
+    Normalisation,
+    averaging,
+    begin,
+)
+from fedgate.models.federated.closed_form.readout_sums import bounds_of
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    Algorithm,
+    Count,
+    Phase,
+    Positive,
+    Server,
+    UpdateError,
+    personal_tensors,
+)
+from fedgate.models.federated.protocol.tally import SUM
+
+CURVATURE, CURVED = "curvature", "curved_readout"  # D and D ⊙ W of one gateway
+ALL_CURVATURE, ALL_CURVED = "fleet.curvature", "fleet.curved_readout"  # their sums
+SENT, SHARE = "sent.", "share."  # what a gateway sent last, and what of its own is in the sums it received
+DEFAULT_PENALTY, PAPER_PENALTY = 1.0, 1e-4
+SLACK = 1e-6  # for rounding
+
+
+class Part(NamedTuple):
+    """One gateway's part in the sums: D and D ⊙ W, both (c, M)."""
+
+    curvature: Floats
+    curved: Floats
+
+
+# (shared, own part in the sums, rows, rng) -> the readout that a gateway ends with, and its part in the next sums.
+Local = Callable[[Arrays, Part, Examples, "np.random.Generator"], tuple[Floats, Part]]
+
+
+def share_of(shared: Arrays, own: Arrays, data: Arrays) -> Part:
+    """Return the gateway's own part in the sums it received, zero where it has none.
+
+    What it sent last is in them if it was counted and the sums are one step on. Asked again at the step at which it
+    sent, nobody was counted: then the sums are the old ones, and so is its share.
+    """
+    step, counted = int(shared[STEP]), bool(data.get(COUNTED, True))
+    if counted and _is_of(own, SENT, step - 1):
+        return Part(own[SENT + CURVATURE], own[SENT + CURVED])
+    if _is_of(own, SHARE, step):
+        return Part(own[SHARE + CURVATURE], own[SHARE + CURVED])
+    return Part(np.zeros_like(shared[READOUT]), np.zeros_like(shared[READOUT]))
+
+
+def _is_of(own: Arrays, prefix: str, step: int) -> bool:
+    return prefix + STEP in own and int(own[prefix + STEP]) == step
+
+
+def _remembered(prefix: str, part: Part, step: int) -> Arrays:
+    named = {CURVATURE: part.curvature, CURVED: part.curved, STEP: np.array(step, dtype=np.int64)}
+    return {prefix + name: array for name, array in named.items()}
+
+
+def pull_of(shared: Arrays, share: Part, penalty: float) -> Pull:
+    """Return the slope of the penalty: 2λ ((U - u) ⊙ W - (V - v)); a sum of shares is never below one of them."""
+    others = np.maximum(shared[ALL_CURVATURE] - share.curvature, 0.0)
+    others_curved = shared[ALL_CURVED] - share.curved
+
+    def pull(readout: Floats, states: Array) -> Floats:
+        del states
+        return np.asarray(2.0 * penalty * (others * readout - others_curved))
+
+    return pull
+
+
+class Printed:
+    """The penalty as the thesis lists it, but inside the gradient; `part` is that of the last batch."""
+
+    def __init__(self, shared: Arrays, penalty: float, fisher_of: Callable[[Floats, Array], Floats]) -> None:
+        nothing = np.zeros_like(shared[READOUT])
+        self._shared, self._penalty, self._fisher_of, self.part = shared, penalty, fisher_of, Part(nothing, nothing)
+
+    def pull(self, readout: Floats, states: Array) -> Floats:
+        found = self._fisher_of(readout, states)
+        self.part = Part(found, found * readout)
+        curvature = self._shared[ALL_CURVATURE] - self.part.curvature
+        return np.asarray(2.0 * self._penalty * (curvature * readout - (self._shared[ALL_CURVED] - self.part.curved)))
+
+
+def batch_fisher(readout: Floats, states: Array) -> Floats:
+    """Return (c, M) the thesis's D of a batch of states (b, M): the gradient of Σ log softmax, squared, over b.
+
+    The gradient is that of all outputs together (Listing 3.6), with [0, z] in place of one output z alone.
+    """
+    p = probabilities(readout, states)  # (b, c)
+    outputs = max(p.shape[1], 2)
+    slopes = 1.0 - outputs * p  # of Σ_i log p_i with respect to each output; 1 - 2p for the one beside a zero
+    return np.asarray(np.square(slopes.T @ states) / len(states))
+
+
+def curved(step: Averaging, local: Local, admit: Callable[[Server, Arrays], Arrays]) -> Phase:
+    """Return the one exchange around what a gateway does with its rows."""
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        own, rows = step.learned(shared, own, data)
+        if len(rows.states) == 0:
+            return own, {}
+        share, at = share_of(shared, own, data), int(shared[STEP])
+        moved, part = local(shared, share, rows, rng)
+        own = {**own, **_remembered(SHARE, share, at), **_remembered(SENT, part, at)}
+        update = step.sent(shared, moved, len(rows.states))
+        return own, {**update, CURVATURE: part.curvature, CURVED: part.curved}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        server = step.averaged(server, total)
+        sums = {ALL_CURVATURE: total[CURVATURE], ALL_CURVED: total[CURVED]}
+        return server._replace(shared={**server.shared, **sums})
+
+    return Phase(train, SUM, advance, admit)
+
+
+def check_curvature(server: Server, update: Mapping[str, Array], most: Floats, *, exact: bool) -> None:
+    """Raise `UpdateError` for a Fisher information that no rows give, or that does not belong to the readout beside it.
+
+    `most` (M,) is what p (1 - p) s² can be: p (1 - p) is at most 1/4, a state at most 1 and an input at most `clip`;
+    `exact` says that D ⊙ W is of the very
+    readout that the gateway ended with, and not of one of the steps before.
+    """
+    found = update[CURVATURE]
+    if found.min() < 0.0 or (found > most * (1.0 + SLACK)).any():
+        worst = int((found / most).max(axis=0).argmax())
+        raise UpdateError(
+            f"{CURVATURE}: expected 0 to {most[worst]:g} in column {worst}, got {found[:, worst].min():g} to "
+            f"{found[:, worst].max():g}"
+        )
+    if exact:
+        expected = found * (server.shared[READOUT] + update[READOUT] / update[SAMPLES])
+        apart = float(np.abs(update[CURVED] - expected).max())
+        if apart > SLACK * max(float(np.abs(expected).max()), 1.0):
+            raise UpdateError(f"{CURVED}: expected {CURVATURE} times the readout, got numbers up to {apart:.3g} apart")
+
+
+def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds: int, *, paper: bool) -> Algorithm:
+    """Return FedCurv with settings that are checked already."""
+
+    largest = bounds_of(step.network, feature_count, step.max_samples).regressors  # (M,)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        shape = server.shared[READOUT].shape
+        wide = step.admitted(server, update, {CURVATURE: shape, CURVED: shape})
+        most = step.descent.batch * max(step.network.classes - 1, 1) ** 2 if paper else 0.25
+        check_curvature(server, wide, most * np.square(largest), exact=not paper)
+        return wide
+
+    def more(shared: Arrays) -> Arrays:
+        nothing = np.zeros_like(shared[READOUT])
+        recipe = {RECIPE + "penalty": np.array(penalty), RECIPE + "paper": np.array(float(paper))}
+        return {**shared, ALL_CURVATURE: nothing, ALL_CURVED: nothing, **recipe}
+
+    def local(shared: Arrays, share: Part, rows: Examples, rng: np.random.Generator) -> tuple[Floats, Part]:
+        if paper:
+            printed = Printed(shared, penalty, batch_fisher)
+            return descended(shared[READOUT], rows, rng, step.descent, printed.pull), printed.part
+        moved = descended(shared[READOUT], rows, rng, step.descent, pull_of(shared, share, penalty))
+        found = fisher(moved, rows.states)
+        return moved, Part(found, found * moved)
+
+    phase = curved(step, local, admit)
+    personal = personal_tensors(step.normalisation)
+    return Algorithm("esn", begin(step, feature_count, more), (phase,), rounds, personal, labels=True)
+
+
+def esn_fedcurv(
+    feature_count: Count,
+    *,
+    network: Classifier = CLASSIFY,
+    penalty: NotNegative | None = None,
+    epochs: Count = 1,
+    batch: Count = 20,
+    optimiser: Optimiser = "adam",
+    learning_rate: Positive = 0.1,
+    class_weights: ClassWeights | None = None,
+    rate: Positive = 0.1,
+    largest_change: Positive = 1e3,
+    rounds: Count = 78,
+    max_samples: Count = MAX_SAMPLES,
+    normalisation: Normalisation = "own",
+    paper: bool = False,
+) -> Algorithm:
+    """FedCurv of the readout of an echo state network over F features; settings without a word here as in `esn_fedavg`.
+
+    :param penalty: λ; not given 1, or 1e-4 with `paper`. With 0 every change is that of FedAvg.
+    :param paper: as the thesis lists it, with the two faults mended that make it FedAvg.
+    """
+    strength = (PAPER_PENALTY if paper else DEFAULT_PENALTY) if penalty is None else penalty
+    step = averaging(
+        network,
+        Descent(epochs, batch, optimiser, learning_rate),
+        class_weights,
+        rate=rate,
+        largest_change=largest_change,
+        max_samples=max_samples,
+        normalisation=normalisation,
+    )
+    return readout_fedcurv(step, strength, feature_count, rounds, paper=paper)

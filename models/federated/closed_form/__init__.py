@@ -1,0 +1,1 @@
+"""Models that follow from sums: ridge readouts of echo state networks, and principal subspaces."""

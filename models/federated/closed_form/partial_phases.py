@@ -1,0 +1,181 @@
+"""The exchanges of Partial IncFed: electing units, sending the sums of fewer units, sending columns of one's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors.esn import ridge_readout
+from fedgate.models.detectors.esn.network import Network
+from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
+from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
+from fedgate.models.federated.closed_form import column_masks
+from fedgate.models.federated.closed_form.incfed import Normalisation, RankWarning, scaled, solved
+from fedgate.models.federated.closed_form.readout_sums import SLACK, Bounds, judge
+from fedgate.models.federated.closed_form.series import judged, lesson
+from fedgate.models.federated.protocol.algorithm import CONDITION, UNDETERMINED, Phase, Server, UpdateError, checked
+from fedgate.models.federated.protocol.contributions import STEP, weight_of
+from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.moments import symmetric, triangle
+
+Sums = Callable[[Array, Array], Arrays]  # of regressors and targets
+
+IMPORTANCE = "importance"
+ELECTED, DIRECTIONS = "elected", "directions"  # in `shared`: (k,) units, or (N, k)
+
+
+class Plan(NamedTuple):
+    """What all phases know: the network, k of its N units, and how sums are made, bounded and solved."""
+
+    network: Network
+    neurons: int
+    alpha: float
+    ridge: float
+    absolute: bool
+    fewest_rows: int
+    normalisation: Normalisation
+    bounds: Bounds
+
+    @property
+    def units(self) -> int:
+        return self.network.layers * self.network.units
+
+    def taught(self, shared: Arrays, own: Arrays, data: Arrays, sums: Sums) -> tuple[Arrays, Arrays]:
+        """Return the state of a gateway and its sums, `{}` where it has nothing to send."""
+        weight = weight_of(data)
+        if len(data[FEATURES]) == 0 or weight == 0.0:
+            return own, {}
+        taught = lesson(self.network, shared, own, data, self.normalisation)
+        if len(taught.regressors) < self.fewest_rows:
+            return taught.own, {}
+        return taught.own, scaled(sums(taught.regressors, taught.targets), weight, self.bounds.max_samples)
+
+
+def electing(plan: Plan) -> Phase:
+    """Return the exchange in which gateways send Σ s² of every unit and the cloud elects the k with the largest."""
+
+    def sums(regressors: Array, targets: Array) -> Arrays:
+        states = regressors[:, : plan.units].astype(np.float64)
+        return {IMPORTANCE: np.square(states).sum(axis=0), SAMPLES: np.array(float(len(targets)))}
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        del rng
+        own, found = plan.taught(shared, own, data, sums)
+        return own, {**found, IDENTITY: identity(shared)} if found else {}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        best = np.argsort(-total[IMPORTANCE], kind="stable")[: plan.neurons]
+        return server._replace(shared={**server.shared, ELECTED: np.sort(best).astype(np.int64)}, phase=1)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        wide = checked(judged(server.shared, update), {IMPORTANCE: (plan.units,), SAMPLES: ()})
+        rows = _counted(wide, plan.bounds)
+        least, most = float(wide[IMPORTANCE].min()), float(wide[IMPORTANCE].max())
+        if least < 0.0 or most > rows * (1.0 + SLACK):
+            raise UpdateError(f"{IMPORTANCE}: expected 0 to {rows:g} of as many rows, got {least:g} to {most:g}")
+        return wide
+
+    return Phase(train, SUM, advance, admit)
+
+
+def reducing(plan: Plan, phase: int) -> Phase:
+    """Return the exchange in which gateways send the sums of the k units, or directions, that `shared` names."""
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        del rng
+        own, found = plan.taught(shared, own, data, lambda s, y: ridge_readout.sums(reduced(shared, s, plan.units), y))
+        return own, {**found, IDENTITY: identity(shared)} if found else {}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        made = solved(
+            server.shared, total, plan.ridge, absolute=plan.absolute, widen=partial(widened, units=plan.units)
+        )
+        return server._replace(shared=_stepped(made), phase=phase)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        outputs, size = server.shared["readout"].shape
+        size -= plan.units - plan.neurons
+        shapes = {GRAM: (triangle(size),), CROSS: (outputs, size), SQUARES: (outputs,), SAMPLES: ()}
+        wide = checked(judged(server.shared, update), shapes)
+        _counted(wide, plan.bounds)
+        judge({}, wide, plan.bounds._replace(regressors=_largest(server.shared, plan)))
+        return wide
+
+    return Phase(train, SUM, advance, admit)
+
+
+def masking(plan: Plan) -> Phase:
+    """Return the exchange in which every gateway sends columns of its own choice."""
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        own, found = plan.taught(shared, own, data, ridge_readout.sums)
+        if not found:
+            return own, {}
+        gram = symmetric(found[GRAM], found[CROSS].shape[1])
+        columns = column_masks.elected(gram, plan.units, plan.neurons, plan.alpha, rng)
+        return own, {**column_masks.masked(found, columns, plan.units), IDENTITY: identity(shared)}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        try:
+            weights, condition = column_masks.solve(total, plan.ridge, absolute=plan.absolute)
+        except RankError as error:
+            warnings.warn(str(error), RankWarning, stacklevel=2)
+            weights, condition = server.shared["readout"], UNDETERMINED
+        made = {**server.shared, "readout": weights, CONDITION: np.array(condition)}
+        return server._replace(shared=_stepped(made))
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        outputs, size = server.shared["readout"].shape
+        shapes = column_masks.shapes(plan.neurons, outputs, size, plan.units)
+        return column_masks.placed(checked(judged(server.shared, update), shapes), plan.bounds, plan.units)
+
+    return Phase(train, SUM, advance, admit)
+
+
+def reduced(shared: Arrays, regressors: Array, units: int) -> Array:
+    """Return regressors (n, M) with their k elected units, or k coordinates, in place of all N units."""
+    if DIRECTIONS in shared:
+        states = regressors[:, :units].astype(np.float64) @ shared[DIRECTIONS]
+    else:
+        states = regressors[:, shared[ELECTED]]
+    return np.concatenate([states, regressors[:, units:]], axis=1)
+
+
+def widened(shared: Arrays, weights: Floats, units: int) -> Floats:
+    """Return a readout (c, k + M - N) of `reduced` regressors as one of all (c, M); a unit left out has none."""
+    if DIRECTIONS in shared:
+        chosen = shared[DIRECTIONS].shape[1]
+        states = weights[:, :chosen] @ shared[DIRECTIONS].T.astype(np.float64)
+    else:
+        chosen = len(shared[ELECTED])
+        states = np.zeros((len(weights), units))
+        states[:, shared[ELECTED]] = weights[:, :chosen]
+    return np.concatenate([states, weights[:, chosen:]], axis=1)
+
+
+def _largest(shared: Arrays, plan: Plan) -> Floats:
+    """Return the largest size of each reduced regressor: states are at most one."""
+    of_states = np.abs(shared[DIRECTIONS]).sum(axis=0) if DIRECTIONS in shared else np.ones(plan.neurons)
+    return np.concatenate([of_states, plan.bounds.regressors[plan.units :]])
+
+
+def _counted(update: Arrays, bounds: Bounds) -> float:
+    rows = float(update[SAMPLES])
+    if not 0.0 < rows <= bounds.max_samples:
+        raise UpdateError(f"{SAMPLES}: expected above 0 and up to {bounds.max_samples}, got {rows:g}")
+    return rows
+
+
+def _stepped(shared: Arrays) -> Arrays:
+    return {**shared, STEP: np.asarray(shared[STEP] + 1)}

@@ -1,0 +1,94 @@
+"""From a gateway's rows to what the readout of an echo state network is taught: regressors and targets.
+
+All algorithms on such a readout begin alike: normalise, send the series through the reservoir, drop what must not
+teach, and go on with regressors S and targets Y. Labels matter for task `classify` only; what is to be predicted or
+reconstructed is in the rows themselves, so that the other tasks do not look at labels at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.detectors.esn import esn
+from fedgate.models.detectors.esn.network import Network
+from fedgate.models.detectors.esn.reservoir import IDENTITY, SEED_BYTES, Singles, contraction, identity
+from fedgate.models.federated.protocol.algorithm import UpdateError, normalise
+
+STEP = "step"  # in `shared`: how many models the training has made
+
+
+def without_gaps(x: Array) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the finite rows of a recording (n, F), and how many rows are missing before each, as `MISSING` says it."""
+    rows = np.asarray(x, dtype=np.float64)
+    whole = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    missing = np.diff(whole, prepend=-1) - 1
+    missing[:1] = NEW_SERIES
+    return rows[whole], missing
+
+
+class Lesson(NamedTuple):
+    """The gateway's state and what its rows teach: regressors (r, M), targets (r, c), and the rows (r,) of the data
+    that they come from. Of task `classify` the targets are one-hot, and `classes` (r,) the same as numbers, so that
+    `weights[classes]` are the weights of the rows.
+    """
+
+    own: Arrays
+    regressors: Singles
+    targets: Floats
+    rows: NDArray[np.int64]
+    classes: NDArray[np.int64]
+
+
+def lesson(network: Network, shared: Arrays, own: Arrays, data: Arrays, normalisation: str) -> Lesson:
+    """Return what a gateway's data teaches; without a single row that does, `regressors` is empty.
+
+    Warns with `EchoStateWarning`, in the first round of a training, where the state does not forget its start on these
+    rows. Raises `ValueError` where task `classify` finds no labels, or one that is no class.
+    """
+    given = {name: array for name, array in data.items() if name != LABELS or network.task == "classify"}
+    if len(given[FEATURES]) == 0:
+        nothing = np.zeros(0, dtype=np.int64)
+        size, count = shared["readout"].shape[1], shared["readout"].shape[0]
+        return Lesson(own, np.zeros((0, size), np.float32), np.zeros((0, count)), nothing, nothing)
+    esn.finite_rows(given[FEATURES])  # before they can spoil the scale
+    own, z = normalise(own, given, normalisation)
+    way = esn.taught(shared, z, given.get(MISSING))
+    if int(shared.get(STEP, 0)) == 0:
+        contraction(shared, way.inputs[:, shared["observed"] > 0.0])
+    rows = np.repeat(np.arange(len(z)), network.steps)
+    usable = way.usable
+    if network.task == "classify":
+        if LABELS not in given:
+            raise ValueError("task 'classify' needs labels in the data and found none; without labels take 'predict'")
+        labels = np.asarray(given[LABELS])[rows]
+        usable = usable & (labels >= 0)
+        targets, classes = esn.one_hot(labels[usable], network.classes), labels[usable].astype(np.int64)
+    else:
+        targets = esn.targets_of(shared, way.inputs)[usable]
+        classes = np.zeros(len(targets), dtype=np.int64)
+    return Lesson(own, way.regressors[usable], targets, rows[usable], classes)
+
+
+def judged(shared: Mapping[str, Array], update: Arrays) -> Arrays:
+    """Return an update without the identity of its reservoir, so that what is left is a plain sum.
+
+    Raises `UpdateError`, naming both seeds, for an update of another reservoir.
+    """
+    expected, found = identity(shared), update.get(IDENTITY)
+    if found is None:
+        raise UpdateError(f"expected array {IDENTITY!r} with the identity of the reservoir, got {sorted(update)}")
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        raise UpdateError(f"{IDENTITY}: expected 64 bytes of shape (64,), got {found.dtype} of shape {found.shape}")
+    if not np.array_equal(found, expected):
+        parts = [(each[:SEED_BYTES].tobytes().hex(), each[SEED_BYTES:].tobytes().hex()) for each in (expected, found)]
+        (seed, digest), (other_seed, other_digest) = parts
+        raise UpdateError(
+            f"{IDENTITY}: expected seed {seed} with digest {digest}, got seed {other_seed} with digest {other_digest}: "
+            "sums over another reservoir have no meaning here"
+        )
+    return {name: array for name, array in update.items() if name != IDENTITY}

@@ -1,0 +1,283 @@
+"""Federated subspace: the principal subspace of all gateways' healthy data in one round (ours).
+
+A gateway sends count, sum and the upper triangle of the second moments of its features; they add up, so the cloud's one
+eigen-decomposition gives what the pooled rows would give (Pearson 1901), the sums may travel masked, and no row leaves
+a gateway. Centre and scale stay where features are normalised by `own`; with `none` the pooled mean and deviation are
+learned too, which is needed where each gateway has seen one narrow condition only: its own units would hide from it how
+far healthy data of the others lies.
+
+Later rounds add to what was gathered: total = forget * total + Σ of the round. A row that is sent again counts again,
+so a gateway that takes part in more rounds weighs more; with all taking part alike the directions do not change. With
+`forget` < 1 a round weighs forget^age, with 0 only the last one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors.base.subspace import Which, bordered
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    Algorithm,
+    Count,
+    Phase,
+    Server,
+    UpdateError,
+    checked,
+    healthy_rows,
+    normalise,
+    personal_tensors,
+)
+from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.moments import (
+    PRODUCTS,
+    SAMPLES,
+    SUM_OF_ROWS,
+    Reference,
+    deviations,
+    moments,
+    origin,
+    reference_of,
+    subspace,
+    symmetric,
+    triangle,
+)
+
+SQUARES = "squares"
+POINT, UNIT, SKETCH = "reference.point", "reference.unit", "sketch"
+# In a gateway's own units healthy features have a mean of about zero and a mean square of one; what drifts within a
+# training may reach these.
+LARGEST_MEAN = 2.0
+LARGEST_MEAN_SQUARE = 4.0
+# Share of the fleet that must move in a feature, where a sketch hides which feature it is.
+RAREST = 1e-3
+# Of one feature in units as it is measured: an elastic modulus is 2e11 Pa. Moments hold its square times the rows.
+LARGEST_FEATURE = 1e12
+# In deviations: of a level beyond this the variance keeps fewer than eight of its sixteen digits.
+FARTHEST_LEVEL = 1e4
+# Rounding leaves moments this far from positive, beside a diagonal of one.
+NEGATIVE = 1e-8
+
+Normalisation = Literal["own", "none"]
+
+
+def gathering(
+    feature_count: int,
+    advance: Callable[[Server, Arrays], Server],
+    *,
+    normalisation: Normalisation,
+    max_samples: int,
+    remedy: str,
+    sketch_size: int | None = None,
+) -> Phase:
+    """Return the phase in which gateways send moments, of (z - reference) / unit where `shared` holds a reference.
+
+    Rows labelled as faults are left out. Of a gateway with more than `max_samples` rows the moments are scaled down to
+    that count. `remedy` says what to set where features as they are lie too far from zero to be squared.
+    """
+    size = feature_count if sketch_size is None else sketch_size
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        del rng
+        if len(data[FEATURES]) == 0:
+            return own, {}
+        own, z = healthy(own, data, normalisation)
+        if len(z) == 0:
+            return own, {}
+        if POINT in shared:
+            z = (z - shared[POINT]) / shared[UNIT]
+        elif normalisation == "none":
+            check_levels(z, remedy)
+        return own, capped(moments(z @ shared[SKETCH] if SKETCH in shared else z), max_samples)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        shapes = {SAMPLES: (), SUM_OF_ROWS: (size,), PRODUCTS: (triangle(size),)}
+        wide = checked(update, shapes, largest=max_samples * LARGEST_FEATURE**2)
+        check_count(wide, max_samples)
+        check_positive(wide)
+        if normalisation == "own":
+            # A feature that moves on few gateways has a small unit in the reference, and is large in it on those few.
+            unit, means = server.shared.get(UNIT, np.ones(feature_count)), wide[SUM_OF_ROWS] / wide[SAMPLES]
+            squares = np.diag(symmetric(wide[PRODUCTS], size)) / wide[SAMPLES]
+            if sketch_size is None:
+                check_own_units(float(np.mean(np.square(unit) * squares)), unit * means)
+            else:  # which makes no row longer, so that the mean square bounds the means too
+                check_own_units(max(float(unit.min()) ** 2, RAREST) * float(squares.sum()) / feature_count, means[:0])
+        return wide
+
+    return Phase(train, SUM, advance, admit)
+
+
+def capped(update: Arrays, max_samples: int) -> Arrays:
+    """Return moments with the weight of at most `max_samples` rows."""
+    count = min(float(update[SAMPLES]), float(max_samples))
+    scaled = {name: np.asarray(count / float(update[SAMPLES]) * array) for name, array in update.items()}
+    return scaled | {SAMPLES: np.array(count)}  # exactly, whatever the division rounds to
+
+
+def healthy(own: Arrays, data: Arrays, normalisation: str) -> tuple[Arrays, Array]:
+    """Return the gateway's state and its healthy rows (n, F) in normalised units."""
+    own, z = normalise(own, data, normalisation)
+    return own, healthy_rows(data, z)
+
+
+def check_levels(z: Array, remedy: str) -> None:
+    """Raise `ValueError` for a feature of rows z (n, F) that moves, but so far from zero that its squares forget it."""
+    mean = z.mean(axis=0)
+    deviation = deviations(mean, z.var(axis=0), 0.0)
+    lost = np.flatnonzero((deviation > 0.0) & (np.abs(mean) > FARTHEST_LEVEL * deviation))
+    if len(lost):
+        level = abs(float(mean[lost[0]] / deviation[lost[0]]))
+        raise ValueError(
+            f"feature {lost[0]} lies {level:.3g} of its deviations from zero, expected up to {FARTHEST_LEVEL:g}: in "
+            f"its squares the variance would lose its digits; {remedy}"
+        )
+
+
+def check_count(update: Arrays, max_samples: int) -> None:
+    """Raise `UpdateError` for an absurd number of rows."""
+    count = float(update[SAMPLES])
+    if not 1 <= count <= max_samples:
+        raise UpdateError(f"{SAMPLES}: expected 1 to {max_samples}, got {count:g}")
+
+
+def check_own_units(mean_square: float, means: Array) -> None:
+    """Raise `UpdateError` for a mean square over all features, or means (F,) of each, that no healthy rows have in a
+    gateway's own units.
+    """
+    advice = "does the gateway still measure in the units of its commissioning?"
+    if mean_square > LARGEST_MEAN_SQUARE:
+        raise UpdateError(
+            f"expected a mean square up to {LARGEST_MEAN_SQUARE:g} in own deviations, got {mean_square:g}; {advice}"
+        )
+    farthest = float(np.abs(means).max(initial=0.0))
+    if farthest > LARGEST_MEAN:
+        raise UpdateError(f"expected means up to {LARGEST_MEAN:g} own deviations, got {farthest:g}; {advice}")
+
+
+def check_positive(update: Arrays) -> None:
+    """Raise `UpdateError` where no rows could have these moments: [[n, Σz], [Σz, Σzzᵀ]] has a negative eigenvalue."""
+    sums = update[SUM_OF_ROWS]
+    whole = np.block([[np.reshape(update[SAMPLES], (1, 1)), sums[None]], [sums[:, None], _square(update)]])
+    diagonal = np.diag(whole)
+    if (diagonal < 0.0).any():
+        raise UpdateError(f"{PRODUCTS}: expected sums of squares, got {diagonal.min():g}")
+    unit = np.where(diagonal > 0.0, np.sqrt(diagonal), 1.0)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # of a row of next to nothing
+        scaled = whole / np.outer(unit, unit)
+    if not np.isfinite(scaled).all():
+        raise UpdateError(f"{PRODUCTS}: expected sums of products that the sums of squares allow, got larger ones")
+    try:  # far cheaper than the eigenvalues, which are only needed for the message
+        np.linalg.cholesky(scaled + NEGATIVE * np.eye(len(whole)))
+    except np.linalg.LinAlgError:
+        least = np.linalg.eigvalsh(scaled)[0]
+        raise UpdateError(f"expected moments of rows, so no negative eigenvalue, got {least:.3g}") from None
+
+
+def _square(update: Arrays) -> Floats:
+    return symmetric(update[PRODUCTS], len(update[SUM_OF_ROWS]))
+
+
+def referring(feature_count: int, *, normalisation: Normalisation, max_samples: int) -> Phase:
+    """Return the exchange that finds the reference: gateways send count, Σx and Σx², `shared` gets mean and
+    deviation.
+    """
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        del shared, rng
+        if len(data[FEATURES]) == 0:
+            return own, {}
+        own, z = healthy(own, data, normalisation)
+        if len(z) == 0:
+            return own, {}
+        sums = {SAMPLES: np.array(float(len(z))), SUM_OF_ROWS: z.sum(axis=0), SQUARES: np.square(z).sum(axis=0)}
+        return own, capped(sums, max_samples)
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        mean = total[SUM_OF_ROWS] / total[SAMPLES]
+        found = reference_of(mean, total[SQUARES] / total[SAMPLES] - np.square(mean))
+        return server._replace(shared={**server.shared, POINT: found.point, UNIT: found.unit}, phase=1)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        del server
+        shapes = {SAMPLES: (), SUM_OF_ROWS: (feature_count,), SQUARES: (feature_count,)}
+        wide = checked(update, shapes, largest=max_samples * LARGEST_FEATURE**2)
+        check_count(wide, max_samples)
+        slack = wide[SQUARES] * (1.0 + NEGATIVE) - np.square(wide[SUM_OF_ROWS]) / wide[SAMPLES]
+        if (slack < 0.0).any():
+            raise UpdateError(f"{SQUARES}: expected at least {SUM_OF_ROWS}² / {SAMPLES}, got {slack.min():.3g} less")
+        if normalisation == "own":
+            check_own_units(float(wide[SQUARES].mean() / wide[SAMPLES]), wide[SUM_OF_ROWS] / wide[SAMPLES])
+        return wide
+
+    return Phase(train, SUM, advance, admit)
+
+
+def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> Floats:
+    """Return a random projection (rows, columns) that keeps lengths: QᵀQ = I, the same for all that draw the same."""
+    q, r = np.linalg.qr(rng.normal(size=(rows, columns)))
+    return np.asarray(q * np.sign(np.diag(r)))
+
+
+def federated_subspace(
+    feature_count: Annotated[int, Field(ge=2)],
+    *,
+    components: Count = 10,
+    which: Which = "both",
+    outside: Annotated[float, Field(gt=0, lt=1)] = 0.05,
+    sketch: Annotated[int, Field(ge=2)] | None = None,
+    reference: Literal["zero", "pooled"] = "zero",
+    forget: Annotated[float, Field(ge=0, le=1)] = 1.0,
+    rounds: Count = 1,
+    max_samples: Count = MAX_SAMPLES,
+    normalisation: Normalisation = "own",
+) -> Algorithm:
+    """Federated principal subspace over F >= 2 features.
+
+    :param components: directions kept; at most F - 1, or sketch - 1, so that a residual is left.
+    :param which: what the score measures: `residual`, `distance` inside the subspace, or `both`.
+    :param outside: share of normally distributed healthy data past the border.
+    :param sketch: gather moments of a random projection on so many numbers: m² instead of F² travel and directions are
+        those inside the sketch; `components` + 10 or more keep most of what F would give.
+    :param reference: where rows are taken from before they are squared. `zero` is right in own units; with
+        normalisation `none` and levels beyond 1e4 deviations, or a sketch, take `pooled`: one exchange more.
+    :param max_samples: most rows that one gateway counts for.
+    :param forget: weight of all earlier rounds beside a new one.
+    """
+    if sketch is not None and sketch >= feature_count:
+        raise ValueError(f"sketch: expected fewer than the {feature_count} features, got {sketch}; leave it out")
+
+    def start(rng: np.random.Generator) -> Server:
+        return Server({} if sketch is None else {SKETCH: orthonormal(rng, feature_count, sketch)}, {})
+
+    def place(shared: Arrays) -> Reference:
+        zero = origin(feature_count, own_units=normalisation == "own")
+        return zero._replace(point=shared[POINT], unit=shared[UNIT]) if POINT in shared else zero
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        kept = {name: np.asarray(forget * server.kept.get(name, 0.0) + array) for name, array in total.items()}
+        projection: Array | None = server.shared.get(SKETCH)
+        found = bordered(subspace(kept, components, place(server.shared), projection), which, outside)
+        constants = {name: server.shared[name] for name in (POINT, UNIT) if name in server.shared}
+        return server._replace(shared={**constants, **found}, kept=kept, phase=len(setup))
+
+    setup = (referring(feature_count, normalisation=normalisation, max_samples=max_samples),) * (reference == "pooled")
+    gather = gathering(
+        feature_count,
+        advance,
+        normalisation=normalisation,
+        max_samples=max_samples,
+        remedy="set reference to 'pooled'",
+        sketch_size=sketch,
+    )
+    personal = personal_tensors(normalisation)
+    return Algorithm("subspace", start, (*setup, gather), rounds, personal, setup=len(setup))

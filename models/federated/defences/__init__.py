@@ -1,0 +1,1 @@
+"""Against gateways that lie: updates judged one by one before they are summed, and robust means."""

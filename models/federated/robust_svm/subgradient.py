@@ -1,0 +1,131 @@
+"""Federated distributionally robust SVM by subgradients ("A Federated Distributionally Robust Support Vector Machine
+with Mixture of Wasserstein Balls Ambiguity Set for Distributed Fault Diagnosis", Algorithm 1, "SM").
+
+All gateways together minimise Σ ω_k sup E[hinge], the worst case over a ball around each gateway's own data (Eq. 5). A
+gateway finds its worst case at the weights it was sent and returns ω g and ω, where g is the subgradient of the hinge
+loss there (Eq. 10); the cloud steps by -step / √t Σ ω g / Σ ω. Both are sums, so they may travel masked, and nothing
+stays with the gateway but its normalisation.
+
+With a `box` that features stay in, the worst case is a distribution on it (Eqs. 8 and 9). Without, features may move
+anywhere and the same risk has a closed form, so its subgradient costs one sort; where no sample would be moved past the
+border both are the same.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.federated.protocol.algorithm import (
+    Algorithm,
+    Count,
+    Phase,
+    Positive,
+    Server,
+    checked,
+    normalise,
+    personal_tensors,
+)
+from fedgate.models.federated.protocol.tally import CHANGES
+from fedgate.models.federated.protocol.weights import check_weighed, most_weight
+from fedgate.models.federated.robust_svm.ball import Ball, LabelCost, Norm, NormSetting, ball_of_settings
+from fedgate.models.federated.robust_svm.box import Box, worst_case
+from fedgate.models.federated.robust_svm.gateway import (
+    Weighting,
+    ball_of,
+    counts_nothing,
+    exported,
+    imported,
+    signs_of,
+    thinned,
+    weight_of,
+)
+from fedgate.models.federated.robust_svm.open_support import subgradient
+from fedgate.models.federated.robust_svm.program import worst_case_program
+
+SLOPES, WEIGHTS, STEP = "slopes", "weight_sum", "step"
+
+
+def robust_svm_subgradient(
+    feature_count: Count,
+    *,
+    radius: Positive = 1e-2,
+    kappa: LabelCost = 1.0,
+    norm: NormSetting = "1",
+    classes: Count = 1,
+    weights: Weighting = "equal",
+    box: tuple[float, float] | None = None,
+    worst: Literal["direct", "program"] = "direct",
+    step: Positive = 1.0,
+    rounds: Count = 100,
+    max_weight: Positive | None = None,
+    largest_weight: Positive = 1e2,
+    max_rows: Count = 5_000,
+    normalisation: Literal["own", "none"] = "own",
+) -> Algorithm:
+    """FDR-SVM by subgradients over F features.
+
+    :param radius: ε of every gateway whose data holds no radius of its own.
+    :param kappa: cost κ of a changed label; "none": labels are certain.
+    :param norm: of the way that features are moved; the weights are measured in its dual.
+    :param classes: K fault classes, each against all else.
+    :param weights: what a gateway counts whose data holds no weight: one, or its rows.
+    :param max_weight: most that a gateway may count for; not given, 1 with equal weights and 20,000 with samples.
+    :param largest_weight: largest size of a number in g, the slope that a gateway sends.
+    :param max_rows: most rows a gateway looks at; of more, an even spread from the first to the last, and all count.
+    :param box: least and greatest value of a feature, after normalisation; without one features may move anywhere.
+    :param worst: how the worst case on the box is found: in closed form, or by the paper's linear program.
+    :param step: of the cloud, divided by the root of how many it took.
+    """
+    limits, most = _limits(box, worst, norm), most_weight(weights, max_weight)
+
+    def slope(x: Array, sign: Array, w: Array, own_ball: Ball) -> Floats:
+        if limits is None:
+            return subgradient(w, x * sign[:, None], own_ball)
+        solver = worst_case if worst == "direct" else worst_case_program
+        return solver(x, sign, w, own_ball, limits).subgradient(w)
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        del rng
+        if counts_nothing(data):
+            return own, {}
+        signs, own_ball = signs_of(data, classes), ball_of(data, ball_of_settings(radius, kappa, norm))
+        weight = weight_of(data, weights, len(data[FEATURES]), most)
+        own, z = normalise(own, data, normalisation)
+        x, signs = thinned(z, signs, max_rows)  # (n, F + 1), (K, n)
+        slopes = np.array([slope(x, sign, w, own_ball) for sign, w in zip(signs, imported(shared), strict=True)])
+        return own, {SLOPES: weight * slopes, WEIGHTS: np.array(weight)}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        taken = server.shared[STEP] + 1.0
+        W = imported(server.shared) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
+        return server._replace(shared={**exported(W), STEP: np.asarray(taken)})
+
+    def start(rng: np.random.Generator) -> Server:
+        del rng
+        return Server(shared={**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}, kept={})
+
+    admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=most, largest=largest_weight)
+    phase = Phase(train, CHANGES, advance, admit)
+    return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
+
+
+def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float, largest: float) -> Arrays:
+    del server
+    wide = checked(update, {SLOPES: shape, WEIGHTS: ()})
+    check_weighed(wide, SLOPES, WEIGHTS, max_weight=max_weight, largest=largest)
+    return wide
+
+
+def _limits(box: tuple[float, float] | None, worst: str, norm: Norm) -> Box | None:
+    if worst == "program" and (box is None or norm == "2"):
+        given = "no box" if box is None else "norm '2'"
+        raise ValueError(f"worst = 'program' with {given}: expected a box and norm '1' or 'inf'; or take 'direct'")
+    if box is not None and not box[0] < 1.0 <= box[1]:
+        raise ValueError(f"box: expected a range with 1 in it, the constant feature of the bias, got {list(box)}")
+    return None if box is None else Box(*box)

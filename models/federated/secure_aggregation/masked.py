@@ -1,0 +1,83 @@
+"""Any sums without the summands: secure aggregation of every exchange of an additive algorithm (Bonawitz et al. 2017,
+"Practical Secure Aggregation for Privacy-Preserving Machine Learning", Figure 4; Bell et al. 2020, "Secure
+Single-Server Aggregation with (Poly)Logarithmic Overhead", for the graph of masks).
+
+Five exchanges stand in the place of one. What is sent, and what stays:
+
+    0  keys     three public keys, a commitment to the seed of a mask of one's own; the private keys stay
+    1  shares   for every neighbour, sealed, its Shamir share of that seed and of one private key
+    2  input    what the inner algorithm sends, in a ring, under its own mask and one shared with every neighbour
+    3  confirm  a signature of whose inputs are said to be in the sum (Figure 4, round 3, with keys of the round)
+    4  unmask   where enough neighbours signed the same: of every neighbour one share, of the seed if its input is here,
+                of the private key if it dropped out
+
+Shared masks cancel in the sum. Those of gateways that dropped out after exchange 1 are computed from their private key
+and taken off, and the own masks of the others by their seeds. Of nobody both are ever known, so an input that comes too
+late stays hidden for good. Who has nothing new sends no input, and a sum is opened only if `fewest` have. The inner
+algorithm's `admit` is asked on the gateway, where the update can still be read, and again of nobody: the cloud sees the
+sum. What this holds against and what not: docs/decisions/11.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedgate.models.federated.defences.defended import is_defended
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
+from fedgate.models.federated.protocol.tally import STACK
+from fedgate.models.federated.secure_aggregation.client import STEPS, Gateway
+from fedgate.models.federated.secure_aggregation.options import LeftOutWarning, Masking
+from fedgate.models.federated.secure_aggregation.recovery import ShareWarning
+from fedgate.models.federated.secure_aggregation.ring import RING_SUM
+from fedgate.models.federated.secure_aggregation.server import Cloud, restored
+from fedgate.models.federated.wrappers.error_feedback import is_compressed
+
+__all__ = ["LeftOutWarning", "Masking", "ShareWarning", "masked"]
+
+
+def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
+    """Return the algorithm with every exchange replaced by five, in which the cloud learns the sum and nothing else.
+
+    The result is that of the algorithm within `masking.quantum` / 2 for every gateway that was summed. It needs
+    `fedgate.models.arrays.SECRET` in the data.
+
+    Raises `ValueError` for an algorithm that does not add up, or that must see single updates.
+    """
+    if algorithm.stride != 1:
+        raise ValueError("masking given for an algorithm whose exchanges are masked, expected one without masks")
+    if is_defended(algorithm):
+        raise ValueError("masking given for a defended algorithm: a judge looks at single updates; choose one of both")
+    if is_compressed(algorithm):
+        raise ValueError(
+            "masking given for a compressed algorithm, expected one that is not: masked numbers need one unit for all "
+            "gateways, and each of them must travel; choose one of both"
+        )
+    for index, phase in enumerate(algorithm.phases):
+        if not phase.tally.additive:
+            raise ValueError(
+                f"masking given for an algorithm whose exchange {index} has the tally {phase.tally.name!r}, expected a "
+                "sum in each: rows that are kept apart cannot be masked; choose an additive algorithm"
+            )
+
+    def start(rng: np.random.Generator) -> Server:
+        server = algorithm.start(rng)
+        return server._replace(phase=STEPS * server.phase)
+
+    def begun_anew(server: Server) -> Server:
+        return restored(server, masking)
+
+    remembers = algorithm.remembers
+    phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index, remembers)]
+    setup = STEPS * algorithm.setup
+    return algorithm._replace(start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=begun_anew)
+
+
+def _steps(masking: Masking, phase: Phase, index: int, remembers: bool) -> tuple[Phase, ...]:
+    gateway, cloud = Gateway(masking, phase, remembers), Cloud(masking, phase, index, remembers)
+    return (
+        Phase(gateway.keys, STACK, cloud.begin, cloud.admit_keys),
+        Phase(gateway.shares, STACK, cloud.pass_on, cloud.admit_shares),
+        Phase(gateway.masked_input, RING_SUM, cloud.add_up, cloud.admit_input),
+        Phase(gateway.confirm, STACK, cloud.hand_out, cloud.admit_confirmation),
+        Phase(gateway.reveal, STACK, cloud.unmask, cloud.admit_reveal),
+    )

@@ -1,0 +1,365 @@
+"""The cloud's part in a masked round: it passes on keys and shares, adds what it cannot read, unmasks the sum alone.
+
+The exchanges need little, so the model rests in `kept` in those that do not train, under `masking.model.`. Whoever
+answers proves by a token that it is the one at that place of the roster; what is wrong with the input itself nobody can
+see here, but a sum that no honest inputs make is thrown away. The model before the round stays as it is until the end.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.protocol.algorithm import Phase, RoundFailedError, Server, UpdateError
+from fedgate.models.federated.secure_aggregation.client import (
+    BOX_BYTES,
+    COMMITMENT,
+    CONFIRMATION_SENT,
+    CONFIRMED,
+    HANDED,
+    INPUT_SENT,
+    LEAVES,
+    LOST,
+    MASKED,
+    NO_PART,
+    PART,
+    POSTED,
+    PRESENT,
+    REVEALED,
+    ROUND,
+    SEALED,
+    SHARES,
+    SHARES_SENT,
+    SIGNATURE,
+    STEPS,
+    TOKEN,
+    VOUCHER,
+)
+from fedgate.models.federated.secure_aggregation.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    VOUCHER_BYTES,
+    KeyAgreementError,
+    add_mask,
+    agreed,
+    chained,
+    is_signed,
+    loaded,
+    voucher_of,
+)
+from fedgate.models.federated.secure_aggregation.options import (
+    AGREEMENT,
+    CHANNEL,
+    PUBLIC_KEYS,
+    LeftOutWarning,
+    Masking,
+    Roster,
+    RosterError,
+    bytes_of,
+    digest_of,
+    prefixed,
+    split,
+    vouched_text,
+)
+from fedgate.models.federated.secure_aggregation.recovery import SENDER, check_one_each, masks_left
+from fedgate.models.federated.secure_aggregation.ring import LAYOUT, by_layout, check_layout, decoded, most_of, of_most
+
+ROSTER = (*PUBLIC_KEYS, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
+MODEL = "model."
+ANY_KEY = bytes(KEY_BYTES)  # to try public keys with
+LOST_MOST = 64  # 2 kB with each model; a gateway would have to miss as many failed rounds since its last input
+
+
+class Cloud(NamedTuple):
+    """Judges and advances the five exchanges around one phase of the inner algorithm, the `number`-th, which keeps a
+    running total where it `remembers`.
+    """
+
+    masking: Masking
+    phase: Phase
+    number: int
+    remembers: bool
+
+    def admit_keys(self, server: Server, update: Arrays) -> Arrays:
+        del server
+        _check_bytes(update, {**dict.fromkeys(ROSTER, (1, KEY_BYTES)), VOUCHER: (1, VOUCHER_BYTES)})
+        if update[VOUCHER].any() and member_of(update) == "":
+            raise UpdateError(f"{VOUCHER}: expected one for the keys beside it, or zeros, got that of other keys")
+        for name in (AGREEMENT, CHANNEL):
+            try:
+                agreed(loaded(ANY_KEY), update[name].tobytes(), "trial", b"")
+            except KeyAgreementError as error:
+                raise UpdateError(f"{name}: {error}") from None
+        if _repeated(update).any():
+            raise UpdateError(f"expected {', '.join(ROSTER)} that differ, got one twice")
+        return update
+
+    def begin(self, server: Server, total: Arrays) -> Server:
+        """Hand out the roster. Whoever says what another says, too, is left out, and so is the other: nobody can tell
+        which of them took it from whom.
+        """
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        if (twice := _repeated(total)).any():
+            _left_out("keys that another sent, too", total[AGREEMENT][twice])
+            total = {name: rows[~twice] for name, rows in total.items()}
+        told = {name: total[name] for name in (*PUBLIC_KEYS, VOUCHER)} | _named(mine, LOST)
+        roster = self._roster(total)
+        most_of(len(roster.agreement), self.masking.quantum, self.masking.range)
+        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, LOST)}
+        return _next(server, inner, {}, told, kept)
+
+    def admit_shares(self, server: Server, update: Arrays) -> Arrays:
+        mine = split(server.kept)[1]
+        neighbours = self.masking.holders_of(len(mine[TOKEN])) - 1
+        shapes = {SEALED: (1, neighbours, BOX_BYTES), PART: (1,), SIGNATURE: (1, SIGNATURE_BYTES)}
+        _check_bytes(update, {**shapes, TOKEN: (1, KEY_BYTES)})
+        part, most = int(update[PART][0]), LEAVES if self.remembers else NO_PART
+        if part > most:
+            raise UpdateError(f"{PART}: expected 0 to {most}, got {part}")
+        sender, roster = _sender(mine, update, SHARES_SENT), self._roster(mine)
+        if not is_signed(roster.signer[int(sender[0])].tobytes(), update[SIGNATURE].tobytes(), roster.here(part)):
+            raise UpdateError(f"{SIGNATURE}: expected that of place {sender[0]} for this round")
+        return {**{name: update[name] for name in (SEALED, PART, SIGNATURE)}, SENDER: sender}
+
+    def pass_on(self, server: Server, total: Arrays) -> Server:
+        """Say who has given its shares to so many that it can be unmasked, and hand out the model to train."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        roster, senders = self._roster(mine), check_one_each(total[SENDER], "shares")
+        posted = _covered(roster, senders, self.masking.fewest)
+        if len(posted) < self.masking.fewest:
+            raise RoundFailedError(f"shares: expected at least {self.masking.fewest} gateways, got {len(posted)}")
+        boxes, parts, signatures = (
+            total[name][np.argsort(total[SENDER])][np.isin(senders, posted)] for name in (SEALED, PART, SIGNATURE)
+        )
+        told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, LOST)}
+        told |= {PART: parts, SIGNATURE: signatures}
+        kept = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
+        return _next(server, inner, inner.shared, told, kept)
+
+    def admit_input(self, server: Server, update: Arrays) -> Arrays:
+        mine, expected = split(server.kept)[1], {MASKED, LAYOUT, TOKEN}
+        if update.keys() != expected:
+            raise UpdateError(f"expected arrays {sorted(expected)}, got {sorted(update)}")
+        if update[MASKED].dtype != np.uint64 or update[MASKED].ndim != 1:
+            raise UpdateError(f"{MASKED}: expected (P,) uint64, got {update[MASKED].shape} {update[MASKED].dtype}")
+        check_layout(update[LAYOUT], len(update[MASKED]))
+        _check_bytes({TOKEN: update[TOKEN]}, {TOKEN: (1, KEY_BYTES)})
+        present = np.zeros(len(mine[TOKEN]), dtype=np.uint64)
+        present[_among(_sender(mine, update, INPUT_SENT), mine[POSTED])] = 1
+        return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present})
+
+    def add_up(self, server: Server, total: Arrays) -> Server:
+        """Say whose inputs are in the sum, those of the layout that most sent."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        total, others = of_most(total, PRESENT)
+        for other in others:
+            _left_out(f"the layout {other[LAYOUT].tobytes()[:80]!r}", mine[AGREEMENT][other[PRESENT] > 0])
+        present = np.flatnonzero(total[PRESENT])
+        if len(present) < self.masking.fewest or total[PRESENT].max() > 1:
+            raise RoundFailedError(
+                f"masked inputs: expected one of each of at least {self.masking.fewest} gateways (masking.fewest) with "
+                f"something new, got those of {len(present)}, up to {total[PRESENT].max()} of one; what is new waits"
+            )
+        roster = self._roster(mine)
+        smallest = roster.smallest_group(present.tolist())
+        if smallest < self.masking.fewest:
+            raise RoundFailedError(
+                f"masked inputs: expected at least {self.masking.fewest} gateways wherever masks join them, got a "
+                f"group of {smallest} that the others' dropping out cut off"
+            )
+        told = {ROUND: bytes_of(roster.digest), PRESENT: present}
+        kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
+        return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.shared))})
+
+    def admit_confirmation(self, server: Server, update: Arrays) -> Arrays:
+        mine = split(server.kept)[1]
+        _check_bytes(update, {SIGNATURE: (1, SIGNATURE_BYTES), TOKEN: (1, KEY_BYTES)})
+        sender = _sender(mine, update, CONFIRMATION_SENT)
+        place, roster = _among(sender, mine[POSTED]), self._roster(mine)
+        text = roster.survivors(mine[PRESENT].tolist())
+        if not is_signed(roster.signer[place].tobytes(), update[SIGNATURE].tobytes(), text):
+            raise UpdateError(f"{SIGNATURE}: expected that of place {place} for those whose inputs are in the sum")
+        return {SIGNATURE: update[SIGNATURE], SENDER: sender}
+
+    def hand_out(self, server: Server, total: Arrays) -> Server:
+        """Pass on who signed whose inputs are in the sum, and the shares."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        roster, confirmed = self._roster(mine), check_one_each(total[SENDER], "confirmations")
+        fewest = int(roster.held_by(confirmed)[mine[PRESENT]].min())
+        if fewest < roster.threshold:
+            raise RoundFailedError(
+                f"confirmations: expected those of {roster.threshold} holders of the shares of each whose input is in "
+                f"the sum, got {fewest} of one"
+            )
+        told = {ROUND: bytes_of(roster.digest), CONFIRMED: np.array(confirmed), SEALED: mine[SEALED]}
+        told[SIGNATURE] = total[SIGNATURE][np.argsort(total[SENDER])]
+        kept = {name: array for name, array in mine.items() if name != SEALED}
+        return _next(server, inner, {}, told, {**kept, CONFIRMED: np.array(confirmed)})
+
+    def admit_reveal(self, server: Server, update: Arrays) -> Arrays:
+        mine = split(server.kept)[1]
+        holders = self.masking.holders_of(len(mine[TOKEN]))
+        _check_bytes(update, {SHARES: (1, holders, KEY_BYTES), TOKEN: (1, KEY_BYTES)})
+        sender = _sender(mine, update, REVEALED)
+        _among(sender, mine[CONFIRMED])
+        return {SHARES: update[SHARES], SENDER: sender}
+
+    def unmask(self, server: Server, total: Arrays) -> Server:
+        """Take all masks off the sum and advance the inner algorithm with it."""
+        if not total:
+            return server
+        inner, mine = self._inner(server), split(server.kept)[1]
+        roster, vector = self._roster(mine), mine[MASKED].copy()
+        for key, is_taken_off in masks_left(roster, mine, total):
+            add_mask(vector, key, taken_off=is_taken_off)
+        sums = decoded(vector, mine[LAYOUT], self.masking.quantum)
+        count = len(mine[PRESENT])
+        most = count * (most_of(len(mine[POSTED]), self.masking.quantum, self.masking.range) + self.masking.quantum)
+        for name, array in sums.items():
+            if float(np.abs(array).max(initial=0.0)) > most:
+                raise RoundFailedError(
+                    f"{name}: expected sums up to {most:g} of {count} gateways, got {np.abs(array).max():g}: one of "
+                    "them masked its input with other keys than it shared"
+                )
+        advanced = self._advanced(inner, sums)
+        kept = {**advanced.kept, **prefixed(_named(mine, LOST))}
+        return server._replace(shared=advanced.shared, kept=kept, phase=STEPS * advanced.phase)
+
+    def _advanced(self, inner: Server, sums: Arrays) -> Server:
+        """Advance with sums whose names and shapes nobody has judged here: most gateways said them."""
+        try:
+            advanced = self.phase.advance(inner, sums)
+        except (LookupError, TypeError) as error:
+            raise RoundFailedError(
+                f"{LAYOUT}: expected sums that the algorithm can add up, got {_shapes(sums)}: {error!r}"
+            ) from None
+        for before, after in ((inner.shared, advanced.shared), (inner.kept, advanced.kept)):
+            for name in before.keys() & after.keys():
+                if before[name].shape != after[name].shape:
+                    raise RoundFailedError(
+                        f"{LAYOUT}: expected sums after which {name} still has shape {before[name].shape}, got "
+                        f"{_shapes(sums)}, which make it {after[name].shape}"
+                    )
+        return advanced
+
+    def _roster(self, keys: Arrays) -> Roster:
+        try:
+            return Roster.of(_named(keys, *PUBLIC_KEYS), self.masking)
+        except RosterError as error:
+            raise RoundFailedError(str(error)) from None
+
+    def _inner(self, server: Server) -> Server:
+        """Return the state of the inner algorithm, wherever its model rests."""
+        (kept, mine), (shared, _) = split(server.kept), split(server.shared)
+        return server._replace(shared=_resting(mine) or shared, kept=kept, phase=self.number)
+
+
+def _next(server: Server, inner: Server, shared: Arrays, told: Arrays, kept: Arrays) -> Server:
+    """Return the server in the next exchange, with what goes out and what of ours stays."""
+    return server._replace(
+        shared={**shared, **prefixed(told)}, kept={**inner.kept, **prefixed(kept)}, phase=server.phase + 1
+    )
+
+
+def _model(inner: Server) -> Arrays:
+    return {MODEL + name: array for name, array in inner.shared.items()}
+
+
+def _named(arrays: Arrays, *names: str) -> Arrays:
+    return {name: arrays[name] for name in names if name in arrays}
+
+
+def restored(server: Server, masking: Masking) -> Server:
+    """Return the server without what is left of a round that came to nothing, its model where it belongs.
+
+    Inputs of that round may have been acknowledged: then it joins the last of those that were lost (m, 32), which go
+    out with the model, so that nobody takes his input for counted.
+    """
+    (kept, mine), (shared, _) = split(server.kept), split(server.shared)
+    lost = _named(mine, LOST)
+    if server.phase % STEPS >= INPUT_SENT:
+        digest = bytes_of(Roster.of(_named(mine, *PUBLIC_KEYS), masking).digest)[None]
+        lost |= {LOST: np.concatenate([mine[LOST], digest])[-LOST_MOST:] if LOST in mine else digest}
+    return server._replace(shared=_resting(mine) or shared, kept={**kept, **prefixed(lost)})
+
+
+def _resting(mine: Arrays) -> Arrays:
+    return {name.removeprefix(MODEL): array for name, array in mine.items() if name.startswith(MODEL)}
+
+
+def member_of(update: Arrays) -> str | None:
+    """Return by whose key the first update of a masked round, which was admitted, is vouched for, as `voucher_of` tells
+    it, in hexadecimal; empty where it has no voucher. None for any other update.
+    """
+    if update.keys() != {*ROSTER, VOUCHER}:
+        return None
+    keys = {name: update[name][0] for name in PUBLIC_KEYS}
+    return voucher_of(update[VOUCHER].tobytes(), vouched_text(keys)).hex()
+
+
+def _repeated(rows: Arrays) -> NDArray[np.bool_]:
+    """Return which rows (n,) of a roster hold a key, commitment or token that stands anywhere a second time."""
+    listed = [[row.tobytes() for row in rows[name]] for name in ROSTER]
+    counts = Counter(chain.from_iterable(listed))
+    return np.array([any(counts[row] > 1 for row in of_one) for of_one in zip(*listed, strict=True)], dtype=bool)
+
+
+def _left_out(why: str, agreement: Array) -> None:
+    names = ", ".join(f"{key[:4].tobytes().hex()}..." for key in agreement)
+    warnings.warn(f"gateways of the keys {names} are left out of this round: {why}", LeftOutWarning, stacklevel=3)
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items()}
+
+
+def _check_bytes(update: Arrays, shapes: dict[str, tuple[int, ...]]) -> None:
+    if update.keys() != shapes.keys():
+        raise UpdateError(f"expected arrays {sorted(shapes)}, got {sorted(update)}")
+    for name, shape in shapes.items():
+        if update[name].dtype != np.uint8 or update[name].shape != shape:
+            raise UpdateError(f"{name}: expected {shape} uint8, got {update[name].shape} {update[name].dtype}")
+
+
+def _sender(mine: Arrays, update: Arrays, step: int) -> Array:
+    """Return the place (1,) of the one who knows this token, after which its chain goes on to what it began with."""
+    began = bytes_of(chained(update[TOKEN].tobytes(), step))
+    found = np.flatnonzero((mine[TOKEN] == began).all(axis=1))
+    if len(found) != 1:
+        raise UpdateError(
+            f"{TOKEN}: expected that of a gateway which began this round, got {began[:4].tobytes().hex()}..."
+        )
+    return found
+
+
+def _among(sender: Array, places: Array) -> int:
+    if sender[0] not in places:
+        raise UpdateError(f"expected one of those who went along so far, got place {sender[0]} of the roster")
+    return int(sender[0])
+
+
+def _covered(roster: Roster, senders: list[int], fewest: int) -> list[int]:
+    """Return those of whom enough others hold shares and are here, and whose masks join at least the `fewest`, and
+    without whom that still holds for the rest.
+    """
+    while True:
+        held = roster.held_by(senders)
+        joined = set[int]().union(*(group for group in roster.groups_of(senders) if len(group) >= fewest))
+        covered = [place for place in senders if held[place] >= roster.threshold and place in joined]
+        if len(covered) == len(senders):
+            return senders
+        senders = covered

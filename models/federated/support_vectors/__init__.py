@@ -1,0 +1,1 @@
+"""Federations that exchange support vectors or multipliers: ensembles, elections, conditional averages."""

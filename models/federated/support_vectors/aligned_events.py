@@ -1,0 +1,118 @@
+"""The literal form of PC-FedAvg (Anaissi and Suleiman, Algorithm 2 and Eq. 8), for events that all gateways saw.
+
+What travels is w = αK, one number for each of a gateway's own rows (n,), and the cloud averages entry by entry. Entry i
+of one gateway and entry i of another mean the same only if row i is the same event seen by both, such as a vehicle that
+passed six sensors, so every gateway must have the same `events` in the same order. Eq. 8 is then
+
+    α ← clip(α + η (1 - w), 0, 1 / (ν n)),   w ← αK
+
+for all k at once, w being first what came from the cloud and then the gateway's own. The printed step has no bound; all
+at once it converges for η < 2 / λ_max(K), and λ_max <= n, so η is 1 / n. The mean goes to the elected only: the others
+go on with their own w. Averaged w belong to no rows of their own, so there is no shared model: each gateway scores with
+its own α, projected onto the shared random map as `weights`. The projection replaces k(a, b) by φ(a)·φ(b), off by about
+1 / sqrt(M) for M components: at 256 a twentieth of the kernel's height.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors.base import linear
+from fedgate.models.detectors.base.random_features import WIDTH
+from fedgate.models.detectors.svm.dual_ascent import ascend, objective
+from fedgate.models.detectors.svm.kernel import squared_distances
+from fedgate.models.federated.averaging.averaging import STEP, within
+from fedgate.models.federated.protocol.algorithm import normalise
+from fedgate.models.federated.support_vectors.local_dual import AFTER, BEFORE, MADE_AT, ROWS, fingerprint
+from fedgate.models.federated.support_vectors.median_election import ELECTED, PENDING, pending
+
+COEFFICIENTS = "coefficients"  # (n,) w = αK
+FROM = "coefficients.before"  # (n,) the w that the last training began with
+
+
+class AlignedEvents(NamedTuple):
+    """The settings of the literal form."""
+
+    events: int
+    nu: float
+    epochs: int
+    normalisation: str
+
+    names: tuple[str, ...] = (COEFFICIENTS,)
+
+    def initial(self) -> Arrays:
+        """Return what is shared from the beginning, beside an untrained linear detector."""
+        return {COEFFICIENTS: np.zeros(self.events)}
+
+    def gram(self, shared: Arrays, z: Floats) -> Floats:
+        return np.asarray(np.exp(-float(shared[WIDTH]) * squared_distances(z, z)))
+
+    def train(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        """Train, keep w pending, send the loss, and keep a model of the gateway's own.
+
+        Raises ValueError for another number of rows than `events`.
+        """
+        del rng
+        count = len(data[FEATURES])
+        if count == 0:
+            return own, {}
+        if count != self.events:
+            raise ValueError(
+                f"{count} rows given, expected {self.events}, the events that all gateways saw: the paper's form pairs "
+                "row i of one gateway with row i of another; without such events leave paper at false"
+            )
+        own, z = normalise(own, data, self.normalisation)
+        again = int(own.get(MADE_AT, -1)) == int(shared[STEP])
+        before, w_before = self._begin(shared, own, again)
+        K = self.gram(shared, z)
+        alpha, w = self._epochs(K, before, w_before)
+        phi = linear.mapped(shared, z)
+        kept = {
+            BEFORE: before,
+            AFTER: alpha,
+            FROM: w_before,
+            MADE_AT: np.array(int(shared[STEP]), dtype=np.int64),
+            ROWS: fingerprint(phi),
+        }
+        model = self.model(phi, alpha @ phi)
+        return pending({**own, **kept, **model}, again, {COEFFICIENTS: w}, self._loss(alpha, w))
+
+    def judge(self, change: Arrays, given: Arrays) -> None:
+        """Refuse coefficients that no α makes: w = αK with Σ α <= 1 / ν and K <= 1."""
+        del change
+        within(COEFFICIENTS, float(np.abs(given[COEFFICIENTS]).max()), 1.0 / self.nu)
+
+    def _begin(self, shared: Arrays, own: Arrays, again: bool) -> tuple[Floats, Floats]:
+        """Return α (n,) and w (n,) to go on from: of the cloud where it elected this gateway, else its own."""
+        if AFTER not in own:
+            return np.zeros(self.events), np.zeros(self.events)
+        if again:
+            return own[BEFORE], own[FROM]
+        told = int(own[ELECTED]) and int(own[MADE_AT]) == int(shared[STEP]) - 1
+        return own[AFTER], shared[COEFFICIENTS] if told else own[f"{PENDING}{COEFFICIENTS}"]
+
+    def _epochs(self, K: Floats, alpha: Floats, w: Floats) -> tuple[Floats, Floats]:
+        """Return α and w after the epochs of Eq. 8."""
+        cap = 1.0 / (self.nu * self.events)
+        for _ in range(self.epochs):
+            alpha = np.clip(alpha + (1.0 - w) / self.events, 0.0, cap)
+            w = alpha @ K
+        return alpha, w
+
+    def _loss(self, alpha: Floats, w: Floats) -> float:
+        """Return the one-class objective per sample: |Σ α φ|² = α·w, and w holds the products with the rows."""
+        return objective(float(alpha @ w), w, self.nu)
+
+    def model(self, phi: Floats, w: Floats) -> Arrays:
+        """Return the tensors of a gateway's own that score as minus w·φ, w (M,)."""
+        return {"weights": -w, "intercept": np.array(linear.border(phi @ w, self.nu))}
+
+    def refit(self, shared: Arrays, own: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
+        """Return Σ α_i φ_i (M,) over the vectors kept, their α by Algorithm 1; over all where none is kept."""
+        if len(kept) == 0:
+            return np.asarray(own[AFTER] @ phi)
+        share = self.nu * self.events / len(kept)  # so that the cap stays 1 / (ν n)
+        return np.asarray(ascend(self.gram(shared, z[kept]), share).multipliers @ phi[kept])

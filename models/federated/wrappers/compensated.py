@@ -1,0 +1,189 @@
+"""Any algorithm on compensated features: what temperature, or any declared covariate, explains is taken off first.
+
+Weather moves features more than damage does, and alike on all gateways of a kind (Sohn 2007, Phil. Trans. R. Soc. A
+365:539; Cross et al. 2013, Mech. Syst. Signal Process. 35:16). One exchange more comes first, once in a training. With
+z a row of features and c its covariate columns, gateways send n, Σz, Σz² and Σczᵀ, which are sums and may travel
+masked. The cloud regresses the pooled rows on c (least squares, `compensation.*` in `shared`). Each gateway then fits
+slopes of its own, drawn towards the fleet's as if so many rows of it had been seen with them (`compensate_prior`):
+
+    B = (n C + prior C') ⁺ (n D + prior C' B')         C = cov(c), D = cov(c, x), the fleet's with a prime
+
+A gateway that saw one season borrows the others from those that saw more. Own slopes and deviations stay with it and
+are inputs of the graph, the fleet's are their defaults. The inner algorithm sees (x - (c - mean) B) / deviation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from fedgate.models.arrays import FEATURES, Array, Arrays
+from fedgate.models.detectors.base.compensation import (
+    COMPENSATION,
+    DEVIATION,
+    SLOPES,
+    of_compensation,
+)
+from fedgate.models.detectors.base.compensation import compensated as apart_from_weather
+from fedgate.models.features.covariates import SQUARES, Covariates
+from fedgate.models.federated.closed_form.subspace import (
+    LARGEST_FEATURE,
+    NEGATIVE,
+    Normalisation,
+    capped,
+    check_count,
+    check_levels,
+    check_own_units,
+    healthy,
+)
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    NORMALISATION,
+    Algorithm,
+    Phase,
+    Server,
+    UpdateError,
+    checked,
+    healthy_rows,
+    normalise,
+    personal_tensors,
+)
+from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.wrappers.feature_step import behind, without
+from fedgate.models.federated.wrappers.whitened import without_units
+from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
+
+PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
+
+Column = Annotated[int, Field(ge=0)]
+
+
+def compensated(
+    factory: Callable[..., Algorithm],
+    feature_count: int,
+    settings: Mapping[str, Any],
+    *,
+    compensate: tuple[Column, ...],
+    compensate_prior: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 100.0,
+) -> Algorithm:
+    """Return the algorithm of `factory` on features without what their covariates explain.
+
+    :param settings: of the inner algorithm; its `normalisation` decides on the units in which sums are taken. With
+        `own` features are put into deviations again after compensation, with `none` they keep their units.
+    :param compensate: columns of the covariates, from 0; the inner algorithm does not see them.
+    :param compensate_prior: rows for which the fleet's regression counts beside the rows of a gateway.
+
+    Raises `ValueError` for a column that does not exist or is given twice, or where no feature is left.
+    """
+    columns = _columns(compensate, feature_count)
+    mode, settings = without_units(factory, settings)
+    inner = factory(feature_count - len(columns), **settings)
+    covariates = Covariates(columns, np.setdiff1d(np.arange(feature_count), columns), mode == "own", compensate_prior)
+    phases = (_gathering(covariates), *(_on_compensated(phase, covariates) for phase in inner.phases))
+    personal = tuple(dict.fromkeys((*personal_tensors(mode), *PERSONAL, *inner.personal)))
+    return inner._replace(phases=phases, personal=personal, setup=1 + inner.setup)
+
+
+def _columns(columns: tuple[int, ...], feature_count: int) -> Array:
+    unknown = [column for column in columns if not 0 <= column < feature_count]
+    if unknown:
+        raise ValueError(f"compensate: expected columns from 0 to {feature_count - 1}, got {unknown[0]}")
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"compensate: expected every column once, got {list(columns)}")
+    if not 0 < len(columns) < feature_count:
+        raise ValueError(
+            f"compensate: expected one column or more, and fewer than the {feature_count} features, of which one at "
+            f"least is left to be judged; got {list(columns)}"
+        )
+    return np.array(sorted(columns), dtype=np.int64)
+
+
+def _gathering(covariates: Covariates) -> Phase:
+    """Return the exchange in which gateways send the sums of the regression."""
+    features = len(covariates.columns) + len(covariates.others)
+    shapes = {
+        SAMPLES: (),
+        SUM_OF_ROWS: (features,),
+        SQUARES: (features,),
+        PRODUCTS: (len(covariates.columns), features),
+    }
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        del shared, rng
+        if len(data[FEATURES]) == 0:
+            return own, {}
+        own, z = healthy(own, data, _mode(covariates))
+        if len(z) == 0:
+            return own, {}
+        if not covariates.own_units:
+            check_levels(z, "set normalisation to 'own', which takes features in the units of each gateway")
+        return own, capped(covariates.sums(z), MAX_SAMPLES)
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        step = {COMPENSATION + name: array for name, array in covariates.of_fleet(total).items()}
+        return server._replace(shared={**server.shared, **step}, phase=1)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        del server
+        wide = checked(update, shapes, largest=MAX_SAMPLES * LARGEST_FEATURE**2)
+        check_count(wide, MAX_SAMPLES)
+        _check_possible(covariates, wide)
+        if covariates.own_units:
+            check_own_units(float(wide[SQUARES].mean() / wide[SAMPLES]), wide[SUM_OF_ROWS] / wide[SAMPLES])
+        return wide
+
+    return Phase(train, SUM, advance, admit)
+
+
+def _check_possible(covariates: Covariates, update: Arrays) -> None:
+    """Raise `UpdateError` where no rows could have these sums: what 1 and c explain of a column is more than it has."""
+    squares, sums = update[SQUARES], update[SUM_OF_ROWS][None]
+    if (squares < 0.0).any():
+        raise UpdateError(f"{SQUARES}: expected sums of squares, got {squares.min():g}")
+    products = np.concatenate([sums, update[PRODUCTS]])  # (1 + q, F) of 1 and c with every column
+    ones = np.concatenate([update[SAMPLES][None, None], sums[:, covariates.columns].T])  # (1 + q, 1)
+    gram = np.concatenate([ones, products[:, covariates.columns]], axis=1)
+    unit = np.sqrt(np.concatenate([update[SAMPLES][None], squares[covariates.columns]]))
+    unit, deviation = np.where(unit > 0.0, unit, 1.0), np.sqrt(np.where(squares > 0.0, squares, np.inf))
+    shares, gram = products / np.outer(unit, deviation), gram / np.outer(unit, unit)
+    if (products[:, squares == 0.0] != 0.0).any() or not np.allclose(gram, gram.T, rtol=0.0, atol=NEGATIVE):
+        raise UpdateError(f"{PRODUCTS}: expected symmetric ones, and none of a column of zeros, got others")
+    try:
+        root = np.linalg.cholesky(gram + NEGATIVE * np.eye(len(gram)))
+    except np.linalg.LinAlgError:
+        raise UpdateError("expected products of covariates, so no negative eigenvalue, got one") from None
+    explained = float(np.square(np.linalg.solve(root, shares)).sum(axis=0).max())
+    if explained > 1.0 + 2.0 * NEGATIVE:
+        raise UpdateError(f"{PRODUCTS}: expected to explain at most 1 of what {SQUARES} say, got {explained:.3g}")
+
+
+def _on_compensated(phase: Phase, covariates: Covariates) -> Phase:
+    """Return a phase of the inner algorithm as one that sees compensated features and keeps the step in `shared`."""
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        units = {name: own[name] for name in NORMALISATION if name in own}
+        kept = {name: own[name] for name in PERSONAL if name in own}
+        if len(data[FEATURES]) == 0:  # of a gateway that leaves: what it once gave must be taken back
+            seen = {**data, FEATURES: np.zeros((0, len(covariates.others)))}
+        else:
+            units, z = normalise(units, data, _mode(covariates))
+            z = np.where(np.abs(z) <= covariates.noise, 0.0, z)  # whose rounding a later step could take for something
+            fleet = of_compensation(shared)
+            if not kept:
+                found = covariates.of_gateway(fleet, healthy_rows(data, z))
+                kept = {COMPENSATION + name: array for name, array in found.items()}
+            seen = {**data, FEATURES: apart_from_weather({**fleet, **of_compensation(kept)}, z)}
+        rest = {name: array for name, array in own.items() if name not in (*NORMALISATION, *PERSONAL)}
+        after, update = phase.train(without(shared, COMPENSATION), rest, seen, rng)
+        return {**units, **kept, **after}, update
+
+    return behind(phase, COMPENSATION, train)
+
+
+def _mode(covariates: Covariates) -> Normalisation:
+    return "own" if covariates.own_units else "none"

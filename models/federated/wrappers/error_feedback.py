@@ -1,0 +1,185 @@
+"""Any algorithm with smaller updates, whose error is made good by the next ones: error feedback (Seide et al. 2014,
+"1-Bit Stochastic Gradient Descent"; Karimireddy et al. 2019, "Error Feedback Fixes SignSGD", Algorithm 1).
+
+A gateway sends C(u + e) and keeps e' = u + e - C(u + e), where u is what it would send and C rounds and thins
+(`fedgate.models.packing`). So the sums over rounds are right but for one last e, however coarse C is. An update that
+was not counted (`COUNTED`), or in an exchange that nobody was counted in, took nothing of e with it: then e is that of
+before. The residuals rest on the gateway under `compression.`, and belong to one training.
+
+What may be done to an update is a matter of its sum (`fedgate.models.federated.protocol.tally`). Along a sum of changes
+the model takes a step: it bears all of this. Of a sum of contributions (one-class losses, ADMM) every update says all
+anew, also what the last one left out, so that feedback would say it twice: it is rounded, without feedback, and never
+thinned. Other sums travel as they are: a Gram matrix of rounded entries is no longer positive, which already float32
+does to it, and a Fisher information no longer fits its readout, so that the cloud would refuse them. Of an average only
+what moves the model is compressed. The cloud sees what the inner algorithm admits, in float64 and in its place.
+
+A masked sum needs one unit for all gateways, and here each array of each gateway has its own; sparse values could be
+masked, since zeros stay where they are, but then all of them must travel. So neither goes under masks
+(`is_compressed`). Nor does it go with noise that the cloud adds: with a residual in it, one update has no bound.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from fedgate.models.arrays import COUNTED, Array, Arrays
+from fedgate.models.federated.defences.single_update import moving
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, Share, Train, UpdateError
+from fedgate.models.federated.wrappers.differential_privacy import is_noised_in_cloud
+from fedgate.models.packing import Number, PackingError, packed, unpacked
+
+PREFIX = "compression."
+WIDE_BYTES, FLOAT32_BYTES = 8, 4  # of a number as most updates hold it, and of one that torch made
+MADE_IN_FLOAT32 = ("recurrent",)  # detectors
+LEFT, SENT, AT = f"{PREFIX}left.", f"{PREFIX}sent.", f"{PREFIX}at"  # e before the last update, e after it, and where
+
+
+class Compression(BaseModel):
+    """How updates travel.
+
+    :param number: what their numbers are rounded to, float32 with half the bytes of the float64 they are made in;
+        `float16` and `int8` in units of each array's largest entry.
+    :param share: of the entries of each array, the largest by size, that are sent; the others wait.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: Number = "float32"
+    share: Share = 1.0
+
+    @property
+    def bytes_per_entry(self) -> float:
+        """Return what an entry of a long array costs, with its bit of the bitmap where there is one."""
+        return self.share * np.dtype(self.number).itemsize + (0.125 if self.share < 1.0 else 0.0)
+
+    @model_validator(mode="after")
+    def _saves_something(self) -> Self:
+        if self.bytes_per_entry >= WIDE_BYTES:
+            raise ValueError(
+                f"number {self.number!r} with share {self.share:g} saves nothing, expected fewer bits, a share, or no "
+                "such table"
+            )
+        return self
+
+
+def compressed(algorithm: Algorithm, compression: Compression) -> Algorithm:
+    """Return the algorithm with its sums of changes compressed.
+
+    Raises `ValueError` where its sums do not bear that, it is compressed already, or the cloud adds noise to it.
+    """
+    if is_compressed(algorithm):
+        raise ValueError("compression given for an algorithm that has one, expected one without")
+    if is_noised_in_cloud(algorithm):
+        raise ValueError(
+            "compression given with privacy.where 'cloud', expected 'gateway': what is left over goes into the next "
+            "update, which then is no longer bounded by 'clip'"
+        )
+    bears = {phase.tally.bears for phase in algorithm.phases}
+    if bears == {"nothing"}:
+        kinds = ", ".join(dict.fromkeys(phase.tally.name for phase in algorithm.phases))
+        raise ValueError(
+            f"compression given for an algorithm whose exchanges are of kind {kinds}, expected a 'sum of changes': a "
+            "system of equations that is solved from rounded or thinned sums has no solution to trust; leave it out, "
+            "or choose an algorithm that averages changes, such as fedavg"
+        )
+    if algorithm.detector in MADE_IN_FLOAT32 and compression.bytes_per_entry >= FLOAT32_BYTES:
+        raise ValueError(
+            f"compression with number {compression.number!r} and share {compression.share:g} given for an algorithm "
+            "whose updates are float32 as they are, so that it saves nothing; expected float16, int8 or a share"
+        )
+    if compression.share < 1.0 and "error" not in bears:
+        raise ValueError(
+            f"compression.share {compression.share:g} given for an algorithm whose updates say everything anew, "
+            "expected 1: what is left out of one would be missing in its sum"
+        )
+    phases = [_compressed(phase, index, compression) for index, phase in enumerate(algorithm.phases)]
+    return algorithm._replace(phases=tuple(phases))
+
+
+def is_compressed(algorithm: Algorithm) -> bool:
+    """Tell whether updates travel compressed, so that they cannot travel masked."""
+    return any(isinstance(phase.admit, _Expanding) for phase in algorithm.phases)
+
+
+def _compressed(phase: Phase, index: int, compression: Compression) -> Phase:
+    admit = phase.admit if phase.tally.bears == "nothing" else _Expanding(phase, compression)
+    return phase._replace(train=_training(phase, index, compression), admit=admit)
+
+
+class _Expanding:
+    """The `admit` of a compressed exchange. Nothing is expanded beyond what the cloud itself sends down: an update is
+    no larger than what it is about.
+    """
+
+    def __init__(self, phase: Phase, compression: Compression) -> None:
+        self._phase, self._compression = phase, compression
+
+    def __call__(self, server: Server, update: Arrays) -> Arrays:
+        try:
+            wide = unpacked(update, self._compression.number, self._compression.share, entries_of(server.shared))
+        except PackingError as error:
+            raise UpdateError(str(error)) from None
+        return self._phase.admit(server, wide)
+
+
+def _training(phase: Phase, index: int, compression: Compression) -> Train:
+    """Return how a gateway trains in an exchange and keeps what its message leaves out.
+
+    Every exchange learns from `COUNTED` what became of the last update, also one whose own updates are not compressed.
+    """
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        inner = {name: array for name, array in own.items() if not name.startswith(PREFIX)}
+        mine = {name: array for name, array in own.items() if name.startswith(PREFIX)}
+        after, update = phase.train(shared, inner, data, rng)
+        if not update:
+            return {**after, **mine}, {}
+        place = np.array([index, _digest(shared)], dtype=np.int64)
+        left = _settled(mine, data, place)
+        if phase.tally.bears == "nothing":
+            return {**after, **left}, update
+        names = narrowed(shared, update)
+        if phase.tally.bears == "rounding":
+            return {**after, **left}, packed(update, names, compression.number, compression.share)
+        waiting = update | {name: update[name] + left.get(f"{LEFT}{index}.{name}", 0.0) for name in names}
+        message = packed(waiting, names, compression.number, compression.share)
+        arrived = unpacked(message, compression.number, compression.share, entries_of(waiting))
+        residual = {f"{SENT}{index}.{name}": waiting[name] - arrived[name] for name in names}
+        return {**after, **left, **residual, AT: place}, message
+
+    return train
+
+
+def narrowed(shared: Arrays, update: Arrays) -> list[str]:
+    """Return the names of what is compressed in an update: arrays that move the model, or where none does, all."""
+    names = moving(shared, update) or sorted(update)
+    return [name for name in names if update[name].ndim > 0 and update[name].dtype.kind == "f"]
+
+
+def entries_of(arrays: Mapping[str, Array]) -> int:
+    """Return how many entries there are in all."""
+    return sum(array.size for array in arrays.values())
+
+
+def _settled(mine: Arrays, data: Mapping[str, Array], place: Array) -> Arrays:
+    """Return what is left of all updates that were counted, given what the gateway kept of the last one.
+
+    Asked again in the exchange at which it sent, nobody was counted there.
+    """
+    left = {name: array for name, array in mine.items() if name.startswith(LEFT)}
+    if AT in mine and not np.array_equal(mine[AT], place) and bool(data.get(COUNTED, True)):
+        left |= {LEFT + name.removeprefix(SENT): array for name, array in mine.items() if name.startswith(SENT)}
+    return left
+
+
+def _digest(shared: Mapping[str, Array]) -> int:
+    """Return a number that tells this state of the cloud from others."""
+    found = 0
+    for name in sorted(shared):
+        found = zlib.crc32(np.ascontiguousarray(shared[name]).tobytes(), zlib.crc32(name.encode(), found))
+    return found

@@ -1,0 +1,31 @@
+"""A step on the features before an algorithm: one exchange makes its tensors, which then travel within the shared model
+under a prefix, out of the algorithm's sight.
+"""
+
+from __future__ import annotations
+
+from fedgate.models.arrays import Arrays
+from fedgate.models.federated.protocol.algorithm import Phase, Server, Train
+
+
+def behind(phase: Phase, prefix: str | tuple[str, ...], train: Train) -> Phase:
+    """Return a phase of the inner algorithm as one behind a step: `train` shows it the features as the step makes them,
+    and the step's tensors stay in `shared` while it advances.
+    """
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        advanced = phase.advance(inner(server), total)
+        step = {name: array for name, array in server.shared.items() if name.startswith(prefix)}
+        return advanced._replace(shared={**advanced.shared, **step}, phase=advanced.phase + 1)
+
+    def inner(server: Server) -> Server:
+        return server._replace(shared=without(server.shared, prefix), phase=server.phase - 1)
+
+    return Phase(train, phase.tally, advance, lambda server, update: phase.admit(inner(server), update))
+
+
+def without(shared: Arrays, prefix: str | tuple[str, ...]) -> Arrays:
+    """Return the shared arrays without those of the step, as the inner algorithm knows them."""
+    return {name: array for name, array in shared.items() if not name.startswith(prefix)}

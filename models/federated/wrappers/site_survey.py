@@ -1,0 +1,146 @@
+"""Levels of a site (ours): what scores look like on all gateways, for one that has no baseline of its own yet.
+
+One exchange more ends every round: each gateway scores the windows that it keeps for its own level, with the model of
+the round and its own tensors, and sends a histogram of the scores (`fedgate.models.alarms.site_levels`); where a
+profile is asked for, the sums of its features by hour, day and context as well (`fedgate.models.alarms.profile`). Both
+are sums, so they may travel masked. They go out with the model in its signed manifest. A gateway calibrates itself as
+soon as it can: levels of its own keep the promised rate, those of the site only as far as the gateways are alike.
+
+A model with a memory sees the rows one after the other, without regard to gaps in the baseline.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedgate.models.alarms.profile import cell_count, cells, sums
+from fedgate.models.alarms.profile_spec import ProfileSpec
+from fedgate.models.alarms.site_levels import BINS, sketch
+from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    SITE,
+    Algorithm,
+    Phase,
+    Server,
+    UpdateError,
+    checked,
+    normalise,
+)
+from fedgate.models.federated.protocol.tally import SURVEY_SUM
+
+SCORES = "scores"
+MOST_VALUES = 6_000  # of a site's profile: it travels in one message, the manifest
+FARTHEST = 1e6  # deviations of a feature that a survey takes; beyond it a sensor is broken
+
+
+class Survey(BaseModel):
+    """What is asked of every gateway when a round has made a model.
+
+    :param profile: as [alarm.contextual] of every gateway: the cells by which features are summed too.
+    :param columns: which features are the context of the profile, in the order of its bins.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    profile: ProfileSpec | None = None
+    columns: tuple[Annotated[int, Field(ge=0)], ...] = ()
+
+
+def surveyed(algorithm: Algorithm, feature_count: int, survey: Survey) -> Algorithm:
+    """Return the algorithm with a survey at the end of every round.
+
+    Raises `ValueError` for a profile of more values than a manifest holds.
+    """
+    count = 0 if survey.profile is None else cell_count(survey.profile)
+    wanted = 0 if survey.profile is None else len(survey.profile.bins)
+    if len(survey.columns) != wanted or any(column >= feature_count for column in survey.columns):
+        raise ValueError(
+            f"survey.columns {survey.columns} given, expected {wanted}, one below {feature_count} for each context"
+        )
+    if count * (2 * feature_count + 1) > MOST_VALUES:
+        raise ValueError(
+            f"survey.profile: {count} cells of {feature_count} features given, expected at most {MOST_VALUES} sums; "
+            "take longer blocks of hours, fewer context bins or fewer features"
+        )
+    last, shapes = len(algorithm.phases), _shapes(count, feature_count)
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        del rng
+        if len(data[FEATURES]) == 0:
+            return own, {}
+        update = {SCORES: sketch(_scores(algorithm, shared, own, data))}
+        return own, update | (_profile(survey.profile, survey.columns, own, data) if survey.profile else {})
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        told = {SITE + name: array for name, array in total.items()}
+        return server._replace(shared={**_model(server.shared), **told}, phase=algorithm.setup)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        del server
+        wide = checked(update, shapes, largest=MAX_SAMPLES * FARTHEST**2)
+        for name, fewest in ((SCORES, 1), *([("count", 0)] if count else [])):  # a clock may never have been set
+            least, rows = float(wide[name].min(initial=0.0)), float(wide[name].sum())
+            if least < 0.0 or not fewest <= rows <= MAX_SAMPLES:
+                expected = f"expected {fewest} to {MAX_SAMPLES} rows in all, none negative"
+                raise UpdateError(f"{name}: {expected}, got {rows:g} with a least of {least:g}")
+        return wide
+
+    phases = [
+        _before_a_survey(phase, last if index + 1 == last else None) for index, phase in enumerate(algorithm.phases)
+    ]
+    return algorithm._replace(phases=(*phases, Phase(train, SURVEY_SUM, advance, admit)))
+
+
+def _shapes(count: int, feature_count: int) -> dict[str, tuple[int | None, ...]]:
+    profile = {"count": (count,), "sum": (count, feature_count), "square": (count, feature_count)}
+    return {SCORES: (BINS,), **(profile if count else {})}
+
+
+def _scores(algorithm: Algorithm, shared: Arrays, own: Arrays, data: Arrays) -> Floats:
+    """Return the scores (m,) of the rows that this gateway keeps for its own level."""
+    if CALIBRATION not in data:
+        raise ValueError(f"a survey needs the rows {CALIBRATION!r} in the data and found none; they train no model")
+    personal = {name: own[name] for name in algorithm.personal if name in own}
+    rows = np.concatenate([data[FEATURES], data[CALIBRATION]])  # a memory must not begin with those that count
+    scores = DETECTORS[algorithm.detector].score({**_model(shared), **personal}, rows)
+    return np.asarray(scores[len(data[FEATURES]) :])
+
+
+def _profile(spec: ProfileSpec, columns: tuple[int, ...], own: Arrays, data: Arrays) -> Arrays:
+    """Return the sums of the features of a gateway's training rows by cell, in its own units."""
+    if END_NS not in data:
+        raise ValueError(f"a survey with a profile needs {END_NS!r}, the time of each row, in the data and found none")
+    _, z = normalise(own, data, "own")
+    inside: Array = np.clip(z, -FARTHEST, FARTHEST)
+    return sums(spec, cells(spec, data[END_NS], data[FEATURES][:, list(columns)]), inside)
+
+
+def _before_a_survey(phase: Phase, following: int | None) -> Phase:
+    """Return a phase of the inner algorithm that keeps what the last survey left, the last one with the survey next."""
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
+        told = {name: array for name, array in server.shared.items() if name.startswith(SITE)}
+        advanced = phase.advance(server._replace(shared=_model(server.shared)), total)
+        place = advanced.phase if following is None else following
+        return advanced._replace(shared={**advanced.shared, **told}, phase=place)
+
+    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        return phase.train(_model(shared), own, data, rng)
+
+    def admit(server: Server, update: Arrays) -> Arrays:
+        return phase.admit(server._replace(shared=_model(server.shared)), update)
+
+    return Phase(train, phase.tally, advance, admit)
+
+
+def _model(shared: Arrays) -> Arrays:
+    return {name: array for name, array in shared.items() if not name.startswith(SITE)}
