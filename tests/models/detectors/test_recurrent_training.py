@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgate.models import detectors
 from fedgate.models.arrays import Array, Arrays, Floats, equal
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, PrecisionWarning, Recurrent
@@ -228,7 +227,7 @@ def test_windows_must_be_numbers() -> None:
 def test_without_torch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "fedgate.models.detectors.recurrent.torch_training", raising=False)
-    monkeypatch.delattr(detectors, "recurrent_training", raising=False)
+    monkeypatch.delattr("fedgate.models.detectors.recurrent.torch_training", raising=False)
     with pytest.raises(
         recurrent.TorchMissingError, match=r"^torch is not installed.*pip install '\.\[lstm\]' in a checkout"
     ):
