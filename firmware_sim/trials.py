@@ -137,8 +137,8 @@ def _fit(
     if why := lacking(outcome.server):
         raise TrainingError(f"the training makes no model: {why}")
     # The same object for all who keep nothing, so that equal work is known as equal.
-    own = {client: kept or NOTHING for client, kept in outcome.own.items()}
-    return _Fit(outcome.server.shared, own, sent_bytes, time.perf_counter() - started_s)
+    own = {client: kept or NOTHING for client, kept in outcome.local_states.items()}
+    return _Fit(outcome.server.global_state, own, sent_bytes, time.perf_counter() - started_s)
 
 
 def _commissioned(algorithm: Algorithm, fit: _Fit, split: Split, seed: int) -> dict[str, Arrays]:

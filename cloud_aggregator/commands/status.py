@@ -192,7 +192,7 @@ def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, A
     arrays, meta = server_arrays(stored), stored.meta
     choice = settings.algorithm
     server = build(choice.name, len(feature_names(settings.features)), choice.settings)
-    constant = server.start(generator(choice.seed, 0, "cloud")).shared
+    constant = server.start(generator(choice.seed, 0, "cloud")).global_state
     numbers = {name: array for name, array in arrays.items() if array.shape == ()}
     figures = {name: float(array) for name, array in numbers.items() if name not in constant or array != constant[name]}
     return {name: meta[name] for name in ("run", "round_index", "phase")} | {

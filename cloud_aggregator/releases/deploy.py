@@ -74,12 +74,12 @@ def make_model(
     The golden inputs are drawn from the version, so that equal parameters give equal bytes.
     """
     detector = DETECTORS[algorithm.detector]
-    body = detector.graph(server.shared, algorithm.personal)
+    body = detector.graph(server.global_state, algorithm.personal)
     rng = generator(version, server.round_index, "golden")
     feature_count = len(feature_names(features))
     rows = max(min(GOLDEN_ROWS, GOLDEN_VALUES // feature_count), 1)
-    golden_x = (rng.normal(size=(rows, feature_count)) * server.shared.get(COMMON, 1.0)).astype(np.float32)
-    surveyed = site_of(server.shared)
+    golden_x = (rng.normal(size=(rows, feature_count)) * server.global_state.get(COMMON, 1.0)).astype(np.float32)
+    surveyed = site_of(server.global_state)
     manifest = Manifest(
         version=version,
         model=describe(body, max_payload_bytes),
@@ -92,7 +92,7 @@ def make_model(
         opset=OPSET,
         golden_x=tuple(tuple(float(value) for value in row) for row in golden_x),
         site=pack_survey(surveyed) if surveyed else "",
-        golden_score=tuple(float(value) for value in detector.score(server.shared, golden_x)),
+        golden_score=tuple(float(value) for value in detector.score(server.global_state, golden_x)),
         gateways=gateways,
         created_ns=created_ns,
     )

@@ -113,7 +113,7 @@ def _answer(
         admitted = phase.admit(rounds.server, update) if update else {}
         if reason := _not_its_own(context, access, gateway, admitted):
             raise UpdateError(reason)
-        total = phase.tally.merge(rounds.total, admitted) if update else rounds.total
+        total = phase.reducer.merge(rounds.total, admitted) if update else rounds.total
     except UpdateError as error:
         rounds = replace(rounds, turned_away=rounds.turned_away | {gateway})
         return _refuse(rounds, context, gateway, digest, str(error))

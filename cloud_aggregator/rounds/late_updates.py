@@ -20,7 +20,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, UpdateError
 def bears(algorithm: Algorithm) -> bool:
     """Tell whether updates of an algorithm may be counted a round later: changes, of rounds that are one exchange."""
     phases = algorithm.phases[algorithm.setup :]
-    return len(phases) == 1 and phases[0].tally.additive and phases[0].tally.bears == "error"
+    return len(phases) == 1 and phases[0].reducer.additive and phases[0].reducer.bears == "error"
 
 
 def is_kept(rounds: Rounds, context: Context) -> bool:
@@ -76,14 +76,14 @@ def merge_held(rounds: Rounds) -> tuple[Rounds, tuple[HoldUpdate, ...]]:
     Those whose gateway was counted in the round itself are left out, and those that the server, which has gone on since
     they were kept, no longer admits.
     """
-    tally, total = rounds.algorithm.phases[rounds.server.phase].tally, rounds.total
+    reducer, total = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.total
     counted: list[HoldUpdate] = []
     for gateway, held in rounds.held.items():
         if gateway in rounds.counted:
             continue
         update = admit_held(rounds, held)
         if update is not None:
-            total = tally.merge(total, update) if update else total
+            total = reducer.merge(total, update) if update else total
             counted.append(held)
     return replace(rounds, total=total), tuple(counted)
 

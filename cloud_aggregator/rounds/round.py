@@ -277,7 +277,7 @@ def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tu
 def _has_learned(rounds: Rounds, context: Context) -> bool:
     """Tell whether the model is another than that with which its training began."""
     server = rounds.algorithm.start(generator(context.settings.algorithm.seed, 0, "cloud"))
-    return not alike(server.shared, rounds.server.shared) and not lacking(rounds.server)
+    return not alike(server.global_state, rounds.server.global_state) and not lacking(rounds.server)
 
 
 def _advance(rounds: Rounds) -> tuple[Server, str, bool]:
@@ -289,7 +289,7 @@ def _advance(rounds: Rounds) -> tuple[Server, str, bool]:
     server = attempt(lambda: close_round(rounds.algorithm, rounds.server, rounds.total))
     if isinstance(server, Exception):
         failed = f"{type(server).__name__}: {server}"
-    elif finite(server.shared):
+    elif finite(server.global_state):
         why = lacking(server)
         return server, f"makes no model: {why}" if why else "", False
     else:

@@ -62,7 +62,7 @@ class Rounds:
     @property
     def is_growing(self) -> bool:
         """True where the total of the round at hand grows with every update that is counted."""
-        return not self.algorithm.phases[self.server.phase].tally.bounded
+        return not self.algorithm.phases[self.server.phase].reducer.bounded
 
     def without(self, gateway: str) -> Rounds:
         """Return the same without what a gateway has on its way; what of it was counted stays in the sum."""
@@ -109,10 +109,10 @@ def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
     """Return the beginning of a training with a secret of this aggregator in place of the one that follows from the
     seed, which every gateway knows and could take its noise off with.
     """
-    if NOISE_SECRET not in server.kept:
+    if NOISE_SECRET not in server.server_state:
         return server
     secret = exchange_secret(key.private_bytes_raw(), run, 0, "cloud")
-    return server._replace(kept={**server.kept, NOISE_SECRET: secret})
+    return server._replace(server_state={**server.server_state, NOISE_SECRET: secret})
 
 
 def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
@@ -122,7 +122,7 @@ def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
     stored one by one (`HoldUpdate`). The end of a pause is stored by the wall clock: another boot has another uptime.
     """
     total = {} if rounds.is_growing else rounds.total
-    arrays = joined({"shared": rounds.server.shared, "kept": rounds.server.kept, "total": total})
+    arrays = joined({"shared": rounds.server.global_state, "kept": rounds.server.server_state, "total": total})
     meta = {
         "run": rounds.run,
         "training": rounds.training,
@@ -150,7 +150,7 @@ def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
 
 def pack_shared(server: Server, max_payload_bytes: int) -> Payload:
     """Return what goes down to every gateway before it trains."""
-    body = wire.encode(server.shared)
+    body = wire.encode(server.global_state)
     return Payload(describe(body, max_payload_bytes), body)
 
 
@@ -204,7 +204,7 @@ def _with_total(rounds: Rounds) -> Rounds:
 
     What this release or these settings no longer admit is not counted: one update must not end every start.
     """
-    tally, total, counted = rounds.algorithm.phases[rounds.server.phase].tally, rounds.total, dict(rounds.counted)
+    reducer, total, counted = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.total, dict(rounds.counted)
     now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
     for gateway, one in now.items():
         if counted.get(gateway) != one.digest:
@@ -213,7 +213,7 @@ def _with_total(rounds: Rounds) -> Rounds:
         if update is None:
             del counted[gateway]
         else:
-            total = tally.merge(total, update)
+            total = reducer.merge(total, update)
     held = {name: one for name, one in rounds.held.items() if name not in now}
     return replace(rounds, total=total, counted=counted, held=held)
 

@@ -63,7 +63,7 @@ def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
 
     Raises `MaterialError` where the two do not go together or the files lack what the defence needs.
     """
-    from fedgate.models.federated.defences.defended import Defence, defended
+    from fedgate.models.federated.defences.wrapper import Defence, with_update_filter
 
     choice, chosen = settings.algorithm, settings.defence
     algorithm = build(choice.name, len(feature_names(settings.features)), choice.settings)
@@ -76,7 +76,7 @@ def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
         )
     defence = Defence(kind=chosen.kind, **chosen.settings)
     try:
-        guarded = defended(algorithm, defence, material.trusted, material.network)
+        guarded = with_update_filter(algorithm, defence, material.trusted, material.network)
         guarded.start(generator(choice.seed, 0, "cloud"))  # a discriminator of another training is refused here
     except ValueError as error:
         raise MaterialError(f"[defence] kind = {chosen.kind!r} with {choice.name}: {error}") from None

@@ -278,7 +278,7 @@ class Manifest(Signed):
     opset: Count
     golden_x: tuple[tuple[float, ...], ...]  # (n, F) inputs, with neutral personal tensors
     golden_score: tuple[float, ...]  # (n,)
-    # What a survey found, see `fedgate.models.federated.wrappers.site_survey`: base64 of the wire format, or empty.
+    # What a survey found, see `fedgate.models.federated.wrappers.site_thresholds`: base64 of the wire format, or empty.
     site: str = ""
     gateways: Count
     created_ns: Count

@@ -36,7 +36,7 @@ def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSp
 def _check_quorum(algorithm: Algorithm, rounds: Rounds) -> None:
     try:
         for phase in algorithm.phases:
-            phase.tally.check(rounds.quorum)
+            phase.reducer.check(rounds.quorum)
     except ValueError as error:
         raise ValueError(
             f"rounds.quorum: {rounds.quorum} given, with which a round comes to nothing: {error}"

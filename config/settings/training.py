@@ -47,7 +47,7 @@ class Training(Table):
 
 
 class DefenceChoice(Table):
-    """What judges each update before the sum; `settings` are those of `fedgate.models.federated.defences.defended`."""
+    """What judges each update before the sum; `settings` are those of `fedgate.models.federated.defences.wrapper`."""
 
     kind: Literal["none", "trusted", "statistic", "network", "norm"] = "none"
     trusted: tuple[FilePath, ...] = ()  # labelled tables of gateways beyond doubt, as firmware-sim label makes them
@@ -58,7 +58,7 @@ class DefenceChoice(Table):
     def _check_together(self) -> DefenceChoice:
         if self.kind == "none" and not self.settings:
             return self
-        from fedgate.models.federated.defences.defended import (
+        from fedgate.models.federated.defences.wrapper import (
             Defence,  # late: a gateway reads settings too, and never judges
         )
 

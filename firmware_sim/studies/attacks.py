@@ -23,7 +23,7 @@ from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyOption
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
-from fedgate.models.federated.defences.defended import Defence, defended
+from fedgate.models.federated.defences.wrapper import Defence, with_update_filter
 from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.run import run
 
@@ -94,10 +94,10 @@ def trained(options: Options, answer: Answer, cell: Cell, fleet: dict[str, Array
     algorithm = build(answer.algorithm, count, {**LINEAR, "rounds": options.rounds, **answer.settings})
     if answer.defence is not None:
         tables = (trusted,) if answer.defence.kind == "trusted" else ()
-        algorithm = defended(algorithm, answer.defence, tables)
+        algorithm = with_update_filter(algorithm, answer.defence, tables)
     if cell["lie"] != NOBODY["lie"]:
         algorithm = lying(algorithm, cell["lie"], honest=[rows for rows in fleet.values() if LIAR not in rows])
-    return run(algorithm, fleet, seed=int(cell["seed"]), on_refusal=_left_out).server.shared
+    return run(algorithm, fleet, seed=int(cell["seed"]), on_refusal=_left_out).server.global_state
 
 
 def _left_out(name: str, error: UpdateError) -> None:
@@ -106,7 +106,7 @@ def _left_out(name: str, error: UpdateError) -> None:
 
 def _alone(options: Options, rows: Arrays) -> Arrays:
     count = rows[FEATURES].shape[1]
-    return run(build("fedavg", count, {**LINEAR, "rounds": options.rounds}), {"alone": rows}).server.shared
+    return run(build("fedavg", count, {**LINEAR, "rounds": options.rounds}), {"alone": rows}).server.global_state
 
 
 def _figures(name: str, model: Arrays, x: Floats, y: Any) -> Figures:

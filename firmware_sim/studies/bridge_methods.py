@@ -164,8 +164,8 @@ def _together(
         sent.clear()
     if not any(sent.values()):  # there is no model, and all windows are alike
         return {name: np.zeros(len(rows)) for name, rows in test.items()}, 0.0
-    score, shared = DETECTORS[algorithm.detector].score, outcome.server.shared
-    found = {name: score({**shared, **outcome.own[name]}, rows) for name, rows in test.items()}
+    score, shared = DETECTORS[algorithm.detector].score, outcome.server.global_state
+    found = {name: score({**shared, **outcome.local_states[name]}, rows) for name, rows in test.items()}
     return found, float(np.mean(list(sent.values())))
 
 

@@ -89,8 +89,8 @@ def _trained(options: Options, method: Method, rows: dict[str, Arrays], later: F
     )
     figures = {f"loss.{index}": loss for index, loss in enumerate(losses, start=1)}
     each = float(len(rows) * rounds)
-    shared = {name: outcome.server.shared[name] for name in recurrent.trained_names(outcome.server.shared)}
-    spent = [float(own[EPSILON]) for own in outcome.own.values() if EPSILON in own]
+    shared = {name: outcome.server.global_state[name] for name in recurrent.trained_names(outcome.server.global_state)}
+    spent = [float(own[EPSILON]) for own in outcome.local_states.values() if EPSILON in own]
     return {
         **figures,
         "up": sum(sent) / each,
@@ -110,7 +110,7 @@ def _watched(algorithm: Algorithm, told: Callable[[Arrays], None], received: lis
 
     def advance(server: Server, total: Arrays) -> Server:
         advanced = last.advance(server, total)
-        told(advanced.shared)
+        told(advanced.global_state)
         return advanced
 
     phases = [*algorithm.phases[:-1], last._replace(advance=advance)]

@@ -144,7 +144,7 @@ def _network(task: Task, settings: Mapping[str, Any], parts: Iterable[int], seed
     data = {name: each for name, each in data.items() if len(each[FEATURES])}
     width = next(iter(data.values()))[FEATURES].shape[1]
     sent: dict[str, int] = dict.fromkeys(data, 0)
-    shared = run(build("incfed", width, chosen), data, seed=seed, on_update=_weighing(sent)).server.shared
+    shared = run(build("incfed", width, chosen), data, seed=seed, on_update=_weighing(sent)).server.global_state
 
     def tell(each: Windows) -> Floats:
         z = each.stream.z
@@ -192,14 +192,14 @@ def _recurrent(
 
     def telling(shared: Arrays) -> Tell:
         def tell(each: Windows) -> Floats:
-            params = {**shared, **outcome.own.get(each.stream.gateway, {})}
+            params = {**shared, **outcome.local_states.get(each.stream.gateway, {})}
             said = recurrent.outputs(params, rows(task, each))
             return np.asarray(said[:, 1] - said[:, 0] if task.classify else said[:, 0])
 
         return tell
 
     bytes_up = 0.0 if method.data == "central" else float(np.mean(list(sent.values())))
-    shared = outcome.server.shared
+    shared = outcome.server.global_state
     numbers = sum(shared[name].size for name in recurrent.trained_names(shared))
     return Fitted(telling(shared), tuple(telling(each) for each in made), bytes_up, numbers)
 
@@ -210,7 +210,7 @@ def recorded(algorithm: Algorithm, made: list[Arrays]) -> Algorithm:
     def watching(advance: Callable[[Server, Arrays], Server]) -> Callable[[Server, Arrays], Server]:
         def watched(server: Server, total: Arrays) -> Server:
             advanced = advance(server, total)
-            made.append(advanced.shared)
+            made.append(advanced.global_state)
             return advanced
 
         return watched

@@ -93,7 +93,7 @@ def trained(options: Options, data: Path, cell: Cell, who: Roles, memory: Memory
         fraction=min(options.take_part / len(who.gateways), 1.0),
         on_update=watch.on_update,
         on_refusal=watch.on_refusal,
-    ).server.shared
+    ).server.global_state
     readouts = watch.readouts(options.rounds, np.zeros_like(shared["readout"]))
     scored = [rows_of(options, data, name) for name in who.scored]
     figures = curve_figures(

@@ -53,7 +53,7 @@ def _incfed(options: Options, clients: dict[str, Arrays], seed: int) -> Scored:
     """Return IncFed with its defaults; over one gateway it is that gateway's own ridge regression."""
     settings = {"network": options.network_of(), "normalisation": "none", "unit": "feature"}
     algorithm = build("incfed", next(iter(clients.values()))[FEATURES].shape[1], settings)
-    shared = run(algorithm, clients, seed=seed).server.shared
+    shared = run(algorithm, clients, seed=seed).server.global_state
     return lambda x: esn.score(shared, x)
 
 

@@ -61,11 +61,13 @@ def literal(step: Averaging, plain: Algorithm, fault: Fault) -> Algorithm:
 
     def start(rng: np.random.Generator) -> Server:
         server = plain.start(rng)
-        nothing = np.zeros_like(server.shared[READOUT])
-        return server._replace(shared={**server.shared, "fleet.curvature": nothing, "fleet.curved_readout": nothing})
+        nothing = np.zeros_like(server.global_state[READOUT])
+        return server._replace(
+            global_state={**server.global_state, "fleet.curvature": nothing, "fleet.curved_readout": nothing}
+        )
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        shape = server.shared[READOUT].shape
+        shape = server.global_state[READOUT].shape
         return step.admitted(server, update, {CURVATURE: shape, CURVED: shape})
 
     return plain._replace(start=start, phases=(curved(step, local, admit),))
@@ -89,13 +91,15 @@ def literal_figures(options: Options, data: Path, who: Roles, seed: int) -> Figu
     step = step_of(options, memory, fedavg, rate)
     plain = algorithm_of(options, memory, fedavg, rate, count)
     fraction = options.take_part / len(clients)
-    expected = run(plain, clients, seed=seed, fraction=min(fraction, 1.0)).server.shared[READOUT]
+    expected = run(plain, clients, seed=seed, fraction=min(fraction, 1.0)).server.global_state[READOUT]
     figures: Figures = {}
     faults: tuple[Fault, ...] = ("softmax", "tape")
     for fault in faults:
-        found = run(literal(step, plain, fault), clients, seed=seed, fraction=min(fraction, 1.0)).server.shared[READOUT]
+        found = run(literal(step, plain, fault), clients, seed=seed, fraction=min(fraction, 1.0)).server.global_state[
+            READOUT
+        ]
         figures[f"{fault}.bits_differ"] = float(np.count_nonzero(found.view(np.uint64) != expected.view(np.uint64)))
-    shared = plain.start(generator(seed, 0, "cloud")).shared
+    shared = plain.start(generator(seed, 0, "cloud")).global_state
     taught = [step.learned(shared, {}, rows)[1] for rows in clients.values()][: options.take_part]
     sums = sums_of_algorithm_2([fisher(expected, each.states) for each in taught], ROUNDS_FOLLOWED)
     return figures | {f"sum.{index + 1}": value for index, value in enumerate(sums)}

@@ -32,7 +32,7 @@ class Memory:
         if key not in self._lessons:
             found = lesson(network, shared, {}, data, normalisation)
             self._lessons[key] = found._replace(regressors=found.regressors.astype(np.float64))
-        return self._lessons[key]._replace(own=own)
+        return self._lessons[key]._replace(local_state=own)
 
     def states(self, shared: Mapping[str, Array], x: Array) -> Floats:
         """Return the regressors (n, M) of rows x (n, F)."""

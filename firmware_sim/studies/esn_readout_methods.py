@@ -17,10 +17,10 @@ from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, PREFIX
 from fedgate.models.federated.averaging.esn_fedavg import READOUT, SAMPLES, Averaging, averaging, readout_fedavg
 from fedgate.models.federated.averaging.esn_fedcurv import DEFAULT_PENALTY, PAPER_PENALTY, readout_fedcurv
-from fedgate.models.federated.defences.defended import defended
 from fedgate.models.federated.defences.discriminator import CONTEXT, train_discriminator
+from fedgate.models.federated.defences.wrapper import with_update_filter
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Server, UpdateError
-from fedgate.models.federated.protocol.tally import STACK
+from fedgate.models.federated.protocol.reducer import STACK
 
 LARGEST_CHANGE = 1e3
 
@@ -62,7 +62,7 @@ def answered(
     network = None
     if answer.defence.kind == "network":
         network = discriminator(options, algorithm, trusted, seed, other_reservoir=answer.other_reservoir)
-    return defended(algorithm, answer.defence, trusted, network, memory.score)
+    return with_update_filter(algorithm, answer.defence, trusted, network, memory.score)
 
 
 def discriminator(
@@ -74,7 +74,7 @@ def discriminator(
     network = train_discriminator(algorithm, trusted, rng, noise=options.noise, rounds=options.noise_rounds)
     if not other_reservoir:
         return network
-    here = algorithm.start(generator(seed, 0, "cloud")).shared
+    here = algorithm.start(generator(seed, 0, "cloud")).global_state
     passed_off = {name: here[name] for name in parted(network)[CONTEXT]}
     return {**network, **joined({CONTEXT: passed_off})}
 
@@ -96,7 +96,7 @@ def median(algorithm: Algorithm) -> Algorithm:
         sums = {name: rows.sum(axis=0) for name, rows in total.items()}
         return phase.advance(server, {**sums, **middle})
 
-    return algorithm._replace(phases=(phase._replace(tally=STACK, admit=admit, advance=advance),))
+    return algorithm._replace(phases=(phase._replace(reducer=STACK, admit=admit, advance=advance),))
 
 
 def reservoirs_of(network: Network, names: list[str], feature_count: int, seed: int) -> dict[str, Arrays]:
@@ -143,7 +143,7 @@ class Watch:
 
     def _advance(self, server: Server, total: Arrays) -> Server:
         after = self._phase.advance(server, total)
-        self._readouts[server.round_index] = after.shared[READOUT]
+        self._readouts[server.round_index] = after.global_state[READOUT]
         return after
 
     def readouts(self, rounds: int, untrained: Array) -> Floats:

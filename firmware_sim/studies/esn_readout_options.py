@@ -10,7 +10,7 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim.corruption import Kind
 from fedgate.firmware_sim.studies.study import StudyOptions
 from fedgate.models.detectors.esn.network import Network
-from fedgate.models.federated.defences.defended import Defence
+from fedgate.models.federated.defences.wrapper import Defence
 
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]

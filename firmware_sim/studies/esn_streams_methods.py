@@ -67,7 +67,7 @@ def _networks(
         sent[name] += len(encode(update)) if update else 0
 
     outcome = run(algorithm, data, seed=seed, on_update=weigh)
-    params = {name: {**outcome.server.shared, **outcome.own[name]} for name in data}
+    params = {name: {**outcome.server.global_state, **outcome.local_states[name]} for name in data}
     return {name: _network(each) for name, each in params.items()}, float(np.mean(list(sent.values())))
 
 

@@ -56,7 +56,7 @@ def _of_network(options: Options, clients: dict[str, Arrays], network: str, seed
     algorithm = build("incfed", clients[names[0]][FEATURES].shape[1], settings)
     start = algorithm.start(generator(seed, 0, "cloud"))  # one for all
     ready = algorithm._replace(start=lambda _: start)
-    models = [run(ready, part, seed=seed).server.shared for part in parts]
+    models = [run(ready, part, seed=seed).server.global_state for part in parts]
     return lambda rows: np.concatenate([esn.outputs(model, rows[FEATURES]) for model in models])
 
 

@@ -41,7 +41,7 @@ def summed(options: Options, data: Path, normalisation: Normalisation, network: 
             algorithm = build(
                 "incfed", count, {"network": chosen.model_dump(), "normalisation": "none", "unit": "feature"}
             )
-            shared = algorithm.start(generator(seed, 0, "cloud")).shared
+            shared = algorithm.start(generator(seed, 0, "cloud")).global_state
         taught = lesson(chosen, shared, {}, rows, "none")
         found[name] = Summed(
             esn.passed(shared, rows[FEATURES]).regressors, ridge_readout.sums(taught.regressors, taught.targets)
@@ -73,7 +73,7 @@ def chosen(options: Options, data: Path, normalisation: Normalisation, seed: int
             "normalisation": "none",
             "unit": "feature",
         }
-        shared = run(build("incfed", count, settings), clients, seed=seed).server.shared
+        shared = run(build("incfed", count, settings), clients, seed=seed).server.global_state
         return lambda rows: esn.outputs(shared, rows[FEATURES])
 
     figures = figures_of(options, data, normalisation, train)

@@ -84,9 +84,9 @@ def federated(
         ready = made._replace(start=lambda _: start)
         shared = run(
             ready, clients, seed=seed, on_update=lambda _, update: sent.append(len(encode(update)))
-        ).server.shared
+        ).server.global_state
         up.append(round(sum(sent) / len(names)))
-        down.append(len(encode(start.shared)) + made.setup * len(encode(shared)))
+        down.append(len(encode(start.global_state)) + made.setup * len(encode(shared)))
         conditions.append(float(shared["condition"]))
         return lambda rows: esn.outputs(shared, rows[FEATURES])
 

@@ -96,7 +96,7 @@ def _raised(options: Options, site: Site, seed: int) -> list[list[Raised]]:
     outcome = run(algorithm, data, seed=seed)
     detector, found = DETECTORS[algorithm.detector], []
     for number, (baseline, watched) in enumerate(zip(site.baseline, site.watched, strict=True)):
-        model = {**outcome.server.shared, **outcome.own[f"g{number}"]}
+        model = {**outcome.server.global_state, **outcome.local_states[f"g{number}"]}
         levels = calibrate(spec, detector.score(model, baseline[-len(baseline) // 3 :]), 86_400.0 / HOP_S)
         state, raised = AlarmState(), []
         for index, score in enumerate(detector.score(model, watched).tolist()):

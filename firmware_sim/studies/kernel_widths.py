@@ -134,10 +134,10 @@ def _area(
         return roc_auc(y, svdd.SVDD.score({**svdd.fit(z, gamma=width, **options.methods[method]), **own}, x))
     algorithm = build(method, x.shape[1], {**options.methods[method], "gamma": width})
     outcome = run(algorithm, gateways, seed=seed)
-    detector, shared = DETECTORS[algorithm.detector], outcome.server.shared
+    detector, shared = DETECTORS[algorithm.detector], outcome.server.global_state
     if "vectors" not in shared and "weights" not in shared:
         return ALL_SCORES_EQUAL  # no gateway had anything to send: spheres too narrow for a row drawn anew
-    return float(np.mean([roc_auc(y, detector.score({**shared, **own}, x)) for own in outcome.own.values()]))
+    return float(np.mean([roc_auc(y, detector.score({**shared, **own}, x)) for own in outcome.local_states.values()]))
 
 
 def identity(options: Options, cell: Cell) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def trained(
     def looked_at(server: Server, total: Arrays) -> Server:
         advanced = phase.advance(server, total)
         if server.round_index + 1 in marks:
-            found.append((server.round_index + 1, advanced.shared, time.perf_counter() - began_s))
+            found.append((server.round_index + 1, advanced.global_state, time.perf_counter() - began_s))
         return advanced
 
     run(built._replace(phases=(phase._replace(advance=looked_at),)), data, rounds=max(marks))

@@ -87,7 +87,7 @@ def _federated(method: Method, settings: Mapping[str, Any], train: Sequence[Subj
     if method.data == "pooled":
         data = {POOL: {key: np.concatenate([part[key] for part in data.values()]) for key in (*data[train[0].name],)}}
         sent = {POOL: 0}
-    shared = run(algorithm, data, seed=seed, on_update=weigh).server.shared
+    shared = run(algorithm, data, seed=seed, on_update=weigh).server.global_state
     score = DETECTORS[algorithm.detector].score
     bytes_up = float(np.mean(list(sent.values()))) if method.data == "federated" else 0.0
     return Fitted(lambda subject: score(shared, subject.x), bytes_up)

@@ -61,7 +61,7 @@ def _once(options: Options, data: Path, cell: Cell, seed: int) -> Figures:
     ]
     chosen = settings_of(options, form, cell["method"], cell["value"], anonymise=cell["anonymise"])
     algorithm = build(cell["method"], unseen.shape[1], chosen)
-    shared = run(algorithm, clients, seed=seed).server.shared
+    shared = run(algorithm, clients, seed=seed).server.global_state
     seen = np.concatenate([each[FEATURES] for each in clients.values()])
     released = scored = NOTHING_FOUND
     if shared:

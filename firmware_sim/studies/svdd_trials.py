@@ -75,7 +75,7 @@ def _federated(
     chosen |= {"tau": cell["tau"]} if "tau" in cell else {}
     algorithm = build(cell["method"], x.shape[1], chosen)
     clients = dealt(options, data, cell, train, seed)
-    shared = run(algorithm, clients, seed=seed, fraction=cell["fraction"]).server.shared
+    shared = run(algorithm, clients, seed=seed, fraction=cell["fraction"]).server.global_state
     return DETECTORS[algorithm.detector].score(shared, x) if shared else None
 
 

@@ -345,7 +345,7 @@ class Device:
         rng = generator(state.context.settings.algorithm.seed, state.rounds.server.round_index, NAME)
         train = state.rounds.algorithm.phases[state.rounds.server.phase].train
         try:
-            self._own, update = train(state.rounds.server.shared, self._own, counting(data), rng)
+            self._own, update = train(state.rounds.server.global_state, self._own, counting(data), rng)
         except UNTRAINED:
             update = {"x": self._rng.normal(size=3)}
         self._made = (number, update)

@@ -61,7 +61,7 @@ class Rounds:
             rounds, age = trail[0].context.settings.rounds, trail[0].rounds.server.round_index - late.round_index
             # Stored beside a total that grows, it came in time. Of sums those are kept that came late, by what the
             # aggregator knew then: the round may have been closed in the same step.
-            if any(not phase.tally.bounded for phase in trail[0].rounds.algorithm.phases):
+            if any(not phase.reducer.bounded for phase in trail[0].rounds.algorithm.phases):
                 self._kept.pop((late.gateway, late.round_index))
             elif age > rounds.late_rounds or rounds.late == "refuse":
                 self._violate(f"an answer of {late.gateway} to round {late.round_index} is kept, {age} rounds later")
@@ -117,7 +117,7 @@ class Rounds:
             if meta["round_index"] != answers[gateway]:
                 self._violate(f"an update of {gateway} for round {meta['round_index']} was counted as another")
             try:
-                total = phase.tally.merge(total, phase.admit(server, update)) if update else total
+                total = phase.reducer.merge(total, phase.admit(server, update)) if update else total
             except UpdateError as error:
                 self._violate(f"an update of {gateway} was counted that is not admitted: {error}")
         return total
@@ -125,8 +125,10 @@ class Rounds:
     def _compare_total(self, state: State) -> None:
         answers = dict.fromkeys(state.rounds.counted, state.rounds.server.round_index)
         expected = self._total(state.rounds.algorithm, state.rounds.server, state.rounds.counted, answers)
-        tally = state.rounds.algorithm.phases[state.rounds.server.phase].tally
-        if not equal(tally.closed(state.rounds.total), tally.closed(expected), TOLERANCE if tally.additive else 0.0):
+        reducer = state.rounds.algorithm.phases[state.rounds.server.phase].reducer
+        if not equal(
+            reducer.closed(state.rounds.total), reducer.closed(expected), TOLERANCE if reducer.additive else 0.0
+        ):
             self._violate(
                 f"round {state.rounds.server.round_index}: what was summed is not the sum of what was counted"
             )
@@ -159,7 +161,7 @@ def loop(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     """Return the server after a round as the plain loop has it; one that fails changes nothing."""
     try:
         advanced = close_round(algorithm, server, total)
-        if finite(advanced.shared):
+        if finite(advanced.global_state):
             return advanced
     except FAILED:
         pass
@@ -167,7 +169,11 @@ def loop(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
 
 
 def _same(one: Server, other: Server, algorithm: Algorithm) -> bool:
-    additive = all(phase.tally.additive for phase in algorithm.phases)
+    additive = all(phase.reducer.additive for phase in algorithm.phases)
     tolerance = TOLERANCE if additive else 0.0
     place = (one.phase, one.round_index, one.cohort_index) == (other.phase, other.round_index, other.cohort_index)
-    return place and equal(one.shared, other.shared, tolerance) and equal(one.kept, other.kept, tolerance)
+    return (
+        place
+        and equal(one.global_state, other.global_state, tolerance)
+        and equal(one.server_state, other.server_state, tolerance)
+    )

@@ -51,7 +51,7 @@ from fedgate.gateway_agent.monitor.recurrence import from_bytes
 from fedgate.gateway_agent.runtime.model_trial import UntriedError, take_any
 from fedgate.gateway_agent.training.training import Training, own_in
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
-from fedgate.models.alarms.site_levels import levels_of
+from fedgate.models.alarms.site_thresholds import levels_of
 from fedgate.models.alarms.threshold import MINIMUM_SCORES
 from fedgate.models.arrays import FEATURES
 from fedgate.models.federated.protocol.algorithm import normalise

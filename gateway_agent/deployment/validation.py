@@ -29,7 +29,7 @@ from fedgate.gateway_agent.monitor.recurrence import Row
 from fedgate.gateway_agent.runtime.model_trial import Examine, prepare_job
 from fedgate.models.alarms.false_alarm_test import LEVEL, TOLERANCE, block_share, block_windows, is_broken
 from fedgate.models.alarms.profile import ProfileError
-from fedgate.models.alarms.site_levels import SketchError
+from fedgate.models.alarms.site_thresholds import SketchError
 from fedgate.models.alarms.threshold import CalibrationError, rate_of
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.features.spec import feature_names

@@ -1,6 +1,6 @@
 """Linear regression of features on covariates from sums: what adds up over gateways, and what a gateway has of its own.
 
-Kept apart from the federated step that uses it (`fedgate.models.federated.wrappers.compensated`), so that a test can
+Kept apart from the federated step that uses it (`fedgate.models.federated.wrappers.compensation`), so that a test can
 hold each solution against least squares on the rows themselves.
 """
 

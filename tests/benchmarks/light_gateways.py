@@ -40,7 +40,7 @@ PATIENCE_S = 120.0
 
 def contribution() -> Arrays:
     """Return an update as large as the model: 1.3 MB, float32, of one sample and almost no change."""
-    shared = build(ALGORITHM, FEATURES, SETTINGS).start(generator(0, 0, "cloud")).shared
+    shared = build(ALGORITHM, FEATURES, SETTINGS).start(generator(0, 0, "cloud")).global_state
     names = [name for name in shared if name.startswith(("cell.", "dense.", "output."))]
     return {**{name: np.full_like(shared[name], 1e-6) for name in names}, "samples": np.array(1.0)}
 

@@ -93,7 +93,7 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
     }
     manifest, body = make_model(
         build(ALGORITHM, count, {}),
-        Server(shared=shared, kept={}),
+        Server(global_state=shared, server_state={}),
         version=1,
         name=ALGORITHM,
         run="bench",

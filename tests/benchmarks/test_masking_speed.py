@@ -15,7 +15,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from fedgate.config.protocol import wire
 from fedgate.models.arrays import FEATURES, SECRET, Arrays, equal, generator
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
-from fedgate.models.federated.secure_aggregation.masked import Masking, masked
+from fedgate.models.federated.secure_aggregation.wrapper import Masking, with_secure_aggregation
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import repeat
 from tests.support.masked_rounds import QUANTUM, adding, names_of, secret_of
@@ -43,7 +43,7 @@ def one_round(algorithm: Algorithm, data: dict[str, Arrays]) -> tuple[Server, Sp
     server, own = algorithm.start(generator(0, 0, "cloud")), {name: Arrays() for name in data}
     all_s, waited_s, sent_bytes = 0.0, 0.0, 0
     for phase in algorithm.phases:
-        total, body = Arrays(), wire.encode(server.shared)
+        total, body = Arrays(), wire.encode(server.global_state)
         gateway_s, cloud_s = [], [0.0]
         for name in data:
             told = {**data[name], SECRET: secret_of(name, server.round_index)}
@@ -52,7 +52,7 @@ def one_round(algorithm: Algorithm, data: dict[str, Arrays]) -> tuple[Server, Sp
             own[name], update = phase.train(shared, own[name], told, generator(0, server.round_index, name))
             sent = wire.encode(update)
             sent_s = time.process_time()
-            total = phase.tally.merge(total, phase.admit(server, wire.decode(sent)[0]))
+            total = phase.reducer.merge(total, phase.admit(server, wire.decode(sent)[0]))
             gateway_s.append(sent_s - began_s)
             cloud_s.append(time.process_time() - sent_s)
             sent_bytes += len(sent)
@@ -74,8 +74,8 @@ def typical(algorithm: Algorithm, data: dict[str, Arrays], rounds: int) -> tuple
 def test_a_masked_round(benchmark: BenchmarkFixture, note: Note) -> None:
     data, algorithm, rounds = rows(), adding(PARAMETERS), 7 if benchmark.enabled else 1
     expected, plain = typical(algorithm, data, rounds)
-    server, hidden = repeat(benchmark, typical, masked(algorithm, Masking()), data, rounds, rounds=1)
-    assert equal(server.shared, expected.shared, len(GATEWAYS) * QUANTUM)
+    server, hidden = repeat(benchmark, typical, with_secure_aggregation(algorithm, Masking()), data, rounds, rounds=1)
+    assert equal(server.global_state, expected.global_state, len(GATEWAYS) * QUANTUM)
     if not benchmark.enabled:
         return
     what = "16 gateways x 1.3 MB"

@@ -108,7 +108,7 @@ def test_memory_of_a_training(what: str, settings: dict[str, Any], note: Note) -
     chosen = {**settings, "network": {"steps": STEPS}, "batch": 64, "epochs": 1}
     server = build("recurrent-fedavg", FEATURE_COUNT, chosen).start(generator(0, 0, "cloud"))
     order = {"algorithm": "recurrent-fedavg", "settings": chosen, "feature_count": FEATURE_COUNT, "phase": 0}
-    parts = {"shared": server.shared, "data": {FEATURES: rows(WINDOWS).astype(np.float32)}}
+    parts = {"shared": server.global_state, "data": {FEATURES: rows(WINDOWS).astype(np.float32)}}
     told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": "", "run": "0"}
     command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.training_worker"]
     child = children.start(

@@ -31,9 +31,9 @@ def test_a_step_of_admm(norm: str, kappa: float | None, benchmark: BenchmarkFixt
         generator(0, 0, "a"),
     )
     phase, server = algorithm.phases[0], algorithm.start(rng)
-    own, update = phase.train(server.shared, {}, data, rng)
+    own, update = phase.train(server.global_state, {}, data, rng)
     server = phase.advance(server, update)  # a step in the middle of a training, not the first
-    repeat(benchmark, phase.train, server.shared, own, data, rng, rounds=ROUNDS)
+    repeat(benchmark, phase.train, server.global_state, own, data, rng, rounds=ROUNDS)
     if benchmark.enabled:
         note(f"ADMM step, norm {norm}, kappa {kappa}", 1e3 * median_s(benchmark), "ms", at_most=ADMM_MS)
 
@@ -44,8 +44,8 @@ def test_a_subgradient(norm: str, box: tuple[float, float] | None, benchmark: Be
     settings = {**PLAIN, "norm": norm, "box": box}
     algorithm, data, rng = build("robust-svm-subgradient", FEATURE_COUNT, settings), gateway(), generator(0, 0, "a")
     phase, server = algorithm.phases[0], algorithm.start(rng)
-    _, update = phase.train(server.shared, {}, data, rng)
+    _, update = phase.train(server.global_state, {}, data, rng)
     server = phase.advance(server, update)
-    repeat(benchmark, phase.train, server.shared, {}, data, rng, rounds=ROUNDS)
+    repeat(benchmark, phase.train, server.global_state, {}, data, rng, rounds=ROUNDS)
     if benchmark.enabled:
         note(f"subgradient, norm {norm}, box {box}", 1e3 * median_s(benchmark), "ms", at_most=SUBGRADIENT_MS)

@@ -31,7 +31,7 @@ def test_a_round_of_ten_gateways(name: str, feature_count: int, benchmark: Bench
     algorithm, data = build(name, feature_count, {}), fleet(feature_count)
     run(algorithm, {"first": next(iter(data.values()))})  # loads the solver
     outcome: Outcome = repeat(benchmark, run, algorithm, data, rounds=ROUNDS)
-    assert len(outcome.server.shared["vectors"]) > 100
+    assert len(outcome.server.global_state["vectors"]) > 100
     if benchmark.enabled:
         what = f"{name}: {GATEWAYS} gateways x {ROWS} rows x {feature_count} features"
         note(what, median_s(benchmark), "s a round", at_most=AT_MOST_S)

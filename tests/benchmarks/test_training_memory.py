@@ -32,7 +32,7 @@ def job(name: str, windows: int) -> bytes:
     rng = np.random.default_rng(0)
     labelled = {FEATURES: rng.normal(1.0, 1.0, (FAULTS, FEATURE_COUNT)), LABELS: np.ones(FAULTS, dtype=np.int64)}
     parts: dict[str, Arrays] = {
-        "shared": algorithm.start(generator(0, 0, "cloud")).shared,
+        "shared": algorithm.start(generator(0, 0, "cloud")).global_state,
         "data": {FEATURES: rng.normal(size=(windows, FEATURE_COUNT)).astype(np.float32)},
         "labelled": labelled,
     }

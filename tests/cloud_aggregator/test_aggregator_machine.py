@@ -34,7 +34,7 @@ from fedgate.config.protocol.topics import CHANNELS
 from fedgate.config.protocol.transfer import ASK_MAX, ChunkHeader, split
 from fedgate.models.arrays import equal
 from fedgate.models.federated.protocol.algorithm import Server
-from fedgate.models.federated.protocol.tally import STACK
+from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import JUNK
 from tests.support.sites import KEY, T0_NS, CloudShelf, aggregator_settings, topic, with_record
@@ -112,7 +112,7 @@ def test_random_bytes_on_any_channel_are_dropped(data: st.DataObject) -> None:
     payload = data.draw(st.binary(max_size=60))
     assume(payload or channel not in ("alarm", "status"))  # what was retained is taken away
     state, effects = after(OPEN, heard(gateway, channel, payload))
-    assert replace(state, dropped={}) == OPEN and [tally.count for tally in state.dropped.values()] == [1]
+    assert replace(state, dropped={}) == OPEN and [reducer.count for reducer in state.dropped.values()] == [1]
     assert [type(effect) for effect in effects] == [Log]
 
 
@@ -121,7 +121,7 @@ def test_messages_that_make_no_sense_fill_no_log() -> None:
     state, effects = after(OPEN, *[wrong] * 1_000, heard("west", "status", b"{}"), heard("north", "alarm", b"{}"))
     told = [effect.text for effect in effects if isinstance(effect, Log)]
     assert len(told) == 10 + 2 and told[-3].endswith("(number 512)")
-    assert {sender: tally.count for sender, tally in state.dropped.items()} == {
+    assert {sender: reducer.count for sender, reducer in state.dropped.items()} == {
         ("north", "status"): 1_000,
         ("west", "status"): 1,
         ("north", "alarm"): 1,
@@ -316,7 +316,9 @@ def test_a_round_of_nothing_but_empty_updates_rests_instead_of_spinning() -> Non
     state, payload = OPEN, body(OPEN, {})
     for gateway in GATEWAYS:
         state, effects = after(state, *update(gateway, payload))
-    assert state.rounds.server.round_index == 1 and equal(state.rounds.server.shared, OPEN.rounds.server.shared)
+    assert state.rounds.server.round_index == 1 and equal(
+        state.rounds.server.global_state, OPEN.rounds.server.global_state
+    )
     assert (
         state.releases.manifest is None
         and not state.rounds.opened

@@ -213,7 +213,9 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
             RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second, 4_096, ("east",)),
             RecordAlarm("north", RAISED, 4 * second),
             RecordAlarm("south", CLEARED, 4 * second),
-            save_training(replace(OPEN.rounds, server=OPEN.rounds.server._replace(kept={"median": np.array(0.25)})), 0),
+            save_training(
+                replace(OPEN.rounds, server=OPEN.rounds.server._replace(server_state={"median": np.array(0.25)})), 0
+            ),
         ]
     )
     store.close()

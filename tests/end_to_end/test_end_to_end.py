@@ -70,7 +70,7 @@ def loop_model(folder: Path, names: list[str]) -> bytes:
             stored.blobs[SECRET],
         )
     outcome = run(algorithm, data, seed=choice.seed, secrets=secrets)
-    return DETECTORS[algorithm.detector].graph(outcome.server.shared, algorithm.personal)
+    return DETECTORS[algorithm.detector].graph(outcome.server.global_state, algorithm.personal)
 
 
 @pytest.mark.slow

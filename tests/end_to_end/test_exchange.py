@@ -67,17 +67,17 @@ def loop(made: Site, releases: int = 1, fraction: float = 1.0) -> Outcome:
 
 
 def assert_same_as_loop(made: Site, outcome: Outcome, *, in_as_many_rounds: bool = True) -> None:
-    additive = all(phase.tally.additive for phase in made.cloud.rounds.algorithm.phases)
+    additive = all(phase.reducer.additive for phase in made.cloud.rounds.algorithm.phases)
     server = made.cloud.rounds.server
     # Sums of floats depend on their order, stacked rows do not.
     choice = made.cloud_settings.algorithm
     roughest = max([1e-12, *(SOLVED_TO[key] for key in (choice.name, *choice.settings) if key in SOLVED_TO)])
     tolerance = roughest if additive else 0.0
-    assert equal(server.shared, outcome.server.shared, tolerance)
+    assert equal(server.global_state, outcome.server.global_state, tolerance)
     if in_as_many_rounds:
         assert server.round_index == outcome.server.round_index
-        assert equal(server.kept, outcome.server.kept, tolerance)
-    for who, own in outcome.own.items():
+        assert equal(server.server_state, outcome.server.server_state, tolerance)
+    for who, own in outcome.local_states.items():
         held = made.agents[who].training.own
         of_models = {name: array for name, array in own.items() if not name.startswith((PREFIX, AT))}  # keys, digests
         assert equal({name: held[name] for name in of_models}, of_models, tolerance)
@@ -108,7 +108,7 @@ def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: 
         assert np.isfinite(state.monitor.pipeline.judge.model(rows_of(state.monitor.pipeline.baseline))).all()
     if name == NOTHING_NEW:
         made.run(lambda: any("changes nothing: nobody had anything to send" in line for line in made.log))
-        assert made.cloud.rounds.server.shared["step"] == 1 and not made.in_force(2)
+        assert made.cloud.rounds.server.global_state["step"] == 1 and not made.in_force(2)
         return
     unchanged = "cloud: model 1 is as it was, nothing to release"
     made.run(lambda: made.in_force(2) or (unchanged in made.log and made.settled()), patience_s=200)

@@ -64,7 +64,7 @@ def test_a_gateway_that_vanishes_after_an_exchange_holds_up_nobody_and_counts_wh
     assert len(made.cloud_shelf.rounds) == STEPS  # none failed
     in_sum = FOUR if step == UNMASK else NAMES
     expected = run(build("incfed", 3, {"network": SMALL, "ridge": 1.0}), {who: data[who] for who in in_sum}, seed=SEED)
-    assert equal(split(made.cloud.rounds.server.kept)[0], expected.server.kept, 1e-6)
+    assert equal(split(made.cloud.rounds.server.server_state)[0], expected.server.server_state, 1e-6)
 
 
 def test_too_few_who_are_left_begin_anew_and_nothing_they_sent_is_lost_to_the_sum() -> None:
@@ -78,7 +78,7 @@ def test_too_few_who_are_left_begin_anew_and_nothing_they_sent_is_lost_to_the_su
     assert any("changes nothing: RoundFailedError: unmasking" in line for line in made.log)
     assert len(made.cloud_shelf.rounds) == 2 * STEPS
     expected = run(build("incfed", 3, {"network": SMALL, "ridge": 1.0}), {who: data[who] for who in NAMES}, seed=SEED)
-    assert equal(split(made.cloud.rounds.server.kept)[0], expected.server.kept, 1e-6)
+    assert equal(split(made.cloud.rounds.server.server_state)[0], expected.server.server_state, 1e-6)
 
 
 def test_a_drawn_share_goes_through_all_exchanges_of_a_round() -> None:
@@ -132,7 +132,7 @@ def test_gateways_that_agree_on_an_alien_layout_stop_no_aggregator(monkeypatch: 
     monkeypatch.setattr(training_worker, "answer", honest)
     made.run(made.in_force)
     plain = run(build("fedavg", 3, LINEAR), training_data(made), seed=SEED)
-    assert equal(made.cloud.rounds.server.shared, plain.server.shared, 1e-4)
+    assert equal(made.cloud.rounds.server.global_state, plain.server.global_state, 1e-4)
 
 
 def test_a_first_exchange_that_fails_is_no_round() -> None:

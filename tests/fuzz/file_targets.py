@@ -83,7 +83,7 @@ def _discriminator() -> Target:
     data = {X: faults()[X], LABELS: np.arange(20) % 2}
     network = train_discriminator(plain, [data], generator(choice.seed, 0, "cloud"), rounds=2, epochs=1)
     server = plain.start(generator(choice.seed, 0, "cloud"))
-    _, update = plain.phases[0].train(server.shared, {}, data, np.random.default_rng(0))
+    _, update = plain.phases[0].train(server.global_state, {}, data, np.random.default_rng(0))
 
     def judge(path: Path) -> None:
         chosen = settings.defence.model_copy(update={"network": path})

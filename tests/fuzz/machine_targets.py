@@ -197,10 +197,10 @@ def _admitting(name: str, settings: dict[str, Any]) -> Target:
         admitted = phase.admit(server, arrays)
         total = Arrays()
         for update in (admitted, *exchange.sent[2:]):
-            total = phase.tally.merge(total, update)
+            total = phase.reducer.merge(total, update)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeftOutWarning)  # its word for gateways that said the same
-            advanced = phase.advance(server, phase.tally.closed(total))
+            advanced = phase.advance(server, phase.reducer.closed(total))
         assert isinstance(advanced, Server)
 
     seeds = tuple(wire.encode(update) for update in exchange.sent[:2])

@@ -17,7 +17,7 @@ from fedgate.models.arrays import FEATURES, Arrays, Floats, alike, generator
 from fedgate.models.detectors.base import subspace
 from fedgate.models.detectors.base.graph import is_alike
 from fedgate.models.detectors.esn import ridge_readout
-from fedgate.models.federated.defences.norm_judge import _bin_of
+from fedgate.models.federated.defences.norm_filter import _bin_of
 from fedgate.models.federated.protocol.contributions import BEFORE, STEP, difference
 from fedgate.models.federated.protocol.kernel_width import counted, quantile
 from fedgate.models.federated.protocol.run import run
@@ -211,8 +211,8 @@ def test_gateways_with_the_same_loss_are_elected_together(share: float, is_elect
     algorithm = build("conditional-fedavg", 3, {"components": 8})
     data = {FEATURES: np.random.default_rng(1).normal(size=(40, 3))}
     server = algorithm.start(generator(0, 0, "cloud"))
-    own, _ = algorithm.phases[0].train(server.shared, Arrays(), data, generator(0, 0, "a"))
-    shared = {**server.shared, MEDIAN: own[f"{PENDING}{LOSS}"] * share}
+    own, _ = algorithm.phases[0].train(server.global_state, Arrays(), data, generator(0, 0, "a"))
+    shared = {**server.global_state, MEDIAN: own[f"{PENDING}{LOSS}"] * share}
     assert bool(algorithm.phases[1].train(shared, own, data, generator(0, 1, "a"))[1]) is is_elected
 
 
@@ -234,7 +234,7 @@ def test_what_was_stopped_lies_in_the_store_with_the_release() -> None:
 def unit_of(rows: Floats) -> float:
     """Return the common unit of one gateway with rows (n, F)."""
     algorithm = build("incfed", rows.shape[1], {"normalisation": "none", "unit": "common"})
-    return float(run(algorithm, {"west": {FEATURES: rows}}, rounds=1).server.shared[COMMON])
+    return float(run(algorithm, {"west": {FEATURES: rows}}, rounds=1).server.global_state[COMMON])
 
 
 @pytest.mark.parametrize("bits", [np.float64, np.float32])

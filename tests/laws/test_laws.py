@@ -44,13 +44,19 @@ def test_every_state_is_a_flat_mapping_of_arrays(trained: Trained) -> None:
     for exchange in trained.exchanges:
         total = total_of(exchange, tuple(exchange.data))
         after = close_round(exchange.algorithm, exchange.server, total)
-        parts = [*exchange.own_after.values(), *exchange.updates.values(), total, after.shared, after.kept]
+        parts = [
+            *exchange.own_after.values(),
+            *exchange.updates.values(),
+            total,
+            after.global_state,
+            after.server_state,
+        ]
         assert all(type(array) is np.ndarray for part in parts for array in part.values())
 
 
 def test_nothing_is_the_identity_of_merge(trained: Trained) -> None:
     for exchange in trained.heard:
-        merge = exchange.phase.tally.merge
+        merge = exchange.phase.reducer.merge
         total = merge({}, exchange.sent[0])
         assert merge({}, {}) == {}
         assert encode(merge(total, {})) == encode(merge({}, total)) == encode(total)
@@ -59,10 +65,10 @@ def test_nothing_is_the_identity_of_merge(trained: Trained) -> None:
 def test_merge_is_associative_and_commutative(trained: Trained) -> None:
     for exchange in trained.exchanges:
         sent = exchange.updates.values()  # one may have nothing to say
-        merge, admit = exchange.phase.tally.merge, exchange.phase.admit
+        merge, admit = exchange.phase.reducer.merge, exchange.phase.admit
         a, b, c, *_ = (admit(exchange.server, update) if update else Arrays() for update in sent)
-        assert same(exchange.phase.tally, merge(merge(a, b), c), merge(a, merge(b, c)))
-        assert same(exchange.phase.tally, merge(a, b), merge(b, a))
+        assert same(exchange.phase.reducer, merge(merge(a, b), c), merge(a, merge(b, c)))
+        assert same(exchange.phase.reducer, merge(a, b), merge(b, a))
 
 
 def test_the_order_of_gateways_does_not_matter(trained: Trained) -> None:
@@ -70,35 +76,37 @@ def test_the_order_of_gateways_does_not_matter(trained: Trained) -> None:
     orders = (names, names[::-1], (*names[2:], *names[:2]), (names[2], names[0], names[3], names[1], *names[4:]))
     for exchange in trained.exchanges:
         servers = [close_round(trained.algorithm, exchange.server, total_of(exchange, order)) for order in orders]
-        exact = not exchange.phase.tally.additive
+        exact = not exchange.phase.reducer.additive
         for server in servers:
-            assert equal(server.shared, servers[0].shared, 0.0 if exact else 1e-12)
-            assert equal(server.kept, servers[0].kept, 0.0 if exact else 1e-12)
+            assert equal(server.global_state, servers[0].global_state, 0.0 if exact else 1e-12)
+            assert equal(server.server_state, servers[0].server_state, 0.0 if exact else 1e-12)
             assert server[2:] == servers[0][2:]
 
 
 def test_a_bounded_tally_keeps_its_size(trained: Trained) -> None:
     for exchange in trained.heard:
-        tally, total = exchange.phase.tally, exchange.sent[0]
+        reducer, total = exchange.phase.reducer, exchange.sent[0]
         shapes = {name: array.shape for name, array in total.items()}
-        for count in range(1_000 if tally.bounded else 0):
-            total = tally.merge(total, exchange.sent[count % len(exchange.sent)])
+        for count in range(1_000 if reducer.bounded else 0):
+            total = reducer.merge(total, exchange.sent[count % len(exchange.sent)])
         assert {name: array.shape for name, array in total.items()} == shapes
 
 
 def test_no_input_is_changed(trained: Trained) -> None:
     for exchange in trained.exchanges:
         phase, name = exchange.phase, NAMES[0]
-        server = exchange.server._replace(shared=locked(exchange.server.shared), kept=locked(exchange.server.kept))
+        server = exchange.server._replace(
+            global_state=locked(exchange.server.global_state), server_state=locked(exchange.server.server_state)
+        )
         own, data = locked(exchange.own[name]), locked(exchange.data[name])
         updates = [locked(update) for update in exchange.sent]  # all of them: of fewer masks tell nothing
         before = as_bytes(server, own, data, *updates)
-        phase.train(server.shared, own, data, exchange.rng(name))
+        phase.train(server.global_state, own, data, exchange.rng(name))
         total = Arrays()
         for update in updates:
-            total = locked(phase.tally.merge(total, phase.admit(server, update)))
+            total = locked(phase.reducer.merge(total, phase.admit(server, update)))
         total_before = encode(total)
-        phase.advance(server, phase.tally.closed(total))
+        phase.advance(server, phase.reducer.closed(total))
         assert as_bytes(server, own, data, *updates) == before
         assert encode(total) == total_before
 
@@ -109,7 +117,7 @@ def test_the_same_generator_gives_the_same_bytes(trained: Trained) -> None:
     for exchange in trained.exchanges:
         for name in trained.gateways:
             again = exchange.phase.train(
-                exchange.server.shared, exchange.own[name], exchange.data[name], exchange.rng(name)
+                exchange.server.global_state, exchange.own[name], exchange.data[name], exchange.rng(name)
             )
             assert as_bytes(*again) == as_bytes(exchange.own_after[name], exchange.updates[name])
 
@@ -122,7 +130,7 @@ def test_the_same_seed_gives_the_same_training(trained: Trained) -> None:
     assert as_bytes(again.server) == as_bytes(
         close_round(trained.algorithm, last.server, total_of(last, tuple(last.data)))
     )
-    assert all(as_bytes(again.own[name]) == as_bytes(last.own_after[name]) for name in trained.gateways)
+    assert all(as_bytes(again.local_states[name]) == as_bytes(last.own_after[name]) for name in trained.gateways)
 
 
 def test_an_update_survives_the_wire(trained: Trained) -> None:
@@ -136,11 +144,13 @@ def test_an_update_survives_the_wire(trained: Trained) -> None:
 
 def test_a_server_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(trained: Trained) -> None:
     for exchange in trained.exchanges:
-        shared, kept = (decode(encode(part))[0] for part in (exchange.server.shared, exchange.server.kept))
-        loaded = exchange.server._replace(shared=shared, kept=kept)
+        shared, kept = (
+            decode(encode(part))[0] for part in (exchange.server.global_state, exchange.server.server_state)
+        )
+        loaded = exchange.server._replace(global_state=shared, server_state=kept)
         for name in trained.gateways:
             own, _ = decode(encode(exchange.own[name]))
-            after = exchange.phase.train(loaded.shared, own, exchange.data[name], exchange.rng(name))
+            after = exchange.phase.train(loaded.global_state, own, exchange.data[name], exchange.rng(name))
             assert as_bytes(*after) == as_bytes(exchange.own_after[name], exchange.updates[name])
         total = total_of(exchange, tuple(exchange.data))
         went_on = close_round(trained.algorithm, exchange.server, total)
@@ -163,7 +173,7 @@ def test_an_empty_data_set_sends_nothing_and_keeps_what_it_had(trained: Trained)
         empty = {name: array[:0] for name, array in exchange.data[NAMES[0]].items()}
         for data in (empty, {FEATURES: np.zeros((0, FEATURE_COUNT))}):
             for own in (exchange.own[NAMES[0]], {}):
-                after, update = exchange.phase.train(exchange.server.shared, own, data, exchange.rng(NAMES[0]))
+                after, update = exchange.phase.train(exchange.server.global_state, own, data, exchange.rng(NAMES[0]))
                 assert update == {}
                 assert encode(after) == encode(own)
 
@@ -176,7 +186,9 @@ def test_labels_matter_where_the_algorithm_says_so_and_nowhere_else(trained: Tra
 
     def answer(data: Arrays) -> list[bytes]:
         told = {SECRET: exchange.data[name][SECRET], **data}
-        return as_bytes(*exchange.phase.train(exchange.server.shared, exchange.own[name], told, exchange.rng(name)))
+        return as_bytes(
+            *exchange.phase.train(exchange.server.global_state, exchange.own[name], told, exchange.rng(name))
+        )
 
     classes = (np.arange(len(x)) % 4 == 0).astype(np.int64)
     answers = [answer({FEATURES: x, LABELS: labels}) for labels in (classes, 1 - classes)]
@@ -193,15 +205,15 @@ def test_what_stays_with_a_gateway_is_never_sent(trained: Trained) -> None:
 
 
 def test_personal_tensors_are_what_gateways_keep(trained: Trained) -> None:
-    for own in trained.outcome.own.values():
+    for own in trained.outcome.local_states.values():
         assert set(trained.algorithm.personal) <= own.keys()
 
 
 def test_the_exported_model_scores_as_the_detector_does(trained: Trained) -> None:
-    detector, shared = DETECTORS[trained.algorithm.detector], trained.outcome.server.shared
+    detector, shared = DETECTORS[trained.algorithm.detector], trained.outcome.server.global_state
     model = detector.graph(shared, trained.algorithm.personal)
     for name, gateway in trained.gateways.items():
-        own = trained.outcome.own[name]
+        own = trained.outcome.local_states[name]
         z = (gateway.x - own.get("center", 0.0)) / own.get("scale", 1.0)
         for found, expected in (
             (onnx_scores(model, gateway.x, own), detector.score({**shared, **own}, gateway.x)),
@@ -214,7 +226,7 @@ def test_the_exported_model_scores_as_the_detector_does(trained: Trained) -> Non
 def test_anomalies_score_above_what_is_normal(trained: Trained) -> None:
     detector = DETECTORS[trained.algorithm.detector]
     for name, gateway in trained.gateways.items():
-        params = {**trained.outcome.server.shared, **trained.outcome.own[name]}
+        params = {**trained.outcome.server.global_state, **trained.outcome.local_states[name]}
         assert auc(detector.score(params, gateway.x), gateway.y) > 0.95
 
 
@@ -267,7 +279,7 @@ def test_no_gateway_weighs_more_than_it_may(trained: Trained) -> None:
             for name, count in counts
             if count != float(update[name].item())  # of one gateway: a number, or a row of one
         ]
-        if not exchange.phase.tally.bounded:
+        if not exchange.phase.reducer.bounded:
             heavy += [{name: np.repeat(array, times, 0) for name, array in update.items()} for times in (0, 10_000)]
         for wrong in heavy:
             with pytest.raises(UpdateError, match=REASON):

@@ -52,7 +52,7 @@ def trained_scores(name: str, settings: dict[str, Any], gateways: dict[str, Gate
     outcome = run(algorithm, data, seed=SEED, rounds=min(algorithm.rounds, 2))
     detector = DETECTORS[algorithm.detector]
     return [
-        detector.score({**outcome.server.shared, **outcome.own[gateway]}, one.x * factor)
+        detector.score({**outcome.server.global_state, **outcome.local_states[gateway]}, one.x * factor)
         for gateway, one in gateways.items()
     ]
 
@@ -128,7 +128,7 @@ def test_the_exported_graph_scores_in_the_common_unit(name: str) -> None:
     algorithm = build(name, FEATURE_COUNT, {**chosen, "normalisation": "none"})
     gateways = fleet(SEED, labelled=algorithm.labels, alike=True, rows=ROWS)
     data = {key: {**one.data, FEATURES: one.data[FEATURES] * 2.0**-20} for key, one in gateways.items()}
-    shared, x = run(algorithm, data, seed=SEED, rounds=1).server.shared, gateways["west"].x * 2.0**-20
+    shared, x = run(algorithm, data, seed=SEED, rounds=1).server.global_state, gateways["west"].x * 2.0**-20
     detector = DETECTORS[algorithm.detector]
     assert 2.0**-21 <= float(shared[COMMON]) <= 2.0**-19
     np.testing.assert_allclose(

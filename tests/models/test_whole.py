@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedgate.models.alarms.levels import level_of
 from fedgate.models.arrays import select
-from fedgate.models.federated.defences.robust_aggregation import Robust
+from fedgate.models.federated.defences.robust_mean import Robust
 from fedgate.models.federated.robust_svm.ball import Ball
 from fedgate.models.federated.robust_svm.open_support import best_lambda
 from fedgate.models.packing import entries_sent

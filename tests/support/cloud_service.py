@@ -17,7 +17,7 @@ from fedgate.config.protocol.messages import Receipt, Status
 from fedgate.config.protocol.transfer import split
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, checked
-from fedgate.models.federated.protocol.tally import CHANGES, CONTRIBUTIONS, Tally
+from fedgate.models.federated.protocol.reducer import CHANGES, CONTRIBUTIONS, Reducer
 from fedgate.models.time_units import NS
 from tests.support.sites import KEY, T0_NS, aggregator_settings, topic, with_record
 
@@ -26,14 +26,16 @@ NAMES = ("east", "north", "west")
 CHUNK = 1_024
 
 
-def mean_of(size: int, *, tally: Tally = CHANGES, remembers: bool = False) -> Algorithm:
+def mean_of(size: int, *, reducer: Reducer = CHANGES, remembers: bool = False) -> Algorithm:
     """Return an algorithm whose gateways send changes `w` (size,) and a count `n`: all that a round is, and no more."""
 
     def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         raise NotImplementedError("gateways are made by hand here")
 
     def advance(server: Server, total: Arrays) -> Server:
-        return server._replace(shared={"w": (server.shared["w"] + total["w"] / total["n"]).astype(np.float32)})
+        return server._replace(
+            global_state={"w": (server.global_state["w"] + total["w"] / total["n"]).astype(np.float32)}
+        )
 
     def admit(server: Server, update: Arrays) -> Arrays:
         return checked(update, {"w": (size,), "n": ()})
@@ -41,7 +43,7 @@ def mean_of(size: int, *, tally: Tally = CHANGES, remembers: bool = False) -> Al
     def start(rng: np.random.Generator) -> Server:
         return Server({"w": np.zeros(size, dtype=np.float32)}, {})
 
-    phase = Phase(train, tally, advance, admit)
+    phase = Phase(train, reducer, advance, admit)
     return Algorithm("linear", start, (phase,), rounds=10**6, remembers=remembers)
 
 
@@ -65,7 +67,7 @@ class Cloud:
         server = self.algorithm.start(np.random.default_rng(0))
         if training is not None:
             resumed = service.state.rounds.server
-            server = server._replace(shared=resumed.shared, round_index=resumed.round_index)
+            server = server._replace(global_state=resumed.global_state, round_index=resumed.round_index)
             server = server._replace(cohort_index=resumed.cohort_index)
         service.state = with_record(service.state, "rounds", algorithm=self.algorithm, server=server)
         return service
@@ -89,7 +91,10 @@ class Cloud:
         """Return an update whose change is `value` everywhere, of the present round where none is named."""
         state = self.service.state
         index = state.rounds.server.round_index if round_index is None else round_index
-        arrays = {"w": np.full(state.rounds.server.shared["w"].shape, value, dtype=np.float32), "n": np.array(1.0)}
+        arrays = {
+            "w": np.full(state.rounds.server.global_state["w"].shape, value, dtype=np.float32),
+            "n": np.array(1.0),
+        }
         return wire.encode(arrays, {"run": state.rounds.run, "round_index": index, "phase": 0, **meta})
 
     def wrong(self) -> bytes:
@@ -109,7 +114,7 @@ class Cloud:
     @property
     def w(self) -> float:
         """What the model says, everywhere the same."""
-        return float(self.service.state.rounds.server.shared["w"][0])
+        return float(self.service.state.rounds.server.global_state["w"][0])
 
 
 @contextmanager

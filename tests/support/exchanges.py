@@ -13,8 +13,8 @@ import numpy as np
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import SECRET, Arrays, equal, exchange_secret, generator
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, close_round
+from fedgate.models.federated.protocol.reducer import Reducer
 from fedgate.models.federated.protocol.run import Outcome
-from fedgate.models.federated.protocol.tally import Tally
 from tests.support.toy import Gateway
 
 SEED = 11
@@ -68,7 +68,7 @@ def exchanges_of(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Exch
         exchange = Exchange(algorithm, server, own, told, {}, {})
         for name in data:
             exchange.own_after[name], exchange.updates[name] = exchange.phase.train(
-                server.shared, own[name], told[name], exchange.rng(name)
+                server.global_state, own[name], told[name], exchange.rng(name)
             )
         yield exchange
         total = total_of(exchange, tuple(data))
@@ -81,14 +81,16 @@ def total_of(exchange: Exchange, names: tuple[str, ...]) -> Arrays:
     for name in names:
         if exchange.updates[name]:
             admitted = exchange.phase.admit(exchange.server, exchange.updates[name])
-            total = exchange.phase.tally.merge(total, admitted)
+            total = exchange.phase.reducer.merge(total, admitted)
     return total
 
 
-def same(tally: Tally, first: Arrays, second: Arrays) -> bool:
-    """Tell whether two totals are the same, as exactly as the tally promises."""
+def same(reducer: Reducer, first: Arrays, second: Arrays) -> bool:
+    """Tell whether two totals are the same, as exactly as the reducer promises."""
     return (
-        equal(first, second, 1e-12) if tally.additive else encode(tally.closed(first)) == encode(tally.closed(second))
+        equal(first, second, 1e-12)
+        if reducer.additive
+        else encode(reducer.closed(first)) == encode(reducer.closed(second))
     )
 
 
@@ -106,7 +108,7 @@ def as_bytes(*states: Arrays | Server) -> list[bytes]:
     for state in states:
         if isinstance(state, Server):
             place = {"phase": state.phase, "round_index": state.round_index}
-            parts += [encode(state.shared, place), encode(state.kept)]
+            parts += [encode(state.global_state, place), encode(state.server_state)]
         else:
             parts.append(encode(state))
     return parts

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedgate.models.arrays import COUNTED, FEATURES, SECRET, Array, Arrays, exchange_secret, generator
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
-from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.secure_aggregation.client import STEPS
-from fedgate.models.federated.secure_aggregation.masked import Masking, masked
+from fedgate.models.federated.secure_aggregation.wrapper import Masking, with_secure_aggregation
 
 SEED = 3
 QUANTUM = Masking().quantum
@@ -49,7 +49,9 @@ def adding(size: int) -> Algorithm:
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        return server._replace(shared={SUMMED: total[SUMMED], "rounds": server.shared["rounds"] + np.ones(())})
+        return server._replace(
+            global_state={SUMMED: total[SUMMED], "rounds": server.global_state["rounds"] + np.ones(())}
+        )
 
     def admit(server: Server, update: Arrays) -> Arrays:
         return checked(update, {SUMMED: (size,)})
@@ -115,12 +117,12 @@ def took_part(
             if comes(step, name):
                 told = {COUNTED: np.array(True), SECRET: secret_of(name, server.round_index), **data[name]}
                 rng = generator(SEED, server.round_index, name)
-                made.own[name], update = phase.train(server.shared, made.own[name], told, rng)
+                made.own[name], update = phase.train(server.global_state, made.own[name], told, rng)
                 if update:
                     updates[name] = update
         for name, update in updates.items():
             if not loses(step, name):
-                total = phase.tally.merge(total, phase.admit(server, arrives(step, name, update)))
+                total = phase.reducer.merge(total, phase.admit(server, arrives(step, name, update)))
         made.updates.append(updates)
         try:
             server, is_over = close_round(algorithm, server, total), not total
@@ -144,4 +146,4 @@ def expected_sum(data: Mapping[str, Arrays], names: Iterable[str]) -> Array:
 
 
 def masked_adding(size: int, **options: object) -> Algorithm:
-    return masked(adding(size), Masking.model_validate({"fewest": 3} | options))
+    return with_secure_aggregation(adding(size), Masking.model_validate({"fewest": 3} | options))

@@ -22,7 +22,7 @@ def one_round(algorithm: Algorithm, changes: Array) -> Floats:
     for place, row in enumerate(changes):
         claimed = CLAIMED + place  # of unlike numbers of rows, which must not matter
         update = {"weights": claimed * row[None, :3], "intercept": claimed * row[3:]}
-        total = phase.tally.merge(total, phase.admit(server, {**update, "samples": np.array([claimed])}))
-    after = phase.advance(server, phase.tally.closed(total)).shared
-    moved = [np.atleast_1d(after[name] - server.shared[name]) for name in ("weights", "intercept")]
+        total = phase.reducer.merge(total, phase.admit(server, {**update, "samples": np.array([claimed])}))
+    after = phase.advance(server, phase.reducer.closed(total)).global_state
+    moved = [np.atleast_1d(after[name] - server.global_state[name]) for name in ("weights", "intercept")]
     return np.asarray(np.concatenate(moved), dtype=np.float64)

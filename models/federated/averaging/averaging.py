@@ -16,11 +16,11 @@ from pydantic import Field
 
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
-from fedgate.models.federated.protocol.algorithm import Phase, Server, UpdateError, checked, normalise
-from fedgate.models.federated.protocol.tally import CHANGES, MEASURED_CHANGES, Tally
+from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained, UpdateError, checked, normalise
+from fedgate.models.federated.protocol.reducer import CHANGES, MEASURED_CHANGES, Reducer
 
 SAMPLES = "samples"
-STEP = "step"  # () in `shared`: how many models the training has made
+STEP = "step"  # () in `global_state`: how many models the training has made
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 SLACK = 1e-6  # of a bound, for rounding
 
@@ -39,48 +39,51 @@ def averaging(
     measured: Mapping[str, str] = MappingProxyType({}),
     max_samples: int,
     normalisation: str,
-    tally: Tally = CHANGES,
+    reducer: Reducer = CHANGES,
 ) -> Phase:
     """Return the one phase of FedAvg around a local trainer and the judge of what it may give.
 
-    `trained` names the arrays of `shared` that move; all others are constants of the training but `step`, which counts
-    the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below zero,
-    the update holds their sums, and the array of `shared` named beside it becomes the mean over all rows. One gateway
-    counts for at most `max_samples` rows, whatever it claims. `tally` is another where gateways give no steps.
+    `trained` names the arrays of `global_state` that move; all others are constants of the training but `step`, which
+    counts the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below
+    zero, the update holds their sums, and the array of `global_state` named beside it becomes the mean over all rows.
+    One gateway counts for at most `max_samples` rows, whatever it claims. `reducer` is another where gateways give no
+    steps.
     """
     optimiser = stepping(rate, server_optimiser)
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         count = len(data[FEATURES])
         if count == 0:
-            return own, {}
-        own, z = normalise(own, data, normalisation)
-        own, moved = improve(shared, own, {**data, FEATURES: z}, rng)
+            return local_state, {}
+        local_state, z = normalise(local_state, data, normalisation)
+        local_state, moved = improve(global_state, local_state, {**data, FEATURES: z}, rng)
         weight = float(min(count, max_samples))
-        update = {name: np.asarray(weight * (moved[name] - shared[name])) for name in trained}
+        update = {name: np.asarray(weight * (moved[name] - global_state[name])) for name in trained}
         update |= {name: np.asarray(weight * moved[name]) for name in measured}
-        return own, {**update, SAMPLES: np.array(weight)}
+        return local_state, {**update, SAMPLES: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        shared = server.shared
-        moved, kept = optimiser.stepped(shared, server.kept, total, total[SAMPLES], trained)
+        global_state = server.global_state
+        moved, kept = optimiser.stepped(global_state, server.server_state, total, total[SAMPLES], trained)
         means = {known_as: np.asarray(total[name] / total[SAMPLES]) for name, known_as in measured.items()}
-        return server._replace(shared={**shared, **moved, **means, STEP: np.asarray(shared[STEP] + 1)}, kept=kept)
+        return server._replace(
+            global_state={**global_state, **moved, **means, STEP: np.asarray(global_state[STEP] + 1)}, server_state=kept
+        )
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        shapes = {name: server.shared[name].shape for name in trained} | {SAMPLES: ()}
-        shapes |= {name: server.shared[known_as].shape for name, known_as in measured.items()}
+        shapes = {name: server.global_state[name].shape for name in trained} | {SAMPLES: ()}
+        shapes |= {name: server.global_state[known_as].shape for name, known_as in measured.items()}
         wide = counted(checked(update, shapes), max_samples)
         for name in measured:
             if (least := float(wide[name].min())) < 0.0:
                 raise UpdateError(f"{name}: expected sums of what is never below zero, got {least:g}")
         change = {name: np.asarray(wide[name] / wide[SAMPLES]) for name in trained}
-        judge(change, {name: np.asarray(change[name] + server.shared[name]) for name in trained})
+        judge(change, {name: np.asarray(change[name] + server.global_state[name]) for name in trained})
         return wide
 
-    return Phase(train, MEASURED_CHANGES if measured and tally == CHANGES else tally, advance, admit)
+    return Phase(train, MEASURED_CHANGES if measured and reducer == CHANGES else reducer, advance, admit)
 
 
 def counted(update: Arrays, max_samples: int) -> Arrays:

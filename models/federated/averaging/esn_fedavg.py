@@ -7,7 +7,7 @@ those that were counted (the paper's Algorithm 1 divides by the rows of all gate
 sent is a plain sum but for the identity of the reservoir, which the cloud compares and takes off; centre and scale
 stay.
 
-How gateways train stands in `shared` under `recipe.`, so that a defence can tell which updates it was made for.
+How gateways train stands in `global_state` under `recipe.`, so that a defence can tell which updates it was made for.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from fedgate.models.federated.protocol.algorithm import (
     Phase,
     Positive,
     Server,
+    Trained,
     checked,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.tally import CHANGES
+from fedgate.models.federated.protocol.reducer import CHANGES
 
 READOUT, SAMPLES, STEP = "readout", "samples", "step"
 RECIPE = "recipe."
@@ -67,8 +68,8 @@ class Averaging(NamedTuple):
     teach: Teach = lesson
 
     def started(self, rng: np.random.Generator, feature_count: int) -> Arrays:
-        """Return `shared` at the beginning: a reservoir, a readout of zeros, and how gateways train."""
-        shared = esn.initial(rng, self.network, feature_count)
+        """Return `global_state` at the beginning: a reservoir, a readout of zeros, and how gateways train."""
+        global_state = esn.initial(rng, self.network, feature_count)
         outputs = output_count(self.network.classes)
         recipe = {
             "adam": float(self.descent.optimiser == "adam"),
@@ -79,37 +80,37 @@ class Averaging(NamedTuple):
             "rate": self.rate,
         }
         return {
-            **shared,
-            READOUT: np.zeros((outputs, shared[READOUT].shape[1])),
+            **global_state,
+            READOUT: np.zeros((outputs, global_state[READOUT].shape[1])),
             STEP: np.array(0, dtype=np.int64),
             **{RECIPE + name: np.asarray(value, dtype=np.float64) for name, value in recipe.items()},
         }
 
-    def learned(self, shared: Arrays, own: Arrays, data: Arrays) -> tuple[Arrays, Examples]:
+    def learned(self, global_state: Arrays, local_state: Arrays, data: Arrays) -> tuple[Arrays, Examples]:
         """Return the gateway's state and its labelled rows as examples, none where every row is in the washout."""
-        taught = self.teach(self.network, shared, own, data, self.normalisation)
+        taught = self.teach(self.network, global_state, local_state, data, self.normalisation)
         states = np.asarray(taught.regressors, dtype=np.float64)
-        return taught.own, examples(states, taught.classes, self.network.classes, self.class_weights)
+        return taught.local_state, examples(states, taught.classes, self.network.classes, self.class_weights)
 
-    def sent(self, shared: Arrays, moved: Floats, count: int) -> Arrays:
+    def sent(self, global_state: Arrays, moved: Floats, count: int) -> Arrays:
         """Return the update of a gateway that moved the readout on so many rows."""
         weight = float(min(count, self.max_samples))
-        change = np.asarray(weight * (moved - shared[READOUT]))
-        return {READOUT: change, SAMPLES: np.array(weight), IDENTITY: identity(shared)}
+        change = np.asarray(weight * (moved - global_state[READOUT]))
+        return {READOUT: change, SAMPLES: np.array(weight), IDENTITY: identity(global_state)}
 
     def admitted(self, server: Server, update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arrays:
         """Return an update without the identity of its reservoir; `shapes` are those of what else it must hold."""
-        expected = {READOUT: server.shared[READOUT].shape, SAMPLES: (), **shapes}
-        wide = counted(checked(judged(server.shared, update), expected), self.max_samples)
+        expected = {READOUT: server.global_state[READOUT].shape, SAMPLES: (), **shapes}
+        wide = counted(checked(judged(server.global_state, update), expected), self.max_samples)
         size = float(np.linalg.norm(wide[READOUT] / wide[SAMPLES]))
         within(f"{READOUT} (setting 'largest_change')", size, self.largest_change)
         return wide
 
     def averaged(self, server: Server, total: Arrays) -> Server:
         """Return the server one step of the rate along the mean change."""
-        shared = server.shared
-        moved = np.asarray(shared[READOUT] + self.rate * total[READOUT] / total[SAMPLES])
-        return server._replace(shared={**shared, READOUT: moved, STEP: np.asarray(shared[STEP] + 1)})
+        global_state = server.global_state
+        moved = np.asarray(global_state[READOUT] + self.rate * total[READOUT] / total[SAMPLES])
+        return server._replace(global_state={**global_state, READOUT: moved, STEP: np.asarray(global_state[STEP] + 1)})
 
 
 def averaging(
@@ -139,17 +140,19 @@ def begin(
     step: Averaging, feature_count: int, more: Callable[[Arrays], Arrays] = dict
 ) -> Callable[[np.random.Generator], Server]:
     """Return `start` of an algorithm; `more` adds what else it shares from the beginning."""
-    return lambda rng: Server(shared=more(step.started(rng, feature_count)), kept={})
+    return lambda rng: Server(global_state=more(step.started(rng, feature_count)), server_state={})
 
 
 def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorithm:
     """Return FedAvg with settings that are checked already."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        own, rows = step.learned(shared, own, data)
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        local_state, rows = step.learned(global_state, local_state, data)
         if len(rows.states) == 0:
-            return own, {}
-        return own, step.sent(shared, descended(shared[READOUT], rows, rng, step.descent), len(rows.states))
+            return local_state, {}
+        return local_state, step.sent(
+            global_state, descended(global_state[READOUT], rows, rng, step.descent), len(rows.states)
+        )
 
     def advance(server: Server, total: Arrays) -> Server:
         return step.averaged(server, total) if total else server

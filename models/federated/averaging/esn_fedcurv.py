@@ -54,10 +54,11 @@ from fedgate.models.federated.protocol.algorithm import (
     Phase,
     Positive,
     Server,
+    Trained,
     UpdateError,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.protocol.reducer import SUM
 
 CURVATURE, CURVED = "curvature", "curved_readout"  # D and D ⊙ W of one gateway
 ALL_CURVATURE, ALL_CURVED = "fleet.curvature", "fleet.curved_readout"  # their sums
@@ -77,22 +78,22 @@ class Part(NamedTuple):
 Local = Callable[[Arrays, Part, Examples, "np.random.Generator"], tuple[Floats, Part]]
 
 
-def share_of(shared: Arrays, own: Arrays, data: Arrays) -> Part:
+def share_of(global_state: Arrays, local_state: Arrays, data: Arrays) -> Part:
     """Return the gateway's own part in the sums it received, zero where it has none.
 
     What it sent last is in them if it was counted and the sums are one step on. Asked again at the step at which it
     sent, nobody was counted: then the sums are the old ones, and so is its share.
     """
-    step, counted = int(shared[STEP]), bool(data.get(COUNTED, True))
-    if counted and _is_of(own, SENT, step - 1):
-        return Part(own[SENT + CURVATURE], own[SENT + CURVED])
-    if _is_of(own, SHARE, step):
-        return Part(own[SHARE + CURVATURE], own[SHARE + CURVED])
-    return Part(np.zeros_like(shared[READOUT]), np.zeros_like(shared[READOUT]))
+    step, counted = int(global_state[STEP]), bool(data.get(COUNTED, True))
+    if counted and _is_of(local_state, SENT, step - 1):
+        return Part(local_state[SENT + CURVATURE], local_state[SENT + CURVED])
+    if _is_of(local_state, SHARE, step):
+        return Part(local_state[SHARE + CURVATURE], local_state[SHARE + CURVED])
+    return Part(np.zeros_like(global_state[READOUT]), np.zeros_like(global_state[READOUT]))
 
 
-def _is_of(own: Arrays, prefix: str, step: int) -> bool:
-    return prefix + STEP in own and int(own[prefix + STEP]) == step
+def _is_of(local_state: Arrays, prefix: str, step: int) -> bool:
+    return prefix + STEP in local_state and int(local_state[prefix + STEP]) == step
 
 
 def _remembered(prefix: str, part: Part, step: int) -> Arrays:
@@ -100,10 +101,10 @@ def _remembered(prefix: str, part: Part, step: int) -> Arrays:
     return {prefix + name: array for name, array in named.items()}
 
 
-def pull_of(shared: Arrays, share: Part, penalty: float) -> Pull:
+def pull_of(global_state: Arrays, share: Part, penalty: float) -> Pull:
     """Return the slope of the penalty: 2λ ((U - u) ⊙ W - (V - v)); a sum of shares is never below one of them."""
-    others = np.maximum(shared[ALL_CURVATURE] - share.curvature, 0.0)
-    others_curved = shared[ALL_CURVED] - share.curved
+    others = np.maximum(global_state[ALL_CURVATURE] - share.curvature, 0.0)
+    others_curved = global_state[ALL_CURVED] - share.curved
 
     def pull(readout: Floats, states: Array) -> Floats:
         del states
@@ -115,9 +116,14 @@ def pull_of(shared: Arrays, share: Part, penalty: float) -> Pull:
 class Printed:
     """The penalty as the thesis lists it, but inside the gradient; `part` is that of the last batch."""
 
-    def __init__(self, shared: Arrays, penalty: float, fisher_of: Callable[[Floats, Array], Floats]) -> None:
-        nothing = np.zeros_like(shared[READOUT])
-        self._shared, self._penalty, self._fisher_of, self.part = shared, penalty, fisher_of, Part(nothing, nothing)
+    def __init__(self, global_state: Arrays, penalty: float, fisher_of: Callable[[Floats, Array], Floats]) -> None:
+        nothing = np.zeros_like(global_state[READOUT])
+        self._shared, self._penalty, self._fisher_of, self.part = (
+            global_state,
+            penalty,
+            fisher_of,
+            Part(nothing, nothing),
+        )
 
     def pull(self, readout: Floats, states: Array) -> Floats:
         found = self._fisher_of(readout, states)
@@ -140,22 +146,22 @@ def batch_fisher(readout: Floats, states: Array) -> Floats:
 def curved(step: Averaging, local: Local, admit: Callable[[Server, Arrays], Arrays]) -> Phase:
     """Return the one exchange around what a gateway does with its rows."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        own, rows = step.learned(shared, own, data)
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        local_state, rows = step.learned(global_state, local_state, data)
         if len(rows.states) == 0:
-            return own, {}
-        share, at = share_of(shared, own, data), int(shared[STEP])
-        moved, part = local(shared, share, rows, rng)
-        own = {**own, **_remembered(SHARE, share, at), **_remembered(SENT, part, at)}
-        update = step.sent(shared, moved, len(rows.states))
-        return own, {**update, CURVATURE: part.curvature, CURVED: part.curved}
+            return local_state, {}
+        share, at = share_of(global_state, local_state, data), int(global_state[STEP])
+        moved, part = local(global_state, share, rows, rng)
+        local_state = {**local_state, **_remembered(SHARE, share, at), **_remembered(SENT, part, at)}
+        update = step.sent(global_state, moved, len(rows.states))
+        return local_state, {**update, CURVATURE: part.curvature, CURVED: part.curved}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         server = step.averaged(server, total)
         sums = {ALL_CURVATURE: total[CURVATURE], ALL_CURVED: total[CURVED]}
-        return server._replace(shared={**server.shared, **sums})
+        return server._replace(global_state={**server.global_state, **sums})
 
     return Phase(train, SUM, advance, admit)
 
@@ -175,7 +181,7 @@ def check_curvature(server: Server, update: Mapping[str, Array], most: Floats, *
             f"{found[:, worst].max():g}"
         )
     if exact:
-        expected = found * (server.shared[READOUT] + update[READOUT] / update[SAMPLES])
+        expected = found * (server.global_state[READOUT] + update[READOUT] / update[SAMPLES])
         apart = float(np.abs(update[CURVED] - expected).max())
         if apart > SLACK * max(float(np.abs(expected).max()), 1.0):
             raise UpdateError(f"{CURVED}: expected {CURVATURE} times the readout, got numbers up to {apart:.3g} apart")
@@ -187,22 +193,22 @@ def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds:
     largest = bounds_of(step.network, feature_count, step.max_samples).regressors  # (M,)
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        shape = server.shared[READOUT].shape
+        shape = server.global_state[READOUT].shape
         wide = step.admitted(server, update, {CURVATURE: shape, CURVED: shape})
         most = step.descent.batch * max(step.network.classes - 1, 1) ** 2 if paper else 0.25
         check_curvature(server, wide, most * np.square(largest), exact=not paper)
         return wide
 
-    def more(shared: Arrays) -> Arrays:
-        nothing = np.zeros_like(shared[READOUT])
+    def more(global_state: Arrays) -> Arrays:
+        nothing = np.zeros_like(global_state[READOUT])
         recipe = {RECIPE + "penalty": np.array(penalty), RECIPE + "paper": np.array(float(paper))}
-        return {**shared, ALL_CURVATURE: nothing, ALL_CURVED: nothing, **recipe}
+        return {**global_state, ALL_CURVATURE: nothing, ALL_CURVED: nothing, **recipe}
 
-    def local(shared: Arrays, share: Part, rows: Examples, rng: np.random.Generator) -> tuple[Floats, Part]:
+    def local(global_state: Arrays, share: Part, rows: Examples, rng: np.random.Generator) -> tuple[Floats, Part]:
         if paper:
-            printed = Printed(shared, penalty, batch_fisher)
-            return descended(shared[READOUT], rows, rng, step.descent, printed.pull), printed.part
-        moved = descended(shared[READOUT], rows, rng, step.descent, pull_of(shared, share, penalty))
+            printed = Printed(global_state, penalty, batch_fisher)
+            return descended(global_state[READOUT], rows, rng, step.descent, printed.pull), printed.part
+        moved = descended(global_state[READOUT], rows, rng, step.descent, pull_of(global_state, share, penalty))
         found = fisher(moved, rows.states)
         return moved, Part(found, found * moved)
 

@@ -33,9 +33,9 @@ from fedgate.models.federated.averaging.local_linear import (
     solver_for,
 )
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser
-from fedgate.models.federated.defences.robust_aggregation import Liars, Robust, each_alone, robustly
+from fedgate.models.federated.defences.robust_mean import Liars, Robust, each_alone, with_robust_mean
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
-from fedgate.models.federated.protocol.tally import CHANGES, CONTRIBUTIONS
+from fedgate.models.federated.protocol.reducer import CHANGES, CONTRIBUTIONS
 
 
 def fedavg(
@@ -98,13 +98,13 @@ def fedavg(
         server_optimiser=server_optimiser,
         max_samples=max_samples,
         normalisation=normalisation,
-        tally=CHANGES if solver == "sgd" else CONTRIBUTIONS,
+        reducer=CHANGES if solver == "sgd" else CONTRIBUTIONS,
     )
     start = begin(feature_count, components, gamma, loss, shared_count)
     personal = (*personal_tensors(normalisation), *(() if share is None else (linear.HOME,)))
     algorithm = Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")
     if robust is not None:
-        algorithm = robustly(each_alone(algorithm), robust.against(liars))
+        algorithm = with_robust_mean(each_alone(algorithm), robust.against(liars))
     return on_a_map(algorithm, gamma, components, normalisation)
 
 

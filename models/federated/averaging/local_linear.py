@@ -34,7 +34,7 @@ from fedgate.models.detectors.base.random_features import WIDTH
 from fedgate.models.detectors.svm.checks import map_width, spread, warn_of_share
 from fedgate.models.detectors.svm.dual_ascent import common_step
 from fedgate.models.federated.averaging.averaging import STEP, Improve, within
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, Trained
 from fedgate.models.federated.protocol.kernel_width import with_width
 from fedgate.models.federated.support_vectors.local_dual import Local, contribute
 
@@ -66,13 +66,13 @@ class Dual(NamedTuple):
     solver: LocalSolver = "dual"
     learning_rate: float | None = None
 
-    def part(self, shared: Arrays, own: Arrays, data: Arrays) -> tuple[Local, float]:
+    def part(self, global_state: Arrays, local_state: Arrays, data: Arrays) -> tuple[Local, float]:
         """Return the gateway's part, and the border of the model it received, in the first step of the one it made."""
-        phi = linear.mapped(shared, spread(data[FEATURES], self.most_rows))  # (n, M)
+        phi = linear.mapped(global_state, spread(data[FEATURES], self.most_rows))  # (n, M)
         local = contribute(
-            int(shared[STEP]),
-            -shared["weights"],  # a weight is minus w, as the score rises away from the data
-            own,
+            int(global_state[STEP]),
+            -global_state["weights"],  # a weight is minus w, as the score rises away from the data
+            local_state,
             phi,
             nu=self.nu,
             epochs=epochs_of(data, self.epochs),
@@ -81,11 +81,11 @@ class Dual(NamedTuple):
         )
         return local, border_of(phi @ local.judged, self.nu)
 
-    def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def improve(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Return the gateway's state, and its contribution and border as the trained arrays."""
         del rng
-        local, border = self.part(shared, own, data)
-        return local.own, {"weights": -local.contribution, "intercept": np.array(border)}
+        local, border = self.part(global_state, local_state, data)
+        return local.local_state, {"weights": -local.contribution, "intercept": np.array(border)}
 
     def judge(self, change: Arrays, given: Arrays) -> None:
         """Refuse a contribution that no rows make: w_k = Σ α_i φ_i with Σ α_i <= 1 / ν and |φ_i|² <= 2, which bounds
@@ -124,9 +124,9 @@ class Descent(NamedTuple):
         step = self.nu / self.square if self.learning_rate is None else self.learning_rate
         return step / (1.0 + step * self.proximity)
 
-    def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def improve(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Return the gateway's state as it was, and the arrays after its epochs."""
-        received, is_one_class = linear.received(shared, own), self.loss == "one-class"
+        received, is_one_class = linear.received(global_state, local_state), self.loss == "one-class"
         phi = linear.mapped(received, spread(data[FEATURES], self.most_rows) if is_one_class else data[FEATURES])
         moved = linear.descend(
             received,
@@ -140,9 +140,9 @@ class Descent(NamedTuple):
             proximity=self.proximity,
         )
         if is_one_class:
-            judged = received if int(shared[STEP]) else moved
+            judged = received if int(global_state[STEP]) else moved
             moved["intercept"] = np.array(border_of(-(phi @ judged["weights"]), self.nu))
-        return own, moved
+        return local_state, moved
 
     def judge(self, change: Arrays, given: Arrays) -> None:
         """Refuse one-class weights that no descent over rows of a map reaches, and a border that they cannot have with
@@ -178,10 +178,10 @@ def at_home(improve: Improve, shared_count: int) -> Improve:
     Both parts are trained together. A dual gateway's own weights follow from its multipliers, others are kept.
     """
 
-    def split(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        own, moved = improve(shared, own, data, rng)
+    def split(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        local_state, moved = improve(global_state, local_state, data, rng)
         weights, home = np.split(moved["weights"], [shared_count])
-        return {**own, linear.HOME: home}, {**moved, "weights": weights}
+        return {**local_state, linear.HOME: home}, {**moved, "weights": weights}
 
     return split
 
@@ -192,11 +192,11 @@ def begin(
     """Return `start` of an algorithm that trains the linear detector, of whose weights so many are shared, or all."""
 
     def start(rng: np.random.Generator) -> Server:
-        shared = linear.initial(rng, feature_count, components, gamma, loss)
+        global_state = linear.initial(rng, feature_count, components, gamma, loss)
         if shared_count is not None:
-            weights, home = np.split(shared["weights"], [shared_count])
-            shared |= {"weights": weights, linear.HOME: home}
-        return Server(shared={**shared, STEP: np.array(0, dtype=np.int64)}, kept={})
+            weights, home = np.split(global_state["weights"], [shared_count])
+            global_state |= {"weights": weights, linear.HOME: home}
+        return Server(global_state={**global_state, STEP: np.array(0, dtype=np.int64)}, server_state={})
 
     return start
 

@@ -40,6 +40,7 @@ from fedgate.models.federated.protocol.algorithm import (
     Phase,
     Positive,
     Server,
+    Trained,
     healthy_rows,
     personal_tensors,
 )
@@ -76,13 +77,13 @@ class Local(NamedTuple):
         known = np.asarray(data[LABELS]) >= 0
         return {**rest, FEATURES: data[FEATURES][known], LABELS: data[LABELS][known]}
 
-    def improve(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def improve(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Return the gateway's state with what stays at home, and what the shared arrays became, with what it measured
         of the model that it received.
         """
         z, y = data[FEATURES], data.get(LABELS)
-        received = {**shared, **{name: own[name] for name in self.home if name in own}}
-        shares = shared[CLASS_SHARES] if CLASS_COUNTS in self.measured and int(shared[STEP]) > 0 else None
+        received = {**global_state, **{name: local_state[name] for name in self.home if name in local_state}}
+        shares = global_state[CLASS_SHARES] if CLASS_COUNTS in self.measured and int(global_state[STEP]) > 0 else None
         moved = recurrent.descended(
             received, z, y, rng, self.network, self.descent, shares=shares, anchored=self.trained
         )
@@ -96,7 +97,7 @@ class Local(NamedTuple):
                 moved = recurrent.with_variance(moved, mean)
             else:
                 told[SQUARES] = mean
-        return {**own, **{name: moved[name] for name in self.home}}, told
+        return {**local_state, **{name: moved[name] for name in self.home}}, told
 
 
 def _local(
@@ -125,17 +126,17 @@ def _local(
 
 def _begin(local: Local, feature_count: int) -> Callable[[np.random.Generator], Server]:
     def start(rng: np.random.Generator) -> Server:
-        shared = {**recurrent.initial(rng, local.network, feature_count), STEP: np.array(0, dtype=np.int64)}
+        global_state = {**recurrent.initial(rng, local.network, feature_count), STEP: np.array(0, dtype=np.int64)}
         if CLASS_COUNTS in local.measured:
-            shared[CLASS_SHARES] = np.full(local.network.classes, 1.0 / local.network.classes)
-        return Server(shared=shared, kept={})
+            global_state[CLASS_SHARES] = np.full(local.network.classes, 1.0 / local.network.classes)
+        return Server(global_state=global_state, server_state={})
 
     return start
 
 
 def _on_teaching_rows(phase: Phase, local: Local) -> Phase:
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        return phase.train(shared, own, local.rows_of(data), rng)
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        return phase.train(global_state, local_state, local.rows_of(data), rng)
 
     return phase._replace(train=train)
 

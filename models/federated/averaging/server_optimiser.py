@@ -7,8 +7,8 @@ With Δ = Σ n Δw / Σ n of one round and moments that begin at m = 0, v = τ²
     yogi   as adam but                   v <- v - (1 - β₂) Δ² sign(v - Δ²)
                                          w <- w + η m / (sqrt(v) + τ)    without the bias correction of Adam, as printed
 
-The moments never leave the cloud: they rest in `kept` under `moment.`. What is summed is as in FedAvg, so it may travel
-masked. Only the adaptive kinds are of that algorithm; momentum in the cloud is Hsu et al. 2019.
+The moments never leave the cloud: they rest in `server_state` under `moment.`. What is summed is as in FedAvg, so it
+may travel masked. Only the adaptive kinds are of that algorithm; momentum in the cloud is Hsu et al. 2019.
 """
 
 from __future__ import annotations
@@ -57,16 +57,17 @@ class ServerOptimiser(BaseModel):
         return self
 
     def stepped(
-        self, shared: Arrays, kept: Arrays, total: Arrays, weight: Array, names: Iterable[str]
+        self, global_state: Arrays, kept: Arrays, total: Arrays, weight: Array, names: Iterable[str]
     ) -> tuple[Arrays, Arrays]:
-        """Return what the named arrays of `shared` become, in their own precision, and `kept` with its moments.
+        """Return what the named arrays of `global_state` become, in their own precision, and `server_state` with its
+        moments.
 
         `total` holds Σ n Δw of each name and `weight` is Σ n.
         """
         moved, moments = Arrays(), Arrays()
         for name in names:
             step = self._step(name, kept, moments, total[name], weight)
-            moved[name] = np.asarray(shared[name] + step, dtype=shared[name].dtype)
+            moved[name] = np.asarray(global_state[name] + step, dtype=global_state[name].dtype)
         return moved, {**kept, **moments}
 
     def _step(self, name: str, kept: Arrays, moments: Arrays, sums: Array, weight: Array) -> Array:

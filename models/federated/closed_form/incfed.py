@@ -46,11 +46,12 @@ from fedgate.models.federated.protocol.algorithm import (
     Count,
     Phase,
     Server,
+    Trained,
     checked,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.contributions import BEFORE, STEP, difference, settled, weight_of
-from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.moments import triangle
 
 Normalisation = Literal["own", "none"]
@@ -99,29 +100,29 @@ def incfed(
     balanced, bounds = class_weight == "balanced", bounds_of(network, feature_count, max_samples)
     beta = ridge if ridge is not None else PAPER_RIDGE if paper else DEFAULT_RIDGE
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        weight, step = weight_of(data), int(shared[STEP])
+        weight, step = weight_of(data), int(global_state[STEP])
         if len(data[FEATURES]) == 0 and weight > 0.0:
-            return own, {}
-        own = settled(own, data, step)
+            return local_state, {}
+        local_state = settled(local_state, data, step)
         if weight == 0.0:
-            present = {name: np.zeros(shape) for name, shape in _shapes(shared, balanced).items()}
+            present = {name: np.zeros(shape) for name, shape in _shapes(global_state, balanced).items()}
         else:
-            taught = lesson(network, shared, own, data, normalisation)
-            own = taught.own
+            taught = lesson(network, global_state, local_state, data, normalisation)
+            local_state = taught.local_state
             if len(taught.regressors) < fewest_rows:
-                return own, {}
+                return local_state, {}
             present = scaled(_sums(taught, balanced), weight, max_samples)
-        own, change = difference(own, present, step, ridge_readout.sizes(present))
-        return own, {**change, TURNED: _turned(own, present, change), IDENTITY: identity(shared)}
+        local_state, change = difference(local_state, present, step, ridge_readout.sizes(present))
+        return local_state, {**change, TURNED: _turned(local_state, present, change), IDENTITY: identity(global_state)}
 
     def advance(server: Server, total: Arrays) -> Server:
         return added(server, total, beta, absolute=paper) if total else server
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        wide = checked(judged(server.shared, update), _shapes(server.shared, balanced) | {TURNED: ()})
-        judge(server.kept, wide, bounds)
+        wide = checked(judged(server.global_state, update), _shapes(server.global_state, balanced) | {TURNED: ()})
+        judge(server.server_state, wide, bounds)
         return wide
 
     def start(rng: np.random.Generator) -> Server:
@@ -132,10 +133,10 @@ def incfed(
     return Algorithm("esn", start, (phase,), rounds, personal, labels=labels, remembers=True)
 
 
-def _turned(own: Arrays, present: Arrays, change: Arrays) -> Array:
+def _turned(local_state: Arrays, present: Arrays, change: Arrays) -> Array:
     """Return how many rows a change adds and takes back: where there is one, all that were counted and all of now."""
     is_new = any(array.any() for array in change.values())
-    return np.asarray(own.get(f"{BEFORE}.{SAMPLES}", 0.0) + present[SAMPLES] if is_new else 0.0)
+    return np.asarray(local_state.get(f"{BEFORE}.{SAMPLES}", 0.0) + present[SAMPLES] if is_new else 0.0)
 
 
 def untrained(params: Arrays) -> Arrays:
@@ -149,8 +150,8 @@ def scaled(sums: Arrays, weight: float, max_samples: int) -> Arrays:
     return {name: np.asarray(share * array) for name, array in sums.items()}
 
 
-def _shapes(shared: Arrays, balanced: bool) -> dict[str, tuple[int, ...]]:
-    outputs, size = shared["readout"].shape
+def _shapes(global_state: Arrays, balanced: bool) -> dict[str, tuple[int, ...]]:
+    outputs, size = global_state["readout"].shape
     grams = (outputs,) if balanced else ()
     return {GRAM: (*grams, triangle(size)), CROSS: (outputs, size), SQUARES: (outputs,), SAMPLES: ()}
 
@@ -186,24 +187,34 @@ def added(server: Server, total: Arrays, ridge: float, *, absolute: bool) -> Ser
 
     Sums that determine no readout are kept too: to the gateways they are counted.
     """
-    kept = {name: np.asarray(server.kept.get(name, 0.0) + array) for name, array in total.items() if name != TURNED}
+    kept = {
+        name: np.asarray(server.server_state.get(name, 0.0) + array) for name, array in total.items() if name != TURNED
+    }
     if float(kept[SAMPLES]) < -FEWEST_LEFT:  # several took back what only one of them can have had
-        shared = {**server.shared, CONDITION: np.array(UNDETERMINED)}
+        global_state = {**server.global_state, CONDITION: np.array(UNDETERMINED)}
     elif float(kept[SAMPLES]) < FEWEST_LEFT:  # everyone has left
         kept = {name: np.zeros_like(array) for name, array in kept.items()}
-        ones = {name: np.ones_like(server.shared[name]) for name in ("variance", CONDITION) if name in server.shared}
-        shared = {**server.shared, "readout": np.zeros_like(server.shared["readout"]), **ones}
+        ones = {
+            name: np.ones_like(server.global_state[name])
+            for name in ("variance", CONDITION)
+            if name in server.global_state
+        }
+        global_state = {**server.global_state, "readout": np.zeros_like(server.global_state["readout"]), **ones}
     else:
-        shared = solved(server.shared, _balanced(kept) if kept[GRAM].ndim > 1 else kept, ridge, absolute=absolute)
-    return server._replace(shared={**shared, STEP: np.asarray(server.shared[STEP] + 1)}, kept=kept)
+        global_state = solved(
+            server.global_state, _balanced(kept) if kept[GRAM].ndim > 1 else kept, ridge, absolute=absolute
+        )
+    return server._replace(
+        global_state={**global_state, STEP: np.asarray(server.global_state[STEP] + 1)}, server_state=kept
+    )
 
 
-def _as_it_is(shared: Arrays, weights: Floats) -> Floats:
-    del shared
+def _as_it_is(global_state: Arrays, weights: Floats) -> Floats:
+    del global_state
     return weights
 
 
-def solved(shared: Arrays, total: Arrays, ridge: float, *, absolute: bool, widen: Widen = _as_it_is) -> Arrays:
+def solved(global_state: Arrays, total: Arrays, ridge: float, *, absolute: bool, widen: Widen = _as_it_is) -> Arrays:
     """Return the shared parameters with the readout of these sums, `widen`ed to all regressors where they are those of
     fewer, or the one before where they determine none; the `condition` tells which.
     """
@@ -211,6 +222,6 @@ def solved(shared: Arrays, total: Arrays, ridge: float, *, absolute: bool, widen
         found = ridge_readout.solve(total, ridge, absolute=absolute)
     except RankError as error:  # whoever was counted stays counted, so that there is nothing to raise
         warnings.warn(str(error), RankWarning, stacklevel=2)
-        return {**shared, CONDITION: np.array(UNDETERMINED)}
-    fitted = esn.fitted(shared, total, found)
-    return {**fitted, "readout": widen(shared, found.weights), CONDITION: np.array(found.condition)}
+        return {**global_state, CONDITION: np.array(UNDETERMINED)}
+    fitted = esn.fitted(global_state, total, found)
+    return {**fitted, "readout": widen(global_state, found.weights), CONDITION: np.array(found.condition)}

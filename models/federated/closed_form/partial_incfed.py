@@ -1,6 +1,6 @@
 """Partial IncFed: the sums of some units of an echo state network instead of all, to save bytes (A. Di Mauro,
 "Federated Echo State Networks for Stress Prediction in the Automotive Use Case", Pisa 2022, Appendix B, Eq. B.11 to
-B.17; `shared` and `principal` are ours).
+B.17; `global_state` and `principal` are ours).
 
 A gateway sends what IncFed does (`incfed`), but of k units; what `select` says is who chooses them:
 
@@ -11,7 +11,7 @@ A gateway sends what IncFed does (`incfed`), but of k units; what `select` says 
                  the rows of its B, and others at random, to explore (Eq. B.15, B.16)
     random       the paper's control: every gateway its own columns, at random; `importance` with an alpha of 0
 
-Under `shared` and `principal` what is sent is the sum of a smaller network: symmetric, exact, fit for masks, with
+Under `global_state` and `principal` what is sent is the sum of a smaller network: symmetric, exact, fit for masks, with
 numbers up to max_samples · clip², or max_samples · N if that is more. Under the paper's two the columns travel as
 indices and values, and the cloud puts them into their places before it adds them (`column_masks`), so that they cannot
 be masked without giving up what they save. The sum is not symmetric, and with the paper's ridge of 1e-6 so nearly
@@ -99,10 +99,10 @@ def partial_incfed(
         raise ValueError(f"select {select!r} given for task {network.task!r}, expected 'shared' or 'principal'")
 
     def start(rng: np.random.Generator) -> Server:
-        shared = untrained(esn.initial(rng, network, feature_count))
+        global_state = untrained(esn.initial(rng, network, feature_count))
         if select == "principal":
-            shared[DIRECTIONS] = driven_directions(shared, plan.neurons, network.clip, rng)
-        return Server(shared, {})
+            global_state[DIRECTIONS] = driven_directions(global_state, plan.neurons, network.clip, rng)
+        return Server(global_state, {})
 
     setup = (electing(plan),) * (select == "shared")
     phases = (*setup, masking(plan) if of_its_own else reducing(plan, len(setup)))

@@ -18,15 +18,23 @@ from fedgate.models.federated.closed_form import column_masks
 from fedgate.models.federated.closed_form.incfed import Normalisation, RankWarning, scaled, solved
 from fedgate.models.federated.closed_form.readout_sums import SLACK, Bounds, judge
 from fedgate.models.federated.closed_form.series import judged, lesson
-from fedgate.models.federated.protocol.algorithm import CONDITION, UNDETERMINED, Phase, Server, UpdateError, checked
+from fedgate.models.federated.protocol.algorithm import (
+    CONDITION,
+    UNDETERMINED,
+    Phase,
+    Server,
+    Trained,
+    UpdateError,
+    checked,
+)
 from fedgate.models.federated.protocol.contributions import STEP, weight_of
-from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.moments import symmetric, triangle
 
 Sums = Callable[[Array, Array], Arrays]  # of regressors and targets
 
 IMPORTANCE = "importance"
-ELECTED, DIRECTIONS = "elected", "directions"  # in `shared`: (k,) units, or (N, k)
+ELECTED, DIRECTIONS = "elected", "directions"  # in `global_state`: (k,) units, or (N, k)
 
 
 class Plan(NamedTuple):
@@ -45,15 +53,15 @@ class Plan(NamedTuple):
     def units(self) -> int:
         return self.network.layers * self.network.units
 
-    def taught(self, shared: Arrays, own: Arrays, data: Arrays, sums: Sums) -> tuple[Arrays, Arrays]:
+    def taught(self, global_state: Arrays, local_state: Arrays, data: Arrays, sums: Sums) -> tuple[Arrays, Arrays]:
         """Return the state of a gateway and its sums, `{}` where it has nothing to send."""
         weight = weight_of(data)
         if len(data[FEATURES]) == 0 or weight == 0.0:
-            return own, {}
-        taught = lesson(self.network, shared, own, data, self.normalisation)
+            return local_state, {}
+        taught = lesson(self.network, global_state, local_state, data, self.normalisation)
         if len(taught.regressors) < self.fewest_rows:
-            return taught.own, {}
-        return taught.own, scaled(sums(taught.regressors, taught.targets), weight, self.bounds.max_samples)
+            return taught.local_state, {}
+        return taught.local_state, scaled(sums(taught.regressors, taught.targets), weight, self.bounds.max_samples)
 
 
 def electing(plan: Plan) -> Phase:
@@ -63,19 +71,19 @@ def electing(plan: Plan) -> Phase:
         states = regressors[:, : plan.units].astype(np.float64)
         return {IMPORTANCE: np.square(states).sum(axis=0), SAMPLES: np.array(float(len(targets)))}
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        own, found = plan.taught(shared, own, data, sums)
-        return own, {**found, IDENTITY: identity(shared)} if found else {}
+        local_state, found = plan.taught(global_state, local_state, data, sums)
+        return local_state, {**found, IDENTITY: identity(global_state)} if found else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         best = np.argsort(-total[IMPORTANCE], kind="stable")[: plan.neurons]
-        return server._replace(shared={**server.shared, ELECTED: np.sort(best).astype(np.int64)}, phase=1)
+        return server._replace(global_state={**server.global_state, ELECTED: np.sort(best).astype(np.int64)}, phase=1)
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        wide = checked(judged(server.shared, update), {IMPORTANCE: (plan.units,), SAMPLES: ()})
+        wide = checked(judged(server.global_state, update), {IMPORTANCE: (plan.units,), SAMPLES: ()})
         rows = _counted(wide, plan.bounds)
         least, most = float(wide[IMPORTANCE].min()), float(wide[IMPORTANCE].max())
         if least < 0.0 or most > rows * (1.0 + SLACK):
@@ -86,28 +94,30 @@ def electing(plan: Plan) -> Phase:
 
 
 def reducing(plan: Plan, phase: int) -> Phase:
-    """Return the exchange in which gateways send the sums of the k units, or directions, that `shared` names."""
+    """Return the exchange in which gateways send the sums of the k units, or directions, that `global_state` names."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        own, found = plan.taught(shared, own, data, lambda s, y: ridge_readout.sums(reduced(shared, s, plan.units), y))
-        return own, {**found, IDENTITY: identity(shared)} if found else {}
+        local_state, found = plan.taught(
+            global_state, local_state, data, lambda s, y: ridge_readout.sums(reduced(global_state, s, plan.units), y)
+        )
+        return local_state, {**found, IDENTITY: identity(global_state)} if found else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         made = solved(
-            server.shared, total, plan.ridge, absolute=plan.absolute, widen=partial(widened, units=plan.units)
+            server.global_state, total, plan.ridge, absolute=plan.absolute, widen=partial(widened, units=plan.units)
         )
-        return server._replace(shared=_stepped(made), phase=phase)
+        return server._replace(global_state=_stepped(made), phase=phase)
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        outputs, size = server.shared["readout"].shape
+        outputs, size = server.global_state["readout"].shape
         size -= plan.units - plan.neurons
         shapes = {GRAM: (triangle(size),), CROSS: (outputs, size), SQUARES: (outputs,), SAMPLES: ()}
-        wide = checked(judged(server.shared, update), shapes)
+        wide = checked(judged(server.global_state, update), shapes)
         _counted(wide, plan.bounds)
-        judge({}, wide, plan.bounds._replace(regressors=_largest(server.shared, plan)))
+        judge({}, wide, plan.bounds._replace(regressors=_largest(server.global_state, plan)))
         return wide
 
     return Phase(train, SUM, advance, admit)
@@ -116,13 +126,13 @@ def reducing(plan: Plan, phase: int) -> Phase:
 def masking(plan: Plan) -> Phase:
     """Return the exchange in which every gateway sends columns of its own choice."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        own, found = plan.taught(shared, own, data, ridge_readout.sums)
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        local_state, found = plan.taught(global_state, local_state, data, ridge_readout.sums)
         if not found:
-            return own, {}
+            return local_state, {}
         gram = symmetric(found[GRAM], found[CROSS].shape[1])
         columns = column_masks.elected(gram, plan.units, plan.neurons, plan.alpha, rng)
-        return own, {**column_masks.masked(found, columns, plan.units), IDENTITY: identity(shared)}
+        return local_state, {**column_masks.masked(found, columns, plan.units), IDENTITY: identity(global_state)}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
@@ -131,42 +141,42 @@ def masking(plan: Plan) -> Phase:
             weights, condition = column_masks.solve(total, plan.ridge, absolute=plan.absolute)
         except RankError as error:
             warnings.warn(str(error), RankWarning, stacklevel=2)
-            weights, condition = server.shared["readout"], UNDETERMINED
-        made = {**server.shared, "readout": weights, CONDITION: np.array(condition)}
-        return server._replace(shared=_stepped(made))
+            weights, condition = server.global_state["readout"], UNDETERMINED
+        made = {**server.global_state, "readout": weights, CONDITION: np.array(condition)}
+        return server._replace(global_state=_stepped(made))
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        outputs, size = server.shared["readout"].shape
+        outputs, size = server.global_state["readout"].shape
         shapes = column_masks.shapes(plan.neurons, outputs, size, plan.units)
-        return column_masks.placed(checked(judged(server.shared, update), shapes), plan.bounds, plan.units)
+        return column_masks.placed(checked(judged(server.global_state, update), shapes), plan.bounds, plan.units)
 
     return Phase(train, SUM, advance, admit)
 
 
-def reduced(shared: Arrays, regressors: Array, units: int) -> Array:
+def reduced(global_state: Arrays, regressors: Array, units: int) -> Array:
     """Return regressors (n, M) with their k elected units, or k coordinates, in place of all N units."""
-    if DIRECTIONS in shared:
-        states = regressors[:, :units].astype(np.float64) @ shared[DIRECTIONS]
+    if DIRECTIONS in global_state:
+        states = regressors[:, :units].astype(np.float64) @ global_state[DIRECTIONS]
     else:
-        states = regressors[:, shared[ELECTED]]
+        states = regressors[:, global_state[ELECTED]]
     return np.concatenate([states, regressors[:, units:]], axis=1)
 
 
-def widened(shared: Arrays, weights: Floats, units: int) -> Floats:
+def widened(global_state: Arrays, weights: Floats, units: int) -> Floats:
     """Return a readout (c, k + M - N) of `reduced` regressors as one of all (c, M); a unit left out has none."""
-    if DIRECTIONS in shared:
-        chosen = shared[DIRECTIONS].shape[1]
-        states = weights[:, :chosen] @ shared[DIRECTIONS].T.astype(np.float64)
+    if DIRECTIONS in global_state:
+        chosen = global_state[DIRECTIONS].shape[1]
+        states = weights[:, :chosen] @ global_state[DIRECTIONS].T.astype(np.float64)
     else:
-        chosen = len(shared[ELECTED])
+        chosen = len(global_state[ELECTED])
         states = np.zeros((len(weights), units))
-        states[:, shared[ELECTED]] = weights[:, :chosen]
+        states[:, global_state[ELECTED]] = weights[:, :chosen]
     return np.concatenate([states, weights[:, chosen:]], axis=1)
 
 
-def _largest(shared: Arrays, plan: Plan) -> Floats:
+def _largest(global_state: Arrays, plan: Plan) -> Floats:
     """Return the largest size of each reduced regressor: states are at most one."""
-    of_states = np.abs(shared[DIRECTIONS]).sum(axis=0) if DIRECTIONS in shared else np.ones(plan.neurons)
+    of_states = np.abs(global_state[DIRECTIONS]).sum(axis=0) if DIRECTIONS in global_state else np.ones(plan.neurons)
     return np.concatenate([of_states, plan.bounds.regressors[plan.units :]])
 
 
@@ -177,5 +187,5 @@ def _counted(update: Arrays, bounds: Bounds) -> float:
     return rows
 
 
-def _stepped(shared: Arrays) -> Arrays:
-    return {**shared, STEP: np.asarray(shared[STEP] + 1)}
+def _stepped(global_state: Arrays) -> Arrays:
+    return {**global_state, STEP: np.asarray(global_state[STEP] + 1)}

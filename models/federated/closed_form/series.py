@@ -19,7 +19,7 @@ from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, SEED_BYTES, Singles, contraction, identity
 from fedgate.models.federated.protocol.algorithm import UpdateError, normalise
 
-STEP = "step"  # in `shared`: how many models the training has made
+STEP = "step"  # in `global_state`: how many models the training has made
 
 
 def without_gaps(x: Array) -> tuple[Floats, NDArray[np.int64]]:
@@ -37,14 +37,14 @@ class Lesson(NamedTuple):
     `weights[classes]` are the weights of the rows.
     """
 
-    own: Arrays
+    local_state: Arrays
     regressors: Singles
     targets: Floats
     rows: NDArray[np.int64]
     classes: NDArray[np.int64]
 
 
-def lesson(network: Network, shared: Arrays, own: Arrays, data: Arrays, normalisation: str) -> Lesson:
+def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Arrays, normalisation: str) -> Lesson:
     """Return what a gateway's data teaches; without a single row that does, `regressors` is empty.
 
     Warns with `EchoStateWarning`, in the first round of a training, where the state does not forget its start on these
@@ -53,13 +53,13 @@ def lesson(network: Network, shared: Arrays, own: Arrays, data: Arrays, normalis
     given = {name: array for name, array in data.items() if name != LABELS or network.task == "classify"}
     if len(given[FEATURES]) == 0:
         nothing = np.zeros(0, dtype=np.int64)
-        size, count = shared["readout"].shape[1], shared["readout"].shape[0]
-        return Lesson(own, np.zeros((0, size), np.float32), np.zeros((0, count)), nothing, nothing)
+        size, count = global_state["readout"].shape[1], global_state["readout"].shape[0]
+        return Lesson(local_state, np.zeros((0, size), np.float32), np.zeros((0, count)), nothing, nothing)
     esn.finite_rows(given[FEATURES])  # before they can spoil the scale
-    own, z = normalise(own, given, normalisation)
-    way = esn.taught(shared, z, given.get(MISSING))
-    if int(shared.get(STEP, 0)) == 0:
-        contraction(shared, way.inputs[:, shared["observed"] > 0.0])
+    local_state, z = normalise(local_state, given, normalisation)
+    way = esn.taught(global_state, z, given.get(MISSING))
+    if int(global_state.get(STEP, 0)) == 0:
+        contraction(global_state, way.inputs[:, global_state["observed"] > 0.0])
     rows = np.repeat(np.arange(len(z)), network.steps)
     usable = way.usable
     if network.task == "classify":
@@ -69,17 +69,17 @@ def lesson(network: Network, shared: Arrays, own: Arrays, data: Arrays, normalis
         usable = usable & (labels >= 0)
         targets, classes = esn.one_hot(labels[usable], network.classes), labels[usable].astype(np.int64)
     else:
-        targets = esn.targets_of(shared, way.inputs)[usable]
+        targets = esn.targets_of(global_state, way.inputs)[usable]
         classes = np.zeros(len(targets), dtype=np.int64)
-    return Lesson(own, way.regressors[usable], targets, rows[usable], classes)
+    return Lesson(local_state, way.regressors[usable], targets, rows[usable], classes)
 
 
-def judged(shared: Mapping[str, Array], update: Arrays) -> Arrays:
+def judged(global_state: Mapping[str, Array], update: Arrays) -> Arrays:
     """Return an update without the identity of its reservoir, so that what is left is a plain sum.
 
     Raises `UpdateError`, naming both seeds, for an update of another reservoir.
     """
-    expected, found = identity(shared), update.get(IDENTITY)
+    expected, found = identity(global_state), update.get(IDENTITY)
     if found is None:
         raise UpdateError(f"expected array {IDENTITY!r} with the identity of the reservoir, got {sorted(update)}")
     if found.dtype != expected.dtype or found.shape != expected.shape:

@@ -27,13 +27,14 @@ from fedgate.models.federated.protocol.algorithm import (
     Count,
     Phase,
     Server,
+    Trained,
     UpdateError,
     checked,
     healthy_rows,
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.moments import (
     PRODUCTS,
     SAMPLES,
@@ -75,25 +76,26 @@ def gathering(
     remedy: str,
     sketch_size: int | None = None,
 ) -> Phase:
-    """Return the phase in which gateways send moments, of (z - reference) / unit where `shared` holds a reference.
+    """Return the phase in which gateways send moments, of (z - reference) / unit where `global_state` holds a
+    reference.
 
     Rows labelled as faults are left out. Of a gateway with more than `max_samples` rows the moments are scaled down to
     that count. `remedy` says what to set where features as they are lie too far from zero to be squared.
     """
     size = feature_count if sketch_size is None else sketch_size
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         if len(data[FEATURES]) == 0:
-            return own, {}
-        own, z = healthy(own, data, normalisation)
+            return local_state, {}
+        local_state, z = healthy(local_state, data, normalisation)
         if len(z) == 0:
-            return own, {}
-        if POINT in shared:
-            z = (z - shared[POINT]) / shared[UNIT]
+            return local_state, {}
+        if POINT in global_state:
+            z = (z - global_state[POINT]) / global_state[UNIT]
         elif normalisation == "none":
             check_levels(z, remedy)
-        return own, capped(moments(z @ shared[SKETCH] if SKETCH in shared else z), max_samples)
+        return local_state, capped(moments(z @ global_state[SKETCH] if SKETCH in global_state else z), max_samples)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         shapes = {SAMPLES: (), SUM_OF_ROWS: (size,), PRODUCTS: (triangle(size),)}
@@ -102,7 +104,7 @@ def gathering(
         check_positive(wide)
         if normalisation == "own":
             # A feature that moves on few gateways has a small unit in the reference, and is large in it on those few.
-            unit, means = server.shared.get(UNIT, np.ones(feature_count)), wide[SUM_OF_ROWS] / wide[SAMPLES]
+            unit, means = server.global_state.get(UNIT, np.ones(feature_count)), wide[SUM_OF_ROWS] / wide[SAMPLES]
             squares = np.diag(symmetric(wide[PRODUCTS], size)) / wide[SAMPLES]
             if sketch_size is None:
                 check_own_units(float(np.mean(np.square(unit) * squares)), unit * means)
@@ -120,10 +122,10 @@ def capped(update: Arrays, max_samples: int) -> Arrays:
     return scaled | {SAMPLES: np.array(count)}  # exactly, whatever the division rounds to
 
 
-def healthy(own: Arrays, data: Arrays, normalisation: str) -> tuple[Arrays, Array]:
+def healthy(local_state: Arrays, data: Arrays, normalisation: str) -> tuple[Arrays, Array]:
     """Return the gateway's state and its healthy rows (n, F) in normalised units."""
-    own, z = normalise(own, data, normalisation)
-    return own, healthy_rows(data, z)
+    local_state, z = normalise(local_state, data, normalisation)
+    return local_state, healthy_rows(data, z)
 
 
 def check_levels(z: Array, remedy: str) -> None:
@@ -184,26 +186,26 @@ def _square(update: Arrays) -> Floats:
 
 
 def referring(feature_count: int, *, normalisation: Normalisation, max_samples: int) -> Phase:
-    """Return the exchange that finds the reference: gateways send count, Σx and Σx², `shared` gets mean and
+    """Return the exchange that finds the reference: gateways send count, Σx and Σx², `global_state` gets mean and
     deviation.
     """
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        del shared, rng
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        del global_state, rng
         if len(data[FEATURES]) == 0:
-            return own, {}
-        own, z = healthy(own, data, normalisation)
+            return local_state, {}
+        local_state, z = healthy(local_state, data, normalisation)
         if len(z) == 0:
-            return own, {}
+            return local_state, {}
         sums = {SAMPLES: np.array(float(len(z))), SUM_OF_ROWS: z.sum(axis=0), SQUARES: np.square(z).sum(axis=0)}
-        return own, capped(sums, max_samples)
+        return local_state, capped(sums, max_samples)
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         mean = total[SUM_OF_ROWS] / total[SAMPLES]
         found = reference_of(mean, total[SQUARES] / total[SAMPLES] - np.square(mean))
-        return server._replace(shared={**server.shared, POINT: found.point, UNIT: found.unit}, phase=1)
+        return server._replace(global_state={**server.global_state, POINT: found.point, UNIT: found.unit}, phase=1)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -257,18 +259,18 @@ def federated_subspace(
     def start(rng: np.random.Generator) -> Server:
         return Server({} if sketch is None else {SKETCH: orthonormal(rng, feature_count, sketch)}, {})
 
-    def place(shared: Arrays) -> Reference:
+    def place(global_state: Arrays) -> Reference:
         zero = origin(feature_count, own_units=normalisation == "own")
-        return zero._replace(point=shared[POINT], unit=shared[UNIT]) if POINT in shared else zero
+        return zero._replace(point=global_state[POINT], unit=global_state[UNIT]) if POINT in global_state else zero
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        kept = {name: np.asarray(forget * server.kept.get(name, 0.0) + array) for name, array in total.items()}
-        projection: Array | None = server.shared.get(SKETCH)
-        found = bordered(subspace(kept, components, place(server.shared), projection), which, outside)
-        constants = {name: server.shared[name] for name in (POINT, UNIT) if name in server.shared}
-        return server._replace(shared={**constants, **found}, kept=kept, phase=len(setup))
+        kept = {name: np.asarray(forget * server.server_state.get(name, 0.0) + array) for name, array in total.items()}
+        projection: Array | None = server.global_state.get(SKETCH)
+        found = bordered(subspace(kept, components, place(server.global_state), projection), which, outside)
+        constants = {name: server.global_state[name] for name in (POINT, UNIT) if name in server.global_state}
+        return server._replace(global_state={**constants, **found}, server_state=kept, phase=len(setup))
 
     setup = (referring(feature_count, normalisation=normalisation, max_samples=max_samples),) * (reference == "pooled")
     gather = gathering(

@@ -133,16 +133,16 @@ def train_discriminator(
     if not trusted:
         raise ValueError("a discriminator needs at least 1 trusted table, got none")
     server = algorithm.start(rng)
-    changes, clean, constant = [], [], set(server.shared)
+    changes, clean, constant = [], [], set(server.global_state)
     for is_clean, deviations in ((True, 0.0), (False, noise)):
         tables = [with_noise(table, deviations, rng) for table in trusted for _ in range(COPIES)]
         found, moved, end = _changes(algorithm, server, tables, rounds, rng)
         changes += found
         clean += [is_clean] * len(found)
-        constant = {name for name in constant if np.array_equal(server.shared[name], end.shared[name])}
+        constant = {name for name in constant if np.array_equal(server.global_state[name], end.global_state[name])}
     if not changes:
         raise ValueError("expected trusted tables that give updates, got none: they may be shorter than a washout")
-    context = joined({CONTEXT: {name: server.shared[name] for name in sorted(constant)}})
+    context = joined({CONTEXT: {name: server.global_state[name] for name in sorted(constant)}})
     return {**fit(np.array(changes), np.array(clean), rng, epochs=epochs), **context, MOVES: np.array(bool(moved))}
 
 
@@ -157,32 +157,32 @@ def _changes(
 ) -> tuple[list[Floats], set[str], Server]:
     """Train on tables, each a gateway; return what every update would take away, of what, and the server at the end."""
     (phase,), found, moved = algorithm.phases, [], set[str]()
-    own: list[Arrays] = [{} for _ in tables]
+    local_state: list[Arrays] = [{} for _ in tables]
     for _ in range(rounds):
         total: Arrays = {}
         for index, table in enumerate(tables):
-            own[index], update = phase.train(server.shared, own[index], table, rng)
+            local_state[index], update = phase.train(server.global_state, local_state[index], table, rng)
             if update:
                 admitted = phase.admit(server, update)
-                found.append(taken_away(server.shared, admitted))
-                moved |= set(moving(server.shared, admitted))
-                total = phase.tally.merge(total, admitted)
+                found.append(taken_away(server.global_state, admitted))
+                moved |= set(moving(server.global_state, admitted))
+                total = phase.reducer.merge(total, admitted)
         server = close_round(algorithm, server, total)
     return found, moved, server
 
 
-def taken_away(shared: Mapping[str, Array], update: Mapping[str, Array]) -> Floats:
+def taken_away(global_state: Mapping[str, Array], update: Mapping[str, Array]) -> Floats:
     """Return what the network sees of an admitted update: W_t - W_{t+1}, as a vector."""
-    return -change_of(shared, update)
+    return -change_of(global_state, update)
 
 
-def check_context(network: Mapping[str, Array], shared: Mapping[str, Array]) -> None:
+def check_context(network: Mapping[str, Array], global_state: Mapping[str, Array]) -> None:
     """Raise `ContextError`, naming both, where what gateways share is not what the network was trained with, or where
     it is no network at all.
     """
     _check_whole(network)
     for name, expected in parted(network).get(CONTEXT, {}).items():
-        found = shared.get(name)
+        found = global_state.get(name)
         if found is None or not np.array_equal(expected, found):
             raise ContextError(
                 f"{name}: expected {_shown(expected)}, with which the discriminator was trained, got {_shown(found)}; "

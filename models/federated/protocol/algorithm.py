@@ -1,22 +1,24 @@
 """What a federated algorithm is: records of pure functions over `Arrays`, and the laws they keep.
 
     Algorithm(start, phases)                start(rng) -> Server
-      Phase(train, tally, advance, admit)   train(shared, own, data, rng) -> (own, update)     on the gateway
-                                            tally.merge(total, update) -> total, {} is zero    anywhere
-                                            tally.closed(total) -> total in its order          in the cloud
+      Phase(train, reducer, advance, admit)   train(global_state, local_state, data, rng) -> (local_state, update)   on
+      the gateway
+                                            reducer.merge(total, update) -> total, {} is zero    anywhere
+                                            reducer.closed(total) -> total in its order          in the cloud
                                             advance(server, total) -> server                   in the cloud
                                             admit(server, update) -> update                    in the cloud
 
-Every state has a half that travels and a half that stays: `shared | kept` in the cloud, `update | own` on the gateway.
-A gateway always scores with `{**shared, **own}`; that one line is personalisation. An update is already summable (`n *
-delta` and `n`, never `delta` alone), so lifting and merging are one operation. A protocol of several exchanges is
-several phases. The laws below hold for every algorithm and are run over all of them in `tests/laws/test_laws.py`:
+Every state has a half that travels and a half that stays: `global_state | server_state` in the cloud, `update |
+local_state` on the gateway. A gateway always scores with `{**global_state, **local_state}`; that one line is
+personalisation. An update is already summable (`n * delta` and `n`, never `delta` alone), so lifting and merging are
+one operation. A protocol of several exchanges is several phases. The laws below hold for every algorithm and are run
+over all of them in `tests/laws/test_laws.py`:
 
 - `{}` is the identity of merge; merge is associative and commutative; the order of clients is irrelevant.
 - No input is mutated. The same generator gives the same bytes. An empty exchange changes no parameter and begins the
   round anew, so that a round whose gateways vanished half way through it cannot stall the training.
-- The update of an empty data set is `{}`, the identity. Names in `own` never occur in an update.
-- A bounded tally keeps its size over any number of merges.
+- The update of an empty data set is `{}`, the identity. Names in `local_state` never occur in an update.
+- A bounded reducer keeps its size over any number of merges.
 - `admit` refuses what is not finite, wrongly named or shaped, or absurdly weighted, and says why.
 """
 
@@ -29,7 +31,7 @@ import numpy as np
 from pydantic import Field
 
 from fedgate.models.arrays import FEATURES, LABELS, SECRET, WEIGHT, Array, Arrays, finite
-from fedgate.models.federated.protocol.tally import Tally
+from fedgate.models.federated.protocol.reducer import Reducer
 from fedgate.models.units import in_own_units, scales
 
 # Ranges of settings, which `registry.build` checks before a wrong one can stop or hang a training.
@@ -44,13 +46,14 @@ NORMALISATION = ("center", "scale")
 LEDGER = "privacy."
 EPSILON, RELEASES, SPENT = f"{LEDGER}epsilon", f"{LEDGER}releases", f"{LEDGER}spent"
 
-# In `kept`: what the cloud's own noise is drawn from. It follows from the seed, until an aggregator puts in a real one.
+# In `server_state`: what the cloud's own noise is drawn from. It follows from the seed, until an aggregator puts in a
+# real one.
 NOISE_SECRET = f"{LEDGER}secret"
 
-# What a defence remembers in `kept`; and there, whether any round has moved the model yet.
+# What a defence remembers in `server_state`; and there, whether any round has moved the model yet.
 JUDGE, MOVED = "judge.", "moved"
 
-# Before the names of what a survey leaves in `shared`.
+# Before the names of what a survey leaves in `global_state`.
 SITE = "site."
 
 # What an update may hold where nothing is known of its units: below it sums, squares and the float32 of the exported
@@ -60,7 +63,8 @@ LARGEST = 1e15
 # One gateway counts for no more rows than the longest baseline there is (`fedgate.config.settings.settings.Baseline`).
 MAX_SAMPLES = 20_000
 
-# In `shared` of algorithms that solve a system of equations: its condition, and what stands there where there is none.
+# In `global_state` of algorithms that solve a system of equations: its condition, and what stands there where there is
+# none.
 CONDITION, UNDETERMINED = "condition", float(np.finfo(np.float64).max)
 
 
@@ -73,27 +77,29 @@ class RoundFailedError(ValueError):
 
 
 class Server(NamedTuple):
-    """The state of the cloud: `shared` goes down to every gateway, `kept` never leaves, `phase` is the exchange to run
-    next and `round_index` counts the exchanges so far. By `cohort_index` gateways are drawn: it stays the same from one
-    phase of a round to the next, so that who took part in one is asked again in the other.
+    """The state of the cloud: `global_state` goes down to every gateway, `server_state` never leaves, `phase` is the
+    exchange to run next and `round_index` counts the exchanges so far. By `cohort_index` gateways are drawn: it stays
+    the same from one phase of a round to the next, so that who took part in one is asked again in the other.
     """
 
-    shared: Arrays
-    kept: Arrays
+    global_state: Arrays
+    server_state: Arrays
     phase: int = 0
     round_index: int = 0
     cohort_index: int = 0
 
 
+Trained = tuple[Arrays, Arrays]  # the local state after a training, and the update
+
 # Quoted, since reading the name would load numpy.random: 2 MiB in every agent, for what only its training child needs.
-Train = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], tuple[Arrays, Arrays]]
+Train = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], Trained]
 
 
 class Phase(NamedTuple):
     """One exchange: gateways train and send, the cloud judges, merges and advances."""
 
     train: Train
-    tally: Tally
+    reducer: Reducer
     advance: Callable[[Server, Arrays], Server]
     admit: Callable[[Server, Arrays], Arrays]
 
@@ -109,8 +115,8 @@ class Algorithm(NamedTuple):
     rounds of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself
     and feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels`
     the algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
-    together and begin together anew. Only gateways that have the `libraries` can train it. `restored` puts
-    the model back into `shared` where a round that came to nothing had moved it out of the way. It `remembers` where a
+    together and begin together anew. Only gateways that have the `libraries` can train it. `restored` puts the model
+    back into `global_state` where a round that came to nothing had moved it out of the way. It `remembers` where a
     gateway's update rests on which of its earlier ones were counted: one of the two that forgets spoils the sum.
     """
 
@@ -135,7 +141,7 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     """Advance the server by one exchange; one in which nothing was counted only begins the round anew."""
     if total:
         phase = algorithm.phases[server.phase]
-        advanced = phase.advance(server, phase.tally.closed(total))
+        advanced = phase.advance(server, phase.reducer.closed(total))
     else:
         begun = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
         advanced = algorithm.restored(server)._replace(phase=begun)
@@ -158,18 +164,18 @@ def is_silent(algorithm: Algorithm, phase: int, total: Arrays) -> bool:
     return not total and (algorithm.stride == 1 or phase % algorithm.stride < algorithm.stride - 1)
 
 
-def site_of(shared: Arrays) -> Arrays:
+def site_of(global_state: Arrays) -> Arrays:
     """Return what the last survey left: `scores` (B,), and of a profile `count` (C,), `sum` and `square` (C, F)."""
-    return {name.removeprefix(SITE): array for name, array in shared.items() if name.startswith(SITE)}
+    return {name.removeprefix(SITE): array for name, array in global_state.items() if name.startswith(SITE)}
 
 
 def lacking(server: Server) -> str:
     """Return why there is no model in the server's state, or none any more; empty where there is one."""
-    if float(server.kept.get("samples", 1.0)) == 0.0:
+    if float(server.server_state.get("samples", 1.0)) == 0.0:
         return "nobody is left in its sums"
-    if float(server.kept.get(JUDGE + MOVED, 1.0)) == 0.0:
+    if float(server.server_state.get(JUDGE + MOVED, 1.0)) == 0.0:
         return "its defence has only measured so far"
-    if float(server.shared.get(CONDITION, 1.0)) >= UNDETERMINED:
+    if float(server.global_state.get(CONDITION, 1.0)) >= UNDETERMINED:
         return "its sums determine no model; see the setting 'ridge'"
     return ""
 
@@ -213,9 +219,9 @@ def outlives(name: str) -> bool:
     return name in NORMALISATION or name.startswith(LEDGER)
 
 
-def ledger_of(own: Mapping[str, Array]) -> Arrays:
+def ledger_of(local_state: Mapping[str, Array]) -> Arrays:
     """Return what a gateway's own tensors say of the privacy that it has spent."""
-    return {name: array for name, array in own.items() if name.startswith(LEDGER)}
+    return {name: array for name, array in local_state.items() if name.startswith(LEDGER)}
 
 
 def lost_ledger() -> Arrays:
@@ -233,7 +239,7 @@ def healthy_rows(data: Arrays, z: Array) -> Array:
     return z[data[LABELS] == 0] if LABELS in data else z
 
 
-def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
+def normalise(local_state: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
     """Return the gateway's state with its normalisation, and the features (n, F) in normalised units.
 
     With mode `own` each feature is centred and scaled by the gateway's own commissioning data, once: later rounds keep
@@ -243,11 +249,11 @@ def normalise(own: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Array]:
     """
     x = np.asarray(data[FEATURES], dtype=np.float64)
     if mode == "none":
-        return own, x
-    if "center" not in own:
+        return local_state, x
+    if "center" not in local_state:
         healthy = healthy_rows(data, x)
         if len(healthy) == 0:
             raise ValueError("every row is labelled as a fault; expected normal rows (label 0), which give the scale")
         center, deviation = healthy.mean(axis=0), healthy.std(axis=0)
-        own = {**own, "center": center, "scale": scales(center, deviation)}
-    return own, in_own_units(own, x)
+        local_state = {**local_state, "center": center, "scale": scales(center, deviation)}
+    return local_state, in_own_units(local_state, x)

@@ -12,23 +12,26 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Train
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Train, Trained
 from fedgate.models.federated.protocol.kernel_width import counting
 from fedgate.models.federated.wrappers.feature_step import behind, without
 from fedgate.models.units import COMMON
 
 
 def in_common_unit(algorithm: Algorithm) -> Algorithm:
-    """Return the algorithm on features in a common unit, which an exchange before its first puts into `shared`."""
-    gather = counting(lambda own, data: (own, _mean_squares(data)), lambda quantile: {COMMON: _nearest(quantile(0.5))})
+    """Return the algorithm on features in a common unit, which an exchange before its first puts into
+    `global_state`."""
+    gather = counting(
+        lambda local_state, data: (local_state, _mean_squares(data)), lambda quantile: {COMMON: _nearest(quantile(0.5))}
+    )
     phases = (gather, *(behind(phase, COMMON, _in_unit(phase)) for phase in algorithm.phases))
     return algorithm._replace(phases=phases, setup=1 + algorithm.setup)
 
 
 def _in_unit(phase: Phase) -> Train:
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        seen = {**data, FEATURES: np.asarray(data[FEATURES], dtype=np.float64) / shared[COMMON]}
-        return phase.train(without(shared, COMMON), own, seen, rng)
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        seen = {**data, FEATURES: np.asarray(data[FEATURES], dtype=np.float64) / global_state[COMMON]}
+        return phase.train(without(global_state, COMMON), local_state, seen, rng)
 
     return train
 

@@ -34,36 +34,36 @@ def weight_of(data: Mapping[str, Array]) -> float:
     return float(weight)
 
 
-def settled(own: Arrays, data: Mapping[str, Array], step: int) -> Arrays:
+def settled(local_state: Arrays, data: Mapping[str, Array], step: int) -> Arrays:
     """Return a gateway's state with what it sent last moved to what was counted, where the cloud counted it.
 
     Raises `RestoredError` where the cloud is at a step before the one at which it counted this gateway.
     """
-    parts = parted(own)
+    parts = parted(local_state)
     sent = parts.get(SENT, {})
     if sent and step > int(sent[STEP]):
-        own = {name: array for name, array in own.items() if not name.startswith(f"{SENT}.")}
+        local_state = {name: array for name, array in local_state.items() if not name.startswith(f"{SENT}.")}
         if bool(data.get(COUNTED, True)):
             merged = {**sent, STEP: np.asarray(sent[STEP] + 1)}  # the exchange after which the cloud held it
-            own = {**own, **joined({BEFORE: merged})}
-    counted_at = int(own.get(f"{BEFORE}.{STEP}", 0))
+            local_state = {**local_state, **joined({BEFORE: merged})}
+    counted_at = int(local_state.get(f"{BEFORE}.{STEP}", 0))
     if step < counted_at:
         raise RestoredError(
             f"the cloud is at step {step}, expected {counted_at} or more, at which it had counted this gateway: it was "
             "restored from an older state, and what it holds of whom is no longer known; start a new training with "
             "another seed"
         )
-    return own
+    return local_state
 
 
-def difference(own: Arrays, present: Arrays, step: int, sizes: Mapping[str, Array]) -> tuple[Arrays, Arrays]:
+def difference(local_state: Arrays, present: Arrays, step: int, sizes: Mapping[str, Array]) -> tuple[Arrays, Arrays]:
     """Return the state of a gateway (`settled` before) that sends, and what changed since it was last counted.
 
     Nothing has where the two differ by rounding alone (`alike`, with the `sizes` of `present`), as after an update of a
     library: the model would be another one in its last bits, and each of the rows would be claimed to be new.
     """
-    before = {name: array for name, array in parted(own).get(BEFORE, {}).items() if name != STEP}
+    before = {name: array for name, array in parted(local_state).get(BEFORE, {}).items() if name != STEP}
     present = before if alike(before, present, sizes) else present
     change = {name: np.asarray(array - before.get(name, 0.0)) for name, array in present.items()}
     at = np.array(step, dtype=np.int64)
-    return {**own, **joined({SENT: {**present, STEP: at}})}, change
+    return {**local_state, **joined({SENT: {**present, STEP: at}})}, change

@@ -26,13 +26,14 @@ from fedgate.models.federated.protocol.algorithm import (
     Phase,
     RoundFailedError,
     Server,
+    Trained,
     UpdateError,
     checked,
     healthy_rows,
     normalise,
 )
 from fedgate.models.federated.protocol.contributions import weight_of
-from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.wrappers.feature_step import behind
 
 DISTANCES = "distances"
@@ -50,15 +51,15 @@ def with_width(
     rule: Callable[[Quantile], float],
     normalisation: str,
 ) -> Algorithm:
-    """Return the algorithm with an exchange before its first that puts γ by a rule into `shared` under `name`; as it is
-    where γ is given.
+    """Return the algorithm with an exchange before its first that puts γ by a rule into `global_state` under `name`; as
+    it is where γ is given.
     """
     if gamma is not None:
         return algorithm
 
-    def squares_of(own: Arrays, data: Arrays) -> tuple[Arrays, Floats]:
-        own, z = normalise(own, data, normalisation)
-        return own, squared_pair_distances(healthy_rows(data, z))
+    def squares_of(local_state: Arrays, data: Arrays) -> tuple[Arrays, Floats]:
+        local_state, z = normalise(local_state, data, normalisation)
+        return local_state, squared_pair_distances(healthy_rows(data, z))
 
     gather = counting(squares_of, lambda quantile: {name: np.array(rule(quantile))})
     phases = (gather, *(behind(phase, (), phase.train) for phase in algorithm.phases))
@@ -68,24 +69,24 @@ def with_width(
 def counting(
     squares_of: Callable[[Arrays, Arrays], tuple[Arrays, Floats]], found: Callable[[Quantile], Arrays]
 ) -> Phase:
-    """Return the exchange that puts into `shared` what is `found` from the quantiles over all gateways.
+    """Return the exchange that puts into `global_state` what is `found` from the quantiles over all gateways.
 
     `squares_of(own, data)` returns the gateway's state and its squares (p,), all above zero.
     """
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        del shared, rng
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        del global_state, rng
         if len(data[FEATURES]) == 0:
-            return own, {}
-        own, squares = squares_of(own, data)
+            return local_state, {}
+        local_state, squares = squares_of(local_state, data)
         counts = scaled(counted(squares), round(FULL * min(weight_of(data), 1.0)))
-        return own, {DISTANCES: counts} if counts.any() else {}
+        return local_state, {DISTANCES: counts} if counts.any() else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         known = partial(quantile, total[DISTANCES])
-        return server._replace(shared={**server.shared, **found(known)}, phase=1)
+        return server._replace(global_state={**server.global_state, **found(known)}, phase=1)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server

@@ -16,7 +16,7 @@ from fedgate.models.federated.averaging.recurrent_fedavg import recurrent_fedavg
 from fedgate.models.federated.closed_form.incfed import incfed
 from fedgate.models.federated.closed_form.partial_incfed import partial_incfed
 from fedgate.models.federated.closed_form.subspace import federated_subspace
-from fedgate.models.federated.defences.robust_aggregation import Robust, Rule, robustly
+from fedgate.models.federated.defences.robust_mean import Robust, Rule, with_robust_mean
 from fedgate.models.federated.protocol.algorithm import Algorithm
 from fedgate.models.federated.protocol.common_unit import in_common_unit
 from fedgate.models.federated.robust_svm.admm import robust_svm_admm
@@ -24,7 +24,7 @@ from fedgate.models.federated.robust_svm.subgradient import robust_svm_subgradie
 from fedgate.models.federated.support_vectors.conditional_fedavg import conditional_fedavg
 from fedgate.models.federated.support_vectors.ensemble_svdd import ensemble_svdd
 from fedgate.models.federated.support_vectors.support_vector_election import support_vector_election
-from fedgate.models.federated.wrappers.whitened import validated, whitened
+from fedgate.models.federated.wrappers.whitening import validated, with_whitening
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -47,7 +47,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 }
 
 # What every algorithm takes besides its own settings: steps before it, on the features, and steps behind it, on the way
-# of the update. See `fedgate.models.federated.wrappers.whitened`, `compensated`, `robustly`, `surveyed`, `private`,
+# of the update. See `fedgate.models.federated.wrappers.whitening`, `compensated`, `robustly`, `surveyed`, `private`,
 # `compressed` and `masked`.
 COMMON_SETTINGS: dict[str, Any] = {
     **{"whiten": None, "whiten_residual": 1.0, "compensate": (), "compensate_prior": 100.0},
@@ -82,7 +82,7 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     if _needs_unit(factory, own, settings):
         algorithm = in_common_unit(algorithm)
     if robust is not None and not _takes_robust(factory):
-        algorithm = robustly(algorithm, robust)
+        algorithm = with_robust_mean(algorithm, robust)
     if settings.get("survey") is not None:
         if settings.get("privacy") is not None:
             raise ValueError(
@@ -128,40 +128,40 @@ def _on_features(
         if settings.get("whiten") is None:
             return validated(factory)(count, **inner)
         step = {key: settings[key] for key in ("whiten", "whiten_residual") if key in settings}
-        return validated(whitened)(factory, count, inner, **step)
+        return validated(with_whitening)(factory, count, inner, **step)
 
     if not settings.get("compensate"):
         return stepped(feature_count, **own)
     # Late: most fleets need none of these, and a gateway's training child should load what it needs.
-    from fedgate.models.federated.wrappers.compensated import compensated
+    from fedgate.models.federated.wrappers.compensation import with_compensation
 
     stepped.__signature__ = inspect.signature(factory)  # type: ignore[attr-defined]  # which steps look into
     step = {key: settings[key] for key in ("compensate", "compensate_prior") if key in settings}
-    return validated(compensated)(stepped, feature_count, own, **step)
+    return validated(with_compensation)(stepped, feature_count, own, **step)
 
 
 def _surveyed(algorithm: Algorithm, feature_count: int, options: Any) -> Algorithm:
-    from fedgate.models.federated.wrappers.site_survey import Survey, surveyed
+    from fedgate.models.federated.wrappers.site_thresholds import Survey, with_site_thresholds
 
-    return surveyed(algorithm, feature_count, _checked("survey", Survey, options))
+    return with_site_thresholds(algorithm, feature_count, _checked("survey", Survey, options))
 
 
 def _private(algorithm: Algorithm, options: Any) -> Algorithm:
-    from fedgate.models.federated.wrappers.differential_privacy import Privacy, private
+    from fedgate.models.federated.wrappers.differential_privacy import Privacy, with_differential_privacy
 
-    return private(algorithm, _checked("privacy", Privacy, options))
+    return with_differential_privacy(algorithm, _checked("privacy", Privacy, options))
 
 
 def _compressed(algorithm: Algorithm, options: Any) -> Algorithm:
-    from fedgate.models.federated.wrappers.error_feedback import Compression, compressed
+    from fedgate.models.federated.wrappers.error_feedback import Compression, with_error_feedback
 
-    return compressed(algorithm, _checked("compression", Compression, options))
+    return with_error_feedback(algorithm, _checked("compression", Compression, options))
 
 
 def _masked(algorithm: Algorithm, options: Any) -> Algorithm:
-    from fedgate.models.federated.secure_aggregation.masked import Masking, masked
+    from fedgate.models.federated.secure_aggregation.wrapper import Masking, with_secure_aggregation
 
-    return masked(algorithm, _checked("masking", Masking, options))
+    return with_secure_aggregation(algorithm, _checked("masking", Masking, options))
 
 
 def _checked(key: str, kind: type[Options], options: Any) -> Options:

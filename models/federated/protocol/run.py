@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     """The server after the last round and what each gateway keeps for itself, by gateway name."""
 
     server: Server
-    own: dict[str, Arrays]
+    local_states: dict[str, Arrays]
 
 
 def _ignore(name: str, update: Arrays) -> None:
@@ -64,7 +64,7 @@ def run(
     had anything to send in an exchange that the training begins with.
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
-    own: dict[str, Arrays] = {name: {} for name in data}
+    local_states: dict[str, Arrays] = {name: {} for name in data}
     refused: set[str] = set()  # of the gateways' latest updates
     wanted, done, failed = algorithm.exchanges(rounds), 0, RoundFailedError("nobody answered in its last exchange")
     while done < wanted:
@@ -75,13 +75,15 @@ def run(
             secret = secrets.get(name, b"")
             told = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}
             rng = generator(seed, index // algorithm.stride, name, secret)  # as without masks
-            own[name], update = phase.train(server.shared, own[name], counting({**data[name], **told}), rng)
+            local_states[name], update = phase.train(
+                server.global_state, local_states[name], counting({**data[name], **told}), rng
+            )
             on_update(name, update)
             if not update:
                 continue
             refused.discard(name)
             try:
-                total = phase.tally.merge(total, phase.admit(server, update))
+                total = phase.reducer.merge(total, phase.admit(server, update))
             except UpdateError as error:
                 if on_refusal is None:
                     raise
@@ -95,4 +97,4 @@ def run(
         done += algorithm.stride if silent else 0
     if server.phase < algorithm.setup:
         raise RoundFailedError(f"the training never began: each of {len(data)} gateways had {NOTHING_TO_SEND}")
-    return Outcome(server, own)
+    return Outcome(server, local_states)

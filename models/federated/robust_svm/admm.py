@@ -31,12 +31,13 @@ from fedgate.models.federated.protocol.algorithm import (
     Phase,
     Positive,
     Server,
+    Trained,
     UpdateError,
     checked,
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.tally import CONTRIBUTIONS
+from fedgate.models.federated.protocol.reducer import CONTRIBUTIONS
 from fedgate.models.federated.protocol.weights import check_weighed, most_weight
 from fedgate.models.federated.robust_svm.ball import LabelCost, NormSetting, ball_of_settings
 from fedgate.models.federated.robust_svm.gateway import (
@@ -103,30 +104,30 @@ def robust_svm_admm(
     """
     ball, most = ball_of_settings(radius, kappa, norm), most_weight(weights, max_weight)
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         if counts_nothing(data):
-            return own, {}
+            return local_state, {}
         signs, own_ball = signs_of(data, classes), ball_of(data, ball)
         weight = weight_of(data, weights, len(data[FEATURES]), most)
-        own, features = normalise(own, data, normalisation)
+        local_state, features = normalise(local_state, data, normalisation)
         x, signs = thinned(features, signs, max_rows)  # (n, F + 1), (K, n)
-        z, mu = imported(shared), float(shared[STRONG_CONVEXITY])
-        u = _disagreement(own, z, float(shared[STEP]))
+        z, mu = imported(global_state), float(global_state[STRONG_CONVEXITY])
+        u = _disagreement(local_state, z, float(global_state[STEP]))
         targets = zip(signs, z - u, strict=True)  # K of (n,), (F + 1,)
         w = np.array([solve(x * sign[:, None], own_ball, Proximal(at, rho, mu)).w for sign, at in targets])
-        own = {**own, LOCAL: w, DISAGREEMENT: u, SEEN: np.array(shared[STEP])}
-        return own, {PROPOSALS: weight * (w + u), WEIGHTS: np.array(weight), GATEWAYS: np.ones(())}
+        local_state = {**local_state, LOCAL: w, DISAGREEMENT: u, SEEN: np.array(global_state[STEP])}
+        return local_state, {PROPOSALS: weight * (w + u), WEIGHTS: np.array(weight), GATEWAYS: np.ones(())}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         needed = least_strong_convexity(rho, round(float(total[GATEWAYS])))
-        mu = float(server.shared[STRONG_CONVEXITY])
+        mu = float(server.global_state[STRONG_CONVEXITY])
         wanted = max(mu, needed) if strong_convexity == "auto" else mu
-        place = {STEP: np.asarray(server.shared[STEP] + 1.0), STRONG_CONVEXITY: np.array(wanted)}
+        place = {STEP: np.asarray(server.global_state[STEP] + 1.0), STRONG_CONVEXITY: np.array(wanted)}
         z = total[PROPOSALS] / total[WEIGHTS]  # (K, F + 1)
-        return server._replace(shared={**exported(z), **place}, kept={MARGIN: np.array(mu - needed)})
+        return server._replace(global_state={**exported(z), **place}, server_state={MARGIN: np.array(mu - needed)})
 
     def start(rng: np.random.Generator) -> Server:
         del rng
@@ -139,7 +140,7 @@ def robust_svm_admm(
 
 def _first(W: Floats, strong_convexity: float | str | None) -> Server:
     mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
-    return Server(shared={**exported(W), STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, kept={})
+    return Server(global_state={**exported(W), STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, server_state={})
 
 
 def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float, largest: float) -> Arrays:
@@ -152,10 +153,10 @@ def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_wei
     return wide
 
 
-def _disagreement(own: Arrays, z: Floats, step: float) -> Floats:
+def _disagreement(local_state: Arrays, z: Floats, step: float) -> Floats:
     """Return u_k (K, F + 1), moved by w_k - z once for every new z; asked again at the same step it stays."""
-    if LOCAL not in own:
+    if LOCAL not in local_state:
         return np.zeros_like(z)
-    if float(own[SEEN]) == step:
-        return np.asarray(own[DISAGREEMENT])
-    return np.asarray(own[DISAGREEMENT] + own[LOCAL] - z)
+    if float(local_state[SEEN]) == step:
+        return np.asarray(local_state[DISAGREEMENT])
+    return np.asarray(local_state[DISAGREEMENT] + local_state[LOCAL] - z)

@@ -63,15 +63,15 @@ def _rows(rooms: Floats, ball: Ball) -> tuple[Array, Floats]:
     masses, moves = sparse.identity(2 * n), sparse.identity(2 * n * p)
     spread = sparse.kron(masses, np.ones((p, 1)))  # (2 N P, 2 N)
     within = sparse.hstack([-spread.multiply(rooms.reshape(-1, 1)), moves])
-    shared = sparse.hstack([sparse.hstack([sparse.identity(n)] * 2), sparse.csr_matrix((n, 2 * n * p))])
+    global_state = sparse.hstack([sparse.hstack([sparse.identity(n)] * 2), sparse.csr_matrix((n, 2 * n * p))])
     labels = np.concatenate([np.zeros(n), np.full(n, ball.kappa or 0.0)])
     limits = np.concatenate([np.ones(n), np.zeros(2 * n * p), [n * ball.radius]])
     if ball.norm == "1":
         cost = np.concatenate([labels, np.ones(2 * n * p)])
-        return sparse.vstack([shared, within, cost[None, :]]).tocsr(), limits
+        return sparse.vstack([global_state, within, cost[None, :]]).tocsr(), limits
     longest = sparse.hstack([sparse.csr_matrix((2 * n * p, 2 * n)), moves, -spread])
     cost = np.concatenate([labels, np.zeros(2 * n * p), np.ones(2 * n)])
-    wide = [sparse.hstack([part, sparse.csr_matrix((part.shape[0], 2 * n))]) for part in (shared, within)]
+    wide = [sparse.hstack([part, sparse.csr_matrix((part.shape[0], 2 * n))]) for part in (global_state, within)]
     rows = sparse.vstack([*wide, cost[None, :], longest]).tocsr()
     return rows, np.concatenate([limits, np.zeros(2 * n * p)])
 

@@ -25,11 +25,12 @@ from fedgate.models.federated.protocol.algorithm import (
     Phase,
     Positive,
     Server,
+    Trained,
     checked,
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.tally import CHANGES
+from fedgate.models.federated.protocol.reducer import CHANGES
 from fedgate.models.federated.protocol.weights import check_weighed, most_weight
 from fedgate.models.federated.robust_svm.ball import Ball, LabelCost, Norm, NormSetting, ball_of_settings
 from fedgate.models.federated.robust_svm.box import Box, worst_case
@@ -88,27 +89,27 @@ def robust_svm_subgradient(
         solver = worst_case if worst == "direct" else worst_case_program
         return solver(x, sign, w, own_ball, limits).subgradient(w)
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         if counts_nothing(data):
-            return own, {}
+            return local_state, {}
         signs, own_ball = signs_of(data, classes), ball_of(data, ball_of_settings(radius, kappa, norm))
         weight = weight_of(data, weights, len(data[FEATURES]), most)
-        own, z = normalise(own, data, normalisation)
+        local_state, z = normalise(local_state, data, normalisation)
         x, signs = thinned(z, signs, max_rows)  # (n, F + 1), (K, n)
-        slopes = np.array([slope(x, sign, w, own_ball) for sign, w in zip(signs, imported(shared), strict=True)])
-        return own, {SLOPES: weight * slopes, WEIGHTS: np.array(weight)}
+        slopes = np.array([slope(x, sign, w, own_ball) for sign, w in zip(signs, imported(global_state), strict=True)])
+        return local_state, {SLOPES: weight * slopes, WEIGHTS: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        taken = server.shared[STEP] + 1.0
-        W = imported(server.shared) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
-        return server._replace(shared={**exported(W), STEP: np.asarray(taken)})
+        taken = server.global_state[STEP] + 1.0
+        W = imported(server.global_state) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
+        return server._replace(global_state={**exported(W), STEP: np.asarray(taken)})
 
     def start(rng: np.random.Generator) -> Server:
         del rng
-        return Server(shared={**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}, kept={})
+        return Server(
+            global_state={**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}, server_state={}
+        )
 
     admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=most, largest=largest_weight)
     phase = Phase(train, CHANGES, advance, admit)

@@ -1,10 +1,11 @@
 """A gateway's part in a masked round: keys, shares, masked input, whose inputs it takes to be in the sum, and what it
 reveals so that the sum can be unmasked.
 
-What it must remember stands in `own` under `masking.`: the secret of the round, from which every key follows, and how
-far it has gone. It goes each step once: a second input under the same masks, or a second answer about who dropped out,
-would betray it. No store may hold the secret (`fedgate.models.arrays.is_fleeting`), or an image of it that is put back
-would go a step again; so whose process ends drops out of the round. With its last step it forgets the secret.
+What it must remember stands in `local_state` under `masking.`: the secret of the round, from which every key follows,
+and how far it has gone. It goes each step once: a second input under the same masks, or a second answer about who
+dropped out, would betray it. No store may hold the secret (`fedgate.models.arrays.is_fleeting`), or an image of it that
+is put back would go a step again; so whose process ends drops out of the round. With its last step it forgets the
+secret.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import COUNTED, FEATURES, IDENTITY, MEMBERS, Array, Arrays, parted
-from fedgate.models.federated.protocol.algorithm import Phase, Server
+from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained
 from fedgate.models.federated.protocol.contributions import BEFORE, weight_of
 from fedgate.models.federated.secure_aggregation.keys import (
     KEY_BYTES,
@@ -63,14 +64,20 @@ if TYPE_CHECKING:
 
 COMMITMENT, TOKEN, SEALED, SHARES, MASKED = "commitment", "token", "sealed", "shares", "masked"  # of updates
 VOUCHER = "voucher"  # of updates: by its own key, that the keys of the round are those of a gateway; zeros without one
-PART, SIGNATURE = "part", "signature"  # of updates and of `shared`
+PART, SIGNATURE = "part", "signature"  # of updates and of `global_state`
 NO_PART, STAYS, LEAVES = range(3)  # what a gateway has in the running total: nothing that it is sure of, or something
-# Of `shared`, under the prefix.
+# Of `global_state`, under the prefix.
 ROUND, POSTED, PRESENT, LOST, CONFIRMED = "round", "posted", "present", "lost", "confirmed"
-HANDED = "handed"  # of the cloud's `kept`, under the prefix
-SECRET, STAGE, PLACE, INPUT, WAS_COUNTED = "secret", "stage", "place", "input", "counted"  # of `own`, under the prefix
-# Of `own`, under the prefix: 1 where something of this gateway is in the cloud's running total, and by how much its
-# last input changes that, which may not have been counted.
+HANDED = "handed"  # of the cloud's `server_state`, under the prefix
+SECRET, STAGE, PLACE, INPUT, WAS_COUNTED = (
+    "secret",
+    "stage",
+    "place",
+    "input",
+    "counted",
+)  # of `local_state`, under the prefix
+# Of `local_state`, under the prefix: 1 where something of this gateway is in the cloud's running total, and by how much
+# its last input changes that, which may not have been counted.
 MEMBER, JOINS = "member", "joins"
 STEPS = 5
 KEYS_SENT, SHARES_SENT, INPUT_SENT, CONFIRMATION_SENT, REVEALED = range(STEPS)
@@ -86,12 +93,12 @@ class Gateway(NamedTuple):
     phase: Phase
     remembers: bool
 
-    def keys(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def keys(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Begin a round with new keys, whatever became of the one before."""
-        del shared, rng
+        del global_state, rng
         if _is_silent(data):
-            return own, {}
-        inner, mine = split(own)
+            return local_state, {}
+        inner, mine = split(local_state)
         secret = secret_of(data)
         keys = Keys.of(secret)
         update = {
@@ -106,19 +113,19 @@ class Gateway(NamedTuple):
         mine = {**_history(mine, data), SECRET: bytes_of(secret), STAGE: np.array(KEYS_SENT)}
         return {**inner, **prefixed(mine)}, {name: bytes_of(raw)[None] for name, raw in update.items()}
 
-    def shares(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def shares(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Send every neighbour its shares of this gateway's two secrets, each under a key of its own.
 
         Raises `RosterError` where the members of the site are known and somebody in the roster is none.
         """
         del rng
-        (inner, mine), told = split(own), split(shared)[1]
+        (inner, mine), told = split(local_state), split(global_state)[1]
         if _is_silent(data) or _stage(mine) != KEYS_SENT or SECRET not in mine:
-            return own, {}
+            return local_state, {}
         roster, keys = Roster.of(told, self.masking), Keys.of(mine[SECRET].tobytes())
         found = np.flatnonzero((roster.agreement == bytes_of(public_key(keys.agreement))).all(axis=1))
         if len(found) == 0:  # its keys came too late, or were refused
-            return own, {}
+            return local_state, {}
         _check_members(told, data)
         place, others = int(found[0]), roster.neighbours_of(int(found[0]))
         texts, channel = _share_texts(keys, roster, place, others), loaded(keys.channel)
@@ -135,8 +142,8 @@ class Gateway(NamedTuple):
         return {**inner, **prefixed({**mine, STAGE: np.array(SHARES_SENT)})}, update
 
     def masked_input(
-        self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator
-    ) -> tuple[Arrays, Arrays]:
+        self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator
+    ) -> Trained:
         """Train, and send the inner update under masks. What is wrong with it is found here, as the cloud cannot.
 
         Who has nothing new sends nothing, so that a sum is one of news, and goes on helping to unmask it; who leaves
@@ -145,12 +152,12 @@ class Gateway(NamedTuple):
         Raises `UpdateError` where the inner algorithm would refuse it, `RingError` for values that could make a sum
         wrap or would be lost in rounding, both before there is a mask.
         """
-        (inner, mine), (model, told) = split(own), split(shared)
+        (inner, mine), (model, told) = split(local_state), split(global_state)
         if _is_silent(data) or _stage(mine) != SHARES_SENT or SECRET not in mine:
-            return own, {}
+            return local_state, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
         if not _is_of(told, roster) or place not in (posted := _places(told, POSTED, roster)):
-            return own, {}  # its shares came too late
+            return local_state, {}  # its shares came too late
         self._check_cover(roster, place, posted)
         _check_here(roster, posted, told)
         counted, is_in = np.array(_was_counted(mine, told)), _count(mine, MEMBER)
@@ -166,11 +173,11 @@ class Gateway(NamedTuple):
         admitted = self.phase.admit(Server(model, before), update)
         if not any(array.any() for array in admitted.values()):
             return {**after, **prefixed(mine)}, {}
-        is_solved = self.phase.tally.bears == "nothing"
+        is_solved = self.phase.reducer.bears == "nothing"
         check_units(admitted, {**model, **before}, self.masking.quantum, each=is_solved)
         most = most_of(len(posted), self.masking.quantum, self.masking.range)
         vector, layout = encoded(admitted, self.masking.quantum, most)
-        keys, handed = Keys.of(mine[SECRET].tobytes()), digest_of(shared)
+        keys, handed = Keys.of(mine[SECRET].tobytes()), digest_of(global_state)
         add_mask(vector, self_mask_key(keys.seed, roster, handed))
         agreement = loaded(keys.agreement)
         for other in sorted(set(roster.neighbours_of(place)) & set(posted)):
@@ -181,22 +188,22 @@ class Gateway(NamedTuple):
         update = {MASKED: vector, LAYOUT: layout, TOKEN: _token(keys, INPUT_SENT)}
         return {**after, **prefixed(mine)}, update
 
-    def confirm(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def confirm(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Sign whose inputs are said to be in the sum.
 
         Raises `RosterError` where so few are that their sum would tell of one.
         """
         del rng
-        (inner, mine), told = split(own), split(shared)[1]
+        (inner, mine), told = split(local_state), split(global_state)[1]
         if _is_silent(data) or _stage(mine) not in (SHARES_SENT, INPUT_SENT) or SECRET not in mine:
-            return own, {}
+            return local_state, {}
         roster, place, has_sent = Roster.of(mine, self.masking), int(mine[PLACE]), _stage(mine) == INPUT_SENT
         if not _is_of(told, roster) or POSTED not in mine:
-            return own, {}
+            return local_state, {}
         present, posted = _places(told, PRESENT, roster), mine[POSTED].tolist()
         if has_sent and place not in present:
             # Its input came too late, or was left out: what is left for the cloud is the key, the seed stays hidden.
-            return {**own, **prefixed({WAS_COUNTED: np.array(False)})}, {}
+            return {**local_state, **prefixed({WAS_COUNTED: np.array(False)})}, {}
         able = set(posted) if has_sent else set(posted) - {place}
         self._check_survivors(roster, present, able)
         keys = Keys.of(mine[SECRET].tobytes())
@@ -204,18 +211,18 @@ class Gateway(NamedTuple):
         signature = bytes_of(signed(keys.signer, roster.survivors(present)))[None]
         return {**inner, **prefixed({**mine, **ended})}, {SIGNATURE: signature, TOKEN: _token(keys, CONFIRMATION_SENT)}
 
-    def reveal(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def reveal(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Send one share of each neighbour: of the seed of its own mask if its input is here, else of its private key.
 
         Raises `RosterError` where fewer than the threshold of those who hold shares with it were told the same.
         """
         del rng
-        (inner, mine), told = split(own), split(shared)[1]
+        (inner, mine), told = split(local_state), split(global_state)[1]
         if _is_silent(data) or _stage(mine) != CONFIRMATION_SENT or SECRET not in mine:
-            return own, {}
+            return local_state, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
         if not _is_of(told, roster) or place not in _places(told, CONFIRMED, roster):
-            return own, {}  # its confirmation came too late
+            return local_state, {}  # its confirmation came too late
         posted, present = mine[POSTED].tolist(), mine[PRESENT].tolist()
         self._check_confirmed(roster, place, present, told)
         keys, boxes = Keys.of(mine[SECRET].tobytes()), told.get(SEALED)

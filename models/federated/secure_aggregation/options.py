@@ -23,7 +23,7 @@ from fedgate.models.whole import round_up
 
 Places = NDArray[np.int64]
 
-PREFIX = "masking."  # before names of ours, in `shared`, in `kept` and in `own`
+PREFIX = "masking."  # before names of ours, in `global_state`, in `server_state` and in `local_state`
 AGREEMENT, CHANNEL, SIGNER = "agreement", "channel", "signer"  # (n, 32) public keys
 PUBLIC_KEYS = (AGREEMENT, CHANNEL, SIGNER)
 HERE = b"is here"
@@ -169,12 +169,12 @@ def _holders(digest: bytes, count: int, most: int) -> Places:
     return np.sort(holders, axis=1)
 
 
-def digest_of(shared: Arrays) -> bytes:
+def digest_of(global_state: Arrays) -> bytes:
     """Return what stands for all that the cloud hands out in one exchange: masks follow from it, so that those of
     gateways that were handed different models do not cancel.
     """
     digest = hashlib.sha256()
-    for name, array in sorted(shared.items()):
+    for name, array in sorted(global_state.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\0".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.digest()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays
 from fedgate.models.federated.protocol.algorithm import UpdateError
-from fedgate.models.federated.protocol.tally import Tally
+from fedgate.models.federated.protocol.reducer import Reducer
 
 Ring = NDArray[np.uint64]
 
@@ -162,4 +162,4 @@ def _merge(total: Arrays, update: Arrays) -> Arrays:
     return {**total, **update, **sums}
 
 
-RING_SUM = Tally("ring sum", _merge, additive=True, bounded=True)
+RING_SUM = Reducer("ring sum", _merge, additive=True, bounded=True)

@@ -1,8 +1,9 @@
 """The cloud's part in a masked round: it passes on keys and shares, adds what it cannot read, unmasks the sum alone.
 
-The exchanges need little, so the model rests in `kept` in those that do not train, under `masking.model.`. Whoever
-answers proves by a token that it is the one at that place of the roster; what is wrong with the input itself nobody can
-see here, but a sum that no honest inputs make is thrown away. The model before the round stays as it is until the end.
+The exchanges need little, so the model rests in `server_state` in those that do not train, under `masking.model.`.
+Whoever answers proves by a token that it is the one at that place of the roster; what is wrong with the input itself
+nobody can see here, but a sum that no honest inputs make is thrown away. The model before the round stays as it is
+until the end.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Cloud(NamedTuple):
         """
         if not total:
             return server
-        inner, mine = self._inner(server), split(server.kept)[1]
+        inner, mine = self._inner(server), split(server.server_state)[1]
         if (twice := _repeated(total)).any():
             _left_out("keys that another sent, too", total[AGREEMENT][twice])
             total = {name: rows[~twice] for name, rows in total.items()}
@@ -117,7 +118,7 @@ class Cloud(NamedTuple):
         return _next(server, inner, {}, told, kept)
 
     def admit_shares(self, server: Server, update: Arrays) -> Arrays:
-        mine = split(server.kept)[1]
+        mine = split(server.server_state)[1]
         neighbours = self.masking.holders_of(len(mine[TOKEN])) - 1
         shapes = {SEALED: (1, neighbours, BOX_BYTES), PART: (1,), SIGNATURE: (1, SIGNATURE_BYTES)}
         _check_bytes(update, {**shapes, TOKEN: (1, KEY_BYTES)})
@@ -133,7 +134,7 @@ class Cloud(NamedTuple):
         """Say who has given its shares to so many that it can be unmasked, and hand out the model to train."""
         if not total:
             return server
-        inner, mine = self._inner(server), split(server.kept)[1]
+        inner, mine = self._inner(server), split(server.server_state)[1]
         roster, senders = self._roster(mine), check_one_each(total[SENDER], "shares")
         posted = _covered(roster, senders, self.masking.fewest)
         if len(posted) < self.masking.fewest:
@@ -144,10 +145,10 @@ class Cloud(NamedTuple):
         told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, LOST)}
         told |= {PART: parts, SIGNATURE: signatures}
         kept = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
-        return _next(server, inner, inner.shared, told, kept)
+        return _next(server, inner, inner.global_state, told, kept)
 
     def admit_input(self, server: Server, update: Arrays) -> Arrays:
-        mine, expected = split(server.kept)[1], {MASKED, LAYOUT, TOKEN}
+        mine, expected = split(server.server_state)[1], {MASKED, LAYOUT, TOKEN}
         if update.keys() != expected:
             raise UpdateError(f"expected arrays {sorted(expected)}, got {sorted(update)}")
         if update[MASKED].dtype != np.uint64 or update[MASKED].ndim != 1:
@@ -162,7 +163,7 @@ class Cloud(NamedTuple):
         """Say whose inputs are in the sum, those of the layout that most sent."""
         if not total:
             return server
-        inner, mine = self._inner(server), split(server.kept)[1]
+        inner, mine = self._inner(server), split(server.server_state)[1]
         total, others = of_most(total, PRESENT)
         for other in others:
             _left_out(f"the layout {other[LAYOUT].tobytes()[:80]!r}", mine[AGREEMENT][other[PRESENT] > 0])
@@ -181,10 +182,10 @@ class Cloud(NamedTuple):
             )
         told = {ROUND: bytes_of(roster.digest), PRESENT: present}
         kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
-        return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.shared))})
+        return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.global_state))})
 
     def admit_confirmation(self, server: Server, update: Arrays) -> Arrays:
-        mine = split(server.kept)[1]
+        mine = split(server.server_state)[1]
         _check_bytes(update, {SIGNATURE: (1, SIGNATURE_BYTES), TOKEN: (1, KEY_BYTES)})
         sender = _sender(mine, update, CONFIRMATION_SENT)
         place, roster = _among(sender, mine[POSTED]), self._roster(mine)
@@ -197,7 +198,7 @@ class Cloud(NamedTuple):
         """Pass on who signed whose inputs are in the sum, and the shares."""
         if not total:
             return server
-        inner, mine = self._inner(server), split(server.kept)[1]
+        inner, mine = self._inner(server), split(server.server_state)[1]
         roster, confirmed = self._roster(mine), check_one_each(total[SENDER], "confirmations")
         fewest = int(roster.held_by(confirmed)[mine[PRESENT]].min())
         if fewest < roster.threshold:
@@ -211,7 +212,7 @@ class Cloud(NamedTuple):
         return _next(server, inner, {}, told, {**kept, CONFIRMED: np.array(confirmed)})
 
     def admit_reveal(self, server: Server, update: Arrays) -> Arrays:
-        mine = split(server.kept)[1]
+        mine = split(server.server_state)[1]
         holders = self.masking.holders_of(len(mine[TOKEN]))
         _check_bytes(update, {SHARES: (1, holders, KEY_BYTES), TOKEN: (1, KEY_BYTES)})
         sender = _sender(mine, update, REVEALED)
@@ -222,7 +223,7 @@ class Cloud(NamedTuple):
         """Take all masks off the sum and advance the inner algorithm with it."""
         if not total:
             return server
-        inner, mine = self._inner(server), split(server.kept)[1]
+        inner, mine = self._inner(server), split(server.server_state)[1]
         roster, vector = self._roster(mine), mine[MASKED].copy()
         for key, is_taken_off in masks_left(roster, mine, total):
             add_mask(vector, key, taken_off=is_taken_off)
@@ -236,8 +237,8 @@ class Cloud(NamedTuple):
                     "them masked its input with other keys than it shared"
                 )
         advanced = self._advanced(inner, sums)
-        kept = {**advanced.kept, **prefixed(_named(mine, LOST))}
-        return server._replace(shared=advanced.shared, kept=kept, phase=STEPS * advanced.phase)
+        kept = {**advanced.server_state, **prefixed(_named(mine, LOST))}
+        return server._replace(global_state=advanced.global_state, server_state=kept, phase=STEPS * advanced.phase)
 
     def _advanced(self, inner: Server, sums: Arrays) -> Server:
         """Advance with sums whose names and shapes nobody has judged here: most gateways said them."""
@@ -247,7 +248,7 @@ class Cloud(NamedTuple):
             raise RoundFailedError(
                 f"{LAYOUT}: expected sums that the algorithm can add up, got {_shapes(sums)}: {error!r}"
             ) from None
-        for before, after in ((inner.shared, advanced.shared), (inner.kept, advanced.kept)):
+        for before, after in ((inner.global_state, advanced.global_state), (inner.server_state, advanced.server_state)):
             for name in before.keys() & after.keys():
                 if before[name].shape != after[name].shape:
                     raise RoundFailedError(
@@ -264,19 +265,21 @@ class Cloud(NamedTuple):
 
     def _inner(self, server: Server) -> Server:
         """Return the state of the inner algorithm, wherever its model rests."""
-        (kept, mine), (shared, _) = split(server.kept), split(server.shared)
-        return server._replace(shared=_resting(mine) or shared, kept=kept, phase=self.number)
+        (kept, mine), (global_state, _) = split(server.server_state), split(server.global_state)
+        return server._replace(global_state=_resting(mine) or global_state, server_state=kept, phase=self.number)
 
 
-def _next(server: Server, inner: Server, shared: Arrays, told: Arrays, kept: Arrays) -> Server:
+def _next(server: Server, inner: Server, global_state: Arrays, told: Arrays, kept: Arrays) -> Server:
     """Return the server in the next exchange, with what goes out and what of ours stays."""
     return server._replace(
-        shared={**shared, **prefixed(told)}, kept={**inner.kept, **prefixed(kept)}, phase=server.phase + 1
+        global_state={**global_state, **prefixed(told)},
+        server_state={**inner.server_state, **prefixed(kept)},
+        phase=server.phase + 1,
     )
 
 
 def _model(inner: Server) -> Arrays:
-    return {MODEL + name: array for name, array in inner.shared.items()}
+    return {MODEL + name: array for name, array in inner.global_state.items()}
 
 
 def _named(arrays: Arrays, *names: str) -> Arrays:
@@ -289,12 +292,12 @@ def restored(server: Server, masking: Masking) -> Server:
     Inputs of that round may have been acknowledged: then it joins the last of those that were lost (m, 32), which go
     out with the model, so that nobody takes his input for counted.
     """
-    (kept, mine), (shared, _) = split(server.kept), split(server.shared)
+    (kept, mine), (global_state, _) = split(server.server_state), split(server.global_state)
     lost = _named(mine, LOST)
     if server.phase % STEPS >= INPUT_SENT:
         digest = bytes_of(Roster.of(_named(mine, *PUBLIC_KEYS), masking).digest)[None]
         lost |= {LOST: np.concatenate([mine[LOST], digest])[-LOST_MOST:] if LOST in mine else digest}
-    return server._replace(shared=_resting(mine) or shared, kept={**kept, **prefixed(lost)})
+    return server._replace(global_state=_resting(mine) or global_state, server_state={**kept, **prefixed(lost)})
 
 
 def _resting(mine: Arrays) -> Arrays:

@@ -25,7 +25,7 @@ from fedgate.models.detectors.base.random_features import WIDTH
 from fedgate.models.detectors.svm.dual_ascent import ascend, objective
 from fedgate.models.detectors.svm.kernel import squared_distances
 from fedgate.models.federated.averaging.averaging import STEP, within
-from fedgate.models.federated.protocol.algorithm import normalise
+from fedgate.models.federated.protocol.algorithm import Trained, normalise
 from fedgate.models.federated.support_vectors.local_dual import AFTER, BEFORE, MADE_AT, ROWS, fingerprint
 from fedgate.models.federated.support_vectors.median_election import ELECTED, PENDING, pending
 
@@ -47,10 +47,10 @@ class AlignedEvents(NamedTuple):
         """Return what is shared from the beginning, beside an untrained linear detector."""
         return {COEFFICIENTS: np.zeros(self.events)}
 
-    def gram(self, shared: Arrays, z: Floats) -> Floats:
-        return np.asarray(np.exp(-float(shared[WIDTH]) * squared_distances(z, z)))
+    def gram(self, global_state: Arrays, z: Floats) -> Floats:
+        return np.asarray(np.exp(-float(global_state[WIDTH]) * squared_distances(z, z)))
 
-    def train(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Train, keep w pending, send the loss, and keep a model of the gateway's own.
 
         Raises ValueError for another number of rows than `events`.
@@ -58,41 +58,41 @@ class AlignedEvents(NamedTuple):
         del rng
         count = len(data[FEATURES])
         if count == 0:
-            return own, {}
+            return local_state, {}
         if count != self.events:
             raise ValueError(
                 f"{count} rows given, expected {self.events}, the events that all gateways saw: the paper's form pairs "
                 "row i of one gateway with row i of another; without such events leave paper at false"
             )
-        own, z = normalise(own, data, self.normalisation)
-        again = int(own.get(MADE_AT, -1)) == int(shared[STEP])
-        before, w_before = self._begin(shared, own, again)
-        K = self.gram(shared, z)
+        local_state, z = normalise(local_state, data, self.normalisation)
+        again = int(local_state.get(MADE_AT, -1)) == int(global_state[STEP])
+        before, w_before = self._begin(global_state, local_state, again)
+        K = self.gram(global_state, z)
         alpha, w = self._epochs(K, before, w_before)
-        phi = linear.mapped(shared, z)
+        phi = linear.mapped(global_state, z)
         kept = {
             BEFORE: before,
             AFTER: alpha,
             FROM: w_before,
-            MADE_AT: np.array(int(shared[STEP]), dtype=np.int64),
+            MADE_AT: np.array(int(global_state[STEP]), dtype=np.int64),
             ROWS: fingerprint(phi),
         }
         model = self.model(phi, alpha @ phi)
-        return pending({**own, **kept, **model}, again, {COEFFICIENTS: w}, self._loss(alpha, w))
+        return pending({**local_state, **kept, **model}, again, {COEFFICIENTS: w}, self._loss(alpha, w))
 
     def judge(self, change: Arrays, given: Arrays) -> None:
         """Refuse coefficients that no α makes: w = αK with Σ α <= 1 / ν and K <= 1."""
         del change
         within(COEFFICIENTS, float(np.abs(given[COEFFICIENTS]).max()), 1.0 / self.nu)
 
-    def _begin(self, shared: Arrays, own: Arrays, again: bool) -> tuple[Floats, Floats]:
+    def _begin(self, global_state: Arrays, local_state: Arrays, again: bool) -> tuple[Floats, Floats]:
         """Return α (n,) and w (n,) to go on from: of the cloud where it elected this gateway, else its own."""
-        if AFTER not in own:
+        if AFTER not in local_state:
             return np.zeros(self.events), np.zeros(self.events)
         if again:
-            return own[BEFORE], own[FROM]
-        told = int(own[ELECTED]) and int(own[MADE_AT]) == int(shared[STEP]) - 1
-        return own[AFTER], shared[COEFFICIENTS] if told else own[f"{PENDING}{COEFFICIENTS}"]
+            return local_state[BEFORE], local_state[FROM]
+        told = int(local_state[ELECTED]) and int(local_state[MADE_AT]) == int(global_state[STEP]) - 1
+        return local_state[AFTER], global_state[COEFFICIENTS] if told else local_state[f"{PENDING}{COEFFICIENTS}"]
 
     def _epochs(self, K: Floats, alpha: Floats, w: Floats) -> tuple[Floats, Floats]:
         """Return α and w after the epochs of Eq. 8."""
@@ -110,9 +110,9 @@ class AlignedEvents(NamedTuple):
         """Return the tensors of a gateway's own that score as minus w·φ, w (M,)."""
         return {"weights": -w, "intercept": np.array(linear.border(phi @ w, self.nu))}
 
-    def refit(self, shared: Arrays, own: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
+    def refit(self, global_state: Arrays, local_state: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
         """Return Σ α_i φ_i (M,) over the vectors kept, their α by Algorithm 1; over all where none is kept."""
         if len(kept) == 0:
-            return np.asarray(own[AFTER] @ phi)
+            return np.asarray(local_state[AFTER] @ phi)
         share = self.nu * self.events / len(kept)  # so that the cap stays 1 / (ν n)
-        return np.asarray(ascend(self.gram(shared, z[kept]), share).multipliers @ phi[kept])
+        return np.asarray(ascend(self.gram(global_state, z[kept]), share).multipliers @ phi[kept])

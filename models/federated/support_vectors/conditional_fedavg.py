@@ -43,12 +43,13 @@ from fedgate.models.federated.protocol.algorithm import (
     Positive,
     Server,
     Share,
+    Trained,
     UpdateError,
     checked,
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.support_vectors.aligned_events import AlignedEvents
 from fedgate.models.federated.support_vectors.local_dual import AFTER, MADE_AT, holds, withdrawn
 from fedgate.models.federated.support_vectors.median_election import ELECTED, election, handshake, pending
@@ -79,24 +80,27 @@ Refit = Callable[[Arrays, Arrays, Floats, Floats, Array], Floats]
 def personalisation(refit: Refit, choice: Edges, one_class: Dual, normalisation: str) -> Phase:
     """Return phase 2: the gateway's own `weights` and `intercept` from its edge vectors; it sends two counts."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        if len(data[FEATURES]) == 0 or int(own.get(MADE_AT, -1)) != int(shared[STEP]) - 1:
-            return own, {}
-        own, z = normalise(own, data, normalisation)
+        if len(data[FEATURES]) == 0 or int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]) - 1:
+            return local_state, {}
+        local_state, z = normalise(local_state, data, normalisation)
         z = spread(z, one_class.most_rows)
-        phi = linear.mapped(shared, z)
-        if not holds(own, phi):  # other rows than those of the handshake
-            return own, {}
-        kept, before = choice.of(z, own[AFTER])
-        w = refit(shared, own, phi, z, kept)
+        phi = linear.mapped(global_state, z)
+        if not holds(local_state, phi):  # other rows than those of the handshake
+            return local_state, {}
+        kept, before = choice.of(z, local_state[AFTER])
+        w = refit(global_state, local_state, phi, z, kept)
         model = {"weights": -w, "intercept": np.array(linear.border(phi @ w, one_class.nu))}
-        return {**own, **model}, {VECTORS_BEFORE: np.array(float(before)), VECTORS_AFTER: np.array(float(len(kept)))}
+        return {**local_state, **model}, {
+            VECTORS_BEFORE: np.array(float(before)),
+            VECTORS_AFTER: np.array(float(len(kept))),
+        }
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        return server._replace(shared={**server.shared, **total}, phase=0)
+        return server._replace(global_state={**server.global_state, **total}, phase=0)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -122,26 +126,28 @@ class Comparable(NamedTuple):
         """Return what is shared from the beginning, beside an untrained linear detector."""
         return {}
 
-    def train(self, shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Train, keep the contribution pending and send the loss."""
         del rng
         if len(data[FEATURES]) == 0:
-            return own, {}
-        again = int(own.get(MADE_AT, -1)) == int(shared[STEP])
-        if not again and not int(own.get(ELECTED, 0)):
-            own = withdrawn(own)  # the shared model does not hold what this gateway made
-        own, z = normalise(own, data, self.normalisation)
-        local, border = self.one_class.part(shared, own, {FEATURES: z})
-        return pending(local.own, again, {"weights": -local.contribution, "intercept": np.array(border)}, local.loss)
+            return local_state, {}
+        again = int(local_state.get(MADE_AT, -1)) == int(global_state[STEP])
+        if not again and not int(local_state.get(ELECTED, 0)):
+            local_state = withdrawn(local_state)  # the shared model does not hold what this gateway made
+        local_state, z = normalise(local_state, data, self.normalisation)
+        local, border = self.one_class.part(global_state, local_state, {FEATURES: z})
+        return pending(
+            local.local_state, again, {"weights": -local.contribution, "intercept": np.array(border)}, local.loss
+        )
 
     def judge(self, change: Arrays, given: Arrays) -> None:
         """Refuse a contribution that no rows make."""
         self.one_class.judge(change, given)
 
-    def refit(self, shared: Arrays, own: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
+    def refit(self, global_state: Arrays, local_state: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
         """Return w + Σ a_i φ_i over the vectors kept, their multipliers fitted anew around the shared w."""
-        del own, z
-        shared_w = -shared["weights"]
+        del local_state, z
+        shared_w = -global_state["weights"]
         cap = 1.0 / (self.one_class.nu * len(phi))
         _, added = ascend_in_map(phi[kept], shared_w, np.zeros(len(kept)), cap=cap, sweeps=REFIT_SWEEPS)
         return np.asarray(shared_w + added)
@@ -200,7 +206,7 @@ def conditional_fedavg(
 
     def start(rng: np.random.Generator) -> Server:
         server = untrained(rng)
-        return server._replace(shared={**server.shared, **form.initial()})
+        return server._replace(global_state={**server.global_state, **form.initial()})
 
     own_model = linear.TRAINED if personalise or paper else ()
     algorithm = Algorithm("linear", start, phases, rounds, (*personal_tensors(normalisation), *own_model))

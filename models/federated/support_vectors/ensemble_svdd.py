@@ -42,13 +42,14 @@ from fedgate.models.federated.protocol.algorithm import (
     Positive,
     Server,
     Share,
+    Trained,
     UpdateError,
     checked,
     normalise,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.kernel_width import with_width
-from fedgate.models.federated.protocol.tally import STACK
+from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.federated.support_vectors.support_vector_election import (
     FEWEST_ROWS,
     WIDTH,
@@ -219,24 +220,23 @@ def ensemble_svdd(
     fit = partial(svdd.fit, nu=nu, c=c, most_rows=max_rows, border=border_for(gamma, None))
     mixture = Mixture(synthetic_rows, fitted_share, spread, end_of(normalisation)) if anonymise else None
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         if len(data[FEATURES]) < FEWEST_ROWS:
-            return own, {}
-        own, z = normalise(own, data, normalisation)
-        sphere = partial(fit, gamma="median" if gamma == "median" else width_of(shared, gamma))
+            return local_state, {}
+        local_state, z = normalise(local_state, data, normalisation)
+        sphere = partial(fit, gamma="median" if gamma == "median" else width_of(global_state, gamma))
         member, _ = described(at_most(z, max_rows, rng), rng, fit=sphere, mixture=mixture, max_vectors=max_vectors)
-        return own, as_rows(member, rng.random()) if member else {}
+        return local_state, as_rows(member, rng.random()) if member else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        return server._replace(shared=side_by_side(members_of(total), max_model_vectors, literal=score == "literal"))
+        members = side_by_side(members_of(total), max_model_vectors, literal=score == "literal")
+        return server._replace(global_state=members)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         shapes: dict[str, tuple[int | None, ...]] = dict.fromkeys(("coefficients", *PER_MEMBER), (None,))
         widths = (1.0 / feature_count / WIDEST, WIDEST / feature_count)
         if gamma != "median":
-            widths = (width_of(server.shared, gamma),) * 2
+            widths = (width_of(server.global_state, gamma),) * 2
         wide = checked(update, shapes | {"vectors": (None, feature_count)}, largest=max(LARGEST, widths[1]))
         check_member(wide, max_vectors, widths)
         if normalisation == "own":
@@ -245,7 +245,7 @@ def ensemble_svdd(
 
     def start(rng: np.random.Generator) -> Server:
         del rng
-        return Server(shared={}, kept={})
+        return Server(global_state={}, server_state={})
 
     phase = Phase(train, STACK, advance, admit)
     algorithm = Algorithm("ensemble", start, (phase,), personal=personal_tensors(normalisation))

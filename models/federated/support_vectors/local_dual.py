@@ -44,7 +44,7 @@ KEPT = (BEFORE, AFTER, MADE_AT, ROWS)
 class Local(NamedTuple):
     """A gateway after its part: its state, what it contributes, and the model as it sees it."""
 
-    own: Arrays
+    local_state: Arrays
     multipliers: Floats  # (n,)
     contribution: Floats  # w_k (M,)
     judged: Floats  # (M,) the model whose border is this gateway's: as received, in the first step as it made it
@@ -53,8 +53,8 @@ class Local(NamedTuple):
 
 def contribute(
     step: int,
-    shared: Floats,
-    own: Arrays,
+    global_state: Floats,
+    local_state: Arrays,
     phi: Floats,
     *,
     nu: float,
@@ -62,15 +62,15 @@ def contribute(
     proximity: float = 0.0,
     learning_rate: float | None = None,
 ) -> Local:
-    """Return what a gateway with rows φ (n, M) contributes to the model after `shared` (S,), the one of `step`.
+    """Return what a gateway with rows φ (n, M) contributes to the model after `global_state` (S,), the one of `step`.
 
     Where S < M the weights of the other components stay at home: of them the model holds what this gateway gave.
     A second call with the same step and the state of the first returns the same. `learning_rate` is η where all
     multipliers take the same one (`dual_ascent.ascend_in_map`).
     """
-    cap, counted = 1.0 / (nu * len(phi)), _counted(step, own, phi)
+    cap, counted = 1.0 / (nu * len(phi)), _counted(step, local_state, phi)
     start = np.zeros(len(phi)) if counted is None else counted
-    anchor = np.concatenate([shared, (start @ phi)[len(shared) :]])  # (M,)
+    anchor = np.concatenate([global_state, (start @ phi)[len(global_state) :]])  # (M,)
     ascend = partial(ascend_in_map, phi, cap=cap, sweeps=epochs, step=learning_rate)
     alpha, change = ascend(anchor, start, proximity=proximity)
     view = anchor + change  # (M,) the shared model if all moved as this gateway did
@@ -78,32 +78,32 @@ def contribute(
     judged = view if step == 0 else anchor
     if counted is None and anchor.any():
         alpha, alone = ascend(np.zeros_like(anchor), start)
-        judged = np.concatenate([shared, alone[len(shared) :]])
+        judged = np.concatenate([global_state, alone[len(global_state) :]])
     kept = {
         BEFORE: np.zeros(0) if counted is None else counted,
         AFTER: alpha,
         MADE_AT: np.array(step, dtype=np.int64),
         ROWS: fingerprint(phi),
     }
-    return Local({**own, **kept}, alpha, alpha @ phi, judged, loss)
+    return Local({**local_state, **kept}, alpha, alpha @ phi, judged, loss)
 
 
-def _counted(step: int, own: Arrays, phi: Floats) -> Floats | None:
+def _counted(step: int, local_state: Arrays, phi: Floats) -> Floats | None:
     """Return the multipliers (n,) that are in the model of `step`, or nothing where this gateway has no part in it."""
-    if not holds(own, phi):
+    if not holds(local_state, phi):
         return None
-    if int(own[MADE_AT]) == step - 1:
-        return own[AFTER]
-    repeated = int(own[MADE_AT]) == step and len(own[BEFORE]) > 0
-    return own[BEFORE] if repeated else None
+    if int(local_state[MADE_AT]) == step - 1:
+        return local_state[AFTER]
+    repeated = int(local_state[MADE_AT]) == step and len(local_state[BEFORE]) > 0
+    return local_state[BEFORE] if repeated else None
 
 
-def holds(own: Arrays, phi: Floats) -> bool:
+def holds(local_state: Arrays, phi: Floats) -> bool:
     """Tell whether the state has multipliers, and they belong to these rows (n, M)."""
-    if ROWS not in own or own[AFTER].shape != (len(phi),) or own[ROWS].shape != (phi.shape[1],):
+    if ROWS not in local_state or local_state[AFTER].shape != (len(phi),) or local_state[ROWS].shape != (phi.shape[1],):
         return False
     largest = len(phi) * float(np.abs(phi).max(initial=0.0))
-    return bool((np.abs(own[ROWS] - fingerprint(phi)) <= SAME_ROWS * largest).all())
+    return bool((np.abs(local_state[ROWS] - fingerprint(phi)) <= SAME_ROWS * largest).all())
 
 
 def fingerprint(phi: Floats) -> Floats:
@@ -115,6 +115,6 @@ def fingerprint(phi: Floats) -> Floats:
     return np.asarray(np.linspace(1.0, 2.0, len(phi)) @ phi)
 
 
-def withdrawn(own: Arrays) -> Arrays:
+def withdrawn(local_state: Arrays) -> Arrays:
     """Return the state of a gateway whose contribution will not be counted."""
-    return {name: array for name, array in own.items() if name not in KEPT}
+    return {name: array for name, array in local_state.items() if name not in KEPT}

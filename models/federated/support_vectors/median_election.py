@@ -16,8 +16,8 @@ import numpy as np
 
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.averaging.averaging import SAMPLES, STEP, Judge, counted
-from fedgate.models.federated.protocol.algorithm import Phase, Server, Train, UpdateError, checked
-from fedgate.models.federated.protocol.tally import CONTRIBUTIONS, STACK
+from fedgate.models.federated.protocol.algorithm import Phase, Server, Train, Trained, UpdateError, checked
+from fedgate.models.federated.protocol.reducer import CONTRIBUTIONS, STACK
 from fedgate.models.federated.support_vectors.local_dual import MADE_AT
 
 LOSS, MEDIAN, ASKED = "loss", "median", "asked"
@@ -35,7 +35,7 @@ def handshake(train: Train) -> Phase:
         if not total:
             return server
         told = {MEDIAN: np.asarray(np.median(total[LOSS])), ASKED: np.array(len(total[LOSS]), dtype=np.int64)}
-        return server._replace(shared={**server.shared, **told}, phase=1)
+        return server._replace(global_state={**server.global_state, **told}, phase=1)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -47,47 +47,51 @@ def handshake(train: Train) -> Phase:
     return Phase(train, STACK, advance, admit)
 
 
-def pending(own: Arrays, again: bool, result: Arrays, loss: float) -> tuple[Arrays, Arrays]:
+def pending(local_state: Arrays, again: bool, result: Arrays, loss: float) -> tuple[Arrays, Arrays]:
     """Return the state in which a result waits for the election, and the update of the handshake.
 
     `again` says that the gateway shook hands on this step before.
     """
     waiting = {f"{PENDING}{name}": array for name, array in {**result, LOSS: np.array(loss)}.items()}
-    handshakes = int(own.get(HANDSHAKES, 0)) + (0 if again else 1)
+    handshakes = int(local_state.get(HANDSHAKES, 0)) + (0 if again else 1)
     counts = {
         HANDSHAKES: np.array(handshakes, dtype=np.int64),
-        ELECTIONS: np.array(int(own.get(ELECTIONS, 0)), dtype=np.int64),
-        ELECTED: np.array(int(own.get(ELECTED, 0)) if again else 0, dtype=np.int64),
+        ELECTIONS: np.array(int(local_state.get(ELECTIONS, 0)), dtype=np.int64),
+        ELECTED: np.array(int(local_state.get(ELECTED, 0)) if again else 0, dtype=np.int64),
     }
-    return {**own, **waiting, **counts}, {LOSS: np.array([loss])}
+    return {**local_state, **waiting, **counts}, {LOSS: np.array([loss])}
 
 
 def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: int) -> Phase:
     """Return phase 1: who has a loss up to the median sends what is pending under `names`, the others nothing."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         count = len(data[FEATURES])
-        if count == 0 or int(own.get(MADE_AT, -1)) != int(shared[STEP]):
-            return own, {}
-        elected = bool(own[f"{PENDING}{LOSS}"] <= shared[MEDIAN] + SAME_LOSS * abs(shared[MEDIAN]))
-        elections = int(own[ELECTIONS]) - int(own[ELECTED]) + int(elected)  # a second call counts once
-        own = {**own, ELECTED: np.array(elected, np.int64), ELECTIONS: np.array(elections, dtype=np.int64)}
+        if count == 0 or int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]):
+            return local_state, {}
+        elected = bool(local_state[f"{PENDING}{LOSS}"] <= global_state[MEDIAN] + SAME_LOSS * abs(global_state[MEDIAN]))
+        elections = int(local_state[ELECTIONS]) - int(local_state[ELECTED]) + int(elected)  # a second call counts once
+        local_state = {
+            **local_state,
+            ELECTED: np.array(elected, np.int64),
+            ELECTIONS: np.array(elections, dtype=np.int64),
+        }
         if not elected:
-            return own, {}
+            return local_state, {}
         weight = float(min(count, max_samples))
-        update = {f"{SENT}{name}": np.asarray(weight * own[f"{PENDING}{name}"]) for name in names}
-        return own, {**update, SAMPLES: np.array(weight), MEMBERS: np.array(1.0)}
+        update = {f"{SENT}{name}": np.asarray(weight * local_state[f"{PENDING}{name}"]) for name in names}
+        return local_state, {**update, SAMPLES: np.array(weight), MEMBERS: np.array(1.0)}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         mean = {name: np.asarray(total[f"{SENT}{name}"] / total[SAMPLES]) for name in names}
-        told = {"elected": np.asarray(total[MEMBERS]), STEP: np.asarray(server.shared[STEP] + 1)}
-        return server._replace(shared={**server.shared, **mean, **told}, phase=following)
+        told = {"elected": np.asarray(total[MEMBERS]), STEP: np.asarray(server.global_state[STEP] + 1)}
+        return server._replace(global_state={**server.global_state, **mean, **told}, phase=following)
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        shapes = {f"{SENT}{name}": server.shared[name].shape for name in names} | {SAMPLES: (), MEMBERS: ()}
+        shapes = {f"{SENT}{name}": server.global_state[name].shape for name in names} | {SAMPLES: (), MEMBERS: ()}
         wide = counted(checked(update, shapes), max_samples)
         if wide[MEMBERS] != 1.0:
             raise UpdateError(f"members: expected 1, got {float(wide[MEMBERS]):g}")

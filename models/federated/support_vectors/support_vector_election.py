@@ -34,13 +34,14 @@ from fedgate.models.federated.protocol.algorithm import (
     Positive,
     Server,
     Share,
+    Trained,
     UpdateError,
     checked,
     normalise,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.kernel_width import with_width
-from fedgate.models.federated.protocol.tally import STACK
+from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.units import FARTHEST
 
 VECTORS, WIDTH = "vectors", "gamma"
@@ -110,9 +111,9 @@ def replaced(params: Arrays, rng: np.random.Generator, move: Move, deviation: Ar
     return q[found], v[found]
 
 
-def width_of(shared: Arrays, gamma: float | None) -> float:
+def width_of(global_state: Arrays, gamma: float | None) -> float:
     """Return the width as given, else as it was found; a model of several members has it once for each."""
-    return float(np.ravel(shared[WIDTH])[0]) if gamma is None else gamma
+    return float(np.ravel(global_state[WIDTH])[0]) if gamma is None else gamma
 
 
 def end_of(normalisation: str) -> float:
@@ -160,19 +161,19 @@ def support_vector_election(
     fit = partial(svdd.fit, nu=nu, c=c, border=border_for(gamma, None))
     move = Move(sigma, tau, epsilon, end_of(normalisation)) if anonymise else None
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         if len(data[FEATURES]) < FEWEST_ROWS:
-            return own, {}
-        own, z = normalise(own, data, normalisation)
-        sphere = partial(fit, gamma=width_of(shared, gamma), most_rows=max_rows)
+            return local_state, {}
+        local_state, z = normalise(local_state, data, normalisation)
+        sphere = partial(fit, gamma=width_of(global_state, gamma), most_rows=max_rows)
         vectors, _ = elected(at_most(z, max_rows, rng), rng, fit=sphere, move=move, max_vectors=max_vectors)
-        return own, {VECTORS: vectors} if len(vectors) >= FEWEST_ROWS else {}
+        return local_state, {VECTORS: vectors} if len(vectors) >= FEWEST_ROWS else {}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        width = width_of(server.shared, gamma)
-        return server._replace(shared=fit(total[VECTORS], gamma=width, most_rows=max_total))
+        width = width_of(server.global_state, gamma)
+        return server._replace(global_state=fit(total[VECTORS], gamma=width, most_rows=max_total))
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -186,7 +187,7 @@ def support_vector_election(
 
     def start(rng: np.random.Generator) -> Server:
         del rng
-        return Server(shared={}, kept={})
+        return Server(global_state={}, server_state={})
 
     phase = Phase(train, STACK, advance, admit)
     algorithm = Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))

@@ -18,10 +18,10 @@ The ledger rests on the gateway under `privacy.`, and outlives a training: `rele
 `epsilon`. It counts an update once it is made, be it lost or not. When the next one would exceed the budget the gateway
 sends nothing any more, and says so.
 
-Fit are sums of changes (`fedgate.models.federated.protocol.tally.CHANGES`), in every exchange: of an algorithm with one
-other it would leak past the noise. A Gram matrix with noise is none; and where a gateway remembers what the model holds
-of it (one-class losses, ADMM, IncFed), bounds and noise would make that untrue. Nor may means of the rows travel beside
-the changes: squared residuals are longer than any change, so that one bound for both would be spent on them.
+Fit are sums of changes (`fedgate.models.federated.protocol.reducer.CHANGES`), in every exchange: of an algorithm with
+one other it would leak past the noise. A Gram matrix with noise is none; and where a gateway remembers what the model
+holds of it (one-class losses, ADMM, IncFed), bounds and noise would make that untrue. Nor may means of the rows travel
+beside the changes: squared residuals are longer than any change, so that one bound for both would be spent on them.
 
 What the inner algorithm says of the size of a change, such as `largest_change`, gives way to `clip`: noise of a
 thousand numbers is far longer than what it hides, and who was promised to be heard must not pay ε for a refusal.
@@ -50,10 +50,11 @@ from fedgate.models.federated.protocol.algorithm import (
     Positive,
     Server,
     Train,
+    Trained,
     UpdateError,
     ledger_of,
 )
-from fedgate.models.federated.protocol.tally import MEASURED_CHANGES
+from fedgate.models.federated.protocol.reducer import MEASURED_CHANGES
 from fedgate.models.secret_noise import SECRET_BYTES, noised
 
 LIBRARY = "dp_accounting"
@@ -107,7 +108,7 @@ class Privacy(BaseModel):
         return float(get_epsilon_gaussian(spent**-0.5, self.delta))
 
 
-def private(algorithm: Algorithm, privacy: Privacy) -> Algorithm:
+def with_differential_privacy(algorithm: Algorithm, privacy: Privacy) -> Algorithm:
     """Return the algorithm with bounded and noised updates.
 
     Raises `ValueError` where an exchange would leak past the noise.
@@ -115,14 +116,14 @@ def private(algorithm: Algorithm, privacy: Privacy) -> Algorithm:
     if any(isinstance(phase.admit, _Bounding) for phase in algorithm.phases):
         raise ValueError("privacy given for an algorithm that has it, expected one without")
     for index, phase in enumerate(algorithm.phases):
-        if phase.tally == MEASURED_CHANGES:
+        if phase.reducer == MEASURED_CHANGES:
             raise ValueError(
-                f"privacy given for an algorithm whose exchange {index} is a {phase.tally.name}, expected changes "
+                f"privacy given for an algorithm whose exchange {index} is a {phase.reducer.name}, expected changes "
                 "alone, or the bound is spent on the means; set measure = 'own', with which they stay on the gateway"
             )
-        if phase.tally.bears != "error":
+        if phase.reducer.bears != "error":
             raise ValueError(
-                f"privacy given for an algorithm whose exchange {index} is of kind {phase.tally.name!r}, expected a "
+                f"privacy given for an algorithm whose exchange {index} is of kind {phase.reducer.name!r}, expected a "
                 "'sum of changes' in each: what others send does not bear noise, and would leak past it; leave "
                 "whitening, compensation and surveys out, give a kernel's gamma, with normalisation 'none' take unit "
                 "'feature', and choose an algorithm that averages changes, such as fedavg with loss 'logistic'"
@@ -131,7 +132,7 @@ def private(algorithm: Algorithm, privacy: Privacy) -> Algorithm:
     def start(rng: np.random.Generator) -> Server:
         server = algorithm.start(rng)
         secret = np.frombuffer(rng.bytes(SECRET_BYTES), dtype=np.uint8).copy()
-        return server._replace(kept={**server.kept, NOISE_SECRET: secret})
+        return server._replace(server_state={**server.server_state, NOISE_SECRET: secret})
 
     phases = tuple(_noised(algorithm, index, privacy) for index in range(len(algorithm.phases)))
     begin = start if privacy.where == "cloud" else algorithm.start
@@ -194,16 +195,18 @@ def _noised(algorithm: Algorithm, index: int, privacy: Privacy) -> Phase:
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        secret = server.kept[NOISE_SECRET]
+        secret = server.server_state[NOISE_SECRET]
         sums = with_noise(total, privacy.deviation, secret, f"cloud/{server.round_index}/{index}")
         advanced = phase.advance(_unkept(server), sums)
-        return advanced._replace(kept={**advanced.kept, NOISE_SECRET: secret})
+        return advanced._replace(server_state={**advanced.server_state, NOISE_SECRET: secret})
 
     return phase._replace(train=_training(algorithm, index, privacy), advance=advance, admit=admit)
 
 
 def _unkept(server: Server) -> Server:
-    return server._replace(kept={name: array for name, array in server.kept.items() if name != NOISE_SECRET})
+    return server._replace(
+        server_state={name: array for name, array in server.server_state.items() if name != NOISE_SECRET}
+    )
 
 
 class _Bounding:
@@ -233,14 +236,14 @@ def _training(algorithm: Algorithm, index: int, privacy: Privacy) -> Train:
     """Return how a gateway trains, bounds what it says, adds its noise where it does, and keeps its ledger."""
     phase = algorithm.phases[index]
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        ledger = ledger_of(own)
-        inner = {name: array for name, array in own.items() if name not in ledger}
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        ledger = ledger_of(local_state)
+        inner = {name: array for name, array in local_state.items() if name not in ledger}
         following = _spent(ledger, privacy) if len(data[FEATURES]) else ledger
         if following and not float(following[EPSILON]) <= privacy.epsilon:  # nor where it is no number
             warnings.warn(_told(ledger, following, privacy), PrivacyWarning, stacklevel=2)
-            return own, {}
-        after, update = phase.train(shared, inner, data, rng)
+            return local_state, {}
+        after, update = phase.train(global_state, inner, data, rng)
         if not update:
             return {**after, **ledger}, {}
         release = bounded(update, privacy.clip)

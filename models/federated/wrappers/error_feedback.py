@@ -6,12 +6,13 @@ A gateway sends C(u + e) and keeps e' = u + e - C(u + e), where u is what it wou
 was not counted (`COUNTED`), or in an exchange that nobody was counted in, took nothing of e with it: then e is that of
 before. The residuals rest on the gateway under `compression.`, and belong to one training.
 
-What may be done to an update is a matter of its sum (`fedgate.models.federated.protocol.tally`). Along a sum of changes
-the model takes a step: it bears all of this. Of a sum of contributions (one-class losses, ADMM) every update says all
-anew, also what the last one left out, so that feedback would say it twice: it is rounded, without feedback, and never
-thinned. Other sums travel as they are: a Gram matrix of rounded entries is no longer positive, which already float32
-does to it, and a Fisher information no longer fits its readout, so that the cloud would refuse them. Of an average only
-what moves the model is compressed. The cloud sees what the inner algorithm admits, in float64 and in its place.
+What may be done to an update is a matter of its sum (`fedgate.models.federated.protocol.reducer`). Along a sum of
+changes the model takes a step: it bears all of this. Of a sum of contributions (one-class losses, ADMM) every update
+says all anew, also what the last one left out, so that feedback would say it twice: it is rounded, without feedback,
+and never thinned. Other sums travel as they are: a Gram matrix of rounded entries is no longer positive, which already
+float32 does to it, and a Fisher information no longer fits its readout, so that the cloud would refuse them. Of an
+average only what moves the model is compressed. The cloud sees what the inner algorithm admits, in float64 and in its
+place.
 
 A masked sum needs one unit for all gateways, and here each array of each gateway has its own; sparse values could be
 masked, since zeros stay where they are, but then all of them must travel. So neither goes under masks
@@ -29,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedgate.models.arrays import COUNTED, Array, Arrays
 from fedgate.models.federated.defences.single_update import moving
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, Share, Train, UpdateError
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, Share, Train, Trained, UpdateError
 from fedgate.models.federated.wrappers.differential_privacy import is_noised_in_cloud
 from fedgate.models.packing import Number, PackingError, packed, unpacked
 
@@ -67,7 +68,7 @@ class Compression(BaseModel):
         return self
 
 
-def compressed(algorithm: Algorithm, compression: Compression) -> Algorithm:
+def with_error_feedback(algorithm: Algorithm, compression: Compression) -> Algorithm:
     """Return the algorithm with its sums of changes compressed.
 
     Raises `ValueError` where its sums do not bear that, it is compressed already, or the cloud adds noise to it.
@@ -79,9 +80,9 @@ def compressed(algorithm: Algorithm, compression: Compression) -> Algorithm:
             "compression given with privacy.where 'cloud', expected 'gateway': what is left over goes into the next "
             "update, which then is no longer bounded by 'clip'"
         )
-    bears = {phase.tally.bears for phase in algorithm.phases}
+    bears = {phase.reducer.bears for phase in algorithm.phases}
     if bears == {"nothing"}:
-        kinds = ", ".join(dict.fromkeys(phase.tally.name for phase in algorithm.phases))
+        kinds = ", ".join(dict.fromkeys(phase.reducer.name for phase in algorithm.phases))
         raise ValueError(
             f"compression given for an algorithm whose exchanges are of kind {kinds}, expected a 'sum of changes': a "
             "system of equations that is solved from rounded or thinned sums has no solution to trust; leave it out, "
@@ -107,7 +108,7 @@ def is_compressed(algorithm: Algorithm) -> bool:
 
 
 def _compressed(phase: Phase, index: int, compression: Compression) -> Phase:
-    admit = phase.admit if phase.tally.bears == "nothing" else _Expanding(phase, compression)
+    admit = phase.admit if phase.reducer.bears == "nothing" else _Expanding(phase, compression)
     return phase._replace(train=_training(phase, index, compression), admit=admit)
 
 
@@ -121,7 +122,7 @@ class _Expanding:
 
     def __call__(self, server: Server, update: Arrays) -> Arrays:
         try:
-            wide = unpacked(update, self._compression.number, self._compression.share, entries_of(server.shared))
+            wide = unpacked(update, self._compression.number, self._compression.share, entries_of(server.global_state))
         except PackingError as error:
             raise UpdateError(str(error)) from None
         return self._phase.admit(server, wide)
@@ -133,18 +134,18 @@ def _training(phase: Phase, index: int, compression: Compression) -> Train:
     Every exchange learns from `COUNTED` what became of the last update, also one whose own updates are not compressed.
     """
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        inner = {name: array for name, array in own.items() if not name.startswith(PREFIX)}
-        mine = {name: array for name, array in own.items() if name.startswith(PREFIX)}
-        after, update = phase.train(shared, inner, data, rng)
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        inner = {name: array for name, array in local_state.items() if not name.startswith(PREFIX)}
+        mine = {name: array for name, array in local_state.items() if name.startswith(PREFIX)}
+        after, update = phase.train(global_state, inner, data, rng)
         if not update:
             return {**after, **mine}, {}
-        place = np.array([index, _digest(shared)], dtype=np.int64)
+        place = np.array([index, _digest(global_state)], dtype=np.int64)
         left = _settled(mine, data, place)
-        if phase.tally.bears == "nothing":
+        if phase.reducer.bears == "nothing":
             return {**after, **left}, update
-        names = narrowed(shared, update)
-        if phase.tally.bears == "rounding":
+        names = narrowed(global_state, update)
+        if phase.reducer.bears == "rounding":
             return {**after, **left}, packed(update, names, compression.number, compression.share)
         waiting = update | {name: update[name] + left.get(f"{LEFT}{index}.{name}", 0.0) for name in names}
         message = packed(waiting, names, compression.number, compression.share)
@@ -155,9 +156,9 @@ def _training(phase: Phase, index: int, compression: Compression) -> Train:
     return train
 
 
-def narrowed(shared: Arrays, update: Arrays) -> list[str]:
+def narrowed(global_state: Arrays, update: Arrays) -> list[str]:
     """Return the names of what is compressed in an update: arrays that move the model, or where none does, all."""
-    names = moving(shared, update) or sorted(update)
+    names = moving(global_state, update) or sorted(update)
     return [name for name in names if update[name].ndim > 0 and update[name].dtype.kind == "f"]
 
 
@@ -177,9 +178,9 @@ def _settled(mine: Arrays, data: Mapping[str, Array], place: Array) -> Arrays:
     return left
 
 
-def _digest(shared: Mapping[str, Array]) -> int:
+def _digest(global_state: Mapping[str, Array]) -> int:
     """Return a number that tells this state of the cloud from others."""
     found = 0
-    for name in sorted(shared):
-        found = zlib.crc32(np.ascontiguousarray(shared[name]).tobytes(), zlib.crc32(name.encode(), found))
+    for name in sorted(global_state):
+        found = zlib.crc32(np.ascontiguousarray(global_state[name]).tobytes(), zlib.crc32(name.encode(), found))
     return found

@@ -142,7 +142,7 @@ def test_the_policy_refuse_and_sums_that_do_not_bear_it_refuse(tmp_path: Path) -
     cases = {"refuse": ("changes", "refuse"), "contributions": ("contributions", "next-round")}
     for name, (kind, policy) in cases.items():
         (folder := tmp_path / name).mkdir()
-        with cloud(folder, mean_of(3, tally=SUMS[kind]), rounds=POLICY["rounds"] | {"late": policy}) as made:
+        with cloud(folder, mean_of(3, reducer=SUMS[kind]), rounds=POLICY["rounds"] | {"late": policy}) as made:
             slow = made.body(9.0)
             closed(made, "north")
             (receipt,) = made.send("west", slow)

@@ -44,9 +44,9 @@ def test_who_leaves_is_as_if_it_had_never_been_there_and_an_empty_sum_releases_n
     leave(made, "east")
     made.run(lambda: made.in_force(2), patience_s=300)
     expected, found = loop_of(made, "north"), made.cloud.rounds.server
-    assert equal(found.kept, expected.kept, 1e-9)
-    assert equal({**found.shared, "step": np.array(0)}, {**expected.shared, "step": np.array(0)}, 1e-9)
-    assert not equal(found.kept, both.kept, 1e-3)
+    assert equal(found.server_state, expected.server_state, 1e-9)
+    assert equal({**found.global_state, "step": np.array(0)}, {**expected.global_state, "step": np.array(0)}, 1e-9)
+    assert not equal(found.server_state, both.server_state, 1e-3)
     leave(made, "north")
     made.run(lambda: any("nobody is left in its sums" in line for line in made.log), patience_s=300)
     made.run(lambda: made.settled() and not made.on_the_way)
@@ -69,7 +69,7 @@ def test_the_loop_agrees_on_who_has_left() -> None:
     made = site(INCFED)
     leave(made, "east")
     made.run(lambda: made.cloud.releases.manifest is not None)
-    assert equal(made.cloud.rounds.server.kept, loop_of(made, "north").kept, 1e-9)
+    assert equal(made.cloud.rounds.server.server_state, loop_of(made, "north").server_state, 1e-9)
 
 
 def loop_of(made: Site, name: str) -> Server:
@@ -122,10 +122,10 @@ def exchanged(
     for gateway, rows in data.items():
         told = {**rows, SECRET: exchange_secret(b"s", "run", server.round_index, gateway)}
         rng = generator(0, server.round_index, gateway)
-        after[gateway], update = phase.train(server.shared, own[gateway], told, rng)
-        total = phase.tally.merge(total, phase.admit(server, update)) if update else total
+        after[gateway], update = phase.train(server.global_state, own[gateway], told, rng)
+        total = phase.reducer.merge(total, phase.admit(server, update)) if update else total
     return close_round(algorithm, server, total), after
 
 
 def sums_of(server: Server) -> Arrays:
-    return {name: array for name, array in server.kept.items() if not name.startswith(PREFIX)}
+    return {name: array for name, array in server.server_state.items() if not name.startswith(PREFIX)}

@@ -20,7 +20,7 @@ def test_a_gateway_without_labels_says_so_and_keeps_nobody_waiting() -> None:
     assert said and all(line.startswith("west: round ") for line in said)
     data = training_data(made)
     outcome = run(made.cloud.rounds.algorithm, {who: data[who] for who in ("east", "north")}, seed=SEED)
-    assert equal(made.cloud.rounds.server.shared, outcome.server.shared, 1e-12)
+    assert equal(made.cloud.rounds.server.global_state, outcome.server.global_state, 1e-12)
 
 
 def test_a_round_that_comes_to_nothing_half_way_is_none() -> None:

@@ -174,7 +174,7 @@ def oracle(algorithm: Algorithm, rounds: list[tuple[int, list[str]]], seen: Seen
         phase, total = algorithm.phases[server.phase], Arrays()
         for gateway in gateways:
             update = seen[gateway, index]
-            total = phase.tally.merge(total, phase.admit(server, update)) if update else total
+            total = phase.reducer.merge(total, phase.admit(server, update)) if update else total
         server = close_round(algorithm, server, total)
     return server
 
@@ -182,7 +182,9 @@ def oracle(algorithm: Algorithm, rounds: list[tuple[int, list[str]]], seen: Seen
 def checked(run: Run) -> Server:
     server = run.service.state.rounds.server
     expected = oracle(run.service.state.rounds.algorithm, run.rounds(), run.fleet.seen)
-    assert equal(server.shared, expected.shared) and equal(server.kept, expected.kept)  # to the last bit
+    assert equal(server.global_state, expected.global_state) and equal(
+        server.server_state, expected.server_state
+    )  # to the last bit
     assert len(run.service.store.rows("models")) == 1
     return server
 
@@ -231,10 +233,10 @@ def judge_kills(name: str, whole: Run, copies: Sequence[tuple[Place, Fleet]]) ->
         killed = Run(name, place, fleet)
         killed.finish()
         server = checked(killed)
-        assert equal(server.shared, model.shared, 1e-12)
+        assert equal(server.global_state, model.global_state, 1e-12)
         if killed.rounds() == order:  # sums of floats show the order in which they were made
             same_order += 1
-            assert equal(server.shared, model.shared) and equal(server.kept, model.kept)
+            assert equal(server.global_state, model.global_state) and equal(server.server_state, model.server_state)
         killed.service.close()
     whole.service.close()
     assert same_order > len(copies) / 2

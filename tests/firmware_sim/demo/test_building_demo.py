@@ -77,9 +77,11 @@ def watch(built: Building) -> dict[str, Watched]:
         assert pipe.commissioned
     algorithm = build(rooms.ALGORITHM, len(feature_names(spec)), built.story.settings)
     outcome = run(algorithm, data)
-    model = DETECTORS[algorithm.detector].graph(outcome.server.shared, algorithm.personal)
+    model = DETECTORS[algorithm.detector].graph(outcome.server.global_state, algorithm.personal)
     return {
-        room.name: watched(built, pipes[room.name], Scorer(model, outcome.own[room.name]), data[room.name], room.said)
+        room.name: watched(
+            built, pipes[room.name], Scorer(model, outcome.local_states[room.name]), data[room.name], room.said
+        )
         for room in built.rooms
     }
 

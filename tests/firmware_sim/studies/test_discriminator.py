@@ -99,7 +99,7 @@ def test_it_tells_updates_of_noisy_gateways_from_others() -> None:
     for deviations, found in verdicts.items():
         for data in FLEET.values():
             noisy = with_noise(data, deviations, rng)
-            _, update = defended.phases[0].train(server.shared, {}, noisy, rng)
+            _, update = defended.phases[0].train(server.global_state, {}, noisy, rng)
             admitted = defended.phases[0].admit(server, update)
             change = np.ravel(admitted["readout"] / admitted["samples"])
             found.append(float(judged_clean(network, -change[None])[0]))
@@ -126,9 +126,9 @@ def test_noise_is_in_deviations_of_each_feature() -> None:
 )
 def test_another_training_is_refused_naming_both(settings: dict[str, Any], seed: int, reason: str) -> None:
     network = train_discriminator(algorithm(), TRUSTED, cloud(), rounds=2)
-    check_context(network, algorithm().start(cloud()).shared)
+    check_context(network, algorithm().start(cloud()).global_state)
     with pytest.raises(ContextError, match=reason):
-        check_context(network, algorithm(**settings).start(cloud(seed)).shared)
+        check_context(network, algorithm(**settings).start(cloud(seed)).global_state)
 
 
 def test_it_needs_tables_that_teach_and_an_algorithm_of_one_exchange() -> None:

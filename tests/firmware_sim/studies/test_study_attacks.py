@@ -70,8 +70,8 @@ def rows() -> Arrays:
 def test_only_the_marked_lie_and_a_replay_is_the_first_update() -> None:
     plain = build("fedavg", 2, {"loss": "logistic", "components": 0, "normalisation": "none"})
     phase, server = lying(plain, "replay").phases[0], plain.start(generator(0, 0, "cloud"))
-    moved = {**server.shared, "weights": server.shared["weights"] + 3.0}
-    own, first = phase.train(server.shared, {}, {**rows(), LIAR: np.ones(1)}, generator(0, 0, "a"))
+    moved = {**server.global_state, "weights": server.global_state["weights"] + 3.0}
+    own, first = phase.train(server.global_state, {}, {**rows(), LIAR: np.ones(1)}, generator(0, 0, "a"))
     _, again = phase.train(moved, own, {**rows(), LIAR: np.ones(1)}, generator(0, 1, "a"))
     _, honest = phase.train(moved, {}, rows(), generator(0, 1, "a"))
     _, expected = plain.phases[0].train(moved, {}, rows(), generator(0, 1, "a"))
@@ -84,7 +84,7 @@ def test_the_largest_lie_is_just_admitted() -> None:
     plain = build("fedavg", 2, {"loss": "logistic", "components": 0, "normalisation": "none", "largest_change": 5.0})
     server = plain.start(generator(0, 0, "cloud"))
     lie = lying(plain, "largest, flipped", largest_change=5.0).phases[0]
-    _, update = lie.train(server.shared, {}, {**rows(), LIAR: np.ones(1)}, generator(0, 0, "a"))
+    _, update = lie.train(server.global_state, {}, {**rows(), LIAR: np.ones(1)}, generator(0, 0, "a"))
     plain.phases[0].admit(server, update)
     with pytest.raises(UpdateError, match="expected a size up to 5"):
         plain.phases[0].admit(server, {**update, "weights": 1.02 * update["weights"]})
@@ -94,12 +94,12 @@ def test_those_who_collude_send_the_same_as_far_off_as_an_honest_gateway() -> No
     plain = build("fedavg", 2, {"loss": "logistic", "components": 0, "normalisation": "none"})
     honest = [{FEATURES: rows()[FEATURES] + way, LABELS: rows()[LABELS]} for way in (0.0, 0.5, 1.0)]
     phase, server = lying(plain, "colluding", honest=honest).phases[0], plain.start(generator(0, 0, "cloud"))
-    told = [phase.train(server.shared, {}, {LIAR: np.ones(1)}, generator(0, 0, name))[1] for name in ("a", "b")]
+    told = [phase.train(server.global_state, {}, {LIAR: np.ones(1)}, generator(0, 0, name))[1] for name in ("a", "b")]
     assert all(np.array_equal(told[0][name], told[1][name]) for name in told[0])
-    sent = [plain.phases[0].train(server.shared, {}, each, generator(0, 0, "colluding"))[1] for each in honest]
-    asked = np.stack([change_of(server.shared, update) for update in sent])
+    sent = [plain.phases[0].train(server.global_state, {}, each, generator(0, 0, "colluding"))[1] for each in honest]
+    asked = np.stack([change_of(server.global_state, update) for update in sent])
     spread = np.sqrt(((asked - asked.mean(axis=0)) ** 2).sum(axis=1).mean())
-    moved = change_of(server.shared, told[0]) - asked.mean(axis=0)
+    moved = change_of(server.global_state, told[0]) - asked.mean(axis=0)
     np.testing.assert_allclose(np.linalg.norm(moved), spread, rtol=1e-9)
     assert moved @ asked.mean(axis=0) < 0.0
     with pytest.raises(ValueError, match="'colluding' given without data of honest gateways"):

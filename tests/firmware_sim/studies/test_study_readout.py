@@ -116,7 +116,7 @@ def test_only_bad_gateways_are_changed(data: Path) -> None:
 
 def test_the_memory_gives_what_the_detector_would(data: Path) -> None:
     options, memory = options_of(), Memory()
-    shared = algorithm_of(options, memory, FEDAVG, 1.0, CHANNELS).start(generator(0, 0, "cloud")).shared
+    shared = algorithm_of(options, memory, FEDAVG, 1.0, CHANNELS).start(generator(0, 0, "cloud")).global_state
     rows, network = rows_of(options, data, "S3"), options.network_of()
     for _ in range(2):
         found, expected = (each(network, shared, {}, rows, "none") for each in (memory.lesson, lesson))
@@ -139,7 +139,7 @@ def test_a_cell_is_the_training_that_the_service_would_run(data: Path) -> None:
     }
     algorithm = build("esn-fedavg", CHANNELS, {**settings, "rounds": options.rounds})
     clients = {name: rows_of(options, data, name) for name in who.gateways}
-    shared = run(algorithm, clients, seed=0, fraction=5 / 6).server.shared
+    shared = run(algorithm, clients, seed=0, fraction=5 / 6).server.global_state
     scored = [rows_of(options, data, name) for name in who.scored]
     scores = np.concatenate([esn.score(shared, rows[FEATURES]) for rows in scored])
     expected = rates(scores[:, None] > 0.0, np.concatenate([rows[LABELS] for rows in scored]))
@@ -174,7 +174,7 @@ def test_a_median_is_that_of_the_coordinates(data: Path) -> None:
     clients = {name: rows_of(options, data, name) for name in ("S2", "S3", "S4")}
     outcome = run(algorithm, clients, rounds=1, on_update=lambda name, update: sent.append(update))
     changes = [update["readout"] / update["samples"] for update in sent]
-    np.testing.assert_allclose(outcome.server.shared["readout"], np.median(changes, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(outcome.server.global_state["readout"], np.median(changes, axis=0), rtol=1e-9)
 
 
 def test_other_reservoirs_are_refused_but_by_the_study(data: Path) -> None:
@@ -184,19 +184,19 @@ def test_other_reservoirs_are_refused_but_by_the_study(data: Path) -> None:
         clients[name] = {**rows_of(options, data, name), **own}
     plain = algorithm_of(options, Memory(), FEDAVG, 1.0, CHANNELS)
     server, train = plain.start(generator(0, 0, "cloud")), plain.phases[0].train
-    _, update = train({**server.shared, **clients["S2"]}, {}, clients["S2"], generator(0, 0, "S2"))
+    _, update = train({**server.global_state, **clients["S2"]}, {}, clients["S2"], generator(0, 0, "S2"))
     with pytest.raises(UpdateError, match=r"expected seed .* got seed"):
         plain.phases[0].admit(server, update)
-    found = run(with_own_reservoirs(plain), clients, rounds=1).server.shared["readout"]
+    found = run(with_own_reservoirs(plain), clients, rounds=1).server.global_state["readout"]
     same = {name: {key: rows[key] for key in (FEATURES, LABELS)} for name, rows in clients.items()}
-    assert not np.allclose(found, run(plain, same, rounds=1).server.shared["readout"])
+    assert not np.allclose(found, run(plain, same, rounds=1).server.global_state["readout"])
 
 
 def test_a_round_in_which_nobody_counted_keeps_the_readout() -> None:
     plain = algorithm_of(options_of(), Memory(), FEDAVG, 1.0, CHANNELS)
     watch = Watch(plain)
     server = plain.start(generator(0, 0, "cloud"))
-    one = np.ones_like(server.shared["readout"])
+    one = np.ones_like(server.global_state["readout"])
     for index in (1, 3):
         total: Arrays = {"readout": one, "samples": np.array(1.0)}
         watch.algorithm.phases[0].advance(server._replace(round_index=index), total)

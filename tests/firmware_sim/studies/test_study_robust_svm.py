@@ -223,7 +223,7 @@ def test_a_training_looked_at_on_the_way_is_the_training() -> None:
     settings = {"rho": 0.05}
     for rounds, shared, _ in trained("robust-svm-admm", settings, gateways, (1, 4)):
         plain = run(build("robust-svm-admm", 3, {**settings, "normalisation": "none"}), gateways, rounds=rounds)
-        np.testing.assert_allclose(shared["weights"], plain.server.shared["weights"])
+        np.testing.assert_allclose(shared["weights"], plain.server.global_state["weights"])
 
 
 def test_a_gateway_with_nothing_to_say_does_not_stop_a_training() -> None:

@@ -133,7 +133,7 @@ def test_models_of_every_algorithm_pass(name: str) -> None:
         algorithm = build(name, FEATURE_COUNT, settings_of)
         server = algorithm.start(generator(3, 0, "cloud"))
         with suppress(LookupError):  # of an algorithm whose first model takes a round
-            check(DETECTORS[algorithm.detector].graph(server.shared, algorithm.personal))
+            check(DETECTORS[algorithm.detector].graph(server.global_state, algorithm.personal))
 
 
 @pytest.mark.soak

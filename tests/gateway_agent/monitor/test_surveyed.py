@@ -7,7 +7,7 @@ import pytest
 
 from fedgate.models.alarms.profile import cell_count
 from fedgate.models.alarms.profile_spec import ProfileSpec
-from fedgate.models.alarms.site_levels import levels_of, sketch
+from fedgate.models.alarms.site_thresholds import levels_of, sketch
 from fedgate.models.alarms.threshold import AlarmSpec
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, Array, Arrays, generator
 from fedgate.models.detectors import DETECTORS
@@ -30,7 +30,7 @@ def trained(
     """Return what the cloud holds for all after a training, and what one gateway keeps."""
     data = {name: gateway.data for name, gateway in gateways.items()}
     outcome = run(build(name, FEATURE_COUNT, {"survey": {}, **settings}), data, seed=5)
-    return outcome.server.shared, outcome.own[NAMES[0]]
+    return outcome.server.global_state, outcome.local_states[NAMES[0]]
 
 
 def test_the_survey_is_the_histogram_of_all_held_out_scores(gateways: dict[str, Gateway]) -> None:
@@ -39,10 +39,11 @@ def test_the_survey_is_the_histogram_of_all_held_out_scores(gateways: dict[str, 
     outcome = run(algorithm, data, seed=5)
     score = DETECTORS[algorithm.detector].score
     expected = sum(
-        sketch(score({**outcome.server.shared, **outcome.own[name]}, rows[CALIBRATION])) for name, rows in data.items()
+        sketch(score({**outcome.server.global_state, **outcome.local_states[name]}, rows[CALIBRATION]))
+        for name, rows in data.items()
     )
-    assert np.array_equal(site_of(outcome.server.shared)["scores"], expected)
-    assert float(site_of(outcome.server.shared)["scores"].sum()) == sum(
+    assert np.array_equal(site_of(outcome.server.global_state)["scores"], expected)
+    assert float(site_of(outcome.server.global_state)["scores"].sum()) == sum(
         len(rows[CALIBRATION]) for rows in data.values()
     )
 
@@ -50,7 +51,7 @@ def test_the_survey_is_the_histogram_of_all_held_out_scores(gateways: dict[str, 
 def test_the_model_is_as_without_a_survey(gateways: dict[str, Gateway]) -> None:
     shared, _ = trained(gateways)
     data = {name: gateway.data for name, gateway in gateways.items()}
-    plain = run(build("federated-subspace", FEATURE_COUNT, {}), data, seed=5).server.shared
+    plain = run(build("federated-subspace", FEATURE_COUNT, {}), data, seed=5).server.global_state
     assert all(np.array_equal(shared[name], array) for name, array in plain.items())
 
 

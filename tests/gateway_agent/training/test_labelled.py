@@ -165,7 +165,7 @@ def test_labelled_windows_begin_a_series_of_their_own_behind_the_baseline() -> N
 
 def test_without_labels_the_training_says_how_to_name_them() -> None:
     chosen = {"loss": "logistic", "components": 0}
-    shared = build("fedavg", 3, chosen).start(np.random.default_rng(0)).shared
+    shared = build("fedavg", 3, chosen).start(np.random.default_rng(0)).global_state
     order = {"algorithm": "fedavg", "settings": chosen, "feature_count": 3, "phase": 0, "seed": 0, "round_index": 0}
     order |= {"run": "run"}
     data = {FEATURES: np.random.default_rng(0).normal(size=(40, 3))}

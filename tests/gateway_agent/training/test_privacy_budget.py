@@ -70,7 +70,7 @@ def test_the_budget_is_kept_over_power_cuts_and_trainings_and_then_a_gateway_fal
     for _ in range(200):
         made.flow()
         made.tick()
-    assert float(made.cloud.rounds.server.shared["step"]) == 1.0, "of the second training one round was left"
+    assert float(made.cloud.rounds.server.global_state["step"]) == 1.0, "of the second training one round was left"
     assert told(made) == [pytest.approx(epsilon_after(3))] * 3
     for state in made.agents.values():
         assert int(state.training.own[RELEASES]) == 3 and float(state.training.own[EPSILON]) == pytest.approx(
@@ -107,8 +107,8 @@ def test_noise_of_the_gateways_under_masks_ends_rests_and_releases() -> None:
     made.run(made.in_force)
     assert not made.cloud.rounds.opened and made.cloud.rounds.rest_until_ns > made.now_ns
     assert (
-        float(made.cloud.rounds.server.shared["step"]) == 2.0
-        and np.isfinite(made.cloud.rounds.server.shared["weights"]).all()
+        float(made.cloud.rounds.server.global_state["step"]) == 2.0
+        and np.isfinite(made.cloud.rounds.server.global_state["weights"]).all()
     )
     made.run(lambda: told(made) == [pytest.approx(epsilon_after(2))] * 3, patience_s=50)
     made.run(lambda: made.in_force(2), patience_s=300)

@@ -53,7 +53,7 @@ BY_LIBRARY = list(dict.fromkeys(("fedavg", "recurrent-fedavg", "support-vector-e
 
 def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
     settings = SETTINGS.get(name, {})
-    shared = build(name, 3, settings).start(generator(5, 0, "cloud")).shared
+    shared = build(name, 3, settings).start(generator(5, 0, "cloud")).global_state
     parts: dict[str, Arrays] = {"shared": shared, "own": {}, "data": {FEATURES: rows}, "labelled": faults()}
     return wire.encode(joined(parts), {**ORDER, "algorithm": name, "settings": settings, **change})
 
@@ -81,7 +81,7 @@ def test_an_answer_is_the_training_whenever_it_is_asked(name: str) -> None:
     assert answer(given) == told
     parts = parted(wire.decode(told)[0])
     algorithm = build(name, 3, SETTINGS.get(name, {}))
-    shared = algorithm.start(generator(5, 0, "cloud")).shared
+    shared = algorithm.start(generator(5, 0, "cloud")).global_state
     data = add_labelled({FEATURES: ROWS}, faults()) if algorithm.labels else {FEATURES: ROWS}
     rng = generator(5, 2, "north", bytes.fromhex(ORDER["secret"]))
     own, update = algorithm.phases[0].train(shared, {}, data, rng)
@@ -145,7 +145,7 @@ def test_without_a_secret_nothing_is_drawn_that_nobody_may_guess(name: str, tabl
     order |= {"settings": settings}
     with pytest.raises(ValueError, match=f"drawn: nothing given, expected 32 new bytes for each exchange with {name}"):
         answer(wire.encode(arrays, order))
-    shared = build("fedavg", 3, settings).start(generator(5, 0, "cloud")).shared
+    shared = build("fedavg", 3, settings).start(generator(5, 0, "cloud")).global_state
     kept = {key: array for key, array in arrays.items() if not key.startswith("shared.")}
     given = wire.encode({**kept, **joined({"shared": shared})}, {**order, "drawn": "01" * 32})
     assert parted(wire.decode(answer(given))[0])["update"]

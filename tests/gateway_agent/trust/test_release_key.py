@@ -81,5 +81,5 @@ def test_the_agent_carries_no_algorithm_and_no_detector() -> None:
     assert {name for name in loaded if name.startswith("fedgate.models.federated")} <= {
         "fedgate.models.federated",
         "fedgate.models.federated.protocol.algorithm",
-        "fedgate.models.federated.protocol.tally",
+        "fedgate.models.federated.protocol.reducer",
     }

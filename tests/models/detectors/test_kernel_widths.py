@@ -72,7 +72,7 @@ def test_the_study_measures_the_widths_that_are_found(method: str) -> None:
         scaled = (z - z.mean(axis=0)) / z.std(axis=0)
         assert kernel_width(None, scaled) == pytest.approx(expected)
         return
-    shared = run(build(method, 4, {}), gateways, seed=0, rounds=0).server.shared
+    shared = run(build(method, 4, {}), gateways, seed=0, rounds=0).server.global_state
     assert float(shared[WIDTH if WIDTH in shared else "gamma"]) == expected
 
 

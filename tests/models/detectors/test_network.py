@@ -100,7 +100,7 @@ def test_a_radius_of_one_without_a_leak_warns_of_the_echo_state_property() -> No
 
 def test_who_can_only_classify_need_not_say_so() -> None:
     for name in ("esn-fedavg", "esn-fedcurv"):
-        shared = build(name, 3, {"network": {"units": 7}}).start(np.random.default_rng(0)).shared
+        shared = build(name, 3, {"network": {"units": 7}}).start(np.random.default_rng(0)).global_state
         assert shared["readout"].shape == (1, 7 + 3 + 1) and "targets" not in shared
         with pytest.raises(ValueError, match="task 'predict' given, expected 'classify'"):
             build(name, 3, {"network": {"task": "predict"}})

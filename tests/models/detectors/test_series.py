@@ -43,15 +43,15 @@ def test_rows_are_taught_in_the_gateways_own_units() -> None:
     np.testing.assert_allclose(found.regressors[:, 8:-1], z[4:-1], rtol=1e-5, atol=1e-6)
     assert found.rows.tolist() == list(range(5, 40))
     assert found.regressors.dtype == np.float32
-    np.testing.assert_array_equal(found.own["scale"], x.std(axis=0))
-    later = taught({FEATURES: x + 100.0}, found.own)
-    assert later.own == found.own  # the first units stay
+    np.testing.assert_array_equal(found.local_state["scale"], x.std(axis=0))
+    later = taught({FEATURES: x + 100.0}, found.local_state)
+    assert later.local_state == found.local_state  # the first units stay
 
 
 def test_without_normalisation_rows_are_taken_as_they_are() -> None:
     x = rows(2)
     found = taught({FEATURES: x}, mode="none")
-    assert found.own == {}
+    assert found.local_state == {}
     np.testing.assert_array_equal(found.targets, x[5:].clip(-8.0, 8.0))
 
 
@@ -68,7 +68,7 @@ def test_only_classes_need_labels_and_only_they_look_at_them(settings: dict[str,
     plain, labelled = taught({FEATURES: x}, **settings), taught({FEATURES: x, LABELS: labels}, **settings)
     for one, other in zip(plain[1:], labelled[1:], strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(plain.own["center"], labelled.own["center"])
+    np.testing.assert_array_equal(plain.local_state["center"], labelled.local_state["center"])
     with pytest.raises(ValueError, match="task 'classify' needs labels in the data and found none"):
         taught({FEATURES: x}, task="classify")
 
@@ -85,7 +85,7 @@ def test_classes_are_one_hot_and_normal_rows_give_the_scale() -> None:
     found = taught({FEATURES: x, LABELS: labels}, task="classify", classes=3)
     np.testing.assert_array_equal(found.classes, labels[5:])
     np.testing.assert_array_equal(found.targets, np.eye(3)[labels[5:]])
-    np.testing.assert_array_equal(found.own["center"], x[labels == 0].mean(axis=0))
+    np.testing.assert_array_equal(found.local_state["center"], x[labels == 0].mean(axis=0))
 
 
 def test_a_row_without_a_label_is_heard_and_teaches_nothing() -> None:
@@ -133,7 +133,7 @@ def test_no_rows_teach_nothing_and_change_nothing() -> None:
     for data in ({FEATURES: np.zeros((0, COUNT))}, {FEATURES: np.zeros((0, COUNT)), LABELS: np.zeros(0)}):
         for task in ("predict", "classify"):
             found = taught(data, task=task)
-            assert found.own == {}
+            assert found.local_state == {}
             shape = made(task=task)[1]["readout"].shape
             assert found.regressors.shape == (0, shape[1]) and found.targets.shape == (0, shape[0])
     assert len(taught({FEATURES: rows(11, 5)}).regressors) == 0  # no longer than the washout

@@ -181,4 +181,4 @@ def test_a_wrong_setting_is_refused_by_name(name: str, settings: dict[str, Any],
 def test_settings_may_come_as_text_from_a_command_line() -> None:
     algorithm = build("fedavg", 2, {"components": "0", "rounds": "3", "nu": "0.2"})
     assert algorithm.rounds == 3
-    assert algorithm.start(np.random.default_rng(0)).shared["weights"].shape == (2,)
+    assert algorithm.start(np.random.default_rng(0)).global_state["weights"].shape == (2,)

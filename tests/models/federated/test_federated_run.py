@@ -13,8 +13,8 @@ import pytest
 
 from fedgate.models.arrays import FEATURES, WEIGHT, Arrays, Floats, equal, generator, select
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
+from fedgate.models.federated.protocol.reducer import STACK, SUM
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.protocol.tally import STACK, SUM
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, fleet
 
@@ -31,7 +31,9 @@ def lose(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) ->
 def elect(server: Server, total: Arrays) -> Server:
     if not total:
         return server
-    return server._replace(shared={**server.shared, "median": np.asarray(np.median(total["losses"]))}, phase=1)
+    return server._replace(
+        global_state={**server.global_state, "median": np.asarray(np.median(total["losses"]))}, phase=1
+    )
 
 
 def contribute(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Pair:
@@ -43,15 +45,15 @@ def contribute(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generat
 def average(server: Server, total: Arrays) -> Server:
     if not total:
         return server
-    counted = server.kept["counted"] + total["samples"]
+    counted = server.server_state["counted"] + total["samples"]
     return server._replace(
-        shared={"mean": total["sum"] / total["samples"]}, kept={"counted": np.asarray(counted)}, phase=0
+        global_state={"mean": total["sum"] / total["samples"]}, server_state={"counted": np.asarray(counted)}, phase=0
     )
 
 
 MEDIAN_ELECTION = Algorithm(
     detector="none",
-    start=lambda rng: Server(shared={"mean": np.zeros(1)}, kept={"counted": np.array(0.0)}),
+    start=lambda rng: Server(global_state={"mean": np.zeros(1)}, server_state={"counted": np.array(0.0)}),
     phases=(
         Phase(lose, STACK, elect, lambda server, update: checked(update, {"losses": (None,)})),
         Phase(contribute, SUM, average, lambda server, update: checked(update, {"sum": (1,), "samples": ()})),
@@ -70,14 +72,19 @@ FLEET = {"a": rows(1, 1, 1), "b": rows(2), "c": rows(-3, -3), "d": rows(10), "e"
 def test_an_election_of_two_phases_by_hand() -> None:
     # Round 1, from mean 0: losses 1 2 3 10, median 2.5, elected a and b: mean (3 + 2) / 4 = 1.25.
     first = run(MEDIAN_ELECTION, FLEET, rounds=1)
-    assert first.server.shared["mean"].tolist() == [1.25]
-    assert {name: float(own["loss"]) for name, own in first.own.items() if own} == {"a": 1, "b": 2, "c": 3, "d": 10}
+    assert first.server.global_state["mean"].tolist() == [1.25]
+    assert {name: float(own["loss"]) for name, own in first.local_states.items() if own} == {
+        "a": 1,
+        "b": 2,
+        "c": 3,
+        "d": 10,
+    }
     # Round 2, from mean 1.25: losses 0.25 0.75 4.25 8.75, median 2.5: a and b again.
     second = run(MEDIAN_ELECTION, FLEET)
-    assert second.server.shared["mean"].tolist() == [1.25]
-    assert float(second.server.kept["counted"]) == 8
+    assert second.server.global_state["mean"].tolist() == [1.25]
+    assert float(second.server.server_state["counted"]) == 8
     assert (second.server.phase, second.server.round_index) == (0, 4)
-    assert {name: float(own["loss"]) for name, own in second.own.items() if own} == {
+    assert {name: float(own["loss"]) for name, own in second.local_states.items() if own} == {
         "a": 0.25,
         "b": 0.75,
         "c": 4.25,
@@ -98,7 +105,7 @@ def test_a_round_without_data_goes_by_and_the_next_one_draws_others() -> None:
     (first,) = select(0, 0, names, 0.1)
     data = {name: rows() if name == first else rows(4.0) for name in names}
     assert run(MEDIAN_ELECTION, data, rounds=1, fraction=0.1).server.round_index == 2
-    assert run(MEDIAN_ELECTION, data, rounds=3, fraction=0.1).server.shared["mean"].tolist() == [4.0]
+    assert run(MEDIAN_ELECTION, data, rounds=3, fraction=0.1).server.global_state["mean"].tolist() == [4.0]
 
 
 def test_all_phases_of_a_round_ask_the_same_gateways() -> None:
@@ -113,8 +120,8 @@ def test_all_phases_of_a_round_ask_the_same_gateways() -> None:
 
 def test_a_fleet_without_data_leaves_the_model_as_it_started() -> None:
     outcome = run(MEDIAN_ELECTION, {"a": rows(), "b": rows()}, rounds=3)
-    assert outcome.server.shared["mean"].tolist() == [0.0]
-    assert (outcome.server.phase, outcome.own) == (0, {"a": {}, "b": {}})
+    assert outcome.server.global_state["mean"].tolist() == [0.0]
+    assert (outcome.server.phase, outcome.local_states) == (0, {"a": {}, "b": {}})
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.2, 1), (0.4, 2), (0.6, 3), (1.0, 5)])
@@ -156,7 +163,7 @@ def test_a_round_whose_gateways_vanish_half_way_begins_anew() -> None:
     assert (server.phase, server.round_index, server.cohort_index) == (1, 1, 0)
     server = close_round(MEDIAN_ELECTION, server, {})  # nobody who was elected is there any more
     assert (server.phase, server.round_index, server.cohort_index) == (0, 2, 2)
-    assert server.shared["mean"].tolist() == [0.0]
+    assert server.global_state["mean"].tolist() == [0.0]
 
 
 def test_phases_of_the_setup_run_once() -> None:
@@ -164,12 +171,14 @@ def test_phases_of_the_setup_run_once() -> None:
         return own, {"rows": np.array(float(len(data[FEATURES])))} if len(data[FEATURES]) else {}
 
     def begin(server: Server, total: Arrays) -> Server:
-        return server._replace(kept={**server.kept, "rows": total["rows"]}, phase=1) if total else server
+        return (
+            server._replace(server_state={**server.server_state, "rows": total["rows"]}, phase=1) if total else server
+        )
 
     def shifted(phase: Phase) -> Phase:
         def advance(server: Server, total: Arrays) -> Server:
             after = phase.advance(server, total)
-            return after._replace(kept={**server.kept, **after.kept}, phase=after.phase + 1)
+            return after._replace(server_state={**server.server_state, **after.server_state}, phase=after.phase + 1)
 
         return phase._replace(advance=advance)
 
@@ -179,7 +188,7 @@ def test_phases_of_the_setup_run_once() -> None:
     assert [algorithm.exchanges(rounds) for rounds in (1, 2, None)] == [3, 5, 5]
     server = run(algorithm, FLEET).server
     assert (server.phase, server.round_index) == (1, 5)
-    assert server.shared["mean"].tolist() == [1.25] and float(server.kept["rows"]) == 7
+    assert server.global_state["mean"].tolist() == [1.25] and float(server.server_state["rows"]) == 7
     emptied = close_round(algorithm, server._replace(phase=2), {})
     assert (emptied.phase, emptied.cohort_index) == (1, 6)
 
@@ -191,8 +200,8 @@ def test_a_gateway_of_no_weight_is_as_if_it_were_not_there(name: str) -> None:
     data = {who: gateway.data for who, gateway in fleet(3, alike=True).items()}
     first, *others = data
     leaving = {**data, first: {**data[first], WEIGHT: np.array(0.0)}}
-    with_it = run(algorithm, leaving, seed=1).server.shared
-    without = run(algorithm, {who: data[who] for who in others}, seed=1).server.shared
+    with_it = run(algorithm, leaving, seed=1).server.global_state
+    without = run(algorithm, {who: data[who] for who in others}, seed=1).server.global_state
     assert equal(with_it, without, 1e-12)
 
 

@@ -30,7 +30,7 @@ def honest() -> list[Arrays]:
 
 
 def sent(algorithm: Algorithm, data: Arrays) -> Arrays:
-    shared = algorithm.start(np.random.default_rng(0)).shared
+    shared = algorithm.start(np.random.default_rng(0)).global_state
     return algorithm.phases[0].train(shared, {}, data, np.random.default_rng(0))[1]
 
 
@@ -39,8 +39,8 @@ def found(algorithm: Algorithm, updates: Iterable[Arrays]) -> float:
     server, phase = algorithm.start(np.random.default_rng(0)), algorithm.phases[0]
     total: Arrays = {}
     for update in updates:
-        total = phase.tally.merge(total, phase.admit(server, update) if update else {})
-    shared = close_round(algorithm, server, total).shared
+        total = phase.reducer.merge(total, phase.admit(server, update) if update else {})
+    shared = close_round(algorithm, server, total).global_state
     return float(next(shared[name] for name in (WIDTH, "gamma", COMMON) if name in shared))
 
 
@@ -110,7 +110,7 @@ def test_the_same_width_is_found_from_a_masked_sum() -> None:
     data = {f"gateway-{place}": gateway for place, gateway in enumerate(honest()[:3])}
     plain = build("fedavg", 3, {"normalisation": "none"})
     masked = build("fedavg", 3, {"normalisation": "none", "masking": {"fewest": 3}})
-    widths = [float(run(each, data, rounds=1).server.shared[WIDTH]) for each in (plain, masked)]
+    widths = [float(run(each, data, rounds=1).server.global_state[WIDTH]) for each in (plain, masked)]
     assert widths[0] == widths[1]
 
 

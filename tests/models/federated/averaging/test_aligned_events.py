@@ -75,10 +75,10 @@ def test_it_is_algorithm_2_line_by_line(rounds: int, epochs: int, personalise: b
     data = sensors(1)
     outcome = run(build(NAME, 3, {**PAPER, "epochs": epochs, "personalise": personalise}), data, rounds=rounds)
     clients, mean, elected = by_the_letter(data, rounds, epochs)
-    np.testing.assert_allclose(outcome.server.shared[COEFFICIENTS], mean, rtol=1e-10)
-    assert float(outcome.server.shared["elected"]) == elected[-1]
+    np.testing.assert_allclose(outcome.server.global_state[COEFFICIENTS], mean, rtol=1e-10)
+    assert float(outcome.server.global_state["elected"]) == elected[-1]
     for name, client in clients.items():
-        np.testing.assert_allclose(outcome.own[name][AFTER], client.alpha, rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(outcome.local_states[name][AFTER], client.alpha, rtol=1e-10, atol=1e-14)
 
 
 def test_coefficients_that_no_multipliers_make_are_refused() -> None:
@@ -95,7 +95,7 @@ def test_alone_it_solves_the_dual() -> None:
     data = sensors(2, count=1)
     outcome = run(build(NAME, 3, {**PAPER, "epochs": 200, "personalise": False}), data, rounds=20)
     K = np.exp(-0.4 * squared_distances(data["s0"][FEATURES], data["s0"][FEATURES]))
-    np.testing.assert_allclose(outcome.own["s0"][AFTER] @ K, ascend(K, 0.3).multipliers @ K, atol=1e-5)
+    np.testing.assert_allclose(outcome.local_states["s0"][AFTER] @ K, ascend(K, 0.3).multipliers @ K, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, EVENTS - 1, EVENTS + 1])
@@ -126,7 +126,7 @@ def test_what_travels_is_one_number_for_each_event() -> None:
         rounds=1,
         on_update=lambda name, update: sent.setdefault(name, []).append(len(encode(update)) if update else 0),
     )
-    for name, own in outcome.own.items():
+    for name, own in outcome.local_states.items():
         handshake, coefficients = sent[name]
         assert handshake < 200
         assert (8 * EVENTS < coefficients < 8 * EVENTS + 400) if int(own["elections"]) else coefficients == 0
@@ -137,7 +137,7 @@ def test_the_projection_onto_the_map_costs_about_one_over_its_root() -> None:
     apart = []
     for components in (100, 10_000):
         outcome = run(build(NAME, 3, {**PAPER, "components": components, "personalise": False}), data, rounds=3)
-        params = {**outcome.server.shared, **outcome.own["s0"]}
+        params = {**outcome.server.global_state, **outcome.local_states["s0"]}
         products = linear.mapped(params, probes) @ -params["weights"]
         x = data["s0"][FEATURES]
         exact = [
@@ -155,8 +155,8 @@ def test_each_gateway_has_a_model_of_its_own(personalise: bool) -> None:
     settings = {"paper": True, "events": 60, "components": 512, "personalise": personalise}
     algorithm = build(NAME, 3, settings)
     outcome = run(algorithm, data, rounds=10)
-    assert not outcome.server.shared["weights"].any()
+    assert not outcome.server.global_state["weights"].any()
     assert set(linear.TRAINED) <= set(algorithm.personal)
     x = np.concatenate([rng.normal(size=(50, 3)), rng.normal(5.0, 1.0, (50, 3))])
-    for own in outcome.own.values():
-        assert auc(linear.score({**outcome.server.shared, **own}, x), np.arange(100) >= 50) > 0.95
+    for own in outcome.local_states.values():
+        assert auc(linear.score({**outcome.server.global_state, **own}, x), np.arange(100) >= 50) > 0.95

@@ -30,7 +30,7 @@ def fleet(*levels: float, rows: int = 40) -> dict[str, Arrays]:
 def loss_of(x: Floats, settings: dict[str, Any]) -> float:
     """Return the loss that one gateway tells in the first handshake."""
     algorithm = build(NAME, 3, {**PLAIN, **settings})
-    shared = algorithm.start(generator(0, 0, "cloud")).shared
+    shared = algorithm.start(generator(0, 0, "cloud")).global_state
     _, update = algorithm.phases[0].train(shared, {}, {FEATURES: x}, generator(0, 0, "a"))
     return float(update["loss"][0])
 
@@ -40,29 +40,32 @@ def test_with_equal_losses_it_is_fedavg(personalise: bool) -> None:
     data = {name: {FEATURES: blob(1)} for name in "abc"}
     ours = run(build(NAME, 3, {**PLAIN, "personalise": personalise}), data, rounds=6).server
     theirs = run(build("fedavg", 3, PLAIN), data, rounds=6).server
-    assert float(ours.shared["elected"]) == float(ours.shared["asked"]) == 3
+    assert float(ours.global_state["elected"]) == float(ours.global_state["asked"]) == 3
     for name in linear.TRAINED:
-        np.testing.assert_allclose(ours.shared[name], theirs.shared[name], rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(ours.global_state[name], theirs.global_state[name], rtol=1e-10, atol=1e-12)
 
 
 def test_the_loss_is_the_one_class_objective_of_what_was_trained() -> None:
     x = blob(2)
     algorithm = build(NAME, 3, {**PLAIN, "personalise": False, "epochs": 7})
     server = run(algorithm, {"a": {FEATURES: x}}, rounds=1).server
-    w = -server.shared["weights"]
-    hinge = [max(0.0, 1.0 - float(w @ phi)) for phi in linear.mapped(server.shared, x)]
+    w = -server.global_state["weights"]
+    hinge = [max(0.0, 1.0 - float(w @ phi)) for phi in linear.mapped(server.global_state, x)]
     expected = float(w @ w) / 2.0 + sum(hinge) / len(x) / 0.2
     assert loss_of(x, {"epochs": 7}) == pytest.approx(expected, rel=1e-9)
 
 
 def elections_of(outcome: Outcome) -> dict[str, tuple[int, int]]:
-    return {name: (int(own["elections"]), int(own["handshakes"])) for name, own in outcome.own.items()}
+    return {name: (int(own["elections"]), int(own["handshakes"])) for name, own in outcome.local_states.items()}
 
 
 @pytest.mark.parametrize(("count", "elected"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (8, 4)])
 def test_the_median_elects_half_and_the_median_itself(count: int, elected: int) -> None:
     outcome = run(build(NAME, 3, {**PLAIN, "personalise": False}), fleet(*[0.0] * count), rounds=3)
-    assert (float(outcome.server.shared["elected"]), int(outcome.server.shared["asked"])) == (elected, count)
+    assert (float(outcome.server.global_state["elected"]), int(outcome.server.global_state["asked"])) == (
+        elected,
+        count,
+    )
     assert sum(elections for elections, _ in elections_of(outcome).values()) == 3 * elected
     assert {handshakes for _, handshakes in elections_of(outcome).values()} == {3}
 
@@ -76,7 +79,7 @@ def test_the_mean_of_the_elected_goes_to_all() -> None:
     chosen = sorted(losses, key=lambda name: losses[name])[:2]
     given = {name: update["sum.weights"] / update["samples"] for name, update in sent if "samples" in update}
     assert sorted(given) == sorted(chosen)
-    np.testing.assert_allclose(outcome.server.shared["weights"], sum(given.values()) / 2.0, rtol=1e-12)
+    np.testing.assert_allclose(outcome.server.global_state["weights"], sum(given.values()) / 2.0, rtol=1e-12)
 
 
 def test_who_is_not_elected_sends_its_loss_and_nothing_more() -> None:
@@ -121,15 +124,15 @@ def noise(rng: np.random.Generator) -> Floats:
 def steps(data: dict[str, Arrays], rounds: int, **settings: Any) -> tuple[Algorithm, Server, dict[str, Arrays]]:
     algorithm = build(NAME, 3, {**PLAIN, **settings})
     outcome = run(algorithm, data, rounds=rounds)
-    return algorithm, outcome.server, outcome.own
+    return algorithm, outcome.server, outcome.local_states
 
 
 def shake(algorithm: Algorithm, server: Server, own: dict[str, Arrays], data: dict[str, Arrays]) -> Server:
     """Run the handshake of all, leave their state in `own` and return the server that knows the median."""
     total, phase = Arrays(), algorithm.phases[0]
     for name, part in data.items():
-        own[name], update = phase.train(server.shared, own[name], part, generator(0, 0, name))
-        total = phase.tally.merge(total, phase.admit(server, update))
+        own[name], update = phase.train(server.global_state, own[name], part, generator(0, 0, name))
+        total = phase.reducer.merge(total, phase.admit(server, update))
     return close_round(algorithm, server, total)
 
 
@@ -141,12 +144,12 @@ def test_each_phase_twice_for_one_step_is_once(rounds: int, form: dict[str, Any]
     for phase in algorithm.phases:
         total = Arrays()
         for name, part in data.items():
-            once, sent = phase.train(server.shared, own[name], part, generator(0, 0, name))
-            twice, again = phase.train(server.shared, once, part, generator(0, 1, name))
+            once, sent = phase.train(server.global_state, own[name], part, generator(0, 0, name))
+            twice, again = phase.train(server.global_state, once, part, generator(0, 1, name))
             assert encode(once) == encode(twice) and encode(sent) == encode(again)
             own[name] = once
             if sent:
-                total = phase.tally.merge(total, phase.admit(server, sent))
+                total = phase.reducer.merge(total, phase.admit(server, sent))
         server = close_round(algorithm, server, total)
 
 
@@ -156,14 +159,14 @@ def test_a_handshake_that_is_repeated_counts_once() -> None:
     algorithm, server, own = steps(data, 2, personalise=False)
     first = shake(algorithm, server, own, data)
     for name, part in data.items():
-        own[name], _ = algorithm.phases[1].train(first.shared, own[name], part, generator(0, 0, name))
+        own[name], _ = algorithm.phases[1].train(first.global_state, own[name], part, generator(0, 0, name))
     before = {name: encode(state) for name, state in own.items()}
     again = close_round(algorithm, first, {})
     assert again.phase == 0
     second = shake(algorithm, again, own, data)
-    assert float(second.shared["median"]) == float(first.shared["median"])
+    assert float(second.global_state["median"]) == float(first.global_state["median"])
     for name, part in data.items():
-        own[name], _ = algorithm.phases[1].train(second.shared, own[name], part, generator(0, 0, name))
+        own[name], _ = algorithm.phases[1].train(second.global_state, own[name], part, generator(0, 0, name))
     assert {name: encode(state) for name, state in own.items()} == before
 
 
@@ -174,10 +177,13 @@ def test_who_was_not_in_the_handshake_stays_silent() -> None:
     for index in (0, 1, 2):
         total, phase = Arrays(), algorithm.phases[index]
         for name, part in present.items():
-            own[name], update = phase.train(server.shared, own[name], part, generator(0, 0, name))
-            total = phase.tally.merge(total, update)
-        assert index == 0 or phase.train(server.shared, own["g1"], data["g1"], generator(0, 0, "g1")) == (own["g1"], {})
-        assert index == 0 or phase.train(server.shared, {}, data["g1"], generator(0, 0, "g1")) == ({}, {})
+            own[name], update = phase.train(server.global_state, own[name], part, generator(0, 0, name))
+            total = phase.reducer.merge(total, update)
+        assert index == 0 or phase.train(server.global_state, own["g1"], data["g1"], generator(0, 0, "g1")) == (
+            own["g1"],
+            {},
+        )
+        assert index == 0 or phase.train(server.global_state, {}, data["g1"], generator(0, 0, "g1")) == ({}, {})
         server = close_round(algorithm, server, total)
 
 
@@ -187,7 +193,7 @@ def test_a_gateway_of_another_regime_is_left_out_and_its_own_vectors_make_up_for
     outcome = run(build(NAME, 3, {**PLAIN, "components": 2_000, "nu": 0.1}), data, rounds=6)
     assert elections_of(outcome)["odd"][0] == 0
     fresh, anomalies = blob(10, 100, 6.0) * 1.3, blob(11, 100, 16.0)
-    own, shared = outcome.own["odd"], outcome.server.shared
+    own, shared = outcome.local_states["odd"], outcome.server.global_state
     assert (linear.score(shared, fresh) > 0.0).mean() > 0.95
     assert (linear.score({**shared, **own}, fresh) > 0.0).mean() < 0.45
     truth = np.arange(200) >= 100
@@ -203,8 +209,12 @@ def test_the_counts_of_vectors_tell_how_many_were_removed() -> None:
         on_update=lambda _, update: sent.append(update) if "vectors.before" in update else None,
     )
     for name in ("vectors.before", "vectors.after"):
-        assert float(outcome.server.shared[name]) == sum(float(update[name]) for update in sent)
-    assert 0 < float(outcome.server.shared["vectors.after"]) < 0.7 * float(outcome.server.shared["vectors.before"])
+        assert float(outcome.server.global_state[name]) == sum(float(update[name]) for update in sent)
+    assert (
+        0
+        < float(outcome.server.global_state["vectors.after"])
+        < 0.7 * float(outcome.server.global_state["vectors.before"])
+    )
 
 
 def test_what_the_shared_model_does_well_is_left_as_it_is() -> None:
@@ -212,14 +222,16 @@ def test_what_the_shared_model_does_well_is_left_as_it_is() -> None:
     data = {"only": {FEATURES: blob(12)}}
     settings = {**PLAIN, "nu": 0.01, "epochs": 300}
     outcome = run(build(NAME, 3, settings), data, rounds=3)
-    np.testing.assert_allclose(outcome.own["only"]["weights"], outcome.server.shared["weights"], atol=1e-6)
+    np.testing.assert_allclose(
+        outcome.local_states["only"]["weights"], outcome.server.global_state["weights"], atol=1e-6
+    )
 
 
 def test_the_border_of_a_personal_model_leaves_the_share_outside() -> None:
     data = fleet(0.0, 1.0, 2.0, rows=100)
     outcome = run(build(NAME, 3, {**PLAIN, "components": 256, "nu": 0.1}), data, rounds=3)
     for name, part in data.items():
-        scores = linear.score({**outcome.server.shared, **outcome.own[name]}, part[FEATURES])
+        scores = linear.score({**outcome.server.global_state, **outcome.local_states[name]}, part[FEATURES])
         assert (scores > 1e-12).mean() == pytest.approx(0.1)
 
 

@@ -95,7 +95,7 @@ def test_a_full_batch_step_of_all_is_the_central_gradient_step(classes: int) -> 
     network = {**NETWORK, "classes": classes}
     plain = {**PLAIN, "network": network, "optimiser": "sgd", "batch": 100, "learning_rate": 0.5}
     algorithm = build("esn-fedavg", FEATURE_COUNT, plain)
-    shared = algorithm.start(generator(0, 0, "cloud")).shared
+    shared = algorithm.start(generator(0, 0, "cloud")).global_state
     W = shared[READOUT]
     states, labels = (
         np.concatenate(parts) for parts in zip(*(taught(shared, each) for each in data.values()), strict=True)
@@ -107,15 +107,15 @@ def test_a_full_batch_step_of_all_is_the_central_gradient_step(classes: int) -> 
         error = error[:, 1:] if classes == 2 else error
         W = W - 0.5 * error.T @ states / len(states)
     outcome = run(algorithm, data)
-    np.testing.assert_allclose(outcome.server.shared[READOUT], W, rtol=1e-10, atol=1e-13)
-    assert int(outcome.server.shared[STEP]) == 3
+    np.testing.assert_allclose(outcome.server.global_state[READOUT], W, rtol=1e-10, atol=1e-13)
+    assert int(outcome.server.global_state[STEP]) == 3
 
 
 def test_only_the_ratio_of_class_weights_matters() -> None:
     found = []
     for weights in ((12.0, 88.0), (1.2, 8.8), (1.0, 1.0)):
         algorithm = build("esn-fedavg", FEATURE_COUNT, {**PLAIN, "class_weights": weights, "optimiser": "sgd"})
-        found.append(run(algorithm, FLEET).server.shared[READOUT])
+        found.append(run(algorithm, FLEET).server.global_state[READOUT])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
     assert not np.allclose(found[0], found[2])
 
@@ -124,15 +124,15 @@ def test_the_rate_scales_the_step_and_nothing_else() -> None:
     steps = {}
     for rate in (1.0, 0.1, 1e-3):
         algorithm = build("esn-fedavg", FEATURE_COUNT, {**PLAIN, "rate": rate})
-        steps[rate] = run(algorithm, FLEET, rounds=1).server.shared[READOUT]
+        steps[rate] = run(algorithm, FLEET, rounds=1).server.global_state[READOUT]
     for rate in (0.1, 1e-3):
         np.testing.assert_allclose(steps[rate], rate * steps[1.0], rtol=1e-12)
 
 
 def test_gateways_with_the_same_rows_are_one() -> None:
     algorithm = build("esn-fedavg", FEATURE_COUNT, {**PLAIN, "batch": 200})  # in one batch the order does not matter
-    alone = run(algorithm, {"a": FLEET["south"]}).server.shared[READOUT]
-    three = run(algorithm, dict.fromkeys(("a", "b", "c"), FLEET["south"])).server.shared[READOUT]
+    alone = run(algorithm, {"a": FLEET["south"]}).server.global_state[READOUT]
+    three = run(algorithm, dict.fromkeys(("a", "b", "c"), FLEET["south"])).server.global_state[READOUT]
     np.testing.assert_allclose(three, alone, rtol=1e-9)
 
 
@@ -154,18 +154,18 @@ def test_who_has_only_a_washout_sends_nothing_and_unknown_classes_do_not_teach()
     algorithm = build("esn-fedavg", FEATURE_COUNT, PLAIN)
     server, phase = algorithm.start(generator(0, 0, "cloud")), algorithm.phases[0]
     short = {FEATURES: np.zeros((3, FEATURE_COUNT)), LABELS: np.array([0, 1, 0])}
-    assert phase.train(server.shared, {}, short, generator(0, 0, "a"))[1] == {}
+    assert phase.train(server.global_state, {}, short, generator(0, 0, "a"))[1] == {}
     partly = {**FLEET["north"], LABELS: np.where(np.arange(40) % 2, FLEET["north"][LABELS], -1)}
-    assert float(phase.train(server.shared, {}, partly, generator(0, 0, "a"))[1][SAMPLES]) == 19
+    assert float(phase.train(server.global_state, {}, partly, generator(0, 0, "a"))[1][SAMPLES]) == 19
     new_series = {**FLEET["north"], MISSING: np.where(np.arange(40) % 20, 0, -1)}
-    assert float(phase.train(server.shared, {}, new_series, generator(0, 0, "a"))[1][SAMPLES]) == 34
+    assert float(phase.train(server.global_state, {}, new_series, generator(0, 0, "a"))[1][SAMPLES]) == 34
 
 
 def test_an_update_of_another_reservoir_is_refused_with_both_seeds() -> None:
     algorithm = build("esn-fedavg", FEATURE_COUNT, PLAIN)
     servers = [algorithm.start(generator(seed, 0, "cloud")) for seed in (0, 1)]
-    _, update = algorithm.phases[0].train(servers[1].shared, {}, FLEET["north"], generator(0, 0, "a"))
-    seeds = [server.shared["reservoir.seed"].tobytes().hex() for server in servers]
+    _, update = algorithm.phases[0].train(servers[1].global_state, {}, FLEET["north"], generator(0, 0, "a"))
+    seeds = [server.global_state["reservoir.seed"].tobytes().hex() for server in servers]
     with pytest.raises(UpdateError, match=f"expected seed {seeds[0]} .* got seed {seeds[1]}"):
         algorithm.phases[0].admit(servers[0], update)
     assert IDENTITY not in algorithm.phases[0].admit(servers[1], update)
@@ -174,7 +174,7 @@ def test_an_update_of_another_reservoir_is_refused_with_both_seeds() -> None:
 def test_a_change_beyond_the_setting_is_refused() -> None:
     algorithm = build("esn-fedavg", FEATURE_COUNT, {**PLAIN, "largest_change": 2.0})
     server = algorithm.start(generator(0, 0, "cloud"))
-    _, update = algorithm.phases[0].train(server.shared, {}, FLEET["north"], generator(0, 0, "a"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, FLEET["north"], generator(0, 0, "a"))
     unit = update[READOUT] / np.linalg.norm(update[READOUT])
     algorithm.phases[0].admit(server, {**update, READOUT: 1.99 * update[SAMPLES] * unit})
     with pytest.raises(UpdateError, match=r"largest_change.*expected a size up to 2, got 2\.01"):
@@ -205,15 +205,15 @@ def test_labels_are_needed_and_must_be_classes() -> None:
         ({**FLEET["north"], LABELS: np.full(40, 2)}, "class 2 given, expected whole numbers from 0 to 1"),
     ):
         with pytest.raises(ValueError, match=reason):
-            phase.train(server.shared, {}, data, generator(0, 0, "a"))
+            phase.train(server.global_state, {}, data, generator(0, 0, "a"))
 
 
 def test_it_learns_and_how_it_trains_stands_in_what_is_shared() -> None:
     outcome = run(build("esn-fedavg", FEATURE_COUNT, {**PLAIN, "rounds": 20, "class_weights": (1.0, 3.0)}), FLEET)
     test = table(99, 300)
-    found = esn.score(outcome.server.shared, test[FEATURES]) > 0.0
+    found = esn.score(outcome.server.global_state, test[FEATURES]) > 0.0
     assert np.mean([np.mean(found[test[LABELS] == label] == label) for label in (0, 1)]) > 0.7
-    recipe = {name.removeprefix(RECIPE): value for name, value in outcome.server.shared.items() if RECIPE in name}
+    recipe = {name.removeprefix(RECIPE): value for name, value in outcome.server.global_state.items() if RECIPE in name}
     assert equal(
         recipe,
         {

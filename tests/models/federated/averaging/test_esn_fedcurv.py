@@ -40,12 +40,12 @@ def test_without_a_penalty_it_is_fedavg_bit_for_bit(settings: dict[str, Any]) ->
     others = {name: value for name, value in settings.items() if name != "paper"}
     plain = trained(build("esn-fedavg", FEATURE_COUNT, {**PLAIN, **others}), rounds=5, fraction=0.7)
     found = trained(curv(penalty=0.0, **settings), rounds=5, fraction=0.7)
-    assert encode({READOUT: found.shared[READOUT]}) == encode({READOUT: plain.shared[READOUT]})
-    assert np.abs(found.shared[ALL_CURVATURE]).max() > 0.0  # the sums are there, and weigh nothing
+    assert encode({READOUT: found.global_state[READOUT]}) == encode({READOUT: plain.global_state[READOUT]})
+    assert np.abs(found.global_state[ALL_CURVATURE]).max() > 0.0  # the sums are there, and weigh nothing
 
 
 def test_with_one_it_is_not() -> None:
-    readouts = [trained(curv(**settings)).shared[READOUT] for settings in ({"penalty": 0.0}, {}, {"paper": True})]
+    readouts = [trained(curv(**settings)).global_state[READOUT] for settings in ({"penalty": 0.0}, {}, {"paper": True})]
     for first, second in ((0, 1), (0, 2), (1, 2)):
         assert np.abs(readouts[first] - readouts[second]).max() > 1e-6
 
@@ -58,18 +58,18 @@ def test_the_sums_are_those_of_the_last_round_and_do_not_grow() -> None:
         server = trained(algorithm, rounds=rounds, on_update=lambda name, update: sent.append(update))
         last = sent[-len(FLEET) :]
         for all_of, part in ((ALL_CURVATURE, CURVATURE), (ALL_CURVED, CURVED)):
-            np.testing.assert_allclose(server.shared[all_of], sum(each[part] for each in last), rtol=1e-12)
-        assert server.shared[ALL_CURVATURE].min() >= 0.0
-        sums.append(server.shared[ALL_CURVATURE].max())
-    assert max(sums) <= 0.25 * len(FLEET) * float(server.shared["clip"]) ** 2
+            np.testing.assert_allclose(server.global_state[all_of], sum(each[part] for each in last), rtol=1e-12)
+        assert server.global_state[ALL_CURVATURE].min() >= 0.0
+        sums.append(server.global_state[ALL_CURVATURE].max())
+    assert max(sums) <= 0.25 * len(FLEET) * float(server.global_state["clip"]) ** 2
     assert sums[2] <= 2.0 * sums[0]
 
 
 def test_a_gateway_sends_the_fisher_information_of_the_readout_it_ends_with() -> None:
     server = curv().start(generator(0, 0, "cloud"))
-    _, update = curv().phases[0].train(server.shared, {}, FLEET["north"], generator(0, 0, "a"))
-    states, usable = esn.states_of(server.shared, FLEET["north"][FEATURES])
-    ended = server.shared[READOUT] + update[READOUT] / update[SAMPLES]
+    _, update = curv().phases[0].train(server.global_state, {}, FLEET["north"], generator(0, 0, "a"))
+    states, usable = esn.states_of(server.global_state, FLEET["north"][FEATURES])
+    ended = server.global_state[READOUT] + update[READOUT] / update[SAMPLES]
     expected = fisher(ended, np.asarray(states[usable], dtype=np.float64))
     np.testing.assert_allclose(update[CURVATURE], expected, rtol=1e-9)
     np.testing.assert_allclose(update[CURVED], expected * ended, rtol=1e-9, atol=1e-12)
@@ -92,7 +92,7 @@ def test_a_step_is_that_of_the_loss_and_the_penalty_of_the_others() -> None:
     settings: dict[str, Any] = {"optimiser": "sgd", "batch": 200, "learning_rate": 0.1, "penalty": 0.7}
     algorithm = curv(**settings)
     outcome = run(algorithm, FLEET, rounds=1)
-    shared, data, own = outcome.server.shared, FLEET["south"], outcome.own["south"]
+    shared, data, own = outcome.server.global_state, FLEET["south"], outcome.local_states["south"]
     _, update = algorithm.phases[0].train(shared, own, data, generator(0, 1, "south"))
     common = {name: value for name, value in settings.items() if name != "penalty"}
     free = build("esn-fedavg", FEATURE_COUNT, {**PLAIN, **common})
@@ -103,8 +103,8 @@ def test_a_step_is_that_of_the_loss_and_the_penalty_of_the_others() -> None:
 
 
 def test_alone_there_is_nobody_to_stay_close_to() -> None:
-    plain = run(build("esn-fedavg", FEATURE_COUNT, PLAIN), {"a": FLEET["north"]}).server.shared[READOUT]
-    found = run(curv(penalty=100.0), {"a": FLEET["north"]}).server.shared[READOUT]
+    plain = run(build("esn-fedavg", FEATURE_COUNT, PLAIN), {"a": FLEET["north"]}).server.global_state[READOUT]
+    found = run(curv(penalty=100.0), {"a": FLEET["north"]}).server.global_state[READOUT]
     np.testing.assert_allclose(found, plain, rtol=1e-9)
 
 
@@ -119,22 +119,22 @@ class Share:
         self.sent: list[Array] = []
 
     def taken_off(self) -> Array:
-        return share_of(self.server.shared, self.own, self.data).curvature
+        return share_of(self.server.global_state, self.own, self.data).curvature
 
     def round(self, *, counted: bool, others: bool = True) -> None:
         phase, index = self.algorithm.phases[0], self.server.round_index
-        self.own, update = phase.train(self.server.shared, self.own, self.data, generator(0, index, "north"))
+        self.own, update = phase.train(self.server.global_state, self.own, self.data, generator(0, index, "north"))
         self.sent.append(update[CURVATURE])
         total = phase.admit(self.server, update) if counted else {}
         if others:
-            _, other = phase.train(self.server.shared, {}, FLEET["south"], generator(0, index, "south"))
-            total = phase.tally.merge(total, phase.admit(self.server, other))
+            _, other = phase.train(self.server.global_state, {}, FLEET["south"], generator(0, index, "south"))
+            total = phase.reducer.merge(total, phase.admit(self.server, other))
         self.server = close_round(self.algorithm, self.server, total)
         self.data = {**FLEET["north"], COUNTED: np.array(counted)}
 
     def miss(self) -> None:
         phase, index = self.algorithm.phases[0], self.server.round_index
-        _, other = phase.train(self.server.shared, {}, FLEET["south"], generator(0, index, "south"))
+        _, other = phase.train(self.server.global_state, {}, FLEET["south"], generator(0, index, "south"))
         self.server = close_round(self.algorithm, self.server, phase.admit(self.server, other))
 
 
@@ -160,7 +160,7 @@ def test_what_is_taken_off_is_what_is_in_the_sums() -> None:
 def test_a_repeated_exchange_repeats_the_same_bytes() -> None:
     game = Share()
     game.round(counted=True)
-    train, shared = game.algorithm.phases[0].train, game.server.shared
+    train, shared = game.algorithm.phases[0].train, game.server.global_state
     own, first = train(shared, game.own, game.data, generator(0, 9, "north"))
     _, again = train(shared, own, game.data, generator(0, 9, "north"))
     assert encode(first) == encode(again)
@@ -170,9 +170,9 @@ def test_the_share_is_clamped_so_that_a_penalty_never_pushes_away() -> None:
     game = Share()
     game.round(counted=True, others=False)
     own = {**game.own, "sent.curvature": 2.0 * game.own["sent.curvature"]}  # more than the sums hold
-    free = curv(penalty=0.0).phases[0].train(game.server.shared, own, game.data, generator(0, 1, "a"))[1]
-    held = {**own, "sent.curved_readout": game.server.shared[ALL_CURVED]}
-    found = game.algorithm.phases[0].train(game.server.shared, held, game.data, generator(0, 1, "a"))[1]
+    free = curv(penalty=0.0).phases[0].train(game.server.global_state, own, game.data, generator(0, 1, "a"))[1]
+    held = {**own, "sent.curved_readout": game.server.global_state[ALL_CURVED]}
+    found = game.algorithm.phases[0].train(game.server.global_state, held, game.data, generator(0, 1, "a"))[1]
     np.testing.assert_array_equal(found[READOUT], free[READOUT])
 
 
@@ -204,7 +204,7 @@ def test_the_listed_fisher_information_is_that_of_autograd() -> None:
 def test_curvature_that_no_rows_give_is_refused(wrong: Any, reason: str) -> None:
     algorithm = curv()
     server = algorithm.start(generator(0, 0, "cloud"))
-    _, update = algorithm.phases[0].train(server.shared, {}, FLEET["north"], generator(0, 0, "a"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, FLEET["north"], generator(0, 0, "a"))
     algorithm.phases[0].admit(server, update)
     with pytest.raises(UpdateError, match=reason):
         algorithm.phases[0].admit(server, wrong(update))
@@ -223,5 +223,5 @@ def test_a_strong_penalty_keeps_gateways_together() -> None:
 
 
 def test_its_recipe_tells_it_from_fedavg() -> None:
-    shared = curv(paper=True).start(generator(0, 0, "cloud")).shared
+    shared = curv(paper=True).start(generator(0, 0, "cloud")).global_state
     assert (float(shared["recipe.penalty"]), float(shared["recipe.paper"]), int(shared[STEP])) == (1e-4, 1.0, 0)

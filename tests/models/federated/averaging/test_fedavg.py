@@ -16,8 +16,8 @@ from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors.base import linear
 from fedgate.models.federated.averaging.averaging import STEP
 from fedgate.models.federated.protocol.algorithm import UpdateError, close_round
+from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.protocol.tally import SUM
 from fedgate.models.federated.support_vectors.local_dual import AFTER
 from tests.support.given_width import build
 
@@ -52,24 +52,27 @@ def test_one_round_of_two_gateways_by_hand() -> None:
         "second": {"weights": [4.0], "intercept": 1.0, "samples": 4.0},
     }
     # w = (2 · 1/2 + 4 · 1) / 6, b = (0 + 4 · 1/4) / 6
-    assert outcome.server.shared["weights"].tolist() == [5 / 6]
-    assert float(outcome.server.shared["intercept"]) == 1 / 6
-    assert (outcome.own, outcome.server.round_index) == ({"first": {}, "second": {}}, 1)
+    assert outcome.server.global_state["weights"].tolist() == [5 / 6]
+    assert float(outcome.server.global_state["intercept"]) == 1 / 6
+    assert (outcome.local_states, outcome.server.round_index) == ({"first": {}, "second": {}}, 1)
 
 
 def test_one_class_rounds_by_hand() -> None:
     # Cap 1/(νn) = 1. Row 1 alone: α = (1 - 0)/1 = 1, so w = 1 and row 3 is past the margin. Border: half of 1 and 3.
     settings = {**BY_HAND, "loss": "one-class", "nu": 0.5}
     outcome = run(build("fedavg", 1, settings), {"a": {FEATURES: np.array([[1.0], [3.0]])}})
-    assert values({name: outcome.server.shared[name] for name in linear.TRAINED}) == {"weights": [-1.0], "intercept": 2}
-    assert outcome.own["a"][AFTER].tolist() == [1.0, 0.0]
+    assert values({name: outcome.server.global_state[name] for name in linear.TRAINED}) == {
+        "weights": [-1.0],
+        "intercept": 2,
+    }
+    assert outcome.local_states["a"][AFTER].tolist() == [1.0, 0.0]
     # Beside it one with a single row 2, of cap 2: α = 1/4, w = 1/2, border 1. The mean of w is (2 · 1 + 1/2) / 3.
     two = {"a": {FEATURES: np.array([[1.0], [3.0]])}, "b": {FEATURES: np.array([[2.0]])}}
     sent: dict[str, Any] = {}
     outcome = run(build("fedavg", 1, settings), two, on_update=lambda name, update: sent.update({name: values(update)}))
     assert sent["a"] == {"weights": [-2.0], "intercept": 4.0, "samples": 2.0}
     assert sent["b"] == {"weights": [-0.5], "intercept": 1.0, "samples": 1.0}
-    assert outcome.server.shared["weights"].tolist() == [-2.5 / 3]
+    assert outcome.server.global_state["weights"].tolist() == [-2.5 / 3]
 
 
 def naive_logistic(w: list[float], b: float, rows: list[tuple[list[float], int]], decay: float) -> list[float]:
@@ -113,7 +116,7 @@ def test_it_is_the_plain_loop_of_the_paper(rate: float) -> None:
     outcome = run(build("fedavg", 2, settings), data, rounds=5)
     fleet = [list(zip(part[FEATURES].tolist(), part[LABELS].tolist(), strict=True)) for part in data.values()]
     expected = plain_fedavg(fleet, partial(naive_logistic, decay=0.3), rounds=5, epochs=2, rate=rate)
-    found = [*outcome.server.shared["weights"], float(outcome.server.shared["intercept"])]
+    found = [*outcome.server.global_state["weights"], float(outcome.server.global_state["intercept"])]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
@@ -121,7 +124,7 @@ def test_one_gateway_alone_is_central_training() -> None:
     rng = np.random.default_rng(3)
     data = {FEATURES: rng.normal(5.0, 2.0, (20, 2)), LABELS: rng.integers(0, 2, 20)}
     settings = {"loss": "logistic", "components": 8, "rounds": 1, "epochs": 3, "batch": 7}
-    found = run(build("fedavg", 2, settings), {"alone": data}, seed=9).server.shared
+    found = run(build("fedavg", 2, settings), {"alone": data}, seed=9).server.global_state
     normal = data[FEATURES][data[LABELS] == 0]  # the units of a gateway are those of its healthy time
     z = (data[FEATURES] - normal.mean(axis=0)) / normal.std(axis=0)
     untrained = linear.initial(generator(9, 0, "cloud"), 2, 8, 0.5, "logistic")
@@ -148,7 +151,7 @@ def test_one_step_of_many_gateways_is_one_step_on_all_their_data() -> None:
     }
     pooled = {"all": {key: np.concatenate([part[key] for part in parts.values()]) for key in (FEATURES, LABELS)}}
     algorithm = build("fedavg", 2, {**BY_HAND, "components": 16, "decay": 0.1})
-    found, expected = (run(algorithm, data, rounds=4).server.shared for data in (parts, pooled))
+    found, expected = (run(algorithm, data, rounds=4).server.global_state for data in (parts, pooled))
     for name in linear.TRAINED:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-10, atol=1e-14)
 
@@ -158,7 +161,7 @@ def test_every_row_is_visited_once_per_epoch() -> None:
     x = 2.0 ** np.arange(7)[:, None]
     settings = {**BY_HAND, "batch": 1, "epochs": 3, "learning_rate": 1e-9}
     outcome = run(build("fedavg", 1, settings), {"a": {FEATURES: x, LABELS: np.ones(7)}})
-    np.testing.assert_allclose(outcome.server.shared["weights"] / 1e-9, 3 * 127 / 2, rtol=1e-5)
+    np.testing.assert_allclose(outcome.server.global_state["weights"] / 1e-9, 3 * 127 / 2, rtol=1e-5)
 
 
 def test_batches_are_drawn_by_the_generator_alone() -> None:
@@ -166,7 +169,7 @@ def test_batches_are_drawn_by_the_generator_alone() -> None:
     data = {FEATURES: x, LABELS: x[:, 0] > 0.0}
     for batch, differs in ((4, True), (9, False)):
         algorithm = build("fedavg", 1, {**BY_HAND, "batch": batch})
-        shared, train = algorithm.start(generator(0, 0, "cloud")).shared, algorithm.phases[0].train
+        shared, train = algorithm.start(generator(0, 0, "cloud")).global_state, algorithm.phases[0].train
         one, again, two = (train(shared, {}, data, generator(0, 0, name))[1]["weights"] for name in ("a", "a", "b"))
         assert one.tolist() == again.tolist()
         assert (abs(one[0] - two[0]) > 1e-6) == differs
@@ -205,7 +208,9 @@ def test_far_points_bend_nothing_and_warn_of_nothing() -> None:
 
 @pytest.mark.parametrize("rate", [0.25, 2.0])
 def test_the_rate_stretches_the_step_of_the_server(rate: float) -> None:
-    plain, stretched = (run(build("fedavg", 1, {**BY_HAND, "rate": each}), TWO).server.shared for each in (1.0, rate))
+    plain, stretched = (
+        run(build("fedavg", 1, {**BY_HAND, "rate": each}), TWO).server.global_state for each in (1.0, rate)
+    )
     for name in linear.TRAINED:
         np.testing.assert_allclose(stretched[name], rate * plain[name], rtol=1e-12)
 
@@ -213,9 +218,9 @@ def test_the_rate_stretches_the_step_of_the_server(rate: float) -> None:
 def test_a_gateway_with_more_rows_than_the_limit_counts_for_the_limit() -> None:
     algorithm = build("fedavg", 1, {**BY_HAND, "max_samples": 2})
     outcome = run(algorithm, TWO)
-    assert outcome.server.shared["weights"].tolist() == [(2 * 0.5 + 2 * 1.0) / 4]
+    assert outcome.server.global_state["weights"].tolist() == [(2 * 0.5 + 2 * 1.0) / 4]
     with pytest.raises(UpdateError, match="samples: expected 1 to 2, got 3"):
-        update = {name: outcome.server.shared[name] for name in linear.TRAINED}
+        update = {name: outcome.server.global_state[name] for name in linear.TRAINED}
         algorithm.phases[0].admit(outcome.server, {**update, "samples": np.array(3)})
 
 
@@ -223,9 +228,9 @@ def admitted(change: Arrays, **settings: Any) -> None:
     """Judge the change of a gateway of seven rows, after a step that left the shared weights at 0.5."""
     algorithm = build("fedavg", 3, {"components": 16, "nu": 0.5, **settings})
     server = algorithm.start(generator(0, 0, "cloud"))
-    moved = {name: np.full(server.shared[name].shape, 0.5) for name in linear.TRAINED}
-    server = server._replace(shared={**server.shared, **moved})
-    sent = {name: 7.0 * np.broadcast_to(array, server.shared[name].shape) for name, array in change.items()}
+    moved = {name: np.full(server.global_state[name].shape, 0.5) for name in linear.TRAINED}
+    server = server._replace(global_state={**server.global_state, **moved})
+    sent = {name: 7.0 * np.broadcast_to(array, server.global_state[name].shape) for name, array in change.items()}
     algorithm.phases[0].admit(server, {**sent, "samples": np.array(7.0)})
 
 
@@ -258,11 +263,11 @@ def test_where_the_loss_has_no_bound_the_change_has(settings: dict[str, Any]) ->
 def test_a_thousand_gateways_weigh_as_one_with_all_their_rows() -> None:
     algorithm = build("fedavg", 1, BY_HAND)
     server, phase = algorithm.start(generator(0, 0, "cloud")), algorithm.phases[0]
-    _, update = phase.train(server.shared, {}, TWO["second"], generator(0, 0, "any"))
+    _, update = phase.train(server.global_state, {}, TWO["second"], generator(0, 0, "any"))
     total = Arrays()
     for _ in range(1_000):
         total = SUM.merge(total, phase.admit(server, update))
-    once, often = (close_round(algorithm, server, each).shared for each in (update, total))
+    once, often = (close_round(algorithm, server, each).global_state for each in (update, total))
     for name in linear.TRAINED:
         np.testing.assert_allclose(often[name], once[name], rtol=1e-12)
 

@@ -48,8 +48,8 @@ def test_only_the_shared_block_travels(share: float, count: int) -> None:
             "intercept": (),
             "samples": (),
         }
-    assert {own[linear.HOME].shape for own in outcome.own.values()} == {(40 - count,)}
-    assert outcome.server.shared["weights"].shape == (count,)
+    assert {own[linear.HOME].shape for own in outcome.local_states.values()} == {(40 - count,)}
+    assert outcome.server.global_state["weights"].shape == (count,)
 
 
 def test_it_ends_at_the_joint_optimum_of_shared_and_own_weights() -> None:
@@ -57,7 +57,7 @@ def test_it_ends_at_the_joint_optimum_of_shared_and_own_weights() -> None:
     data, nu, shared_count = fleet(3), 0.5, 4
     settings = {**PLAIN, "nu": nu, "components": 8, "share": 0.5}
     outcome = run(build("fedper", 3, settings), data, rounds=400)
-    shared = outcome.server.shared
+    shared = outcome.server.global_state
     maps = [
         linear.mapped({**shared, linear.HOME: np.zeros(8 - shared_count)}, part[FEATURES]) for part in data.values()
     ]
@@ -70,7 +70,7 @@ def test_it_ends_at_the_joint_optimum_of_shared_and_own_weights() -> None:
             total += len(phi) / rows * float(v @ v / 2.0 + np.maximum(1.0 - phi @ v, 0.0).mean() / nu)
         return total
 
-    found = joint(-shared["weights"], [-own[linear.HOME] for own in outcome.own.values()])
+    found = joint(-shared["weights"], [-own[linear.HOME] for own in outcome.local_states.values()])
     # The same dual at once: rows of the shared block, and of each gateway's own block set apart from the others'.
     scale = np.concatenate([np.full(len(phi), len(phi) / rows) for phi in maps])  # p_k
     together = np.concatenate([phi[:, :shared_count] for phi in maps])
@@ -95,22 +95,22 @@ def test_a_gateways_own_weights_help_it_and_are_used_by_the_model_that_is_shippe
     rng, data = np.random.default_rng(4), fleet(4)
     algorithm = build("fedper", 3, {**PLAIN, "components": 256, "share": 0.3})
     outcome = run(algorithm, data, rounds=20)
-    model = linear.graph(outcome.server.shared, algorithm.personal)
+    model = linear.graph(outcome.server.global_state, algorithm.personal)
     for name, level in (("a", -1.5), ("c", 1.5)):
         x = np.concatenate([rng.normal(level, 1.0, (60, 3)), rng.normal(level + 5.0, 1.0, (60, 3))])
         truth = np.arange(120) >= 60
-        personal = linear.score({**outcome.server.shared, **outcome.own[name]}, x)
-        shared = linear.score(outcome.server.shared, x)
+        personal = linear.score({**outcome.server.global_state, **outcome.local_states[name]}, x)
+        shared = linear.score(outcome.server.global_state, x)
         assert auc(personal, truth) > 0.97
         assert np.abs(personal - shared).max() > 0.1
-        np.testing.assert_allclose(onnx_scores(model, x, outcome.own[name]), personal, atol=1e-3)
+        np.testing.assert_allclose(onnx_scores(model, x, outcome.local_states[name]), personal, atol=1e-3)
         np.testing.assert_allclose(onnx_scores(model, x), shared, atol=1e-3)
 
 
 def test_training_twice_for_one_step_is_training_once() -> None:
     algorithm, data = build("fedper", 3, PLAIN), fleet(5)
     outcome = run(algorithm, data, rounds=3)
-    train, shared = algorithm.phases[0].train, outcome.server.shared
-    once, sent = train(shared, outcome.own["b"], data["b"], generator(0, 0, "b"))
+    train, shared = algorithm.phases[0].train, outcome.server.global_state
+    once, sent = train(shared, outcome.local_states["b"], data["b"], generator(0, 0, "b"))
     twice, again = train(shared, once, data["b"], generator(0, 1, "b"))
     assert encode(once) == encode(twice) and encode(sent) == encode(again)

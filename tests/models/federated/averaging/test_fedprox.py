@@ -33,7 +33,7 @@ def bytes_of(name: str, settings: dict[str, Any]) -> list[bytes]:
     sent: list[bytes] = []
     algorithm = build(name, 3, {**PLAIN, **settings, "rounds": 4})
     outcome = run(algorithm, fleet(1), seed=3, on_update=lambda _, update: sent.append(encode(update)))
-    return [*sent, encode(outcome.server.shared), *map(encode, outcome.own.values())]
+    return [*sent, encode(outcome.server.global_state), *map(encode, outcome.local_states.values())]
 
 
 @pytest.mark.parametrize("settings", [{}, {"loss": "logistic", "batch": 7}, {"normalisation": "own"}], ids=str)
@@ -47,7 +47,7 @@ def test_the_larger_mu_the_shorter_the_step(loss: str) -> None:
     steps = []
     for mu in (0.0, 0.5, 5.0, 50.0):
         algorithm = build("fedprox", 3, {**PLAIN, "loss": loss, "mu": mu, "epochs": 20, "learning_rate": 0.01})
-        steps.append(float(np.linalg.norm(run(algorithm, fleet(2), rounds=1).server.shared["weights"])))
+        steps.append(float(np.linalg.norm(run(algorithm, fleet(2), rounds=1).server.global_state["weights"])))
     assert (np.diff(steps) < 0.0).all()
     assert steps[-1] < 0.2 * steps[0]
 
@@ -82,7 +82,7 @@ def test_it_ends_where_fedavg_ends(mu: float) -> None:
     algorithm = build("fedprox", 3, {**PLAIN, "nu": nu, "mu": mu})
     apart = []
     for rounds in (5, 200):
-        shared = run(algorithm, data, rounds=rounds).server.shared
+        shared = run(algorithm, data, rounds=rounds).server.global_state
         phi = linear.mapped(shared, np.concatenate([part[FEATURES] for part in data.values()]))
         expected = ascend(phi @ phi.T, nu, tolerance=1e-11, most_sweeps=50_000).multipliers @ phi
         apart.append(float(np.linalg.norm(shared["weights"] + expected) / np.linalg.norm(expected)))
@@ -93,7 +93,7 @@ def test_who_starts_afresh_solves_its_own_rows_without_the_term() -> None:
     sent = []
     for mu in (0.0, 50.0):
         algorithm, data = build("fedprox", 3, {**PLAIN, "mu": mu}), fleet(6)
-        shared = {**run(algorithm, data, rounds=1).server.shared, "weights": np.full(48, 0.01)}
+        shared = {**run(algorithm, data, rounds=1).server.global_state, "weights": np.full(48, 0.01)}
         sent.append(algorithm.phases[0].train(shared, {}, data["a"], generator(0, 0, "a"))[1]["weights"])
     assert np.array_equal(sent[0], sent[1])
 
@@ -101,8 +101,8 @@ def test_who_starts_afresh_solves_its_own_rows_without_the_term() -> None:
 def test_training_twice_for_one_step_is_training_once() -> None:
     algorithm, data = build("fedprox", 3, PLAIN), fleet(5)
     outcome = run(algorithm, data, rounds=2)
-    train, shared = algorithm.phases[0].train, outcome.server.shared
-    once, sent = train(shared, outcome.own["a"], data["a"], generator(0, 0, "a"))
+    train, shared = algorithm.phases[0].train, outcome.server.global_state
+    once, sent = train(shared, outcome.local_states["a"], data["a"], generator(0, 0, "a"))
     twice, again = train(shared, once, data["a"], generator(0, 1, "a"))
     assert encode(once) == encode(twice) and encode(sent) == encode(again)
     assert AFTER not in sent

@@ -67,8 +67,8 @@ def numerical_gradient(loss: str, shared: Arrays, rows: Arrays, bend: float = 1e
 def begun(algorithm: Algorithm, seed: int = 3) -> Server:
     """Return the server behind a first step, at weights that are neither zero nor good."""
     server, rng = algorithm.start(generator(0, 0, "cloud")), np.random.default_rng(seed)
-    weights = rng.normal(0.0, 0.3, server.shared["weights"].shape)
-    return server._replace(shared={**server.shared, "weights": weights, STEP: np.array(1)})
+    weights = rng.normal(0.0, 0.3, server.global_state["weights"].shape)
+    return server._replace(global_state={**server.global_state, "weights": weights, STEP: np.array(1)})
 
 
 def moved(algorithm: Algorithm, shared: Arrays, rows: Arrays) -> Floats:
@@ -80,7 +80,7 @@ def moved(algorithm: Algorithm, shared: Arrays, rows: Arrays) -> Floats:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_one_gateway_one_epoch_and_one_batch_are_one_step_along_the_gradient(loss: str) -> None:
     algorithm = build("fedavg", 3, {**SGD, **ALL_AT_ONCE, "loss": loss, "learning_rate": 0.25})
-    shared, rows = begun(algorithm).shared, fleet(1)["gateway0"]
+    shared, rows = begun(algorithm).global_state, fleet(1)["gateway0"]
     slope = numerical_gradient(loss, shared, rows)
     assert np.linalg.norm(slope) > 0.1
     np.testing.assert_allclose(moved(algorithm, shared, rows), -0.25 * slope[:-1], atol=1e-6)
@@ -90,7 +90,7 @@ def test_a_row_met_alone_comes_to_its_margin_by_the_default_step() -> None:
     """At w = 0 the slope is -x / ν; the step ν / F of features whose mean square is 1 makes w = x / F and w·x = 1."""
     algorithm = build("fedavg", 4, {"local": "sgd", "components": 0, "normalisation": "none", **ALL_AT_ONCE, "nu": 0.3})
     row = np.array([[1.0, -1.0, 1.0, 1.0]])
-    shared = run(algorithm, {"alone": {FEATURES: row}}, rounds=1).server.shared
+    shared = run(algorithm, {"alone": {FEATURES: row}}, rounds=1).server.global_state
     np.testing.assert_allclose(shared["weights"], -row[0] / 4.0, rtol=1e-15)
 
 
@@ -99,7 +99,7 @@ def test_single_steps_of_equal_gateways_are_descent_on_all_their_rows(loss: str)
     data = under(loss, fleet(2))
     whole = {"all": {name: np.concatenate([part[name] for part in data.values()]) for name in data["gateway0"]}}
     algorithm = build("fedavg", 3, {**SGD, **ALL_AT_ONCE, "loss": loss})
-    found, expected = (run(algorithm, each, rounds=30).server.shared["weights"] for each in (data, whole))
+    found, expected = (run(algorithm, each, rounds=30).server.global_state["weights"] for each in (data, whole))
     assert np.linalg.norm(expected) > 0.1
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
@@ -113,7 +113,7 @@ def optimum(shared: Arrays, data: dict[str, Arrays]) -> Floats:
 def gap(settings: dict[str, Any], data: dict[str, Arrays], seed: int) -> float:
     """Return by how much the objective of all rows is above its least after the rounds."""
     algorithm = build("fedavg", 3, {**SGD, "batch": 10, "rounds": 40, **settings})
-    shared = run(algorithm, one_class(data), seed=seed).server.shared
+    shared = run(algorithm, one_class(data), seed=seed).server.global_state
     phi = linear.mapped(shared, pooled(data)[FEATURES])
     ends = (-shared["weights"], optimum(shared, data))
     found, least = (objective(float(w @ w), phi @ w, NU) for w in ends)
@@ -137,7 +137,7 @@ def bytes_of(name: str, settings: dict[str, Any]) -> list[bytes]:
     """Return all that is sent, and what is shared at the end."""
     sent: list[bytes] = []
     outcome = run(build(name, 3, settings), fleet(3), rounds=3, on_update=lambda _, update: sent.append(encode(update)))
-    return [*sent, encode(outcome.server.shared)]
+    return [*sent, encode(outcome.server.global_state)]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -151,7 +151,7 @@ def test_the_heavier_the_term_the_shorter_the_way_and_in_the_end_there_is_none()
     rows, ways = fleet(4)["gateway0"], []
     for mu in (0.0, 1.0, 10.0, 1e3, 1e12):
         algorithm = build("fedprox", 3, {**SGD, "mu": mu, "epochs": 20, "learning_rate": 1.0})
-        ways.append(float(np.linalg.norm(moved(algorithm, begun(algorithm).shared, rows))))
+        ways.append(float(np.linalg.norm(moved(algorithm, begun(algorithm).global_state, rows))))
     assert (np.diff(ways) < 0.0).all() and ways[0] > 0.3 and ways[-1] < 1e-9
 
 
@@ -179,7 +179,7 @@ def test_the_more_epochs_the_less_inexact_is_what_a_gateway_solves() -> None:
     mu, rows = 0.5, fleet(6)["gateway0"]
     settings = {**SGD, "loss": "logistic", "mu": mu, "batch": 1_000, "learning_rate": 0.5, "epochs": 60}
     algorithm = build("fedprox", 3, settings)
-    shared, train = begun(algorithm).shared, algorithm.phases[0].train
+    shared, train = begun(algorithm).global_state, algorithm.phases[0].train
     before = float(np.linalg.norm(numerical_gradient("logistic", shared, rows)))
     inexact = []
     for epochs in (1, 5, 20, 60):
@@ -200,8 +200,8 @@ def test_the_head_stays_goes_on_from_round_to_round_and_is_trained_with_the_base
     assert len(sent) == 9
     assert all(update.keys() == {"weights", "intercept", SAMPLES} for update in sent)
     assert all(update["weights"].shape == (6,) for update in sent)
-    assert linear.HOME in algorithm.personal and not outcome.server.shared[linear.HOME].any()
-    shared, own, rows = outcome.server.shared, outcome.own["gateway1"], data["gateway1"]
+    assert linear.HOME in algorithm.personal and not outcome.server.global_state[linear.HOME].any()
+    shared, own, rows = outcome.server.global_state, outcome.local_states["gateway1"], data["gateway1"]
     after, update = algorithm.phases[0].train(shared, own, rows, generator(0, 0, "any"))
     whole = {**shared, "weights": np.concatenate([shared["weights"], own[linear.HOME]])}
     del whole[linear.HOME]
@@ -224,7 +224,7 @@ def as_printed(kernel: Floats, eta: float, nu: float, epochs: int) -> Floats:
 @pytest.mark.parametrize("eta", [0.1, 0.9])
 def test_sgd_on_the_dual_is_the_listing_of_the_paper(eta: float) -> None:
     algorithm = build("fedavg", 3, {**SGD, "local": "dual-sgd", "learning_rate": eta, "epochs": 4})
-    shared, rows = algorithm.start(generator(0, 0, "cloud")).shared, fleet(8)["gateway0"]
+    shared, rows = algorithm.start(generator(0, 0, "cloud")).global_state, fleet(8)["gateway0"]
     phi = linear.mapped(shared, rows[FEATURES])
     expected = as_printed(phi @ phi.T, eta, NU, 4) @ phi
     np.testing.assert_allclose(moved(algorithm, shared, rows), -expected, rtol=1e-10, atol=1e-12)
@@ -270,10 +270,10 @@ def test_the_longest_honest_way_is_admitted_and_a_longer_one_is_not(name: str) -
     algorithm = build(name, 3, settings)
     outcome = run(algorithm, one_class(fleet(10)), rounds=5)  # raises where an update is not admitted
     server, phase = outcome.server, algorithm.phases[0]
-    size = len(server.shared["weights"])
+    size = len(server.global_state["weights"])
     for length, is_refused in ((np.sqrt(2.0) / NU, False), (1.01 * np.sqrt(2.0) / NU, True)):
         given = np.full(size, length / np.sqrt(size))
-        update = {"weights": given - server.shared["weights"], "intercept": np.array(0.0), SAMPLES: np.array(1.0)}
+        update = {"weights": given - server.global_state["weights"], "intercept": np.array(0.0), SAMPLES: np.array(1.0)}
         if is_refused:
             with pytest.raises(UpdateError, match="weights: expected a size up to"):
                 phase.admit(server, update)
@@ -283,7 +283,7 @@ def test_the_longest_honest_way_is_admitted_and_a_longer_one_is_not(name: str) -
 
 def test_the_border_leaves_the_share_outside_on_rows_that_are_alike() -> None:
     data = one_class(fleet(11, apart=0.0, sizes=(300, 300, 300)))
-    shared = run(build("fedavg", 3, {**SGD, "components": 128}), data, rounds=20).server.shared
+    shared = run(build("fedavg", 3, {**SGD, "components": 128}), data, rounds=20).server.global_state
     outside = float((linear.score(shared, pooled_features(data)) > 0.0).mean())
     assert 0.5 * NU < outside < 1.5 * NU
 
@@ -295,7 +295,7 @@ def pooled_features(data: dict[str, Arrays]) -> Floats:
 def test_an_adaptive_step_of_the_cloud_goes_with_sgd() -> None:
     settings = {**SGD, "server_optimiser": {"kind": "adam", "rate": 0.05}, "rounds": 60}
     algorithm, data = build("fedavg", 3, settings), fleet(12, apart=0.0)
-    shared = run(algorithm, one_class(data)).server.shared
+    shared = run(algorithm, one_class(data)).server.global_state
     phi = linear.mapped(shared, pooled(data)[FEATURES])
     found, zero = (objective(float(w @ w), phi @ w, NU) for w in (-shared["weights"], np.zeros(24)))
     best = optimum(shared, data)

@@ -61,7 +61,7 @@ def trained_part(shared: Arrays) -> Arrays:
 
 
 def answer(algorithm: Algorithm, data: Arrays, own: Arrays | None = None, seed: int = 0) -> tuple[Arrays, Arrays]:
-    shared = algorithm.start(generator(seed, 0, "cloud")).shared
+    shared = algorithm.start(generator(seed, 0, "cloud")).global_state
     return algorithm.phases[0].train(shared, own or {}, data, generator(seed, 0, "a"))
 
 
@@ -69,7 +69,7 @@ def answer(algorithm: Algorithm, data: Arrays, own: Arrays | None = None, seed: 
 def test_one_gateway_alone_is_central_training(network: dict[str, Any]) -> None:
     data = fleet_of(network)["south"]
     settings = {**PLAIN, "network": network, "rounds": 1, "epochs": 3, "batch": 16, "learning_rate": 0.01}
-    found = run(made(settings), {"alone": data}, seed=9).server.shared
+    found = run(made(settings), {"alone": data}, seed=9).server.global_state
     settled = Recurrent.model_validate(network)
     central = recurrent.descended(
         recurrent.initial(generator(9, 0, "cloud"), settled, FEATURE_COUNT),
@@ -87,9 +87,9 @@ def test_a_full_batch_step_of_all_is_the_central_step(network: dict[str, Any]) -
     data = fleet_of(network)
     pooled = {key: np.concatenate([part[key] for part in data.values()]) for key in data["north"]}
     settings = {**ONE_STEP, "network": {**network, "class_weights": False} if "class_weights" in network else network}
-    found, expected = (run(made(settings), parts, rounds=4).server.shared for parts in (data, {"all": pooled}))
+    found, expected = (run(made(settings), parts, rounds=4).server.global_state for parts in (data, {"all": pooled}))
     assert equal(trained_part(found), trained_part(expected), 1e-5)
-    begun = made(settings).start(generator(0, 0, "cloud")).shared
+    begun = made(settings).start(generator(0, 0, "cloud")).global_state
     assert not equal(trained_part(found), trained_part(begun), 1e-3)
 
 
@@ -97,39 +97,40 @@ def test_it_is_the_weighted_mean_of_the_gateways_weights() -> None:
     """Algorithm 1, line 5: w = Σ N_k w_k / N."""
     algorithm = made({**PLAIN, "rounds": 1, "epochs": 2, "batch": 8})
     server, total = algorithm.start(generator(0, 0, "cloud")), sum(len(part[FEATURES]) for part in HEALTHY.values())
-    mean = {name: np.zeros(array.shape) for name, array in trained_part(server.shared).items()}
+    mean = {name: np.zeros(array.shape) for name, array in trained_part(server.global_state).items()}
     for name, part in HEALTHY.items():
         rng = generator(0, 0, name)
         after = recurrent.descended(
-            server.shared, part[FEATURES], None, rng, Recurrent.model_validate(SMALL), Descent(epochs=2, batch=8)
+            server.global_state, part[FEATURES], None, rng, Recurrent.model_validate(SMALL), Descent(epochs=2, batch=8)
         )
         mean = {key: array + len(part[FEATURES]) / total * after[key] for key, array in mean.items()}
-    assert equal(trained_part(run(algorithm, HEALTHY).server.shared), mean, 1e-6)
+    assert equal(trained_part(run(algorithm, HEALTHY).server.global_state), mean, 1e-6)
 
 
 def test_without_a_proximal_term_it_is_fedavg_to_the_byte_and_with_one_it_goes_less_far() -> None:
     plain, none, some = (
-        run(made({**PLAIN, "epochs": 5, **more}), HEALTHY).server.shared for more in ({}, {"mu": 0.0}, {"mu": 30.0})
+        run(made({**PLAIN, "epochs": 5, **more}), HEALTHY).server.global_state
+        for more in ({}, {"mu": 0.0}, {"mu": 30.0})
     )
     assert encode(plain) == encode(none)
-    begun = made(PLAIN).start(generator(0, 0, "cloud")).shared
+    begun = made(PLAIN).start(generator(0, 0, "cloud")).global_state
     far = [sum(float(np.square(part[n] - begun[n]).sum()) for n in trained_part(begun)) for part in (plain, some)]
     assert far[1] < 0.8 * far[0]
 
 
 def test_the_variance_is_that_of_the_model_received_over_all_rows() -> None:
     algorithm = made(PLAIN)
-    first = run(algorithm, HEALTHY, rounds=1).server.shared
-    second = run(algorithm, HEALTHY, rounds=2).server.shared
+    first = run(algorithm, HEALTHY, rounds=1).server.global_state
+    second = run(algorithm, HEALTHY, rounds=2).server.global_state
     x = np.concatenate([part[FEATURES] for part in HEALTHY.values()])
-    for shared, received in ((first, algorithm.start(generator(0, 0, "cloud")).shared), (second, first)):
+    for shared, received in ((first, algorithm.start(generator(0, 0, "cloud")).global_state), (second, first)):
         np.testing.assert_allclose(shared["variance"], recurrent.squares(received, x).mean(axis=0), rtol=1e-6)
 
 
 def test_errors_are_weighed_by_the_classes_of_the_whole_fleet() -> None:
     network = {**CLASSES, "class_weights": True}
     algorithm = made({**ONE_STEP, "network": network})
-    shared = run(algorithm, FLEET, rounds=1).server.shared
+    shared = run(algorithm, FLEET, rounds=1).server.global_state
     counts = sum(np.bincount(part[LABELS], minlength=2) for part in FLEET.values())
     np.testing.assert_allclose(shared[CLASS_SHARES], counts / np.sum(counts))
     part = FLEET["north"]
@@ -153,35 +154,37 @@ def test_a_head_at_home_is_never_sent_and_fed_to_the_model(network: dict[str, An
     algorithm = made({**PLAIN, "network": network, "home": "head", "rounds": 3, "epochs": 4})
     data, sent = fleet_of(network), dict[str, Arrays]()
     outcome = run(algorithm, data, on_update=lambda name, update: sent.update({name: update}))
-    begun = algorithm.start(generator(0, 0, "cloud")).shared
+    begun = algorithm.start(generator(0, 0, "cloud")).global_state
     head = set(recurrent.trained_names(begun, recurrent.HEAD)) | ({"variance"} & begun.keys())
     assert set(algorithm.personal) == head
     assert all(update.keys() == {*recurrent.trained_names(begun, ("cell.",)), SAMPLES} for update in sent.values())
-    model = DETECTORS["recurrent"].graph(outcome.server.shared, algorithm.personal)
+    model = DETECTORS["recurrent"].graph(outcome.server.global_state, algorithm.personal)
     x = table(99, 12)[FEATURES]
     scores = []
-    for name, own in outcome.own.items():
+    for name, own in outcome.local_states.items():
         assert own.keys() == head
-        scores.append(recurrent.score({**outcome.server.shared, **own}, x))
+        scores.append(recurrent.score({**outcome.server.global_state, **own}, x))
         np.testing.assert_allclose(Scorer(model, own)(x), scores[-1], atol=1e-5, err_msg=name)
     assert np.abs(scores[0] - scores[1]).min() > 1e-4
-    newcomer = recurrent.score(outcome.server.shared, x)  # who has no head of its own takes the untrained one
+    newcomer = recurrent.score(outcome.server.global_state, x)  # who has no head of its own takes the untrained one
     np.testing.assert_allclose(Scorer(model, {})(x), newcomer, atol=1e-5)
 
 
 def test_what_is_measured_for_itself_is_not_sent() -> None:
     algorithm, sent = made({**PLAIN, "measure": "own", "rounds": 1}), dict[str, Arrays]()
     outcome = run(algorithm, HEALTHY, on_update=lambda name, update: sent.update({name: update}))
-    begun = algorithm.start(generator(0, 0, "cloud")).shared
+    begun = algorithm.start(generator(0, 0, "cloud")).global_state
     assert algorithm.personal == ("variance",)
     for name, part in HEALTHY.items():
         assert sent[name].keys() == {*recurrent.trained_names(begun), SAMPLES}
         mean = recurrent.squares(begun, part[FEATURES]).mean(axis=0)
-        np.testing.assert_allclose(outcome.own[name]["variance"], mean, rtol=1e-6)
-    assert equal(trained_part(outcome.server.shared), trained_part(run(made(PLAIN), HEALTHY, rounds=1).server.shared))
+        np.testing.assert_allclose(outcome.local_states[name]["variance"], mean, rtol=1e-6)
+    assert equal(
+        trained_part(outcome.server.global_state), trained_part(run(made(PLAIN), HEALTHY, rounds=1).server.global_state)
+    )
     alone = made({**PLAIN, "network": {**CLASSES, "class_weights": True}, "measure": "own"})
     assert answer(alone, FLEET["north"])[1].keys() == {*recurrent.trained_names(begun), SAMPLES}
-    assert CLASS_SHARES not in alone.start(generator(0, 0, "cloud")).shared
+    assert CLASS_SHARES not in alone.start(generator(0, 0, "cloud")).global_state
 
 
 @pytest.mark.parametrize("clip", [0.05, 0.5, 50.0])
@@ -226,7 +229,7 @@ def test_windows_must_be_numbers() -> None:
 
 def test_the_paper_is_one_epoch_of_slow_sgd_on_its_own_network() -> None:
     algorithm = made({"paper": True, "network": {"hidden": 4, "steps": STEPS}, "normalisation": "none"})
-    shared = algorithm.start(generator(0, 0, "cloud")).shared
+    shared = algorithm.start(generator(0, 0, "cloud")).global_state
     assert shared["dense.weight"].shape == (100, 4)
     assert float(shared["change"]) == 0.0 and "cell.2.state" in shared
     network = Recurrent.model_validate({"paper": True, "hidden": 4, "steps": STEPS})
@@ -282,11 +285,11 @@ def test_weights_travel_as_float32_and_the_fleet_learns() -> None:
     algorithm = made({"network": CLASSES, "rounds": 15, "learning_rate": 0.02, "server_optimiser": {"momentum": 0.3}})
     sizes: list[int] = []
     outcome = run(algorithm, FLEET, on_update=lambda _, update: sizes.append(len(encode(update))))
-    assert int(outcome.server.shared[STEP]) == 15
-    count = sum(array.size for array in trained_part(outcome.server.shared).values())
+    assert int(outcome.server.global_state[STEP]) == 15
+    count = sum(array.size for array in trained_part(outcome.server.global_state).values())
     assert max(sizes) < 4 * count + 2000
     unseen = table(77, 300)
-    found: Floats = recurrent.score({**outcome.server.shared, **outcome.own["south"]}, unseen[FEATURES])
+    found: Floats = recurrent.score({**outcome.server.global_state, **outcome.local_states["south"]}, unseen[FEATURES])
     balanced = np.mean([np.mean((found > 0.0)[unseen[LABELS] == each] == each) for each in (0, 1)])
     assert balanced > 0.8
     assert algorithm.libraries == ("torch",) and algorithm.labels and not made(PLAIN).labels

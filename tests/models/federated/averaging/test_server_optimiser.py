@@ -31,7 +31,7 @@ FLEET = {name: table(seed, count) for seed, (name, count) in enumerate([("north"
 
 def trained(**settings: Any) -> tuple[Arrays, Arrays]:
     outcome = run(build("fedavg", 3, {**PLAIN, **settings}), FLEET)
-    return outcome.server.shared, outcome.server.kept
+    return outcome.server.global_state, outcome.server.server_state
 
 
 def twin(changes: list[float], kind: str, rate: float, first: float, second: float, tau: float) -> float:
@@ -114,7 +114,7 @@ def test_weights_keep_their_precision() -> None:
 def test_an_adaptive_step_learns() -> None:
     settings = {"components": 0, "normalisation": "none", "rounds": 60}
     shared, _ = trained(**settings, server_optimiser={"kind": "adam", "rate": 0.1})
-    before = build("fedavg", 3, {**PLAIN, "components": 0}).start(generator(0, 0, "cloud")).shared
+    before = build("fedavg", 3, {**PLAIN, "components": 0}).start(generator(0, 0, "cloud")).global_state
     x, y = (np.concatenate([part[name] for part in FLEET.values()]) for name in (FEATURES, LABELS))
     losses = [np.logaddexp(0.0, -np.where(y, 1, -1) * linear.score(part, x)).mean() for part in (shared, before)]
     assert losses[0] < 0.5 * losses[1]

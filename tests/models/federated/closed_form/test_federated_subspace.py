@@ -63,7 +63,7 @@ def same_subspace(first: Arrays, second: Arrays, tolerance: float = 1e-10) -> No
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_one_round_gives_what_the_pooled_rows_give(reference: str, count: int) -> None:
     data = fleet()
-    shared = trained(data, components=count, normalisation="none", reference=reference).server.shared
+    shared = trained(data, components=count, normalisation="none", reference=reference).server.global_state
     x, probes = pooled(data), rows(9, 50) * 2.0
     np.testing.assert_allclose(shared["mean"], x.mean(axis=0), atol=1e-10)
     np.testing.assert_allclose(shared["deviation"], x.std(axis=0), atol=1e-10)
@@ -77,14 +77,14 @@ def test_in_own_units_it_is_the_pool_of_what_gateways_normalised() -> None:
     data = fleet(level=1e4)
     outcome = trained(data, components=2)
     z = np.concatenate([(each[FEATURES] - each[FEATURES].mean(0)) / each[FEATURES].std(0) for each in data.values()])
-    found = measured(outcome.server.shared, rows(9, 50) / 0.5)[1]
+    found = measured(outcome.server.global_state, rows(9, 50) / 0.5)[1]
     np.testing.assert_allclose(found, residual_of(z, rows(9, 50) / 0.5, 2), rtol=1e-9)
 
 
 def test_far_from_zero_a_reference_keeps_the_digits() -> None:
     near, far = fleet(), fleet(level=1e6)
-    found = trained(far, components=2, normalisation="none", reference="pooled").server.shared
-    wanted = trained(near, components=2, normalisation="none").server.shared
+    found = trained(far, components=2, normalisation="none", reference="pooled").server.global_state
+    wanted = trained(near, components=2, normalisation="none").server.global_state
     np.testing.assert_allclose(found["eigenvalues"], wanted["eigenvalues"], rtol=1e-7)
     np.testing.assert_allclose(measured(found, rows(9) + 1e6)[1], measured(wanted, rows(9))[1], rtol=1e-5)
 
@@ -108,7 +108,7 @@ def test_rows_in_pascals_are_admitted() -> None:
         outcome = trained(
             {"a": {FEATURES: x}}, normalisation="none", reference=reference, components=2, max_samples=100_000
         )
-        np.testing.assert_allclose(outcome.server.shared["deviation"], x.std(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(outcome.server.global_state["deviation"], x.std(axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("reference", ["zero", "pooled"])
@@ -118,7 +118,7 @@ def test_only_healthy_rows_are_gathered(reference: str, mode: str) -> None:
     labels = np.repeat([0, 2], [60, 25])
     mixed = {FEATURES: np.concatenate([x, faults]), LABELS: labels}
     chosen: dict[str, Any] = {"components": 2, "reference": reference, "normalisation": mode}
-    found, wanted = (trained({"a": each}, **chosen).server.shared for each in (mixed, {FEATURES: x}))
+    found, wanted = (trained({"a": each}, **chosen).server.global_state for each in (mixed, {FEATURES: x}))
     same_subspace(found, wanted, 1e-9)
     phase = build("federated-subspace", FEATURE_COUNT, {**chosen, "normalisation": "none"}).phases[0]
     assert phase.train({}, {}, {FEATURES: faults, LABELS: labels[60:]}, generator(0, 0, "a"))[1] == {}
@@ -129,8 +129,8 @@ def test_only_healthy_rows_are_gathered(reference: str, mode: str) -> None:
 def test_it_does_not_matter_which_gateway_holds_a_row(owners: list[int]) -> None:
     x, owner = rows(5, 90), np.array(owners)
     data = {str(k): {FEATURES: x[owner == k]} for k in range(3)}
-    split = trained(data, components=2, normalisation="none").server.shared
-    same_subspace(split, trained({"all": {FEATURES: x}}, components=2, normalisation="none").server.shared, 1e-9)
+    split = trained(data, components=2, normalisation="none").server.global_state
+    same_subspace(split, trained({"all": {FEATURES: x}}, components=2, normalisation="none").server.global_state, 1e-9)
 
 
 def test_rounds_add_up_and_old_ones_fade() -> None:
@@ -142,12 +142,12 @@ def test_rounds_add_up_and_old_ones_fade() -> None:
         )
         server = algorithm.start(generator(0, 0, "cloud"))
         for x in (early, late):
-            _, update = algorithm.phases[0].train(server.shared, {}, {FEATURES: x}, generator(0, 0, "a"))
+            _, update = algorithm.phases[0].train(server.global_state, {}, {FEATURES: x}, generator(0, 0, "a"))
             server = close_round(algorithm, server, algorithm.phases[0].admit(server, update))
-        return server.shared
+        return server.global_state
 
     def of(x: Floats) -> Arrays:
-        return trained({"all": {FEATURES: x}}, components=2, normalisation="none").server.shared
+        return trained({"all": {FEATURES: x}}, components=2, normalisation="none").server.global_state
 
     same_subspace(after(1.0), of(np.concatenate([early, late])), 1e-9)
     same_subspace(after(0.0), of(late), 1e-9)
@@ -157,8 +157,8 @@ def test_rounds_add_up_and_old_ones_fade() -> None:
 def test_rows_that_are_sent_again_count_again_and_change_nothing_if_all_are() -> None:
     data = fleet()
     once, thrice = (trained(data, rounds=count, components=2, normalisation="none").server for count in (1, 3))
-    same_subspace(once.shared, thrice.shared, 1e-9)
-    assert float(thrice.kept[SAMPLES]) == 3 * float(once.kept[SAMPLES]) == 3 * 180
+    same_subspace(once.global_state, thrice.global_state, 1e-9)
+    assert float(thrice.server_state[SAMPLES]) == 3 * float(once.server_state[SAMPLES]) == 3 * 180
 
 
 def test_a_sketch_sends_less_and_still_tells_what_leaves_the_subspace() -> None:
@@ -181,7 +181,7 @@ def test_a_sketch_sends_less_and_still_tells_what_leaves_the_subspace() -> None:
             sizes.append(len(encode(update)))
 
         outcome = run(algorithm, data, on_update=weigh)
-        score = measured(outcome.server.shared, x)[1]
+        score = measured(outcome.server.global_state, x)[1]
         assert auc(score, y) > 0.99
         sizes[sketch] = max(sent)
     full, sketched = (8 * triangle(size) for size in (many, 20))
@@ -193,9 +193,9 @@ def test_a_sketch_sends_less_and_still_tells_what_leaves_the_subspace() -> None:
 def test_a_gateway_with_many_rows_counts_for_no_more_than_the_cap() -> None:
     data = {"big": {FEATURES: rows(1, 500)}, "small": {FEATURES: rows(2, 50)}}
     outcome = trained(data, components=2, max_samples=50, normalisation="none")
-    assert float(outcome.server.kept[SAMPLES]) == pytest.approx(100.0)
+    assert float(outcome.server.server_state[SAMPLES]) == pytest.approx(100.0)
     middle = (data["big"][FEATURES].mean(axis=0) + data["small"][FEATURES].mean(axis=0)) / 2.0
-    np.testing.assert_allclose(outcome.server.shared["mean"], middle, atol=1e-12)
+    np.testing.assert_allclose(outcome.server.global_state["mean"], middle, atol=1e-12)
 
 
 def test_constant_and_single_rows_leave_finite_parameters() -> None:
@@ -203,9 +203,9 @@ def test_constant_and_single_rows_leave_finite_parameters() -> None:
     constant[:, 2] = 7e4
     for x, mode in ((constant, "own"), (constant, "none"), (rows(1, 1), "none"), (np.ones((20, 6)), "own")):
         outcome = trained({"a": {FEATURES: x}}, components=2, normalisation=mode)
-        assert all(np.isfinite(array).all() for array in outcome.server.shared.values())
-        assert (outcome.server.shared["eigenvalues"] > 0.0).all()
-        assert (outcome.server.shared["deviation"] > 0.0).all()
+        assert all(np.isfinite(array).all() for array in outcome.server.global_state.values())
+        assert (outcome.server.global_state["eigenvalues"] > 0.0).all()
+        assert (outcome.server.global_state["deviation"] > 0.0).all()
 
 
 def impossible(kind: str) -> Arrays:
@@ -249,8 +249,8 @@ def test_a_gateway_with_a_few_wild_moments_does_not_blind_the_others(chosen: dic
     for phase in algorithm.phases:
         total = Arrays()
         for name, data in fleet().items():
-            own[name], update = phase.train(server.shared, own[name], data, generator(0, 0, name))
-            total = phase.tally.merge(total, phase.admit(server, update))
+            own[name], update = phase.train(server.global_state, own[name], data, generator(0, 0, name))
+            total = phase.reducer.merge(total, phase.admit(server, update))
             wild = {key: array * (1.0 if key == SAMPLES else 30.0) for key, array in update.items()}
             with pytest.raises(UpdateError, match="expected a mean square up to 4 in own deviations"):
                 phase.admit(server, wild)
@@ -261,7 +261,7 @@ def test_a_gateway_with_a_few_wild_moments_does_not_blind_the_others(chosen: dic
 def test_a_feature_that_moves_on_one_gateway_only_is_admitted(sketch: int | None) -> None:
     data = {str(k): {FEATURES: rows(k) * np.r_[np.ones(5), float(k == 0)]} for k in range(40)}
     outcome = trained(data, components=2, reference="pooled", sketch=sketch)
-    assert float(outcome.server.kept[SAMPLES]) == 40 * 80
+    assert float(outcome.server.server_state[SAMPLES]) == 40 * 80
 
 
 @pytest.mark.parametrize("max_samples", [50, 93, 100_000])

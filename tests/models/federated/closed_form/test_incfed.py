@@ -69,11 +69,11 @@ def test_any_split_in_any_order_is_the_pooled_ridge(rows: list[int], random: Any
     parts = [series(index, count) for index, count in enumerate(rows)]
     names = [f"gateway-{index}" for index in range(len(parts))]
     random.shuffle(names)
-    shared = run(incfed(FEATURE_COUNT, **PLAIN), dict(zip(names, parts, strict=True))).server.shared
+    shared = run(incfed(FEATURE_COUNT, **PLAIN), dict(zip(names, parts, strict=True))).server.global_state
     assert close(shared["readout"], pooled(shared, parts, NETWORK, DEFAULT_RIDGE))
     whole = {FEATURES: np.concatenate([part[FEATURES] for part in parts])}
     whole[MISSING] = np.concatenate([np.where(np.arange(count) == 0, -1, 0) for count in rows])
-    alone = run(incfed(FEATURE_COUNT, **PLAIN), {"all": whole}).server.shared
+    alone = run(incfed(FEATURE_COUNT, **PLAIN), {"all": whole}).server.global_state
     assert close(shared["readout"], alone["readout"])
     assert close(shared["variance"], alone["variance"])
 
@@ -98,7 +98,9 @@ class Fleet:
 
     def sent_by(self, name: str, data: Arrays) -> Arrays:
         told = {**data, COUNTED: np.array(self.told.get(name, True))}
-        self.own[name], update = self.algorithm.phases[0].train(self.server.shared, self.own.get(name, {}), told, RNG)
+        self.own[name], update = self.algorithm.phases[0].train(
+            self.server.global_state, self.own.get(name, {}), told, RNG
+        )
         return update
 
     def exchange(self, visits: dict[str, tuple[Arrays, bool]], *, is_merged: bool = True) -> None:
@@ -106,7 +108,7 @@ class Fleet:
         for name, (data, is_counted) in visits.items():
             update = self.sent_by(name, data)
             if is_counted and update:
-                total = phase.tally.merge(total, phase.admit(self.server, update))
+                total = phase.reducer.merge(total, phase.admit(self.server, update))
                 if is_merged:
                     self.counted[name] = data
             self.told[name] = is_counted
@@ -114,7 +116,7 @@ class Fleet:
 
     def expected(self) -> Arrays:
         """Return the sums of what every gateway was counted with last."""
-        size = self.server.shared["readout"].shape[1]
+        size = self.server.global_state["readout"].shape[1]
         total = {
             "gram": np.zeros(triangle(size)),
             "cross": np.zeros((3, size)),
@@ -122,7 +124,7 @@ class Fleet:
             "samples": np.zeros(()),
         }
         for data in self.counted.values():
-            part = ridge_readout.sums(*lesson_of(self.server.shared, data, NETWORK))
+            part = ridge_readout.sums(*lesson_of(self.server.global_state, data, NETWORK))
             total = {name: total[name] + float(data[WEIGHT]) * part[name] for name in total}
         return total
 
@@ -149,20 +151,22 @@ def test_the_sum_is_that_of_what_was_counted_last_of_each(exchanges: list[tuple[
             if visit.rows
         }
         fleet.exchange(asked, is_merged=is_merged)
-        if not fleet.server.kept:
+        if not fleet.server.server_state:
             assert not fleet.counted
             continue
         expected = fleet.expected()
-        assert fleet.server.kept.keys() == expected.keys()
+        assert fleet.server.server_state.keys() == expected.keys()
         for name, array in expected.items():
-            np.testing.assert_allclose(fleet.server.kept[name], array, rtol=0.0, atol=1e-10 * 80)
+            np.testing.assert_allclose(fleet.server.server_state[name], array, rtol=0.0, atol=1e-10 * 80)
         left = [data for data in fleet.counted.values() if float(data[WEIGHT]) > 0.0]
         if left:
             assert close(
-                fleet.server.shared["readout"], pooled(fleet.server.shared, left, NETWORK, DEFAULT_RIDGE), 1e-9
+                fleet.server.global_state["readout"],
+                pooled(fleet.server.global_state, left, NETWORK, DEFAULT_RIDGE),
+                1e-9,
             )
         else:
-            assert not fleet.server.shared["readout"].any()
+            assert not fleet.server.global_state["readout"].any()
 
 
 def started(**changes: Any) -> Fleet:
@@ -182,8 +186,8 @@ def test_who_has_nothing_new_sends_zeros_and_moves_nothing() -> None:
     update = fleet.sent_by("a", series(ord("a"), 60))
     assert all(not update[name].any() for name in ("gram", "cross", "squares", "samples"))
     fleet.exchange({"a": (weighing(series(ord("a"), 60), 1.0), True)})
-    assert equal(fleet.server.kept, before.kept)
-    assert int(fleet.server.shared["step"]) == int(before.shared["step"]) + 1
+    assert equal(fleet.server.server_state, before.server_state)
+    assert int(fleet.server.global_state["step"]) == int(before.global_state["step"]) + 1
 
 
 def test_who_leaves_was_never_there() -> None:
@@ -191,16 +195,16 @@ def test_who_leaves_was_never_there() -> None:
     only = run(incfed(FEATURE_COUNT, **PLAIN), {"b": series(ord("b"), 60)}, seed=1).server
     assert fleet.sent_by("a", weighing({FEATURES: np.zeros((0, FEATURE_COUNT))}, 0.0))["samples"] < 0.0  # without rows
     fleet.exchange({"a": (weighing(series(ord("a"), 60), 0.0), True)})
-    assert close(fleet.server.kept["gram"], only.kept["gram"])
-    assert close(fleet.server.shared["readout"], only.shared["readout"])
+    assert close(fleet.server.server_state["gram"], only.server_state["gram"])
+    assert close(fleet.server.global_state["readout"], only.global_state["readout"])
     fleet.exchange({"b": (weighing(series(ord("b"), 60), 0.0), True)})
-    assert not any(array.any() for array in fleet.server.kept.values())
-    assert not fleet.server.shared["readout"].any() and (fleet.server.shared["variance"] == 1.0).all()
+    assert not any(array.any() for array in fleet.server.server_state.values())
+    assert not fleet.server.global_state["readout"].any() and (fleet.server.global_state["variance"] == 1.0).all()
 
 
 def test_a_restored_cloud_is_told_to_begin_anew() -> None:
     fleet = started()
-    older = fleet.server._replace(shared={**fleet.server.shared, "step": np.array(0)})
+    older = fleet.server._replace(global_state={**fleet.server.global_state, "step": np.array(0)})
     fleet.sent_by("a", series(ord("a"), 70))
     fleet.server = older
     with pytest.raises(RestoredError, match=r"step 0, expected 1 or more.* start a new training with another seed"):
@@ -224,7 +228,7 @@ def test_what_is_no_weight_is_said(weight: Any) -> None:
 def test_balanced_classes_count_alike_over_all_gateways_together() -> None:
     algorithm = incfed(FEATURE_COUNT, network=CLASSES, normalisation="none", class_weight="balanced")
     parts = [series(0, 80, 3), series(1, 40, 3), series(2, 15, 3)]
-    shared = run(algorithm, {str(index): part for index, part in enumerate(parts)}).server.shared
+    shared = run(algorithm, {str(index): part for index, part in enumerate(parts)}).server.global_state
     rows = [lesson_of(shared, data, CLASSES) for data in parts]
     s, y = (np.concatenate(each) for each in zip(*rows, strict=True))
     weights = y @ (len(y) / 3 / y.sum(axis=0))
@@ -237,7 +241,7 @@ def test_balanced_classes_count_alike_over_all_gateways_together() -> None:
 
 def test_the_paper_takes_its_ridge_as_it_is() -> None:
     parts = [series(0, 80), series(1, 80)]
-    shared = run(incfed(FEATURE_COUNT, **PLAIN, paper=True), {"a": parts[0], "b": parts[1]}).server.shared
+    shared = run(incfed(FEATURE_COUNT, **PLAIN, paper=True), {"a": parts[0], "b": parts[1]}).server.global_state
     assert close(shared["readout"], pooled(shared, parts, NETWORK, 1e-6, absolute=True), 1e-8)
 
 
@@ -258,17 +262,17 @@ def test_a_silent_gateway_still_takes_in_that_it_was_counted() -> None:
     assert fleet.sent_by("a", series(ord("a"), 20)) == {}
     fleet.told["a"] = False  # of what it did not send
     fleet.exchange({"a": (weighing(series(ord("a"), 70), 1.0), True)})
-    np.testing.assert_allclose(fleet.server.kept["gram"], fleet.expected()["gram"], atol=1e-10)
+    np.testing.assert_allclose(fleet.server.server_state["gram"], fleet.expected()["gram"], atol=1e-10)
 
 
 def test_a_sum_in_units_of_fixed_point_is_the_sum() -> None:
     algorithm = incfed(FEATURE_COUNT, **PLAIN)
     server, total = algorithm.start(generator(1, 0, "cloud")), Arrays()
     for who in range(3):
-        _, update = algorithm.phases[0].train(server.shared, {}, series(who, 80), RNG)
-        total = algorithm.phases[0].tally.merge(total, algorithm.phases[0].admit(server, update))
+        _, update = algorithm.phases[0].train(server.global_state, {}, series(who, 80), RNG)
+        total = algorithm.phases[0].reducer.merge(total, algorithm.phases[0].admit(server, update))
     rounded = {name: np.round(array * 2**20) / 2**20 for name, array in total.items()}
-    exact, found = (close_round(algorithm, server, each).shared for each in (total, rounded))
+    exact, found = (close_round(algorithm, server, each).global_state for each in (total, rounded))
     scores = [esn.ESN.score(shared, series(5, 80)[FEATURES]) for shared in (exact, found)]
     assert np.abs(scores[0] - scores[1]).max() < 1e-5
 
@@ -278,7 +282,7 @@ def test_the_upload_is_a_triangle(units: int, most_bytes: float) -> None:
     network = {"units": units, "direct": False, "washout": 0, "task": "classify", "classes": 3}
     algorithm = build("incfed", FEATURE_COUNT, {"network": network})
     server = algorithm.start(generator(1, 0, "cloud"))
-    _, update = algorithm.phases[0].train(server.shared, {}, series(1, 20, 3), RNG)
+    _, update = algorithm.phases[0].train(server.global_state, {}, series(1, 20, 3), RNG)
     assert len(encode(update)) <= most_bytes
 
 

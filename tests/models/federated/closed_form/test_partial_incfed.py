@@ -40,12 +40,12 @@ def ridge(cross: Floats, gram: Floats, beta: float) -> Floats:
 
 def first_update(algorithm: Algorithm, part: Arrays, phase: int = 0) -> tuple[Server, Arrays]:
     server = algorithm.start(generator(1, 0, "cloud"))
-    return server, algorithm.phases[phase].train(server.shared, {}, part, generator(3, 0, "a"))[1]
+    return server, algorithm.phases[phase].train(server.global_state, {}, part, generator(3, 0, "a"))[1]
 
 
 @pytest.mark.parametrize("neurons", [1, 4, UNITS])
 def test_the_shared_choice_is_the_ridge_of_the_units_with_the_largest_states(neurons: int) -> None:
-    shared = run(partial_incfed(FEATURE_COUNT, **PLAIN, neurons=neurons), DATA).server.shared
+    shared = run(partial_incfed(FEATURE_COUNT, **PLAIN, neurons=neurons), DATA).server.global_state
     cross, gram = (sum(each) for each in zip(*(sums_of(shared, part) for part in PARTS), strict=True))
     kept = np.r_[np.sort(np.argsort(-np.diag(gram)[:UNITS])[:neurons]), UNITS:SIZE]
     expected = np.zeros((3, SIZE))
@@ -55,12 +55,12 @@ def test_the_shared_choice_is_the_ridge_of_the_units_with_the_largest_states(neu
 
 
 def test_all_units_chosen_is_incfed() -> None:
-    whole = run(incfed(FEATURE_COUNT, **PLAIN, ridge=1.0), DATA).server.shared["readout"]
+    whole = run(incfed(FEATURE_COUNT, **PLAIN, ridge=1.0), DATA).server.global_state["readout"]
     for select in ("shared", "importance", "random"):
         chosen: Any = {"select": select, "neurons": UNITS, "ridge": 1.0}
-        assert close(run(partial_incfed(FEATURE_COUNT, **PLAIN, **chosen), DATA).server.shared["readout"], whole)
+        assert close(run(partial_incfed(FEATURE_COUNT, **PLAIN, **chosen), DATA).server.global_state["readout"], whole)
     turned = run(partial_incfed(FEATURE_COUNT, **PLAIN, select="principal", neurons=UNITS, ridge=1.0), DATA)
-    assert close(turned.server.shared["readout"], whole, 1e-5)  # directions are float32
+    assert close(turned.server.global_state["readout"], whole, 1e-5)  # directions are float32
 
 
 @settings(max_examples=20, deadline=None)
@@ -75,7 +75,7 @@ def test_columns_of_ones_own_are_masked_added_and_solved_as_printed(
 ) -> None:
     algorithm = partial_incfed(FEATURE_COUNT, **PLAIN, select=select, neurons=neurons, alpha=alpha)
     sent: dict[str, Arrays] = {}
-    shared = run(algorithm, DATA, seed=seed, on_update=sent.__setitem__).server.shared
+    shared = run(algorithm, DATA, seed=seed, on_update=sent.__setitem__).server.global_state
     cross, gram, trace = np.zeros((3, SIZE)), np.zeros((SIZE, SIZE)), 0.0
     chosen: set[int] = set(range(UNITS, SIZE))
     for name, part in DATA.items():
@@ -95,7 +95,7 @@ def test_the_papers_ridge_leaves_the_masked_sum_nearly_singular() -> None:
     conditions = {}
     for paper in (False, True):
         algorithm = partial_incfed(FEATURE_COUNT, **PLAIN, select="importance", cohort=3, paper=paper)
-        conditions[paper] = float(run(algorithm, DATA).server.shared[CONDITION])
+        conditions[paper] = float(run(algorithm, DATA).server.global_state[CONDITION])
     assert conditions[False] < 100.0 and conditions[True] > 1e4
 
 
@@ -104,19 +104,19 @@ def test_a_round_is_that_of_those_who_took_part(select: Any) -> None:
     algorithm = partial_incfed(FEATURE_COUNT, **PLAIN, select=select, neurons=4)
     server = run(algorithm, DATA, rounds=2).server
     last = algorithm.phases[server.phase]
-    update = last.train(server.shared, {}, PARTS[0], generator(5, 0, "a"))[1]
+    update = last.train(server.global_state, {}, PARTS[0], generator(5, 0, "a"))[1]
     alone = last.advance(server, last.admit(server, update))
     again = last.advance(alone, last.admit(alone, update))
-    assert alone.kept == again.kept == {}
-    assert close(alone.shared["readout"], again.shared["readout"])
-    assert not close(alone.shared["readout"], server.shared["readout"], 1e-3)
+    assert alone.server_state == again.server_state == {}
+    assert close(alone.global_state["readout"], again.global_state["readout"])
+    assert not close(alone.global_state["readout"], server.global_state["readout"], 1e-3)
 
 
 def test_a_weight_scales_and_weight_zero_stays_away() -> None:
     algorithm = partial_incfed(FEATURE_COUNT, **PLAIN, neurons=4)
     heavy = {**DATA, "gateway-0": {**PARTS[0], WEIGHT: np.array(2.0)}}
     doubled = {**DATA, "twin": PARTS[0]}
-    found, expected = (run(algorithm, data).server.shared["readout"] for data in (heavy, doubled))
+    found, expected = (run(algorithm, data).server.global_state["readout"] for data in (heavy, doubled))
     assert close(found, expected)
     assert first_update(algorithm, {**PARTS[0], WEIGHT: np.array(0.0)})[1] == {}
 
@@ -124,7 +124,7 @@ def test_a_weight_scales_and_weight_zero_stays_away() -> None:
 def test_a_reservoir_is_driven_the_way_data_drives_it() -> None:
     """Directions found without data hold more of what the states really do than as many units, or random ones."""
     network = Network(units=60, leak=1.0, spectral_radius=0.9, input_scaling=0.5)
-    shared = incfed(FEATURE_COUNT, network=network).start(generator(1, 0, "cloud")).shared
+    shared = incfed(FEATURE_COUNT, network=network).start(generator(1, 0, "cloud")).global_state
     directions = driven_directions(shared, 6, 8.0, np.random.default_rng(0))
     np.testing.assert_allclose(directions.T @ directions, np.eye(6), atol=1e-5)
     states, _ = lesson_of(shared, series(3, 80), network)
@@ -145,7 +145,7 @@ def test_made_up_input_has_a_variance_of_one() -> None:
 @pytest.mark.parametrize(("cohort", "neurons"), [(1, 40), (2, 30), (3, 20), (8, 8), (100, 1), (None, 10)])
 def test_the_papers_rule_shares_the_units_among_gateways(cohort: int | None, neurons: int) -> None:
     algorithm = partial_incfed(2, network=Network(units=40, washout=0), select="principal", cohort=cohort)
-    shared = algorithm.start(generator(1, 0, "cloud")).shared
+    shared = algorithm.start(generator(1, 0, "cloud")).global_state
     assert shared["directions"].shape == (40, neurons)
 
 
@@ -200,7 +200,7 @@ def test_a_singular_sum_leaves_the_readout_before_and_says_so() -> None:
     algorithm = partial_incfed(FEATURE_COUNT, **PLAIN, select="importance", neurons=4, paper=True, ridge=0.0)
     server, update = first_update(algorithm, PARTS[0])  # the units that nobody sent have columns of zeros
     with pytest.warns(RankWarning, match="the masked sum is singular"):
-        after = algorithm.phases[0].advance(server, algorithm.phases[0].admit(server, update)).shared
+        after = algorithm.phases[0].advance(server, algorithm.phases[0].admit(server, update)).global_state
     assert not after["readout"].any() and float(after[CONDITION]) == UNDETERMINED
 
 

@@ -33,7 +33,7 @@ from tests.models.federated.closed_form.test_incfed import (
 
 def hostile(server: Server, update: Arrays) -> dict[str, tuple[Arrays, str]]:
     """Return updates that no rows make, and the words that say so."""
-    size = server.shared["readout"].shape[1]
+    size = server.global_state["readout"].shape[1]
     gram = symmetric(update["gram"], size)
     upper = np.triu_indices(size)
     twisted, loud, moved = gram.copy(), gram.copy(), gram.copy()
@@ -61,7 +61,7 @@ def test_what_no_rows_make_is_refused() -> None:
     algorithm = incfed(FEATURE_COUNT, **PLAIN)
     server = algorithm.start(generator(1, 0, "cloud"))
     phase = algorithm.phases[0]
-    _, update = phase.train(server.shared, {}, series(1, 60), RNG)
+    _, update = phase.train(server.global_state, {}, series(1, 60), RNG)
     assert phase.admit(server, update).keys() == {"gram", "cross", "squares", "samples", "turned"}
     for wrong, words in hostile(server, update).values():
         with pytest.raises(UpdateError, match=words):
@@ -72,10 +72,10 @@ def test_nobody_takes_back_more_than_was_counted() -> None:
     """From a total that is large enough the rows of another gateway cannot be taken, only what they have in common."""
     algorithm = incfed(FEATURE_COUNT, network=NETWORK, normalisation="none")
     server = algorithm.start(generator(1, 0, "cloud"))
-    sent = [algorithm.phases[0].train(server.shared, {}, series(who, 60), RNG)[1] for who in range(3)]
+    sent = [algorithm.phases[0].train(server.global_state, {}, series(who, 60), RNG)[1] for who in range(3)]
     total = Arrays()
     for update in sent[:2]:
-        total = algorithm.phases[0].tally.merge(total, algorithm.phases[0].admit(server, update))
+        total = algorithm.phases[0].reducer.merge(total, algorithm.phases[0].admit(server, update))
     server = close_round(algorithm, server, total)
     own, stranger = (_taken_back(sent[who]) for who in (0, 2))
     algorithm.phases[0].admit(server, {**own, "reservoir": sent[0]["reservoir"]})
@@ -94,12 +94,16 @@ def test_who_says_that_nothing_changed_cannot_change_anything() -> None:
     phase, server = algorithm.phases[0], algorithm.start(generator(1, 0, "cloud"))
     total = Arrays()
     for who in range(3):
-        total = phase.tally.merge(total, phase.admit(server, phase.train(server.shared, {}, series(who, 60), RNG)[1]))
+        total = phase.reducer.merge(
+            total, phase.admit(server, phase.train(server.global_state, {}, series(who, 60), RNG)[1])
+        )
     server = close_round(algorithm, server, total)
-    nothing = {name: np.zeros_like(array) for name, array in total.items()} | {"reservoir": identity(server.shared)}
+    nothing = {name: np.zeros_like(array) for name, array in total.items()} | {
+        "reservoir": identity(server.global_state)
+    }
     phase.admit(server, nothing)
     for rows in (0.0, 1e-3, 1.0):
-        claimed = {"samples": np.array(rows), "turned": np.array(rows), "cross": -2.0 * server.kept["cross"]}
+        claimed = {"samples": np.array(rows), "turned": np.array(rows), "cross": -2.0 * server.server_state["cross"]}
         with pytest.raises(UpdateError, match=r"expected sizes|constant|negative"):
             phase.admit(server, {**nothing, **claimed})
 
@@ -107,21 +111,23 @@ def test_who_says_that_nothing_changed_cannot_change_anything() -> None:
 def test_a_sum_that_two_have_emptied_makes_no_model() -> None:
     algorithm = incfed(FEATURE_COUNT, network=NETWORK, normalisation="none")
     phase, server = algorithm.phases[0], algorithm.start(generator(1, 0, "cloud"))
-    update = phase.train(server.shared, {}, series(1, 60), RNG)[1]
+    update = phase.train(server.global_state, {}, series(1, 60), RNG)[1]
     server = close_round(algorithm, server, phase.admit(server, update))
     assert lacking(server) == ""
     back = phase.admit(server, {**_taken_back(update), "reservoir": update["reservoir"]})
     emptied = close_round(algorithm, server, back)
-    assert lacking(emptied) == "nobody is left in its sums" and not emptied.shared["readout"].any()
-    twice = close_round(algorithm, server, phase.tally.merge(back, back))
-    assert "determine no model" in lacking(twice) and np.array_equal(twice.shared["readout"], server.shared["readout"])
+    assert lacking(emptied) == "nobody is left in its sums" and not emptied.global_state["readout"].any()
+    twice = close_round(algorithm, server, phase.reducer.merge(back, back))
+    assert "determine no model" in lacking(twice) and np.array_equal(
+        twice.global_state["readout"], server.global_state["readout"]
+    )
 
 
 def test_an_update_of_another_reservoir_is_refused_with_both_seeds() -> None:
     algorithm = incfed(FEATURE_COUNT, **PLAIN)
     mine, other = (algorithm.start(generator(seed, 0, "cloud")) for seed in (1, 2))
-    _, update = algorithm.phases[0].train(other.shared, {}, series(1, 60), RNG)
-    seeds = [server.shared["reservoir.seed"].tobytes().hex() for server in (mine, other)]
+    _, update = algorithm.phases[0].train(other.global_state, {}, series(1, 60), RNG)
+    seeds = [server.global_state["reservoir.seed"].tobytes().hex() for server in (mine, other)]
     with pytest.raises(UpdateError, match=f"expected seed {seeds[0]} .*got seed {seeds[1]}"):
         algorithm.phases[0].admit(mine, update)
 
@@ -130,9 +136,13 @@ def test_sums_that_determine_no_readout_are_kept_and_leave_the_one_before() -> N
     fleet = Fleet(incfed(FEATURE_COUNT, **PLAIN, ridge=0.0))
     with pytest.warns(RankWarning, match=r"given for 8 rows of 13 states .*: expected a ridge of 1e-06"):
         fleet.exchange({"a": (weighing(series(1, 12), 1.0), True)})
-    assert float(fleet.server.shared[CONDITION]) == UNDETERMINED and not fleet.server.shared["readout"].any()
+    assert (
+        float(fleet.server.global_state[CONDITION]) == UNDETERMINED and not fleet.server.global_state["readout"].any()
+    )
     fleet.exchange({"b": (weighing(series(2, 80), 1.0), True)})
-    assert float(fleet.server.shared[CONDITION]) < 1e8
+    assert float(fleet.server.global_state[CONDITION]) < 1e8
     assert close(
-        fleet.server.shared["readout"], pooled(fleet.server.shared, [series(1, 12), series(2, 80)], NETWORK, 0.0), 1e-8
+        fleet.server.global_state["readout"],
+        pooled(fleet.server.global_state, [series(1, 12), series(2, 80)], NETWORK, 0.0),
+        1e-8,
     )

@@ -1,4 +1,4 @@
-"""Gateways that lie, against every robust mean and judge: a table, printed and asserted, and what never gets so far.
+"""Gateways that lie, against every robust mean and update filter: a table, and what never gets so far.
 
 Ten gateways average a linear model; rows are made up, so the figures say what stands what, not what it is worth on
 data of the world: that is in docs/results/attacks.md.
@@ -21,7 +21,7 @@ from fedgate.firmware_sim.metrics import roc_auc
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
-from fedgate.models.federated.defences.defended import Defence, defended
+from fedgate.models.federated.defences.wrapper import Defence, with_update_filter
 from fedgate.models.federated.protocol.algorithm import Algorithm, UpdateError
 from fedgate.models.federated.protocol.run import run
 from tests.cloud_aggregator.test_aggregator_machine import after, body, opened, receipts, update
@@ -40,21 +40,21 @@ ANSWERS: dict[str, tuple[str, dict[str, Any], Defence | None]] = {
     "Krum": ("fedavg-krum", {"liars": 0.3}, None),
     "Multi-Krum": ("fedavg-multi-krum", {"liars": 0.3}, None),
     "clipped": ("fedavg-clipped", {}, None),
-    "judge norm": ("fedavg", {}, Defence(kind="norm")),
-    "judge statistic": ("fedavg", {}, Defence(kind="statistic")),
-    "judge trusted": ("fedavg", {}, Defence(kind="trusted")),
+    "filter norm": ("fedavg", {}, Defence(kind="norm")),
+    "filter statistic": ("fedavg", {}, Defence(kind="statistic")),
+    "filter trusted": ("fedavg", {}, Defence(kind="trusted")),
 }
 # Accuracy at least, with three liars of ten. Whoever is absent is not promised to stand that lie.
 STANDS: dict[Lie, tuple[str, ...]] = {
-    "sign flip": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "judge trusted"),
-    "times 10, flipped": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "judge norm", "judge trusted"),
-    "largest, flipped": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "judge norm", "judge trusted"),
+    "sign flip": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "filter trusted"),
+    "times 10, flipped": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "filter norm", "filter trusted"),
+    "largest, flipped": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "filter norm", "filter trusted"),
     "times 1e6": tuple(ANSWERS),  # no algorithm admits it
     "not a number": tuple(ANSWERS),
-    "label noise": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "judge trusted"),
+    "label noise": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "filter trusted"),
     "replay": tuple(ANSWERS),
-    "colluding": ("median", "trimmed mean", "clipped", "judge norm", "judge trusted"),
-    "claims the most": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "judge trusted"),
+    "colluding": ("median", "trimmed mean", "clipped", "filter norm", "filter trusted"),
+    "claims the most": ("median", "trimmed mean", "Krum", "Multi-Krum", "clipped", "filter trusted"),
 }
 RUINED: dict[Lie, tuple[str, ...]] = {
     "times 10, flipped": ("mean",),
@@ -79,7 +79,7 @@ def fleet(liars: int) -> dict[str, Arrays]:
 def algorithm_of(answer: str) -> Algorithm:
     name, more, defence = ANSWERS[answer]
     algorithm = build(name, WIDTH, {**LINEAR, **more})
-    return defended(algorithm, defence, [rows_of(77, 60)]) if defence else algorithm
+    return with_update_filter(algorithm, defence, [rows_of(77, 60)]) if defence else algorithm
 
 
 def figures(model: Arrays) -> tuple[float, float]:
@@ -98,7 +98,7 @@ def outcome(answer: str, lie: Lie | None, liars: int) -> tuple[float, float]:
     data = fleet(liars)
     honest = [rows for rows in data.values() if LIAR not in rows]
     attacked = algorithm if lie is None else lying(algorithm, lie, honest=honest)
-    return figures(run(attacked, data, seed=1, on_refusal=refuse).server.shared)
+    return figures(run(attacked, data, seed=1, on_refusal=refuse).server.global_state)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def table() -> dict[tuple[str, Lie | None], float]:
     for lie in (None, *LIES):
         row = [found[answer, lie] for answer in ANSWERS]
         print(f"{lie or 'nobody lies':18}", *(f"{auc:8.3f} /{accuracy:5.2f}" for auc, accuracy in row))
-    print(f"alone: {np.mean([figures(each.server.shared)[1] for each in alone]):.3f}")
+    print(f"alone: {np.mean([figures(each.server.global_state)[1] for each in alone]):.3f}")
     return {cell: accuracy for cell, (_, accuracy) in found.items()}
 
 
@@ -161,7 +161,7 @@ def test_what_no_algorithm_admits_is_refused_with_the_reason() -> None:
 def test_a_policy_on_rows_caps_honest_gateways_and_refuses_who_claims_more() -> None:
     algorithm = build("fedavg", WIDTH, {**LINEAR, "max_samples": 25})
     server, phase = algorithm.start(generator(0, 0, "cloud")), algorithm.phases[0]
-    _, honest = phase.train(server.shared, {}, rows_of(0, ROWS), generator(0, 0, "a"))
+    _, honest = phase.train(server.global_state, {}, rows_of(0, ROWS), generator(0, 0, "a"))
     assert float(phase.admit(server, honest)["samples"]) == 25.0
     claimed = {name: 1e3 * array for name, array in honest.items()}
     with pytest.raises(UpdateError, match="samples: expected 1 to 25, got 25000"):

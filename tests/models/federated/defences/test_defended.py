@@ -11,8 +11,8 @@ import pytest
 from fedgate.config.protocol.wire import decode, encode
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.defences.defended import PREFIX, Defence, DefenceError, defended, is_defended
 from fedgate.models.federated.defences.discriminator import ContextError, train_discriminator
+from fedgate.models.federated.defences.wrapper import PREFIX, Defence, DefenceError, is_defended, with_update_filter
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError, close_round
 from fedgate.models.federated.protocol.run import run
 from tests.support.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
@@ -53,7 +53,9 @@ def behind(algorithm: Algorithm, kind: Any, **settings: Any) -> Algorithm:
     if kind == "network":
         network = train_discriminator(algorithm, trusted(), generator(SEED, 0, "cloud"), rounds=3)
         network["layer2.bias"] = network["layer2.bias"] + 50.0  # takes everything for clean
-    return defended(algorithm, Defence(kind=kind, **settings), trusted() if kind == "trusted" else (), network)
+    return with_update_filter(
+        algorithm, Defence(kind=kind, **settings), trusted() if kind == "trusted" else (), network
+    )
 
 
 def data_of(algorithm: Algorithm) -> dict[str, Arrays]:
@@ -74,20 +76,20 @@ def admitted(exchange: Exchange, names: tuple[str, ...] = NAMES) -> list[Arrays]
 def total_of(exchange: Exchange, names: tuple[str, ...] = NAMES) -> Arrays:
     total: Arrays = {}
     for update in admitted(exchange, names):
-        total = exchange.phase.tally.merge(total, update)
+        total = exchange.phase.reducer.merge(total, update)
     return total
 
 
 def test_what_is_admitted_adds_up_in_any_order(exchanges: list[Exchange]) -> None:
     for exchange in exchanges:
-        merge, (a, b, c, _) = exchange.phase.tally.merge, admitted(exchange)
+        merge, (a, b, c, _) = exchange.phase.reducer.merge, admitted(exchange)
         assert encode(merge({}, a)) == encode(merge(a, {})) == encode(a)
         assert equal(merge(merge(a, b), c), merge(a, merge(b, c)), 1e-12)
         assert equal(merge(a, b), merge(b, a), 1e-12)
         servers = [close_round(exchange.algorithm, exchange.server, total_of(exchange, names)) for names in orders()]
         for server in servers:
-            assert equal(server.shared, servers[0].shared, 1e-11)
-            assert equal(server.kept, servers[0].kept, 1e-11)
+            assert equal(server.global_state, servers[0].global_state, 1e-11)
+            assert equal(server.server_state, servers[0].server_state, 1e-11)
 
 
 def orders() -> list[tuple[str, ...]]:
@@ -99,7 +101,7 @@ def test_a_total_keeps_its_size(exchanges: list[Exchange]) -> None:
         first, *_ = admitted(exchange)
         total = first
         for _ in range(200):
-            total = exchange.phase.tally.merge(total, first)
+            total = exchange.phase.reducer.merge(total, first)
         assert {name: array.shape for name, array in total.items()} == {
             name: array.shape for name, array in first.items()
         }
@@ -107,8 +109,10 @@ def test_a_total_keeps_its_size(exchanges: list[Exchange]) -> None:
 
 def test_no_input_is_changed_and_states_survive_the_wire(exchanges: list[Exchange]) -> None:
     for exchange in exchanges:
-        shared, kept = (decode(encode(part))[0] for part in (exchange.server.shared, exchange.server.kept))
-        loaded = exchange.server._replace(shared=locked(shared), kept=locked(kept))
+        shared, kept = (
+            decode(encode(part))[0] for part in (exchange.server.global_state, exchange.server.server_state)
+        )
+        loaded = exchange.server._replace(global_state=locked(shared), server_state=locked(kept))
         update = locked(decode(encode(exchange.updates[NAMES[0]]))[0])
         before = as_bytes(loaded, update)
         after = exchange.phase.admit(loaded, update)
@@ -143,7 +147,7 @@ def test_where_nobody_is_refused_the_model_is_the_same(name: str, kind: str) -> 
     seen: set[str] = set()
 
     def spied(server: Server, total: Arrays) -> Server:
-        seen.update(server.kept, total)
+        seen.update(server.server_state, total)
         return algorithm.phases[0].advance(server, total)
 
     watched = algorithm._replace(phases=(algorithm.phases[0]._replace(advance=spied),))
@@ -151,11 +155,11 @@ def test_where_nobody_is_refused_the_model_is_the_same(name: str, kind: str) -> 
     guarded = behind(watched, kind, **settings)
     data = data_of(algorithm)
     expected, found = run(algorithm, data, seed=SEED).server, run(guarded, data, seed=SEED).server
-    assert equal(found.shared, expected.shared, 1e-9)
-    rest = {name: array for name, array in found.kept.items() if not name.startswith(PREFIX)}
-    assert equal(rest, expected.kept, 1e-9)
+    assert equal(found.global_state, expected.global_state, 1e-9)
+    rest = {name: array for name, array in found.server_state.items() if not name.startswith(PREFIX)}
+    assert equal(rest, expected.server_state, 1e-9)
     assert not any(name.startswith(PREFIX) for name in seen)
-    assert (rest != found.kept) == (kind != "network")
+    assert (rest != found.server_state) == (kind != "network")
 
 
 # Sums that move the model by an average; the others add up over rows, and say what is kept from round to round.
@@ -194,7 +198,7 @@ def test_what_a_gateway_claims_to_weigh_moves_nothing(name: str, kind: str, fact
 def added(exchange: Exchange, updates: list[Arrays]) -> Arrays:
     total: Arrays = {}
     for update in updates:
-        total = exchange.phase.tally.merge(total, update)
+        total = exchange.phase.reducer.merge(total, update)
     return total
 
 
@@ -203,7 +207,7 @@ def test_sums_over_rows_are_left_as_they_are(name: str) -> None:
     algorithm = plain(name)
     for exchange in exchanges_of(behind(algorithm, "statistic", width=1e9), data_of(algorithm)):
         bare = exchange.server._replace(
-            kept={k: v for k, v in exchange.server.kept.items() if not k.startswith(PREFIX)}
+            server_state={k: v for k, v in exchange.server.server_state.items() if not k.startswith(PREFIX)}
         )
         given = algorithm.phases[0].admit(bare, exchange.updates[NAMES[0]])
         assert all(np.array_equal(admitted(exchange)[0][each], array) for each, array in given.items())
@@ -216,7 +220,7 @@ def flipped(data: Arrays) -> Arrays:
 def refusals(algorithm: Algorithm, data: dict[str, Arrays], **options: Any) -> tuple[list[str], Arrays]:
     names: list[str] = []
     outcome = run(algorithm, data, seed=SEED, on_refusal=lambda name, error: names.append(name), **options)
-    return names, outcome.server.shared
+    return names, outcome.server.global_state
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "federated-subspace"])
@@ -237,7 +241,7 @@ def test_a_model_of_faults_is_refused_where_nothing_was_labelled() -> None:
     algorithm = build("federated-subspace", FEATURE_COUNT, {"normalisation": "none", "components": 1})
     data = {name: gateway.data for name, gateway in fleet(SEED, alike=True).items()}
     data["broken"] = {FEATURES: data[NAMES[0]][FEATURES] + SHIFT}
-    assert refusals(defended(algorithm, Defence(kind="trusted"), tables), data)[0] == ["broken"]
+    assert refusals(with_update_filter(algorithm, Defence(kind="trusted"), tables), data)[0] == ["broken"]
 
 
 def test_a_border_moved_away_is_refused_by_trusted_tables() -> None:
@@ -245,7 +249,7 @@ def test_a_border_moved_away_is_refused_by_trusted_tables() -> None:
     guarded = behind(algorithm, "trusted")
     data = data_of(algorithm)
     server = run(guarded, data, seed=SEED).server
-    _, update = algorithm.phases[0].train(server.shared, {}, data[NAMES[0]], generator(0, 0, "a"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, data[NAMES[0]], generator(0, 0, "a"))
     guarded.phases[0].admit(server, update)
     with pytest.raises(UpdateError, match=r"expected a loss up to .* got 0\.2"):
         guarded.phases[0].admit(server, {**update, "intercept": update["intercept"] - 1e2 * update["samples"]})
@@ -265,21 +269,21 @@ def test_a_rejected_gateway_of_the_paper_counts_with_no_change() -> None:
     network["layer2.weights"] = 0.0 * network["layer2.weights"]
     network["layer2.bias"] = np.array([-9.0])  # takes everything for noisy
     data = data_of(algorithm)
-    paper = defended(algorithm, Defence(kind="network", paper=True), network=network)
+    paper = with_update_filter(algorithm, Defence(kind="network", paper=True), network=network)
     server = algorithm.start(generator(SEED, 0, "cloud"))
     updates = {
-        name: algorithm.phases[0].train(server.shared, {}, data[name], generator(0, 0, name))[1] for name in NAMES
+        name: algorithm.phases[0].train(server.global_state, {}, data[name], generator(0, 0, name))[1] for name in NAMES
     }
     first, second = updates[NAMES[0]], algorithm.phases[0].admit(server, updates[NAMES[1]])
     stopped = paper.phases[0].admit(server, first)
     assert float(stopped["samples"]) == float(first["samples"])
     assert not stopped["readout"].any()
-    both = paper.phases[0].tally.merge(stopped, second)
-    moved = paper.phases[0].advance(server, both).shared["readout"]
+    both = paper.phases[0].reducer.merge(stopped, second)
+    moved = paper.phases[0].advance(server, both).global_state["readout"]
     np.testing.assert_allclose(moved, second["readout"] / (first["samples"] + second["samples"]), rtol=1e-12)
     with pytest.raises(UpdateError, match=r"expected a change .* got 0\.0001"):
-        defended(algorithm, Defence(kind="network"), network=network).phases[0].admit(server, first)
-    refused, shared = refusals(defended(algorithm, Defence(kind="network"), network=network), data)
+        with_update_filter(algorithm, Defence(kind="network"), network=network).phases[0].admit(server, first)
+    refused, shared = refusals(with_update_filter(algorithm, Defence(kind="network"), network=network), data)
     assert len(refused) == len(NAMES) * algorithm.rounds
     assert not shared["readout"].any()  # nobody was counted, so the model stays as it was
 
@@ -287,7 +291,10 @@ def test_a_rejected_gateway_of_the_paper_counts_with_no_change() -> None:
 def test_in_the_form_of_the_paper_a_gateway_counts_with_the_rows_it_claims() -> None:
     algorithm = plain("esn-fedavg")
     _, update = algorithm.phases[0].train(
-        algorithm.start(generator(SEED, 0, "cloud")).shared, {}, data_of(algorithm)[NAMES[0]], generator(0, 0, "a")
+        algorithm.start(generator(SEED, 0, "cloud")).global_state,
+        {},
+        data_of(algorithm)[NAMES[0]],
+        generator(0, 0, "a"),
     )
     for paper in (True, False):
         guarded = behind(algorithm, "network", paper=paper)
@@ -298,7 +305,7 @@ def test_in_the_form_of_the_paper_a_gateway_counts_with_the_rows_it_claims() -> 
 def test_a_network_of_another_seed_is_refused_at_the_start() -> None:
     algorithm = plain("esn-fedavg")
     network = train_discriminator(algorithm, trusted(), generator(SEED + 1, 0, "cloud"), rounds=2)
-    guarded = defended(algorithm, Defence(kind="network"), network=network)
+    guarded = with_update_filter(algorithm, Defence(kind="network"), network=network)
     with pytest.raises(ContextError, match=REASON):
         guarded.start(generator(SEED, 0, "cloud"))
 
@@ -306,7 +313,7 @@ def test_a_network_of_another_seed_is_refused_at_the_start() -> None:
 @pytest.mark.parametrize(
     ("name", "defence", "tables", "reason"),
     [
-        ("ensemble-svdd", {"kind": "statistic"}, (), "tally 'stack', expected 'sum'"),
+        ("ensemble-svdd", {"kind": "statistic"}, (), "reducer 'stack', expected 'sum'"),
         ("esn-fedavg", {"kind": "trusted"}, (), "without tables"),
         ("esn-fedavg", {"kind": "network"}, (), "without a network"),
         ("esn-fedavg", {"kind": "trusted", "paper": True}, trusted(), "expected 'network'"),
@@ -324,7 +331,7 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     algorithm = build(name, FEATURE_COUNT, ALGORITHMS.get(name, {}))
     with pytest.raises(ValueError, match=reason):
-        defended(algorithm, Defence(**defence), tables)
+        with_update_filter(algorithm, Defence(**defence), tables)
 
 
 def test_settings_are_checked_and_one_defence_is_enough() -> None:

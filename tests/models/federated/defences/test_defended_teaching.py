@@ -7,27 +7,31 @@ import pytest
 
 from fedgate.models.arrays import generator
 from fedgate.models.federated import build
-from fedgate.models.federated.defences.defended import Defence, DefenceError, defended
+from fedgate.models.federated.defences.wrapper import Defence, DefenceError, with_update_filter
 from tests.models.federated.defences.test_defended import NETWORK, trusted
 from tests.support.toy import FEATURE_COUNT
 
 
 def test_trusted_tables_may_teach_as_gateways_of_their_own() -> None:
     plain = build("esn-fedavg", FEATURE_COUNT, {"network": NETWORK})
-    taught = defended(plain, Defence(teach=True), trusted())
+    taught = with_update_filter(plain, Defence(teach=True), trusted())
     server = taught.start(generator(0, 0, "cloud"))
-    _, update = plain.phases[0].train(server.shared, {}, trusted()[0], generator(0, 0, "honest"))
+    _, update = plain.phases[0].train(server.global_state, {}, trusted()[0], generator(0, 0, "honest"))
     alone = taught.phases[0].advance(server, taught.phases[0].admit(server, update))
     sums = plain.phases[0].admit(server, update)
     for index, table in enumerate(trusted()):
-        _, own = plain.phases[0].train(server.shared, {}, table, generator(0, 0, f"trusted/{index}"))
-        sums = plain.phases[0].tally.merge(sums, plain.phases[0].admit(server, own))
-    np.testing.assert_allclose(alone.shared["readout"], plain.phases[0].advance(server, sums).shared["readout"])
+        _, own = plain.phases[0].train(server.global_state, {}, table, generator(0, 0, f"trusted/{index}"))
+        sums = plain.phases[0].reducer.merge(sums, plain.phases[0].admit(server, own))
+    np.testing.assert_allclose(
+        alone.global_state["readout"], plain.phases[0].advance(server, sums).global_state["readout"]
+    )
     with pytest.raises(DefenceError, match="expected 'trusted', which has tables"):
-        defended(plain, Defence(kind="statistic", teach=True))
-    incremental = defended(build("incfed", FEATURE_COUNT, {"network": NETWORK}), Defence(teach=True), trusted())
+        with_update_filter(plain, Defence(kind="statistic", teach=True))
+    incremental = with_update_filter(
+        build("incfed", FEATURE_COUNT, {"network": NETWORK}), Defence(teach=True), trusted()
+    )
     server = incremental.start(generator(0, 0, "cloud"))
-    _, update = incremental.phases[0].train(server.shared, {}, trusted()[0], generator(0, 0, "honest"))
+    _, update = incremental.phases[0].train(server.global_state, {}, trusted()[0], generator(0, 0, "honest"))
     admitted = incremental.phases[0].admit(server, update)
     with pytest.raises(DefenceError, match="does not average"):
         incremental.phases[0].advance(server, admitted)

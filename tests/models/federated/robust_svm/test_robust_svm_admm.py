@@ -79,7 +79,7 @@ def trained(data: dict[str, Arrays], **settings: Any) -> Outcome:
 
 
 def weights_of(outcome: Outcome) -> Floats:
-    w: Floats = imported(outcome.server.shared)[0]
+    w: Floats = imported(outcome.server.global_state)[0]
     return w
 
 
@@ -106,14 +106,14 @@ def test_radii_and_weights_of_their_own_count(weights: str) -> None:
 def test_a_weight_of_its_own_is_bounded_on_both_sides(name: str, weights: str, most: float) -> None:
     algorithm, rng = build(name, 2, {"weights": weights}), generator(0, 0, "a")
     phase, server = algorithm.phases[0], algorithm.start(rng)
-    _, update = phase.train(server.shared, {}, {**labelled(10, 20), WEIGHT: np.array(most)}, rng)
+    _, update = phase.train(server.global_state, {}, {**labelled(10, 20), WEIGHT: np.array(most)}, rng)
     assert float(phase.admit(server, update)[WEIGHTS]) == most
     with pytest.raises(ValueError, match=rf"weight: expected .* up to {most:g}, got .*operator raise .*'max_weight'"):
-        phase.train(server.shared, {}, {**labelled(10, 20), WEIGHT: np.array(1.1 * most)}, rng)
+        phase.train(server.global_state, {}, {**labelled(10, 20), WEIGHT: np.array(1.1 * most)}, rng)
     with pytest.raises(UpdateError, match=rf"weight_sum: expected a number above 0 and up to {most:g}, got"):
         phase.admit(server, {**update, WEIGHTS: np.array(1.1 * most)})
     raised = build(name, 2, {"weights": weights, "max_weight": 2.0 * most}).phases[0]
-    _, update = raised.train(server.shared, {}, {**labelled(10, 20), WEIGHT: np.array(1.1 * most)}, rng)
+    _, update = raised.train(server.global_state, {}, {**labelled(10, 20), WEIGHT: np.array(1.1 * most)}, rng)
     raised.admit(server, update)
 
 
@@ -121,7 +121,7 @@ def test_a_weight_of_its_own_is_bounded_on_both_sides(name: str, weights: str, m
 def test_no_gateway_pulls_farther_than_it_may(name: str, values: str) -> None:
     algorithm, rng = build(name, 2, {"max_weight": 5.0, "largest_weight": 30.0}), generator(0, 0, "a")
     phase, server = algorithm.phases[0], algorithm.start(rng)
-    _, update = phase.train(server.shared, {}, labelled(11, 20), rng)
+    _, update = phase.train(server.global_state, {}, labelled(11, 20), rng)
     shape = update[values].shape
     for weight in (5e-324, 0.5, 1.0, 5.0):
         honest = {**update, values: np.full(shape, -30.0 * weight), WEIGHTS: np.array(weight)}
@@ -165,12 +165,12 @@ def test_a_wrong_answer_to_the_same_question_is_not_counted_twice() -> None:
     server = algorithm.start(rng)
     own: Arrays = {}
     for step in range(3):
-        once, update = train(server.shared, own, data, rng)
-        again, repeated = train(server.shared, once, data, rng)
+        once, update = train(server.global_state, own, data, rng)
+        again, repeated = train(server.global_state, once, data, rng)
         assert all(np.array_equal(again[name], array) for name, array in once.items())
         assert all(np.array_equal(repeated[name], array) for name, array in update.items())
         if step > 0:
-            expected = own[DISAGREEMENT] + own[LOCAL] - imported(server.shared)
+            expected = own[DISAGREEMENT] + own[LOCAL] - imported(server.global_state)
             np.testing.assert_array_equal(again[DISAGREEMENT], expected)
         server, own = algorithm.phases[0].advance(server, {**update, PROPOSALS: update[PROPOSALS] * 0.9}), again
 
@@ -183,12 +183,12 @@ def test_lost_updates_do_no_harm() -> None:
     for index in range(260):
         total = Arrays()
         for name in data:
-            own[name], update = phase.train(server.shared, own[name], data[name], generator(0, index, name))
+            own[name], update = phase.train(server.global_state, own[name], data[name], generator(0, index, name))
             if not (name == "middle" and 10 <= index < 40):
-                total = phase.tally.merge(total, phase.admit(server, update))
+                total = phase.reducer.merge(total, phase.admit(server, update))
         server = phase.advance(server, total)
     parts = parts_of(data, Ball(0.02, 0.7, "1"))
-    assert value(imported(server.shared)[0], parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
+    assert value(imported(server.global_state)[0], parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
 
 
 def test_reg_is_admm_with_labels_too_dear_to_change() -> None:
@@ -208,15 +208,15 @@ def test_strong_convexity_by_theorem_3() -> None:
 def test_auto_takes_what_theorem_3_asks_for_and_shrinks_the_weights() -> None:
     data = fleet()
     auto = trained(data, strong_convexity="auto", rounds=40)
-    assert float(auto.server.shared[STRONG_CONVEXITY]) == least_strong_convexity(PLAIN["rho"], 3)
-    assert float(auto.server.kept[MARGIN]) == 0.0
+    assert float(auto.server.global_state[STRONG_CONVEXITY]) == least_strong_convexity(PLAIN["rho"], 3)
+    assert float(auto.server.server_state[MARGIN]) == 0.0
     assert np.abs(weights_of(auto)).sum() < 0.7 * np.abs(weights_of(trained(data, rounds=40))).sum()
 
 
 def test_a_strong_convexity_too_weak_for_theorem_3_is_told() -> None:
     needed = least_strong_convexity(PLAIN["rho"], 3)
     for mu in (None, 0.1, needed, 2.0 * needed):
-        kept = trained(fleet(), strong_convexity=mu, rounds=2).server.kept
+        kept = trained(fleet(), strong_convexity=mu, rounds=2).server.server_state
         assert float(kept[MARGIN]) == pytest.approx((mu or 0.0) - needed)
 
 
@@ -236,7 +236,7 @@ def test_fault_classes_are_told_apart() -> None:
     middles = np.array([(0.0, 0.0), (4.0, 0.0), (0.0, 4.0)])
     y = np.arange(90) % 3
     data = {name: {FEATURES: middles[y] + rng.normal(size=(90, 2)), LABELS: y} for name in "ab"}
-    params = trained(data, classes=2, radius=1e-3, rounds=40).server.shared
+    params = trained(data, classes=2, radius=1e-3, rounds=40).server.global_state
     fresh = middles[y] + rng.normal(size=(90, 2))
     assert (fault_classes.classify(params, fresh) == y).mean() > 0.9
 
@@ -266,7 +266,9 @@ def test_data_that_cannot_be_used_teaches(change: dict[str, Any], reason: str) -
     for name in (NAME, "robust-svm-subgradient"):
         algorithm = build(name, 2, {})
         with pytest.raises(ValueError, match=reason):
-            algorithm.phases[0].train(algorithm.start(generator(0, 0, "a")).shared, {}, data, generator(0, 0, "a"))
+            algorithm.phases[0].train(
+                algorithm.start(generator(0, 0, "a")).global_state, {}, data, generator(0, 0, "a")
+            )
 
 
 @pytest.mark.parametrize("setting", [{"radius": 0.0}, {"kappa": -1.0}, {"norm": "3"}, {"strong_convexity": "least"}])
@@ -283,11 +285,11 @@ def test_wrong_settings_are_named(setting: dict[str, Any]) -> None:
 def test_no_gateway_counts_for_more_than_it_may(change: dict[str, float]) -> None:
     algorithm = build(NAME, 2, {})
     server: Server = algorithm.start(generator(0, 0, "cloud"))
-    _, update = algorithm.phases[0].train(server.shared, {}, labelled(11, 20), generator(0, 0, "a"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, labelled(11, 20), generator(0, 0, "a"))
     assert update[GATEWAYS] == 1.0
     with pytest.raises(UpdateError, match=r"expected .*got"):
         algorithm.phases[0].admit(server, update | {name: np.array(number) for name, number in change.items()})
 
 
 def test_the_step_counts_rounds_that_counted() -> None:
-    assert float(trained(fleet(), rounds=7).server.shared[STEP]) == 7.0
+    assert float(trained(fleet(), rounds=7).server.global_state[STEP]) == 7.0

@@ -43,15 +43,17 @@ def test_it_goes_to_the_optimum_of_the_mixture_problem(norm: Norm, box: tuple[fl
     outcome = run(
         build(NAME, 2, {**PLAIN, "norm": norm, "box": box, "rounds": 300, "step": 5.0, "max_weight": 2.0}), data
     )
-    assert value(imported(outcome.server.shared)[0], parts) == pytest.approx(mixture_optimum(parts).value, rel=3e-3)
+    assert value(imported(outcome.server.global_state)[0], parts) == pytest.approx(
+        mixture_optimum(parts).value, rel=3e-3
+    )
 
 
 def test_a_step_by_the_letter() -> None:
     """Eq. 10 and the update of Algorithm 1 on two gateways of weights 1 and 3."""
     data = {"a": labelled(1, 20), "b": {**labelled(2, 9), WEIGHT: np.array(3.0)}}
     algorithm = build(NAME, 2, {**PLAIN, "box": UNIT, "step": 2.0, "max_weight": 3.0})
-    server = algorithm.start(generator(0, 0, "cloud"))._replace(shared=somewhere(3))
-    w, slopes = imported(server.shared)[0], []
+    server = algorithm.start(generator(0, 0, "cloud"))._replace(global_state=somewhere(3))
+    w, slopes = imported(server.global_state)[0], []
     for arrays in data.values():
         x = np.column_stack([arrays[FEATURES], np.ones(len(arrays[LABELS]))])
         worst = worst_case(x, np.where(arrays[LABELS] > 0, 1.0, -1.0), w, Ball(0.05, 0.7, "1"), Box(0.0, 1.0))
@@ -62,12 +64,12 @@ def test_a_step_by_the_letter() -> None:
         slopes.append(g)
     total = Arrays()
     for name, arrays in data.items():
-        _, update = algorithm.phases[0].train(server.shared, {}, arrays, generator(0, 0, name))
-        total = algorithm.phases[0].tally.merge(total, update)
+        _, update = algorithm.phases[0].train(server.global_state, {}, arrays, generator(0, 0, name))
+        total = algorithm.phases[0].reducer.merge(total, update)
     after = algorithm.phases[0].advance(server, total)
     expected = w - 2.0 / np.sqrt(6.0) * (slopes[0] + 3.0 * slopes[1]) / 4.0
-    np.testing.assert_allclose(imported(after.shared)[0], expected)
-    assert float(after.shared[STEP]) == 6.0
+    np.testing.assert_allclose(imported(after.global_state)[0], expected)
+    assert float(after.global_state[STEP]) == 6.0
 
 
 @pytest.mark.parametrize("norm", ["1", "inf"])
@@ -96,14 +98,14 @@ def test_samples_may_be_the_weight() -> None:
 
 def test_nothing_but_its_normalisation_stays_with_a_gateway() -> None:
     outcome = run(build(NAME, 2, {"rounds": 3}), fleet())
-    assert all(own.keys() == {"center", "scale"} for own in outcome.own.values())
+    assert all(own.keys() == {"center", "scale"} for own in outcome.local_states.values())
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, 2e5])
 def test_no_gateway_counts_for_more_than_it_may(weight: float) -> None:
     algorithm = build(NAME, 2, {})
     server = algorithm.start(generator(0, 0, "cloud"))
-    _, update = algorithm.phases[0].train(server.shared, {}, labelled(6, 20), generator(0, 0, "a"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, labelled(6, 20), generator(0, 0, "a"))
     with pytest.raises(UpdateError, match=r"weight_sum: expected .*got"):
         algorithm.phases[0].admit(server, {**update, WEIGHTS: np.array(weight)})
 

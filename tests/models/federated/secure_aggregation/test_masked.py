@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from fedgate.models.arrays import FEATURES, SECRET, WEIGHT, Arrays, equal, generator
 from fedgate.models.federated import ALGORITHMS
-from fedgate.models.federated.defences.defended import Defence, defended
+from fedgate.models.federated.defences.wrapper import Defence, with_update_filter
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.secure_aggregation.client import LEAVES, STAYS, STEPS
-from fedgate.models.federated.secure_aggregation.masked import Masking, masked
 from fedgate.models.federated.secure_aggregation.options import RosterError, split
+from fedgate.models.federated.secure_aggregation.wrapper import Masking, with_secure_aggregation
 from tests.project.test_tidy import loaded_by
 from tests.support.exchanges import SEED, exchanges_of
 from tests.support.given_width import build
@@ -48,7 +48,7 @@ def plain(name: str) -> Algorithm:
     return build(name, FEATURE_COUNT, settings)
 
 
-ADDITIVE = [name for name in ALGORITHMS if all(phase.tally.additive for phase in plain(name).phases)]
+ADDITIVE = [name for name in ALGORITHMS if all(phase.reducer.additive for phase in plain(name).phases)]
 
 
 def data_of(algorithm: Algorithm) -> dict[str, Arrays]:
@@ -71,16 +71,16 @@ def listening(algorithm: Algorithm, heard: list[Arrays]) -> Algorithm:
 
 def plain_sums(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Arrays]:
     """Yield for every group of a masked training what the plain exchange sums up in its place."""
-    for exchange in exchanges_of(masked(algorithm, Masking(fewest=3)), data):
+    for exchange in exchanges_of(with_secure_aggregation(algorithm, Masking(fewest=3)), data):
         if exchange.server.phase % STEPS != INPUT:
             continue
         phase = algorithm.phases[exchange.server.phase // STEPS]
-        server = Server(split(exchange.server.shared)[0], {})
+        server = Server(split(exchange.server.global_state)[0], {})
         total = Arrays()
         for name in NAMES:
             own = split(exchange.own[name])[0]
-            _, update = phase.train(server.shared, own, exchange.data[name], exchange.rng(name))
-            total = phase.tally.merge(total, phase.admit(server, update)) if update else total
+            _, update = phase.train(server.global_state, own, exchange.data[name], exchange.rng(name))
+            total = phase.reducer.merge(total, phase.admit(server, update)) if update else total
         yield total
 
 
@@ -88,7 +88,7 @@ def plain_sums(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Arrays
 def test_the_masked_sum_is_the_plain_sum_within_the_quantum(name: str) -> None:
     algorithm, heard = plain(name), list[Arrays]()
     data = data_of(algorithm)
-    for _ in exchanges_of(masked(listening(algorithm, heard), Masking(fewest=3)), data):
+    for _ in exchanges_of(with_secure_aggregation(listening(algorithm, heard), Masking(fewest=3)), data):
         pass
     # Where nobody has anything new, nothing is opened.
     expected = [sums for sums in plain_sums(algorithm, data) if any(array.any() for array in sums.values())]
@@ -107,12 +107,12 @@ def test_the_masked_training_ends_in_the_plain_model(name: str) -> None:
     data = data_of(algorithm)
     rounds = min(algorithm.rounds, 5)
     expected = run(algorithm, data, seed=SEED, rounds=rounds).server
-    found = run(masked(algorithm, Masking(fewest=3)), data, seed=SEED, rounds=rounds).server
+    found = run(with_secure_aggregation(algorithm, Masking(fewest=3)), data, seed=SEED, rounds=rounds).server
     assert found.phase == STEPS * expected.phase
     # What a system of equations amplifies is told by its condition.
-    tolerance = 1e-4 * max(1.0, float(expected.shared.get("condition", 1.0)) * 1e-3)
-    assert equal(found.shared, expected.shared, tolerance)
-    assert equal(split(found.kept)[0], expected.kept, 1e-4)
+    tolerance = 1e-4 * max(1.0, float(expected.global_state.get("condition", 1.0)) * 1e-3)
+    assert equal(found.global_state, expected.global_state, tolerance)
+    assert equal(split(found.server_state)[0], expected.server_state, 1e-4)
 
 
 def test_whitening_runs_masked_too() -> None:
@@ -122,7 +122,7 @@ def test_whitening_runs_masked_too() -> None:
         build("fedavg", FEATURE_COUNT, chosen) for chosen in (settings, settings | {"masking": {"fewest": 3}})
     ]
     assert algorithms[1].setup == STEPS * algorithms[0].setup == STEPS
-    models = [run(algorithm, data, seed=SEED).server.shared for algorithm in algorithms]
+    models = [run(algorithm, data, seed=SEED).server.global_state for algorithm in algorithms]
     assert equal(models[0], models[1], 1e-4)
 
 
@@ -136,7 +136,7 @@ def test_a_round_that_fails_in_the_setup_begins_the_setup_anew() -> None:
 
 LEAVE = {FEATURES: np.zeros((0, FEATURE_COUNT)), WEIGHT: np.array(0.0)}
 SUMS = build("incfed", FEATURE_COUNT, {"ridge": 1.0})
-SUMS_MASKED = masked(SUMS, Masking(fewest=3))
+SUMS_MASKED = with_secure_aggregation(SUMS, Masking(fewest=3))
 
 
 def eight() -> dict[str, Arrays]:
@@ -148,7 +148,7 @@ def rows_of_fleet(part: int) -> dict[str, Arrays]:
 
 
 def holds_all_of(server: Server, data: dict[str, Arrays]) -> bool:
-    return equal(split(server.kept)[0], run(SUMS, data, seed=ROUND_SEED).server.kept, 1e-4)
+    return equal(split(server.server_state)[0], run(SUMS, data, seed=ROUND_SEED).server.server_state, 1e-4)
 
 
 def test_those_who_leave_together_take_their_rows_back_under_masks() -> None:
@@ -173,8 +173,8 @@ def test_who_leaves_alone_waits_for_others_and_so_does_what_one_has_new() -> Non
     third = took_part(SUMS_MASKED, more, server=second.server, own=second.own)
     anew = {name: {key: first.own[name][key] for key in ("center", "scale")} for name in names}
     left = {name: rows for name, rows in more.items() if rows is not LEAVE}
-    again = took_part(SUMS_MASKED, left, own=anew).server.kept
-    assert equal(split(third.server.kept)[0], split(again)[0], 1e-4)
+    again = took_part(SUMS_MASKED, left, own=anew).server.server_state
+    assert equal(split(third.server.server_state)[0], split(again)[0], 1e-4)
 
 
 @pytest.mark.parametrize("leavers", some([6, 8, 7], 2))
@@ -193,14 +193,14 @@ def test_what_the_cloud_says_of_who_stays_must_be_signed_by_these() -> None:
     first = took_part(SUMS_MASKED, data)
     left = data | dict.fromkeys(list(data)[:6], LEAVE)
     second = took_part(SUMS_MASKED, left, server=first.server, own=first.own)
-    shared = second.servers[INPUT].shared
+    shared = second.servers[INPUT].global_state
     parts = shared["masking.part"]
     assert sorted(parts.tolist()) == [STAYS] * 2 + [LEAVES] * 6
     one = next(iter(data))
     own: Arrays = dict(first.own[one])
     for step in (KEYS, SHARES):
         told = {**LEAVE, SECRET: secret_of(one, second.servers[step].round_index)}
-        own, _ = SUMS_MASKED.phases[step].train(second.servers[step].shared, own, told, generator(3, step, "x"))
+        own, _ = SUMS_MASKED.phases[step].train(second.servers[step].global_state, own, told, generator(3, step, "x"))
     for lie in (np.full(8, STAYS, np.uint8), np.roll(parts, 1), parts.astype(np.int64), parts[1:]):
         with pytest.raises(RosterError, match=r"signature: expected one of this round|part: expected 8 of one byte"):
             SUMS_MASKED.phases[INPUT].train({**shared, "masking.part": lie}, own, LEAVE, generator(3, 9, "x"))
@@ -214,22 +214,25 @@ def test_rows_that_are_exchanged_for_others_are_exchanged_under_masks() -> None:
     changed = data | {name: later[name] for name in NAMES[:3]}
     second = took_part(algorithm, changed, server=first.server, own=first.own)
     anew = took_part(algorithm, changed, own=units)
-    assert equal(split(second.server.kept)[0], split(anew.server.kept)[0], 1e-4)
+    assert equal(split(second.server.server_state)[0], split(anew.server.server_state)[0], 1e-4)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (lambda: build("support-vector-election", 3, {}), "exchange 0 has the tally 'stack', expected a sum in each"),
-        (lambda: build("conditional-fedavg", 3, {}), "exchange 0 has the tally 'stack'"),
-        (lambda: masked(adding(3), Masking(fewest=3)), "expected one without masks"),
-        (lambda: defended(build("fedavg", 3, {}), Defence(kind="statistic")), "a judge looks at single updates"),
+        (lambda: build("support-vector-election", 3, {}), "exchange 0 has the reducer 'stack', expected a sum in each"),
+        (lambda: build("conditional-fedavg", 3, {}), "exchange 0 has the reducer 'stack'"),
+        (lambda: with_secure_aggregation(adding(3), Masking(fewest=3)), "expected one without masks"),
+        (
+            lambda: with_update_filter(build("fedavg", 3, {}), Defence(kind="statistic")),
+            "a filter looks at single updates",
+        ),
         (lambda: build("fedavg", 3, {"compression": {"number": "int8"}}), "expected one that is not"),
     ],
 )
 def test_what_cannot_be_masked_is_refused_with_a_reason(algorithm: Callable[[], Algorithm], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        masked(algorithm(), Masking(fewest=3))
+        with_secure_aggregation(algorithm(), Masking(fewest=3))
 
 
 @pytest.mark.parametrize(
@@ -260,20 +263,20 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
 def test_the_error_of_the_sum_is_at_most_half_a_quantum_for_each_gateway(quantum: float) -> None:
     data = {name: {FEATURES: 100.0 * rows[FEATURES]} for name, rows in rows_of(names_of(7), size=50).items()}
     made = took_part(masked_adding(50, quantum=quantum), data)
-    error = np.abs(made.server.shared[SUMMED] - expected_sum(data, data)).max()
+    error = np.abs(made.server.global_state[SUMMED] - expected_sum(data, data)).max()
     assert error <= 7 * quantum / 2.0 + 1e-12
     assert quantum < 1e-9 or error > quantum / 100.0  # it is rounded to quanta, indeed
 
 
 def test_between_rounds_the_model_alone_is_shared_and_within_them_it_travels_once() -> None:
     made = took_part(masked_adding(5), rows_of(names_of(4), size=5))
-    assert [set(split(server.shared)[0]) for server in made.servers] == [
+    assert [set(split(server.global_state)[0]) for server in made.servers] == [
         *[{SUMMED, "rounds"}, set()] * 2,
         set(),
         {SUMMED, "rounds"},
     ]
-    assert made.server.kept == {}
-    assert not split(made.server.shared)[1]
+    assert made.server.server_state == {}
+    assert not split(made.server.global_state)[1]
     assert all(not {"secret", "agreement", "channel"} & split(own)[1].keys() for own in made.own.values())
 
 
@@ -281,9 +284,9 @@ def test_data_without_a_secret_is_an_error() -> None:
     algorithm = masked_adding(2)
     server = algorithm.start(generator(0, 0, "cloud"))
     with pytest.raises(ValueError, match="secret: expected 32 bytes"):
-        algorithm.phases[0].train(server.shared, {}, {FEATURES: np.ones((1, 2))}, generator(0, 0, "x"))
+        algorithm.phases[0].train(server.global_state, {}, {FEATURES: np.ones((1, 2))}, generator(0, 0, "x"))
 
 
 def test_masks_load_no_cipher_before_they_are_needed() -> None:
-    modules = "fedgate.models.federated.secure_aggregation.masked, fedgate.models.federated.protocol.registry"
+    modules = "fedgate.models.federated.secure_aggregation.wrapper, fedgate.models.federated.protocol.registry"
     assert "cryptography" not in loaded_by(modules)

@@ -48,7 +48,7 @@ def from_step(step: int, newcomer: str) -> Callable[[int, str], bool]:
 
 
 def is_sum(made: Round, data: dict[str, Arrays], names: list[str]) -> bool:
-    error = np.abs(made.server.shared[SUMMED] - expected_sum(data, names)).max()
+    error = np.abs(made.server.global_state[SUMMED] - expected_sum(data, names)).max()
     return bool(error <= len(names) * QUANTUM / 2.0 + 1e-12)
 
 
@@ -110,9 +110,9 @@ def test_a_round_ends_in_the_sum_of_its_inputs_or_fails_and_changes_nothing(
         assert server.phase == 0
         made = took_part(algorithm, data, server=server)
         assert is_sum(made, data, names)
-        assert made.server.shared["rounds"] == 1.0
+        assert made.server.global_state["rounds"] == 1.0
         return
-    if made.server.phase == 0 and SUMMED in made.server.shared and made.server.shared["rounds"] == 1.0:
+    if made.server.phase == 0 and SUMMED in made.server.global_state and made.server.global_state["rounds"] == 1.0:
         assert is_sum(made, data, sorted(made.updates[INPUT]))
 
 
@@ -126,10 +126,12 @@ def test_too_few_at_any_step_fail_the_round_and_the_next_one_has_new_keys(step: 
         took_part(algorithm, data, comes=lambda at, name: at < step or name in few, watch=begun.append)
     server = failed(algorithm, begun[-1])
     assert (server.phase, begun[-1].phase) == (0, step)
-    assert (split(server.kept)[1].keys() == {"lost"}) == (step >= INPUT)  # from there on inputs were acknowledged
+    assert (split(server.server_state)[1].keys() == {"lost"}) == (
+        step >= INPUT
+    )  # from there on inputs were acknowledged
     made = took_part(algorithm, data, server=server)
     assert is_sum(made, data, list(data))
-    assert made.server.shared["rounds"] == 1.0
+    assert made.server.global_state["rounds"] == 1.0
 
 
 def test_an_exchange_in_which_nobody_answers_begins_the_round_anew() -> None:
@@ -179,8 +181,8 @@ def test_sums_of_changes_stay_right_wherever_a_round_is_lost(step: int, few: int
     assert (lost.server.phase, len(lost.updates)) == (KEYS, step + 1)
     second = took_part(algorithm, data, server=lost.server, own=lost.own, comes=lambda at, name: name not in away)
     third = took_part(algorithm, data, server=second.server, own=second.own)
-    expected = run(build("incfed", 3, {"ridge": 1.0}), data, seed=3).server.kept
-    found = split(third.server.kept)[0]
+    expected = run(build("incfed", 3, {"ridge": 1.0}), data, seed=3).server.server_state
+    found = split(third.server.server_state)[0]
     assert found["samples"] == expected["samples"]
     np.testing.assert_allclose(found["gram"], expected["gram"], atol=20 * QUANTUM)
 
@@ -191,11 +193,11 @@ def test_the_list_of_lost_rounds_has_an_end() -> None:
     for _ in range(LOST_MOST + 3):
         made = took_part(algorithm, data, server=server, comes=skipping(UNMASK))
         server = made.server
-        digests.append(made.servers[UNMASK].shared["masking.round"].tobytes())
-    lost = server.kept["masking.lost"]
+        digests.append(made.servers[UNMASK].global_state["masking.round"].tobytes())
+    lost = server.server_state["masking.lost"]
     assert [row.tobytes() for row in lost] == digests[-LOST_MOST:]
     told = took_part(algorithm, data, server=server).servers[INPUT]
-    np.testing.assert_array_equal(told.shared["masking.lost"], lost)
+    np.testing.assert_array_equal(told.global_state["masking.lost"], lost)
 
 
 def test_a_gateway_is_told_apart_whose_input_was_not_counted() -> None:
@@ -207,8 +209,8 @@ def test_a_gateway_is_told_apart_whose_input_was_not_counted() -> None:
     first = took_part(algorithm, data, loses=lambda step, name: step == INPUT and name in refused)
     data |= {name: {**data[name], COUNTED: np.array(False)} for name in refused}
     second = took_part(algorithm, data, server=first.server, own=first.own)
-    expected = run(build("incfed", 3, {"ridge": 1.0}), data, seed=3).server.kept
-    assert split(second.server.kept)[0]["samples"] == expected["samples"]
+    expected = run(build("incfed", 3, {"ridge": 1.0}), data, seed=3).server.server_state
+    assert split(second.server.server_state)[0]["samples"] == expected["samples"]
 
 
 def test_a_second_call_of_a_step_says_nothing_new() -> None:
@@ -220,9 +222,9 @@ def test_a_second_call_of_a_step_says_nothing_new() -> None:
     for step, server in enumerate(made.servers[:STEPS]):
         told = {**data[name], "secret": secret_of(name, server.round_index)}
         rng = generator(3, server.round_index, name)
-        own, update = algorithm.phases[step].train(server.shared, own, told, rng)
+        own, update = algorithm.phases[step].train(server.global_state, own, told, rng)
         assert update.keys() == made.updates[step][name].keys()
-        again, second = algorithm.phases[step].train(server.shared, own, told, rng)
+        again, second = algorithm.phases[step].train(server.global_state, own, told, rng)
         assert second.keys() == (update.keys() if step == KEYS else set())
         own = again
 
@@ -244,8 +246,8 @@ def test_the_loop_repeats_rounds_that_fail_and_ends_with_a_model() -> None:
     data, algorithm = rows_of(names_of(4), SIZE), masked_adding(SIZE)
     outcome = run(failing(algorithm, lambda number: number in (0, 2)), data, rounds=2)
     assert (outcome.server.phase, outcome.server.round_index) == (0, 2 * (INPUT + 1 + STEPS))
-    assert outcome.server.shared["rounds"] == 2.0
-    np.testing.assert_allclose(outcome.server.shared[SUMMED], expected_sum(data, data), atol=4 * QUANTUM)
+    assert outcome.server.global_state["rounds"] == 2.0
+    np.testing.assert_allclose(outcome.server.global_state[SUMMED], expected_sum(data, data), atol=4 * QUANTUM)
 
 
 def test_the_loop_gives_up_where_every_round_fails_and_says_why() -> None:
@@ -259,4 +261,4 @@ def test_a_round_in_which_nobody_has_an_input_goes_by_as_one_without_masks() -> 
     data = {name: {**rows, WEIGHT: np.array(0.0)} for name, rows in rows_of(names_of(4), SIZE).items()}
     outcome = run(masked_adding(SIZE), data, rounds=3)
     assert (outcome.server.phase, outcome.server.round_index) == (0, 3 * (INPUT + 1))
-    assert outcome.server.shared["rounds"] == 0.0
+    assert outcome.server.global_state["rounds"] == 0.0

@@ -11,7 +11,7 @@ import pytest
 from fedgate.models.arrays import SECRET, Arrays, generator
 from fedgate.models.federated.protocol.algorithm import RoundFailedError, UpdateError, close_round
 from fedgate.models.federated.secure_aggregation.client import MASKED, SEALED, SHARES, STEPS, TOKEN
-from fedgate.models.federated.secure_aggregation.masked import LeftOutWarning, ShareWarning
+from fedgate.models.federated.secure_aggregation.wrapper import LeftOutWarning, ShareWarning
 from tests.support.masked_rounds import (
     CONFIRM,
     INPUT,
@@ -52,7 +52,7 @@ def only(step: int, name: str, change: Callable[[Arrays], Arrays]) -> Damage:
 
 
 def check_sum(found: Round, names: list[str]) -> None:
-    error = np.abs(found.server.shared[SUMMED] - expected_sum(DATA, names)).max()
+    error = np.abs(found.server.global_state[SUMMED] - expected_sum(DATA, names)).max()
     assert error <= len(NAMES) * QUANTUM / 2.0 + 1e-12
 
 
@@ -97,7 +97,7 @@ def test_several_who_lie_side_by_side_or_not_are_named_and_the_sum_is_right() ->
 
     with pytest.warns(ShareWarning, match=r"wrong shares of place 0 from 0 .*, 6 .*, 12 .*, 18 .*; left out"):
         found = took_part(algorithm, data, arrives=arrives)
-    error = np.abs(found.server.shared[SUMMED] - expected_sum(data, names)).max()
+    error = np.abs(found.server.global_state[SUMMED] - expected_sum(data, names)).max()
     assert error <= len(names) * QUANTUM / 2.0 + 1e-12
 
 
@@ -165,7 +165,7 @@ def test_an_input_that_is_counted_twice_fails_the_round(made: Round) -> None:
     updates = [phase.admit(server, update) for update in made.updates[INPUT].values()]
     total = Arrays()
     for update in [*updates, updates[2]]:
-        total = phase.tally.merge(total, update)
+        total = phase.reducer.merge(total, update)
     with pytest.raises(RoundFailedError, match="got those of 7, up to 2 of one"):
         phase.advance(server, total)
 
@@ -176,9 +176,9 @@ def test_rows_that_are_counted_twice_fail_the_round(made: Round, step: int) -> N
     updates = [phase.admit(server, update) for update in made.updates[step].values()]
     total = Arrays()
     for update in [*updates, updates[2]]:
-        total = phase.tally.merge(total, update)
+        total = phase.reducer.merge(total, update)
     with pytest.raises(RoundFailedError, match="expected one answer from each place"):
-        phase.advance(server, phase.tally.closed(total))
+        phase.advance(server, phase.reducer.closed(total))
 
 
 def test_what_was_sent_in_another_round_is_refused(made: Round) -> None:
@@ -234,10 +234,10 @@ def test_a_cloud_that_hands_out_two_models_can_read_neither_sum(lie: Arrays) -> 
                 lied = lie if step == INPUT and name != NAMES[2] else {}
                 told = {**DATA[name], SECRET: secret_of(name, server.round_index)}
                 rng = generator(3, server.round_index, name)
-                own[name], update = phase.train({**server.shared, **lied}, own[name], told, rng)
-                total = phase.tally.merge(total, phase.admit(server, update))
+                own[name], update = phase.train({**server.global_state, **lied}, own[name], told, rng)
+                total = phase.reducer.merge(total, phase.admit(server, update))
             server = close_round(ALGORITHM, server, total)
-        opened = server.shared[SUMMED]
+        opened = server.global_state[SUMMED]
     assert opened is None or np.abs(opened - expected_sum(DATA, NAMES)).min() > 1.0
 
 

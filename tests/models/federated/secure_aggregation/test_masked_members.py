@@ -76,8 +76,8 @@ def vouching(names: Sequence[str], members: Sequence[str] = NAMES) -> dict[str, 
 def test_members_get_the_sum_that_they_get_without_a_list() -> None:
     data = vouching(NAMES)
     found, plain = took_part(ALGORITHM, data), took_part(ALGORITHM, made(NAMES))
-    assert np.abs(found.server.shared[SUMMED] - expected_sum(data, NAMES)).max() <= len(NAMES) * QUANTUM
-    assert np.array_equal(found.server.shared[SUMMED], plain.server.shared[SUMMED])
+    assert np.abs(found.server.global_state[SUMMED] - expected_sum(data, NAMES)).max() <= len(NAMES) * QUANTUM
+    assert np.array_equal(found.server.global_state[SUMMED], plain.server.global_state[SUMMED])
     assert {member_of(update) for update in found.updates[KEYS].values()} == {member(name) for name in NAMES}
     assert {member_of(update) for update in plain.updates[KEYS].values()} == {""}
 
@@ -117,18 +117,18 @@ def test_keys_of_a_round_that_is_over_make_nobody_present() -> None:
     own: dict[str, Arrays] = {}
     for name, data in there.items():
         own[name], update = phase.train(
-            server.shared, {}, {**data, "secret": secret_of(name, 10)}, generator(3, 10, name)
+            server.global_state, {}, {**data, "secret": secret_of(name, 10)}, generator(3, 10, name)
         )
-        total = phase.tally.merge(total, phase.admit(server, update))
-    server = phase.advance(server, phase.tally.closed(total))._replace(round_index=11)
+        total = phase.reducer.merge(total, phase.admit(server, update))
+    server = phase.advance(server, phase.reducer.closed(total))._replace(round_index=11)
     sent: dict[str, Arrays] = {}
     phase, total = ALGORITHM.phases[SHARES], {}
     for name, data in there.items():
         told = {**data, "secret": secret_of(name, 11)}
-        own[name], sent[name] = phase.train(server.shared, own[name], told, generator(3, 11, name))
-        total = phase.tally.merge(total, phase.admit(server, sent[name]))
-    server = phase.advance(server, phase.tally.closed(total))
-    shared, count = dict(server.shared), len(there)
+        own[name], sent[name] = phase.train(server.global_state, own[name], told, generator(3, 11, name))
+        total = phase.reducer.merge(total, phase.admit(server, sent[name]))
+    server = phase.advance(server, phase.reducer.closed(total))
+    shared, count = dict(server.global_state), len(there)
     assert len(shared["masking.posted"]) == count == 5
     phase = ALGORITHM.phases[INPUT]
 

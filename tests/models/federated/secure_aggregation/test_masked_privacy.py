@@ -34,10 +34,10 @@ from fedgate.models.federated.secure_aggregation.keys import (
     to_bytes,
     to_number,
 )
-from fedgate.models.federated.secure_aggregation.masked import masked
 from fedgate.models.federated.secure_aggregation.options import AGREEMENT, PUBLIC_KEYS, Masking, Roster, digest_of
 from fedgate.models.federated.secure_aggregation.ring import Ring, encoded
 from fedgate.models.federated.secure_aggregation.shamir import interpolated
+from fedgate.models.federated.secure_aggregation.wrapper import with_secure_aggregation
 from tests.models.federated.secure_aggregation.test_masked import ADDITIVE, LEAVE, plain
 from tests.support.masked_rounds import (
     INPUT,
@@ -107,7 +107,7 @@ def known_to_the_cloud(made: Round) -> Cloud:
             if public_key(secret) == keys[AGREEMENT][place].tobytes():
                 privates[place] = secret
     inputs = {made.places[name]: update[MASKED] for name, update in made.updates[INPUT].items()}
-    return Cloud(roster, inputs, seeds, privates, digest_of(made.servers[INPUT].shared))
+    return Cloud(roster, inputs, seeds, privates, digest_of(made.servers[INPUT].global_state))
 
 
 def input_of(name: str) -> Ring:
@@ -156,7 +156,7 @@ def combinations(vectors: list[Ring]) -> Iterator[Ring]:
 
 def test_the_sum_is_right_and_the_late_ones_are_not_in_it(made: Round) -> None:
     in_time = [name for name in NAMES if name not in (LATE, LATER)]
-    np.testing.assert_allclose(made.server.shared[SUMMED], expected_sum(DATA, in_time), atol=len(NAMES) * QUANTUM)
+    np.testing.assert_allclose(made.server.global_state[SUMMED], expected_sum(DATA, in_time), atol=len(NAMES) * QUANTUM)
 
 
 def test_of_nobody_both_secrets_are_known(made: Round, cloud: Cloud) -> None:
@@ -261,7 +261,7 @@ def is_opened(made: Round) -> bool:
     """Tell whether the sum of a round was unmasked: else it is among those that were lost, if it came so far."""
     if len(made.servers) <= STEPS:
         return False
-    digest, lost = made.servers[UNMASK].shared["masking.round"], made.server.kept.get("masking.lost")
+    digest, lost = made.servers[UNMASK].global_state["masking.round"], made.server.server_state.get("masking.lost")
     return lost is None or not (lost == digest).all(axis=1).any()
 
 
@@ -289,7 +289,7 @@ def test_two_sums_of_one_model_tell_what_they_differ_by() -> None:
     without = took_part(
         algorithm, DATA, server=again, own=made.own, loses=lambda step, name: (step, name) == (INPUT, LATE)
     )
-    told = made.server.shared[SUMMED] - without.server.shared[SUMMED]
+    told = made.server.global_state[SUMMED] - without.server.global_state[SUMMED]
     np.testing.assert_allclose(told, DATA[LATE][FEATURES][0], atol=len(NAMES) * QUANTUM)
 
 
@@ -308,7 +308,7 @@ def test_from_all_sums_of_a_training_nothing_of_one_gateway_is_determined(name: 
     """Gateways join late, have news or none, drop out, leave and come back; what the cloud opened are equations in what
     each of them had at a time, and where a running total is kept an input is the difference of two of those.
     """
-    algorithm, rng = masked(plain(name), Masking(fewest=3, threshold=0.51)), generator(seed, 0, name)
+    algorithm, rng = with_secure_aggregation(plain(name), Masking(fewest=3, threshold=0.51)), generator(seed, 0, name)
     fleets = [fleet_of(algorithm, part) for part in range(ROUNDS)]
     names = [f"{one} {copy}" for one in fleets[0] for copy in (0, 1)]
     server: Server | None = None
@@ -336,7 +336,7 @@ def test_from_all_sums_of_a_training_nothing_of_one_gateway_is_determined(name: 
             continue
         places = {place: one for one, place in made.places.items()}
         equation = dict[int, float]()
-        for one in (places[place] for place in made.servers[UNMASK].kept["masking.present"].tolist()):
+        for one in (places[place] for place in made.servers[UNMASK].server_state["masking.present"].tolist()):
             key, index = (made.servers[0].phase, one), number
             if algorithm.remembers:
                 index = part[one]  # the same rows give the same sums

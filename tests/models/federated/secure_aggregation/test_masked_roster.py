@@ -11,9 +11,9 @@ import pytest
 from fedgate.models.arrays import FEATURES, Array, Arrays, generator
 from fedgate.models.federated.protocol.algorithm import RoundFailedError, UpdateError
 from fedgate.models.federated.secure_aggregation import client
-from fedgate.models.federated.secure_aggregation.masked import Masking, masked
 from fedgate.models.federated.secure_aggregation.options import Roster, RosterError, prefixed, split
 from fedgate.models.federated.secure_aggregation.ring import RingError
+from fedgate.models.federated.secure_aggregation.wrapper import Masking, with_secure_aggregation
 from tests.support.masked_rounds import (
     CONFIRM,
     INPUT,
@@ -55,13 +55,16 @@ def answer(
         server = made.servers[at]
         told = {**(data or DATA[name]), "secret": secret_of(name, server.round_index)}
         own, update = ALGORITHM.phases[at].train(
-            shared if at == step else lists.get(at, server.shared), own, told, generator(3, server.round_index, name)
+            shared if at == step else lists.get(at, server.global_state),
+            own,
+            told,
+            generator(3, server.round_index, name),
         )
     return update
 
 
 def test_a_roster_without_me_is_answered_by_silence(made: Round) -> None:
-    shared = dict(made.servers[SHARES].shared)
+    shared = dict(made.servers[SHARES].global_state)
     mine = made.places[WHO]
     without = {name: np.delete(array, mine, axis=0) for name, array in shared.items()}
     assert answer(made, SHARES, WHO, shared)
@@ -84,14 +87,14 @@ ROSTERS: dict[str, Cheat] = {
 
 @pytest.mark.parametrize("cheat", ROSTERS)
 def test_a_roster_that_cannot_be_is_refused(made: Round, cheat: str) -> None:
-    told = split(made.servers[SHARES].shared)[1]
+    told = split(made.servers[SHARES].global_state)[1]
     changed = ROSTERS[cheat](told, made.places[WHO])
     with pytest.raises(RosterError, match=r"roster: expected .*got"):
         answer(made, SHARES, WHO, {f"masking.{name}": array for name, array in changed.items()})
 
 
 def pretend(made: Round, step: int, name: str, found: Array) -> Arrays:
-    return {**made.servers[step].shared, f"masking.{name}": found}
+    return {**made.servers[step].global_state, f"masking.{name}": found}
 
 
 def test_no_sum_of_fewer_than_asked_for_is_made_in_a_part_of_the_graph_that_is_cut_off() -> None:
@@ -102,9 +105,9 @@ def test_no_sum_of_fewer_than_asked_for_is_made_in_a_part_of_the_graph_that_is_c
     with pytest.raises(ValueError, match=r"threshold 0.6 of 2 neighbours and itself given, which is 2 gateways, expec"):
         Masking.model_validate(options)
     loose, data = Masking.model_construct(**{**Masking(fewest=3).model_dump(), **options}), rows_of(names_of(9), SIZE)
-    algorithm = masked(adding(SIZE), loose)
+    algorithm = with_secure_aggregation(adding(SIZE), loose)
     whole = took_part(algorithm, data)
-    roster, ring = Roster.of(split(whole.servers[SHARES].shared)[1], loose), [0]
+    roster, ring = Roster.of(split(whole.servers[SHARES].global_state)[1], loose), [0]
     while len(ring) < 9:
         ring.append(next(place for place in roster.neighbours_of(ring[-1]) if place not in ring))
     stayed = [name for name, place in whole.places.items() if place not in ring[2::3]]
@@ -116,7 +119,7 @@ def test_no_sum_of_fewer_than_asked_for_is_made_in_a_part_of_the_graph_that_is_c
         took_part(algorithm, data, comes=comes)
     made = took_part(algorithm, data, comes=comes, goes_on=True)
     present = np.array(sorted(whole.places[name] for name in stayed))
-    told = {"round": whole.servers[INPUT].shared["masking.round"], "present": present}
+    told = {"round": whole.servers[INPUT].global_state["masking.round"], "present": present}
     for name in stayed:
         with pytest.raises(RosterError, match=r"masks with each other, got 6, 0 of them others, in groups down to 2"):
             algorithm.phases[CONFIRM].train(prefixed(told), made.own[name], data[name], generator(3, 0, name))
@@ -159,14 +162,14 @@ def test_who_is_declared_a_drop_out_signs_nothing(made: Round) -> None:
 
 def test_nothing_is_revealed_where_others_were_told_of_other_survivors(made: Round) -> None:
     """A cloud that tells two parts two lists gets signatures for both, and of neither enough for anybody."""
-    listed = made.servers[CONFIRM].shared["masking.present"]
+    listed = made.servers[CONFIRM].global_state["masking.present"]
     lists = {name: listed[:-1] if made.places[name] < 3 else listed[1:] for name in DATA}
     signed = {name: answer(made, CONFIRM, name, pretend(made, CONFIRM, "present", lists[name])) for name in DATA}
     signed = {name: update for name, update in signed.items() if update}  # who was left out signs nothing
     confirmed = sorted(signed, key=lambda name: made.places[name])
     told = {"confirmed": np.array([made.places[name] for name in confirmed])}
     told["signature"] = np.concatenate([signed[name]["signature"] for name in confirmed])
-    shared = {**made.servers[UNMASK].shared, **prefixed(told)}
+    shared = {**made.servers[UNMASK].global_state, **prefixed(told)}
     for name in confirmed:
         with pytest.raises(RosterError, match=r"confirmed: expected 5 of those who hold shares .* got [34]"):
             answer(made, UNMASK, name, shared, lists={CONFIRM: pretend(made, CONFIRM, "present", lists[name])})
@@ -179,7 +182,7 @@ def test_signatures_that_are_not_one_for_each_are_refused(made: Round, shape: tu
 
 
 def test_boxes_that_are_not_one_for_each_are_refused(made: Round) -> None:
-    for boxes in (made.servers[UNMASK].shared["masking.sealed"][1:], np.zeros(0, dtype=np.uint8)):
+    for boxes in (made.servers[UNMASK].global_state["masking.sealed"][1:], np.zeros(0, dtype=np.uint8)):
         with pytest.raises(RosterError, match="sealed: expected one row of boxes"):
             answer(made, UNMASK, WHO, pretend(made, UNMASK, "sealed", boxes))
 
@@ -196,9 +199,9 @@ def test_a_value_that_could_wrap_is_refused_before_a_mask_is_drawn(
     with pytest.raises(
         RingError if np.isfinite(value) else UpdateError, match=r"expected .*(given|got)|given, expected"
     ):
-        answer(made, INPUT, WHO, made.servers[INPUT].shared, rows)
+        answer(made, INPUT, WHO, made.servers[INPUT].global_state, rows)
     with pytest.raises(AssertionError, match="a mask was drawn"):
-        answer(made, INPUT, WHO, made.servers[INPUT].shared)
+        answer(made, INPUT, WHO, made.servers[INPUT].global_state)
 
 
 def test_a_range_too_large_for_the_cohort_is_told_before_anybody_trains() -> None:

@@ -22,8 +22,8 @@ def received(*updates: Arrays, **chosen: Any) -> Arrays:
     server, phase = algorithm.start(np.random.default_rng(0)), algorithm.phases[0]
     total = Arrays()
     for update in updates:
-        total = phase.tally.merge(total, phase.admit(server, update))
-    return phase.advance(server, phase.tally.closed(total)).shared
+        total = phase.reducer.merge(total, phase.admit(server, update))
+    return phase.advance(server, phase.reducer.closed(total)).global_state
 
 
 def rogue(vectors: Any, coefficients: Any, gamma: float = 1.0 / 3.0, member: float = 0.5) -> Arrays:

@@ -40,7 +40,7 @@ def sent_by(x: Floats, seed: int = 0, **chosen: Any) -> Arrays:
 def trained(data: dict[str, Floats], **chosen: Any) -> Arrays:
     features = next(iter(data.values())).shape[1]
     algorithm = build(NAME, features, {"normalisation": "none", **chosen})
-    return run(algorithm, {name: {FEATURES: x} for name, x in data.items()}).server.shared
+    return run(algorithm, {name: {FEATURES: x} for name, x in data.items()}).server.global_state
 
 
 @pytest.mark.parametrize("chosen", [{"nu": 0.2}, {"nu": 0.7}, {"c": 0.1}, {"c": 1.0}, {"nu": 1.0}])
@@ -62,7 +62,9 @@ def test_plain_rows_have_a_border_that_says_something(features: int, rows: int) 
     with warnings.catch_warnings():
         warnings.simplefilter("error", FitWarning)
         outcome = run(algorithm, {"only": {FEATURES: x[:rows]}})
-    assert (ensemble.score({**outcome.server.shared, **outcome.own["only"]}, x[rows:]) > 0.0).mean() < 0.85
+    assert (
+        ensemble.score({**outcome.server.global_state, **outcome.local_states["only"]}, x[rows:]) > 0.0
+    ).mean() < 0.85
 
 
 def own_term(params: Arrays) -> float:
@@ -302,7 +304,7 @@ def test_biased_gateways_learn_from_each_other() -> None:
 def test_a_second_round_starts_afresh() -> None:
     data = {name: {FEATURES: cloud_of(seed)} for seed, name in enumerate("ab", start=26)}
     one, two = (run(build(NAME, 3, PLAIN), data, rounds=rounds) for rounds in (1, 2))
-    assert one.server.shared.keys() == two.server.shared.keys()
+    assert one.server.global_state.keys() == two.server.global_state.keys()
     probes = cloud_of(28, 50) * 2.0
-    before, after = (ensemble.score(each.server.shared, probes) for each in (one, two))
+    before, after = (ensemble.score(each.server.global_state, probes) for each in (one, two))
     np.testing.assert_allclose(after, before, atol=1e-9)

@@ -41,7 +41,7 @@ def sorted_rows(x: Floats) -> list[list[float]]:
 def sent_by(x: Floats, seed: int = 0, **chosen: Any) -> Floats:
     """Return the vectors (S, F) that one gateway with features x (n, F) sends; none is (0, F)."""
     algorithm = build(NAME, x.shape[1], {"normalisation": "none", **chosen})
-    shared = algorithm.start(generator(seed, 0, "cloud")).shared
+    shared = algorithm.start(generator(seed, 0, "cloud")).global_state
     _, update = algorithm.phases[0].train(shared, {}, {FEATURES: x}, generator(seed, 0, "only"))
     return np.asarray(update.get(VECTORS, np.zeros((0, x.shape[1]))))
 
@@ -54,7 +54,7 @@ def test_one_gateway_in_the_open_is_svdd_on_its_own_support_vectors() -> None:
     outcome = run(build(NAME, 3, {**PLAIN, "nu": 0.2}), {"only": {FEATURES: x}})
     probes = cloud_of(2, 200) * 3.0
     expected = svdd.SVDD.score(fitted(svdd.fit)(vectors, nu=0.2), probes)
-    np.testing.assert_allclose(svdd.SVDD.score(outcome.server.shared, probes), expected, atol=1e-4)
+    np.testing.assert_allclose(svdd.SVDD.score(outcome.server.global_state, probes), expected, atol=1e-4)
 
 
 def test_with_nothing_outside_one_gateway_is_svdd_on_all_its_data() -> None:
@@ -63,7 +63,7 @@ def test_with_nothing_outside_one_gateway_is_svdd_on_all_its_data() -> None:
     outcome = run(build(NAME, 3, {**PLAIN, "c": 1.0, "nu": 0.7}), {"only": {FEATURES: x}})
     probes = cloud_of(4, 200) * 3.0
     expected = svdd.SVDD.score(fitted(svdd.fit)(x, c=1.0), probes)
-    np.testing.assert_allclose(svdd.SVDD.score(outcome.server.shared, probes), expected, atol=1e-4)
+    np.testing.assert_allclose(svdd.SVDD.score(outcome.server.global_state, probes), expected, atol=1e-4)
 
 
 @settings(max_examples=25)
@@ -159,17 +159,22 @@ def test_a_gateway_with_next_to_no_rows_sends_nothing_and_harms_nobody(rows: int
     with_tiny, without = (
         run(build(NAME, 3, {}), data) for data in ({"big": {FEATURES: x}, "tiny": tiny}, {"big": {FEATURES: x}})
     )
-    assert with_tiny.own["tiny"] == {}
-    assert all(np.array_equal(with_tiny.server.shared[name], array) for name, array in without.server.shared.items())
+    assert with_tiny.local_states["tiny"] == {}
+    assert all(
+        np.array_equal(with_tiny.server.global_state[name], array)
+        for name, array in without.server.global_state.items()
+    )
 
 
 @pytest.mark.parametrize("anonymise", [True, False])
 def test_rows_that_are_all_alike_have_no_sphere_and_send_nothing(anonymise: bool) -> None:
     assert len(sent_by(np.ones((9, 3)), anonymise=anonymise)) == 0
     stuck = {FEATURES: np.ones((9, 3))}
-    assert run(build(NAME, 3, {"anonymise": anonymise}), {"stuck": stuck}).server.shared == {}
+    assert run(build(NAME, 3, {"anonymise": anonymise}), {"stuck": stuck}).server.global_state == {}
     both, alone = (run(build(NAME, 3, {}), data) for data in ({"a": BIG, "stuck": stuck}, {"a": BIG}))
-    assert all(np.array_equal(both.server.shared[name], array) for name, array in alone.server.shared.items())
+    assert all(
+        np.array_equal(both.server.global_state[name], array) for name, array in alone.server.global_state.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +184,7 @@ def test_rows_that_are_all_alike_have_no_sphere_and_send_nothing(anonymise: bool
 )
 def test_meagre_rows_give_a_usable_model(x: Floats) -> None:
     for anonymise in (True, False):
-        shared = run(build(NAME, 3, {"anonymise": anonymise}), {"only": {FEATURES: x}}).server.shared
+        shared = run(build(NAME, 3, {"anonymise": anonymise}), {"only": {FEATURES: x}}).server.global_state
         assert np.isfinite(svdd.SVDD.score(shared, x)).all()
 
 
@@ -200,7 +205,7 @@ def test_a_gateway_with_many_rows_trains_on_a_random_choice() -> None:
 
 def test_the_cloud_fits_no_more_vectors_than_it_may() -> None:
     data = {name: {FEATURES: cloud_of(seed, 100)} for seed, name in enumerate("abc")}
-    shared = run(build(NAME, 3, {**PLAIN, "nu": 1.0, "max_total": 40}), data).server.shared
+    shared = run(build(NAME, 3, {**PLAIN, "nu": 1.0, "max_total": 40}), data).server.global_state
     assert len(shared["vectors"]) == 40
 
 
@@ -218,7 +223,7 @@ def test_biased_gateways_learn_from_each_other() -> None:
     """Each sees one regime only; to the common model both are normal and the gap between them is not."""
     regimes = {"left": cloud_of(14, 80, at=-6.0), "right": cloud_of(15, 80, at=6.0)}
     data: dict[str, Arrays] = {name: {FEATURES: x} for name, x in regimes.items()}
-    shared = run(build(NAME, 3, {"normalisation": "none"}), data, seed=1).server.shared
+    shared = run(build(NAME, 3, {"normalisation": "none"}), data, seed=1).server.global_state
     unseen = np.concatenate([cloud_of(16, 50, at=-6.0), cloud_of(17, 50, at=6.0)])
     anomalies = np.concatenate([cloud_of(18, 50), cloud_of(19, 50, at=12.0)])
     labels = np.repeat([False, True], 100)
@@ -232,8 +237,8 @@ def test_biased_gateways_learn_from_each_other() -> None:
 def test_a_second_round_starts_afresh_with_the_same_normalisation() -> None:
     data = {name: {FEATURES: cloud_of(seed)} for seed, name in enumerate("ab", start=20)}
     one, two = (run(build(NAME, 3, {"anonymise": False}), data, rounds=rounds) for rounds in (1, 2))
-    assert all(np.array_equal(two.server.shared[name], array) for name, array in one.server.shared.items())
-    assert all(np.array_equal(two.own[name]["center"], data[name][FEATURES].mean(axis=0)) for name in data)
+    assert all(np.array_equal(two.server.global_state[name], array) for name, array in one.server.global_state.items())
+    assert all(np.array_equal(two.local_states[name]["center"], data[name][FEATURES].mean(axis=0)) for name in data)
 
 
 @pytest.mark.parametrize("name", ["support-vector-election", "ensemble-svdd"])
@@ -243,5 +248,5 @@ def test_a_feature_at_the_end_of_its_units_is_no_reason_to_refuse_an_update(name
     algorithm, x = build(name, 3, {}), rng.normal(size=(120, 3))
     own = {"center": np.zeros(3), "scale": np.array([1.0, 1.0, 1e-9])}
     phase, server = algorithm.phases[-1], algorithm.start(rng)
-    _, update = phase.train(server.shared, own, {FEATURES: x}, generator(0, 0, "east"))
+    _, update = phase.train(server.global_state, own, {FEATURES: x}, generator(0, 0, "east"))
     assert np.abs(update[VECTORS]).max() == units.FARTHEST and phase.admit(server, update)

@@ -64,7 +64,7 @@ def least_squares(x: Floats) -> Floats:
 def test_the_fleets_slopes_are_least_squares_on_all_rows() -> None:
     outcome = trained("support-vector-election", normalisation="none")
     pooled = np.concatenate([each[FEATURES] for each in fleet().values()])
-    step = of_compensation(outcome.server.shared)
+    step = of_compensation(outcome.server.global_state)
     np.testing.assert_allclose(step[SLOPES], least_squares(pooled), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(step["mean"], pooled[:, WEATHER].mean(axis=0))
     assert np.abs(np.corrcoef(apart(step, pooled).T, pooled[:, WEATHER].T)[:3, 3:]).max() < 1e-4
@@ -76,7 +76,7 @@ def test_slopes_of_a_gateway_lie_between_its_own_and_the_fleets(mode: str) -> No
     found = {}
     for prior in (0.0, 80.0, 1e9):
         outcome = trained("support-vector-election", data, normalisation=mode, compensate_prior=prior)
-        own, shared = outcome.own["other"], outcome.server.shared
+        own, shared = outcome.local_states["other"], outcome.server.global_state
         z = (data["other"][FEATURES] - own.get("center", 0.0)) / own.get("scale", 1.0)
         found[prior] = own[COMPENSATION + SLOPES]
         if prior == 0.0:
@@ -97,7 +97,7 @@ def test_a_gateway_that_saw_one_season_borrows_the_others() -> None:
     left = {}
     for prior in (0.0, 100.0):
         outcome = trained("support-vector-election", data, normalisation="none", compensate_prior=prior)
-        step = of_compensation({**outcome.server.shared, **outcome.own["narrow"]})
+        step = of_compensation({**outcome.server.global_state, **outcome.local_states["narrow"]})
         left[prior] = apart(step, year).std(axis=0).max()
     assert left[100.0] < 0.11
     assert left[0.0] > 3.0 * left[100.0]
@@ -106,9 +106,9 @@ def test_a_gateway_that_saw_one_season_borrows_the_others() -> None:
 def test_what_is_left_has_unit_deviation_in_own_units() -> None:
     outcome = trained("support-vector-election", compensate_prior=0.0)
     for name, each in fleet().items():
-        own = outcome.own[name]
+        own = outcome.local_states[name]
         z = (each[FEATURES] - own["center"]) / own["scale"]
-        np.testing.assert_allclose(apart(of_compensation({**outcome.server.shared, **own}), z).std(axis=0), 1.0)
+        np.testing.assert_allclose(apart(of_compensation({**outcome.server.global_state, **own}), z).std(axis=0), 1.0)
 
 
 def frequency(seed: int, count: int, lost: float = 0.0) -> Floats:
@@ -129,7 +129,7 @@ def test_it_finds_what_the_weather_hides(name: str) -> None:
     for chosen in ({}, {"compensate": (0,)}):
         algorithm = build(name, FEATURE_COUNT, chosen)
         outcome = run(algorithm, data, seed=2)
-        params = {**outcome.server.shared, **outcome.own["bridge-0"]}
+        params = {**outcome.server.global_state, **outcome.local_states["bridge-0"]}
         areas.append(auc(DETECTORS[algorithm.detector].score(params, x), y))
     assert areas[0] < 0.75
     assert areas[1] > 0.95
@@ -146,9 +146,13 @@ def test_every_algorithm_takes_it_and_exports_it(name: str, whiten: int | None) 
     algorithm = build(name, FEATURE_COUNT, chosen)
     outcome = run(algorithm, labelled(FIVE) if algorithm.labels else fleet(FIVE), seed=2)
     x = np.concatenate([rows(7), unusual(8)])
-    own = {key: outcome.own["gateway-0"][key] for key in algorithm.personal if key in outcome.own["gateway-0"]}
+    own = {
+        key: outcome.local_states["gateway-0"][key]
+        for key in algorithm.personal
+        if key in outcome.local_states["gateway-0"]
+    }
     assert {COMPENSATION + SLOPES, COMPENSATION + DEVIATION, *NORMALISATION} <= own.keys()
-    detector, shared = DETECTORS[algorithm.detector], outcome.server.shared
+    detector, shared = DETECTORS[algorithm.detector], outcome.server.global_state
     model = detector.graph(shared, algorithm.personal)
     for held in (own, {key: own[key] for key in NORMALISATION}):  # without its own the fleet's hold
         scores = detector.score({**shared, **held}, x)
@@ -169,12 +173,12 @@ def test_it_is_the_algorithm_on_features_compensated_by_hand() -> None:
     outcome = trained("support-vector-election", **chosen)
     data = {}
     for name, each in fleet().items():
-        own = outcome.own[name]
+        own = outcome.local_states[name]
         z = (each[FEATURES] - own["center"]) / own["scale"]
-        data[name] = {FEATURES: apart(of_compensation({**outcome.server.shared, **own}), z)}
+        data[name] = {FEATURES: apart(of_compensation({**outcome.server.global_state, **own}), z)}
     inner = build("support-vector-election", len(OTHERS), {**chosen, "normalisation": "none"})
-    by_hand = run(inner, data, seed=2).server.shared
-    found = {name: array for name, array in outcome.server.shared.items() if not name.startswith(COMPENSATION)}
+    by_hand = run(inner, data, seed=2).server.global_state
+    found = {name: array for name, array in outcome.server.global_state.items() if not name.startswith(COMPENSATION)}
     assert found.keys() == by_hand.keys()
     assert all(np.allclose(found[name], by_hand[name], atol=1e-12) for name in found)
 
@@ -186,7 +190,7 @@ def test_a_covariate_that_never_moves_explains_nothing(mode: str, prior: float) 
     for each in data.values():
         each[FEATURES][:, WEATHER[0]] = np.float64(np.float32(20.1))
     outcome = trained("support-vector-election", data, normalisation=mode, compensate_prior=prior)
-    for params in (outcome.server.shared, outcome.own["gateway-1"]):
+    for params in (outcome.server.global_state, outcome.local_states["gateway-1"]):
         assert (params[COMPENSATION + SLOPES][0] == 0.0).all()
         assert np.abs(params[COMPENSATION + SLOPES][1]).max() > 0.05
         assert np.isfinite(params[COMPENSATION + DEVIATION]).all()
@@ -198,8 +202,8 @@ def test_a_covariate_that_never_moved_here_is_the_fleets_where_its_unit_is_known
     fleets, own = [], []
     for mode in ("own", "none"):
         outcome = trained("support-vector-election", data, normalisation=mode, compensate_prior=1e6)
-        fleets.append(outcome.server.shared[COMPENSATION + SLOPES][0])
-        own.append(outcome.own["indoors"][COMPENSATION + SLOPES][0])
+        fleets.append(outcome.server.global_state[COMPENSATION + SLOPES][0])
+        own.append(outcome.local_states["indoors"][COMPENSATION + SLOPES][0])
     assert (own[0] == 0.0).all()
     np.testing.assert_allclose(own[1], fleets[1], rtol=1e-3)
 
@@ -210,10 +214,10 @@ def test_a_feature_that_never_moves_stays_as_it_is() -> None:
         each[FEATURES][:, 0] = np.float64(np.float32(0.1))
     for whiten in (None, 1):
         outcome = trained("support-vector-election", data, whiten=whiten)
-        own = outcome.own["gateway-0"]
+        own = outcome.local_states["gateway-0"]
         assert (own[COMPENSATION + SLOPES][:, 0] == 0.0).all()
         assert own[COMPENSATION + DEVIATION][0] == 1.0
-        scores = DETECTORS["svdd"].score({**outcome.server.shared, **own}, rows(3))
+        scores = DETECTORS["svdd"].score({**outcome.server.global_state, **own}, rows(3))
         assert np.isfinite(scores).all()
 
 
@@ -221,7 +225,7 @@ def test_a_feature_that_a_covariate_explains_wholly_is_not_blown_up() -> None:
     data = fleet()
     for each in data.values():
         each[FEATURES][:, 0] = 3.0 * each[FEATURES][:, WEATHER[0]]
-    own = trained("support-vector-election", data).own["gateway-0"]
+    own = trained("support-vector-election", data).local_states["gateway-0"]
     assert own[COMPENSATION + DEVIATION][0] == pytest.approx(1e-3, rel=0.2)
 
 
@@ -231,7 +235,9 @@ def test_sums_are_gathered_once_and_who_comes_late_uses_them() -> None:
     sent: list[frozenset[str]] = []
     outcome = run(algorithm, fleet(), on_update=lambda _, update: sent.append(frozenset(update)))
     assert [("products" in names) for names in sent] == [True] * 3 + [False] * 12
-    own, update = algorithm.phases[1].train(outcome.server.shared, {}, {FEATURES: rows(5)}, generator(0, 0, "late"))
+    own, update = algorithm.phases[1].train(
+        outcome.server.global_state, {}, {FEATURES: rows(5)}, generator(0, 0, "late")
+    )
     assert {COMPENSATION + SLOPES, COMPENSATION + DEVIATION} < own.keys()
     algorithm.phases[1].admit(outcome.server, update)
 
@@ -242,15 +248,15 @@ def test_faults_teach_no_slopes() -> None:
     with_faults = trained("fedavg", data, loss="logistic", components=0)
     alone = trained("support-vector-election", {"a": {FEATURES: rows(1)}})
     name = COMPENSATION + SLOPES
-    np.testing.assert_allclose(with_faults.server.shared[name], alone.server.shared[name], atol=1e-12)
-    np.testing.assert_allclose(with_faults.own["a"][name], alone.own["a"][name], atol=1e-12)
+    np.testing.assert_allclose(with_faults.server.global_state[name], alone.server.global_state[name], atol=1e-12)
+    np.testing.assert_allclose(with_faults.local_states["a"][name], alone.local_states["a"][name], atol=1e-12)
 
 
 def test_sums_that_no_rows_could_have_are_refused() -> None:
     algorithm = build("fedavg", FEATURE_COUNT, {"compensate": WEATHER})
     server = algorithm.start(generator(0, 0, "cloud"))
     phase = algorithm.phases[0]
-    _, update = phase.train(server.shared, {}, {FEATURES: rows(1)}, generator(0, 0, "a"))
+    _, update = phase.train(server.global_state, {}, {FEATURES: rows(1)}, generator(0, 0, "a"))
     phase.admit(server, update)
     across, among = update["products"].copy(), update["products"].copy()
     across[0, 0], among[0, WEATHER[1]] = 2.0 * 80.0, 40.0

@@ -14,9 +14,9 @@ from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import COUNTED, FEATURES, Arrays, Floats, generator
 from fedgate.models.detectors.base import linear
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, UpdateError, checked
+from fedgate.models.federated.protocol.reducer import CHANGES, CONTRIBUTIONS, SUM, Reducer
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.protocol.tally import CHANGES, CONTRIBUTIONS, SUM, Tally
-from fedgate.models.federated.wrappers.error_feedback import Compression, compressed, is_compressed
+from fedgate.models.federated.wrappers.error_feedback import Compression, is_compressed, with_error_feedback
 from fedgate.models.packing import entries_sent, packed
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, fleet
@@ -60,9 +60,9 @@ def test_an_honest_update_is_never_larger_than_what_the_cloud_holds(name: str, c
 class Taught:
     """An algorithm whose updates are given: the model is the sum of all that arrived."""
 
-    def __init__(self, updates: list[Floats], tally: Tally = CHANGES) -> None:
+    def __init__(self, updates: list[Floats], reducer: Reducer = CHANGES) -> None:
         self._updates = updates
-        self.algorithm = Algorithm("linear", self._start, (Phase(self._train, tally, self._advance, self._admit),))
+        self.algorithm = Algorithm("linear", self._start, (Phase(self._train, reducer, self._advance, self._admit),))
 
     def _start(self, rng: np.random.Generator) -> Server:
         return Server({"w": np.zeros_like(self._updates[0]), "step": np.array(0)}, {})
@@ -71,11 +71,11 @@ class Taught:
         return {**own, "seen": np.array(1.0)}, {"w": self._updates[int(data["round"])], "samples": np.array(1.0)}
 
     def _advance(self, server: Server, total: Arrays) -> Server:
-        moved = {"w": server.shared["w"] + total["w"], "step": np.asarray(server.shared["step"] + 1)}
-        return server._replace(shared=moved)
+        moved = {"w": server.global_state["w"] + total["w"], "step": np.asarray(server.global_state["step"] + 1)}
+        return server._replace(global_state=moved)
 
     def _admit(self, server: Server, update: Arrays) -> Arrays:
-        return checked(update, {"w": server.shared["w"].shape, "samples": ()})
+        return checked(update, {"w": server.global_state["w"].shape, "samples": ()})
 
 
 def residuals(own: Arrays, part: str) -> Floats:
@@ -96,42 +96,44 @@ def test_what_arrived_and_what_is_left_are_all_that_was_sent(chosen: dict[str, A
     """Also where updates are lost, refused, or made again because nobody was counted."""
     rng = generator(0, 0, "updates")
     updates = [rng.normal(size=(6, 7)) * 10.0 ** rng.integers(-3, 3) for _ in range(60)]
-    algorithm = compressed(Taught(updates).algorithm, Compression.model_validate(chosen))
+    algorithm = with_error_feedback(Taught(updates).algorithm, Compression.model_validate(chosen))
     phase, server, own, counted, last = algorithm.phases[0], algorithm.start(rng), Arrays(), np.zeros((6, 7)), True
     for index, update in enumerate(updates):
         fate = ("counted", "lost", "nobody counted")[int(rng.integers(3))]
         data = {FEATURES: np.zeros((1, 1)), "round": np.array(index), COUNTED: np.array(last)}
-        own, message = phase.train(server.shared, own, data, rng)
+        own, message = phase.train(server.global_state, own, data, rng)
         last = fate != "lost"  # of an exchange in which nobody was counted the word is worth nothing
         if fate == "counted":
             counted += update
             server = phase.advance(server, phase.admit(server, message))
-            assert np.abs(server.shared["w"] + residuals(own, "sent") - counted).max() < 1e-9 * (
+            assert np.abs(server.global_state["w"] + residuals(own, "sent") - counted).max() < 1e-9 * (
                 1 + np.abs(counted).max()
             )
         elif fate == "lost":  # but others were counted
-            server = server._replace(shared={**server.shared, "step": np.asarray(server.shared["step"] + 1)})
+            server = server._replace(
+                global_state={**server.global_state, "step": np.asarray(server.global_state["step"] + 1)}
+            )
     assert residuals(own, "left").shape == (6, 7)
 
 
 def test_without_feedback_it_would_not_hold() -> None:
     updates = [np.full(4, 0.3) + np.array([1.0, 0.0, 0.0, 0.0]) for _ in range(40)]
     sums = {}
-    for tally in (CHANGES, CONTRIBUTIONS):  # of which the other has none
-        algorithm = compressed(Taught(updates, tally).algorithm, Compression(number="int8"))
+    for reducer in (CHANGES, CONTRIBUTIONS):  # of which the other has none
+        algorithm = with_error_feedback(Taught(updates, reducer).algorithm, Compression(number="int8"))
         phase, server, own = algorithm.phases[0], algorithm.start(generator(0, 0, "a")), Arrays()
         for index in range(40):
             data = {FEATURES: np.zeros((1, 1)), "round": np.array(index)}
-            own, message = phase.train(server.shared, own, data, generator(0, 0, "a"))
+            own, message = phase.train(server.global_state, own, data, generator(0, 0, "a"))
             server = phase.advance(server, phase.admit(server, message))
-        sums[tally.name] = float(np.abs(server.shared["w"] - np.sum(updates, axis=0)).max())
+        sums[reducer.name] = float(np.abs(server.global_state["w"] - np.sum(updates, axis=0)).max())
     assert sums[CHANGES.name] < 0.006 and sums[CONTRIBUTIONS.name] > 0.02
 
 
 def test_feedback_brings_a_training_nearer_to_the_exact_one() -> None:
     data = {name: each.data for name, each in fleet(3, labelled=True, rows=200).items()}
     chosen = {"loss": "logistic", "rounds": 10}
-    exact = run(build("fedavg", FEATURE_COUNT, chosen), data).server.shared["weights"]
+    exact = run(build("fedavg", FEATURE_COUNT, chosen), data).server.global_state["weights"]
     algorithm = build("fedavg", FEATURE_COUNT, {**chosen, "compression": {"share": 0.25}})
 
     def forgetful(phase: Phase) -> Phase:
@@ -141,7 +143,7 @@ def test_feedback_brings_a_training_nearer_to_the_exact_one() -> None:
         return {name: array for name, array in own.items() if not name.startswith("compression.")}
 
     forgetting = algorithm._replace(phases=tuple(map(forgetful, algorithm.phases)))
-    apart = [np.linalg.norm(run(each, data).server.shared["weights"] - exact) for each in (algorithm, forgetting)]
+    apart = [np.linalg.norm(run(each, data).server.global_state["weights"] - exact) for each in (algorithm, forgetting)]
     assert apart[0] < 0.5 * apart[1]
 
 
@@ -165,7 +167,7 @@ def test_int8_takes_a_quarter_of_the_bytes_at_no_loss() -> None:
         sent: list[int] = []
         algorithm = build("fedavg", FEATURE_COUNT, {**chosen, "compression": {"number": number}})
         outcome = run(algorithm, data, on_update=counting_into(sent))
-        size[number], loss[number] = sum(sent), log_loss(outcome.server.shared, data, outcome.own)
+        size[number], loss[number] = sum(sent), log_loss(outcome.server.global_state, data, outcome.local_states)
     assert size["int8"] <= 0.27 * size["float32"]
     assert abs(loss["int8"] - loss["float32"]) <= 0.005 and loss["float32"] < 0.3
 
@@ -218,19 +220,19 @@ def test_what_would_do_harm_is_refused(name: str, chosen: dict[str, Any], words:
 def test_once_is_enough_and_names_are_kept_free() -> None:
     algorithm = build("fedavg", FEATURE_COUNT, {"compression": {}})
     with pytest.raises(ValueError, match="expected one without"):
-        compressed(algorithm, Compression())
+        with_error_feedback(algorithm, Compression())
     with pytest.raises(ValueError, match=r"mask\.a: expected a name other than"):
         packed({"mask.a": np.zeros(2)}, ["mask.a"], "int8", 1.0)
-    assert compressed(Taught([np.zeros(2)], CHANGES).algorithm, Compression()).phases[0].tally.additive
+    assert with_error_feedback(Taught([np.zeros(2)], CHANGES).algorithm, Compression()).phases[0].reducer.additive
     with pytest.raises(ValueError, match="of kind sum"):
-        compressed(Taught([np.zeros(2)], SUM).algorithm, Compression())
+        with_error_feedback(Taught([np.zeros(2)], SUM).algorithm, Compression())
 
 
 def test_the_cloud_says_what_is_wrong_with_a_message() -> None:
-    algorithm = compressed(Taught([np.ones(9)]).algorithm, Compression(number="int8"))
+    algorithm = with_error_feedback(Taught([np.ones(9)]).algorithm, Compression(number="int8"))
     server = algorithm.start(generator(0, 0, "a"))
     data = {FEATURES: np.zeros((1, 1)), "round": np.array(0)}
-    _, message = algorithm.phases[0].train(server.shared, {}, data, generator(0, 0, "a"))
+    _, message = algorithm.phases[0].train(server.global_state, {}, data, generator(0, 0, "a"))
     with pytest.raises(UpdateError, match=r"expected beside values of int8 arrays \['scales'\], got \[\]"):
         algorithm.phases[0].admit(server, {name: array for name, array in message.items() if name != "scales"})
     with pytest.raises(UpdateError, match="expected finite values"):

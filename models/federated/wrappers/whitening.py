@@ -28,6 +28,7 @@ from fedgate.models.federated.protocol.algorithm import (
     Count,
     Phase,
     Server,
+    Trained,
     normalise,
     personal_tensors,
 )
@@ -43,7 +44,7 @@ def validated(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     return validate_call(factory)
 
 
-def whitened(
+def with_whitening(
     factory: Callable[..., Algorithm],
     feature_count: int,
     settings: Mapping[str, Any],
@@ -73,7 +74,7 @@ def whitened(
         if whiten_residual > 0:  # the logarithm of χ²(h) / h has a variance of about 2 / h
             step["weight"] = np.asarray(whiten_residual * np.sqrt(whiten * step["freedom"] / 2.0))
         named = {WHITENING + name: array for name, array in step.items()}
-        return server._replace(shared={**server.shared, **named}, phase=1)
+        return server._replace(global_state={**server.global_state, **named}, phase=1)
 
     own_units = "set normalisation to 'own', which takes features in the units of each gateway"
     gather = gathering(feature_count, advance, normalisation=mode, max_samples=MAX_SAMPLES, remedy=own_units)
@@ -101,18 +102,18 @@ def _checked(normalisation: Normalisation) -> None:
 
 def _on_whitened(phase: Phase, mode: Normalisation, width: int) -> Phase:
     """Return a phase of the inner algorithm as one that sees whitened features (n, width) and keeps the step in
-    `shared`.
+    `global_state`.
     """
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        units = {name: own[name] for name in NORMALISATION if name in own}
-        rest = {name: array for name, array in own.items() if name not in NORMALISATION}
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        units = {name: local_state[name] for name in NORMALISATION if name in local_state}
+        rest = {name: array for name, array in local_state.items() if name not in NORMALISATION}
         if len(data[FEATURES]) == 0:  # of a gateway that leaves: what it once gave must be taken back
             seen = {**data, FEATURES: np.zeros((0, width))}
         else:
             units, z = normalise(units, data, mode)
-            seen = {**data, FEATURES: whiten_features(of_whitening(shared), z)}
-        after, update = phase.train(without(shared, WHITENING), rest, seen, rng)
+            seen = {**data, FEATURES: whiten_features(of_whitening(global_state), z)}
+        after, update = phase.train(without(global_state, WHITENING), rest, seen, rng)
         return {**units, **after}, update
 
     return behind(phase, WHITENING, train)

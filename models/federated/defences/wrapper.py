@@ -2,14 +2,14 @@
 
 `defended` returns the algorithm with another `admit` in the exchange that makes the model. Each update is first
 admitted as before, then judged against the server as it was when the exchange began, so the order of arrival does not
-matter. Who passes counts once, whatever weight it claims: a judge sees directions and lengths, and a liar of a usual
-length that claimed the most rows turned the round by itself (docs/decisions/13). What a judge must remember goes with
-the update as more numbers to be added, is taken out of the total before the algorithm sees it, and rests in `kept`
-under `judge.`, out of the algorithm's sight.
+matter. Who passes counts once, whatever weight it claims: a filter sees directions and lengths, and a liar of a usual
+length that claimed the most rows turned the round by itself (docs/decisions/13). What a filter must remember goes with
+the update as more numbers to be added, is taken out of the total before the algorithm sees it, and rests in
+`server_state` under `judge.`, out of the algorithm's sight.
 
-A judge looks at single updates, so it cannot be joined with secure aggregation, under which the cloud sees only sums:
+A filter looks at single updates, so it cannot be joined with secure aggregation, under which the cloud sees only sums:
 whoever joins masks to an algorithm must refuse one of which `is_defended` says so. Exchanges before the last of a round
-(an election of neurons, say) are not judged, and a judge may refuse everybody: then the model stays as it is.
+(an election of neurons, say) are not judged, and a filter may refuse everybody: then the model stays as it is.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated.defences.discriminator import MOVES
-from fedgate.models.federated.defences.judges import Judge, Score, network_judge, statistic_judge, trusted_judge
-from fedgate.models.federated.defences.norm_judge import norm_judge
+from fedgate.models.federated.defences.filters import (
+    Score,
+    UpdateFilter,
+    network_filter,
+    statistic_filter,
+    trusted_filter,
+)
+from fedgate.models.federated.defences.norm_filter import norm_filter
 from fedgate.models.federated.defences.single_update import counted_once, moving
 from fedgate.models.federated.protocol.algorithm import JUDGE, Algorithm, Phase, Server, UpdateError
-from fedgate.models.federated.protocol.tally import SURVEY_SUM
+from fedgate.models.federated.protocol.reducer import SURVEY_SUM
 
 PREFIX = JUDGE
 
@@ -59,7 +65,7 @@ class Defence(BaseModel):
     paper: bool = False
 
 
-def defended(
+def with_update_filter(
     algorithm: Algorithm,
     defence: Defence,
     trusted: Sequence[Arrays] = (),
@@ -77,24 +83,23 @@ def defended(
     """
     if is_defended(algorithm):
         raise DefenceError("the algorithm has a defence, expected one without; choose one of both")
-    last = max(index for index, phase in enumerate(algorithm.phases) if phase.tally != SURVEY_SUM)
-    if last < algorithm.setup or not algorithm.phases[last].tally.additive:
-        tally = algorithm.phases[last].tally.name
+    last = max(index for index, phase in enumerate(algorithm.phases) if phase.reducer != SURVEY_SUM)
+    if last < algorithm.setup or not algorithm.phases[last].reducer.additive:
         raise DefenceError(
-            f"the model is made by tally {tally!r}, expected 'sum', before which a defence stands; choose an additive "
-            "algorithm"
+            f"the model is made by the reducer {algorithm.phases[last].reducer.name!r}, expected 'sum', before which a"
+            " defence stands; choose an additive algorithm"
         )
-    judge = _judge_of(algorithm, algorithm.phases[last], defence, trusted, network, score)
+    update_filter = _filter_of(algorithm, algorithm.phases[last], defence, trusted, network, score)
 
     def start(rng: np.random.Generator) -> Server:
         server = algorithm.start(rng)
-        judge.check(server.shared)
+        update_filter.check(server.global_state)
         return server
 
     phases = [_hidden_from(phase) for phase in algorithm.phases]
     lessons = trusted if defence.teach else ()
     following = last + 1 if last + 1 < len(phases) else algorithm.setup
-    phases[last] = _guarded(algorithm.phases[last], following, judge, lessons, paper=defence.paper)
+    phases[last] = _guarded(algorithm.phases[last], following, update_filter, lessons, paper=defence.paper)
     rounds = algorithm.rounds + (defence.kind == "norm")  # whose first one only measures
     return algorithm._replace(start=start, phases=tuple(phases), rounds=rounds)
 
@@ -104,40 +109,40 @@ def is_defended(algorithm: Algorithm) -> bool:
     return any(isinstance(phase.admit, _Guard) for phase in algorithm.phases)
 
 
-def _judge_of(
+def _filter_of(
     algorithm: Algorithm,
     phase: Phase,
     defence: Defence,
     trusted: Sequence[Arrays],
     network: Arrays | None,
     score: Score | None,
-) -> Judge:
+) -> UpdateFilter:
     if defence.paper and defence.kind != "network":
         raise DefenceError(f"paper given for defence {defence.kind!r}, expected 'network', which is the thesis's own")
     if defence.teach and defence.kind != "trusted":
         raise DefenceError(f"teach given for defence {defence.kind!r}, expected 'trusted', which has tables for it")
     if defence.kind == "statistic":
-        return statistic_judge(defence.width)
+        return statistic_filter(defence.width)
     if defence.kind == "norm":
-        if phase.tally.bears == "nothing":
+        if phase.reducer.bears == "nothing":
             raise DefenceError(
-                f"defence 'norm' given for tally {phase.tally.name!r}, expected a sum of changes or of contributions: "
-                "its first round only measures, and what was sent in it would be missing from a sum that is kept"
+                f"defence 'norm' given for reducer {phase.reducer.name!r}, expected a sum of changes or contributions:"
+                " its first round only measures, and what was sent in it would be missing from a sum that is kept"
             )
-        return norm_judge(defence.norm_factor)
+        return norm_filter(defence.norm_factor)
     if defence.kind == "trusted":
         if not trusted:
             raise DefenceError("defence 'trusted' given without tables, expected at least one labelled table")
-        return trusted_judge(algorithm, trusted, defence.factor, score)
+        return trusted_filter(algorithm, trusted, defence.factor, score)
     if network is None:
         raise DefenceError("defence 'network' given without a network, expected one of train_discriminator")
     if defence.paper and not network[MOVES]:
         raise DefenceError("paper given for an algorithm that does not average, expected one whose updates are changes")
-    return network_judge(network)
+    return network_filter(network)
 
 
 def _split(arrays: Arrays) -> tuple[Arrays, Arrays]:
-    """Return what belongs to the algorithm, and what to the judge, without the prefix."""
+    """Return what belongs to the algorithm, and what to the filter, without the prefix."""
     others = {name: array for name, array in arrays.items() if not name.startswith(PREFIX)}
     return others, {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
 
@@ -147,59 +152,66 @@ def _prefixed(notes: Arrays) -> Arrays:
 
 
 class _Guard:
-    """The `admit` of an exchange behind a judge."""
+    """The `admit` of an exchange behind a filter."""
 
-    def __init__(self, phase: Phase, judge: Judge, *, paper: bool) -> None:
-        self._phase, self._judge, self._paper = phase, judge, paper
+    def __init__(self, phase: Phase, update_filter: UpdateFilter, *, paper: bool) -> None:
+        self._phase, self._filter, self._paper = phase, update_filter, paper
 
     def __call__(self, server: Server, update: Arrays) -> Arrays:
-        kept, memory = _split(server.kept)
-        bare = server._replace(kept=kept)
+        kept, memory = _split(server.server_state)
+        bare = server._replace(server_state=kept)
         admitted = self._phase.admit(bare, update)
         try:
-            notes = self._judge.notes(self._phase, bare, memory, admitted)
+            notes = self._filter.notes(self._phase, bare, memory, admitted)
         except UpdateError:
             if not self._paper:
                 raise
-            return {**admitted, **{name: np.zeros_like(admitted[name]) for name in moving(server.shared, admitted)}}
-        counted = admitted if self._paper else counted_once(self._phase, server.shared, admitted)
+            return {
+                **admitted,
+                **{name: np.zeros_like(admitted[name]) for name in moving(server.global_state, admitted)},
+            }
+        counted = admitted if self._paper else counted_once(self._phase, server.global_state, admitted)
         return {**counted, **_prefixed(notes)}
 
 
-def _guarded(phase: Phase, following: int, judge: Judge, lessons: Sequence[Arrays], *, paper: bool) -> Phase:
+def _guarded(
+    phase: Phase, following: int, update_filter: UpdateFilter, lessons: Sequence[Arrays], *, paper: bool
+) -> Phase:
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         sums, notes = _split(total)
-        kept, memory = _split(server.kept)
-        bare = server._replace(kept=kept)
-        if judge.measures(memory):
-            remembered = _prefixed(judge.remembered(memory, notes))
-            return bare._replace(kept={**kept, **remembered}, phase=following)
+        kept, memory = _split(server.server_state)
+        bare = server._replace(server_state=kept)
+        if update_filter.measures(memory):
+            remembered = _prefixed(update_filter.remembered(memory, notes))
+            return bare._replace(server_state={**kept, **remembered}, phase=following)
         for index, table in enumerate(lessons):
             rng = generator(0, server.round_index, f"trusted/{index}")
-            _, update = phase.train(server.shared, {}, table, rng)
+            _, update = phase.train(server.global_state, {}, table, rng)
             lesson = phase.admit(bare, update) if update else {}
-            if lesson and not moving(server.shared, lesson):
+            if lesson and not moving(server.global_state, lesson):
                 raise DefenceError("teach given for an algorithm that does not average, expected one that does")
-            sums = phase.tally.merge(sums, counted_once(phase, server.shared, lesson))
+            sums = phase.reducer.merge(sums, counted_once(phase, server.global_state, lesson))
         advanced = phase.advance(bare, sums)
-        return advanced._replace(kept={**advanced.kept, **_prefixed(judge.remembered(memory, notes))})
+        return advanced._replace(
+            server_state={**advanced.server_state, **_prefixed(update_filter.remembered(memory, notes))}
+        )
 
-    return phase._replace(advance=advance, admit=_Guard(phase, judge, paper=paper))
+    return phase._replace(advance=advance, admit=_Guard(phase, update_filter, paper=paper))
 
 
 def _hidden_from(phase: Phase) -> Phase:
-    """Return an exchange that is not judged, and does not see what the judge keeps."""
+    """Return an exchange that is not judged, and does not see what the filter keeps."""
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        kept, memory = _split(server.kept)
-        advanced = phase.advance(server._replace(kept=kept), total)
-        return advanced._replace(kept={**advanced.kept, **_prefixed(memory)})
+        kept, memory = _split(server.server_state)
+        advanced = phase.advance(server._replace(server_state=kept), total)
+        return advanced._replace(server_state={**advanced.server_state, **_prefixed(memory)})
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        return phase.admit(server._replace(kept=_split(server.kept)[0]), update)
+        return phase.admit(server._replace(server_state=_split(server.server_state)[0]), update)
 
     return phase._replace(advance=advance, admit=admit)

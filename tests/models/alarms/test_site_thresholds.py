@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedgate.models.alarms.levels import CalibrationError
 from fedgate.models.alarms.levels import level_of as ranked_level
-from fedgate.models.alarms.site_levels import (
+from fedgate.models.alarms.site_thresholds import (
     ACCURACY,
     BINS,
     LARGEST,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedgate.models.arrays import FEATURES, Arrays, generator
 from fedgate.models.federated import ALGORITHMS
-from fedgate.models.federated.defences.robust_aggregation import Robust
+from fedgate.models.federated.defences.robust_mean import Robust
 from fedgate.models.federated.defences.robust_rules import TooFewRowsError
 from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedError, Server, UpdateError
 from fedgate.models.federated.protocol.run import run
@@ -32,14 +32,16 @@ def sent(algorithm: Algorithm, count: int = 4) -> tuple[Server, list[Arrays]]:
     data = [each.data for each in fleet(SEED, labelled=algorithm.labels).values()]
     phase = algorithm.phases[0]
     rows = [data[index % len(data)] for index in range(count)]
-    return server, [phase.train(server.shared, {}, each, generator(0, 0, f"{n}"))[1] for n, each in enumerate(rows)]
+    return server, [
+        phase.train(server.global_state, {}, each, generator(0, 0, f"{n}"))[1] for n, each in enumerate(rows)
+    ]
 
 
 def closed(algorithm: Algorithm, server: Server, updates: list[Arrays]) -> Arrays:
     phase, total = algorithm.phases[0], Arrays()
     for update in updates:
-        total = phase.tally.merge(total, phase.admit(server, update))
-    return phase.advance(server, phase.tally.closed(total)).shared
+        total = phase.reducer.merge(total, phase.admit(server, update))
+    return phase.advance(server, phase.reducer.closed(total)).global_state
 
 
 @pytest.mark.parametrize("name", ROBUST)
@@ -58,7 +60,7 @@ def test_where_all_ask_for_the_same_it_is_fedavg(name: str) -> None:
     data = {who: fleet(SEED, labelled=True)[NAMES[0]].data for who in "abcdefg"}
     settings = {**LOGISTIC, "batch": 1_000}  # one batch: nothing is drawn
     expected, found = (
-        run(build(each, FEATURE_COUNT, settings), data, rounds=3).server.shared for each in ("fedavg", name)
+        run(build(each, FEATURE_COUNT, settings), data, rounds=3).server.global_state for each in ("fedavg", name)
     )
     for key, array in expected.items():
         np.testing.assert_allclose(found[key], array, rtol=1e-9, atol=1e-12)
@@ -115,12 +117,12 @@ def test_without_labels_a_gateway_sends_the_solution_of_its_own_rows() -> None:
     algorithm = build("fedavg-median", FEATURE_COUNT, {})
     data = fleet(SEED)[NAMES[0]].data
     phase, server = algorithm.phases[0], algorithm.start(generator(SEED, 0, "cloud"))
-    elsewhere = {**server.shared, "weights": server.shared["weights"] + 0.3, "step": np.array(4)}
-    own, first = phase.train(server.shared, {}, data, generator(0, 0, "a"))
+    elsewhere = {**server.global_state, "weights": server.global_state["weights"] + 0.3, "step": np.array(4)}
+    own, first = phase.train(server.global_state, {}, data, generator(0, 0, "a"))
     assert not [name for name in own if name.startswith("multipliers")]
     _, later = phase.train(elsewhere, own, data, generator(0, 0, "a"))
     count = float(first["samples"].item())
-    for shared, update in ((server.shared, first), (elsewhere, later)):
+    for shared, update in ((server.global_state, first), (elsewhere, later)):
         given = update["weights"][0] / count + shared["weights"]
         np.testing.assert_allclose(given, first["weights"][0] / count, atol=1e-9)
 
@@ -136,7 +138,7 @@ def test_without_labels_a_gateway_sends_the_solution_of_its_own_rows() -> None:
         (
             "fedavg-median",
             {"masking": {"fewest": 3}},
-            "tally 'stack of changes', expected a sum in each: rows that are kept apart",
+            "reducer 'stack of changes', expected a sum in each: rows that are kept apart",
         ),
         ("fedavg-median", {"compression": {}}, "of kind stack of changes, expected a 'sum of changes'"),
         (
@@ -171,7 +173,7 @@ def test_a_wild_gateway_spoils_a_network_that_is_averaged_and_not_one_by_the_med
     moved = {}
     for how, extra in (("mean", {}), ("median", {"robust": {"rule": "median"}})):
         algorithm = build("esn-fedavg", FEATURE_COUNT, {**READOUT, **extra, "normalisation": "none"})
-        readouts = [run(algorithm, each, rounds=3).server.shared["readout"] for each in (data, wild)]
+        readouts = [run(algorithm, each, rounds=3).server.global_state["readout"] for each in (data, wild)]
         moved[how] = float(np.linalg.norm(readouts[0] - readouts[1]) / np.linalg.norm(readouts[0]))
     assert moved["median"] < moved["mean"]
 

@@ -1,4 +1,4 @@
-"""A judge by length alone: refused is a change longer than some times the usual one (ours).
+"""A filter by length alone: refused is a change longer than some times the usual one (ours).
 
 Usual is the median of the lengths that were counted in earlier rounds, the last ones weighing most. It is read off a
 histogram of logarithms, which adds up over updates: no update is kept, the cloud's memory does not grow with the fleet,
@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays
-from fedgate.models.federated.defences.judges import Judge
+from fedgate.models.federated.defences.filters import UpdateFilter
 from fedgate.models.federated.defences.single_update import change_of
 from fedgate.models.federated.protocol.algorithm import MOVED, Phase, Server, UpdateError
 
@@ -37,12 +37,12 @@ LEAST, MOST = -60.0, 60.0  # logarithms of the shortest and longest that are tol
 BINS = round((MOST - LEAST) / STEP)
 
 
-def norm_judge(factor: float) -> Judge:
-    """Return the judge that takes changes up to `factor` times the usual length."""
+def norm_filter(factor: float) -> UpdateFilter:
+    """Return the filter that takes changes up to `factor` times the usual length."""
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
         del phase
-        length = float(np.linalg.norm(change_of(server.shared, update)))
+        length = float(np.linalg.norm(change_of(server.global_state, update)))
         if not measures(memory):
             bound = factor * usual_length(memory)
             if not length <= bound:
@@ -54,7 +54,7 @@ def norm_judge(factor: float) -> Judge:
             noted[_bin_of(length)] = 1.0
         return {LENGTHS: noted}
 
-    return Judge(_any_context, notes, _remembered, measures)
+    return UpdateFilter(_any_context, notes, _remembered, measures)
 
 
 def measures(memory: Arrays) -> bool:
@@ -93,5 +93,5 @@ def _bin_of(length: float) -> int:
     return int(np.clip((np.log2(length) - LEAST) / STEP + ON_EDGE, 0, BINS - 1))
 
 
-def _any_context(shared: Arrays) -> None:
-    del shared
+def _any_context(global_state: Arrays) -> None:
+    del global_state

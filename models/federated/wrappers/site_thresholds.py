@@ -1,7 +1,7 @@
 """Levels of a site (ours): what scores look like on all gateways, for one that has no baseline of its own yet.
 
 One exchange more ends every round: each gateway scores the windows that it keeps for its own level, with the model of
-the round and its own tensors, and sends a histogram of the scores (`fedgate.models.alarms.site_levels`); where a
+the round and its own tensors, and sends a histogram of the scores (`fedgate.models.alarms.site_thresholds`); where a
 profile is asked for, the sums of its features by hour, day and context as well (`fedgate.models.alarms.profile`). Both
 are sums, so they may travel masked. They go out with the model in its signed manifest. A gateway calibrates itself as
 soon as it can: levels of its own keep the promised rate, those of the site only as far as the gateways are alike.
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedgate.models.alarms.profile import cell_count, cells, sums
 from fedgate.models.alarms.profile_spec import ProfileSpec
-from fedgate.models.alarms.site_levels import BINS, sketch
+from fedgate.models.alarms.site_thresholds import BINS, sketch
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, Array, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import (
@@ -27,11 +27,12 @@ from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Phase,
     Server,
+    Trained,
     UpdateError,
     checked,
     normalise,
 )
-from fedgate.models.federated.protocol.tally import SURVEY_SUM
+from fedgate.models.federated.protocol.reducer import SURVEY_SUM
 
 SCORES = "scores"
 MOST_VALUES = 6_000  # of a site's profile: it travels in one message, the manifest
@@ -51,7 +52,7 @@ class Survey(BaseModel):
     columns: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
 
-def surveyed(algorithm: Algorithm, feature_count: int, survey: Survey) -> Algorithm:
+def with_site_thresholds(algorithm: Algorithm, feature_count: int, survey: Survey) -> Algorithm:
     """Return the algorithm with a survey at the end of every round.
 
     Raises `ValueError` for a profile of more values than a manifest holds.
@@ -69,18 +70,20 @@ def surveyed(algorithm: Algorithm, feature_count: int, survey: Survey) -> Algori
         )
     last, shapes = len(algorithm.phases), _shapes(count, feature_count)
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         if len(data[FEATURES]) == 0:
-            return own, {}
-        update = {SCORES: sketch(_scores(algorithm, shared, own, data))}
-        return own, update | (_profile(survey.profile, survey.columns, own, data) if survey.profile else {})
+            return local_state, {}
+        update = {SCORES: sketch(_scores(algorithm, global_state, local_state, data))}
+        return local_state, update | (
+            _profile(survey.profile, survey.columns, local_state, data) if survey.profile else {}
+        )
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         told = {SITE + name: array for name, array in total.items()}
-        return server._replace(shared={**_model(server.shared), **told}, phase=algorithm.setup)
+        return server._replace(global_state={**_model(server.global_state), **told}, phase=algorithm.setup)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -103,21 +106,21 @@ def _shapes(count: int, feature_count: int) -> dict[str, tuple[int | None, ...]]
     return {SCORES: (BINS,), **(profile if count else {})}
 
 
-def _scores(algorithm: Algorithm, shared: Arrays, own: Arrays, data: Arrays) -> Floats:
+def _scores(algorithm: Algorithm, global_state: Arrays, local_state: Arrays, data: Arrays) -> Floats:
     """Return the scores (m,) of the rows that this gateway keeps for its own level."""
     if CALIBRATION not in data:
         raise ValueError(f"a survey needs the rows {CALIBRATION!r} in the data and found none; they train no model")
-    personal = {name: own[name] for name in algorithm.personal if name in own}
+    personal = {name: local_state[name] for name in algorithm.personal if name in local_state}
     rows = np.concatenate([data[FEATURES], data[CALIBRATION]])  # a memory must not begin with those that count
-    scores = DETECTORS[algorithm.detector].score({**_model(shared), **personal}, rows)
+    scores = DETECTORS[algorithm.detector].score({**_model(global_state), **personal}, rows)
     return np.asarray(scores[len(data[FEATURES]) :])
 
 
-def _profile(spec: ProfileSpec, columns: tuple[int, ...], own: Arrays, data: Arrays) -> Arrays:
+def _profile(spec: ProfileSpec, columns: tuple[int, ...], local_state: Arrays, data: Arrays) -> Arrays:
     """Return the sums of the features of a gateway's training rows by cell, in its own units."""
     if END_NS not in data:
         raise ValueError(f"a survey with a profile needs {END_NS!r}, the time of each row, in the data and found none")
-    _, z = normalise(own, data, "own")
+    _, z = normalise(local_state, data, "own")
     inside: Array = np.clip(z, -FARTHEST, FARTHEST)
     return sums(spec, cells(spec, data[END_NS], data[FEATURES][:, list(columns)]), inside)
 
@@ -128,19 +131,19 @@ def _before_a_survey(phase: Phase, following: int | None) -> Phase:
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
-        told = {name: array for name, array in server.shared.items() if name.startswith(SITE)}
-        advanced = phase.advance(server._replace(shared=_model(server.shared)), total)
+        told = {name: array for name, array in server.global_state.items() if name.startswith(SITE)}
+        advanced = phase.advance(server._replace(global_state=_model(server.global_state)), total)
         place = advanced.phase if following is None else following
-        return advanced._replace(shared={**advanced.shared, **told}, phase=place)
+        return advanced._replace(global_state={**advanced.global_state, **told}, phase=place)
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        return phase.train(_model(shared), own, data, rng)
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        return phase.train(_model(global_state), local_state, data, rng)
 
     def admit(server: Server, update: Arrays) -> Arrays:
-        return phase.admit(server._replace(shared=_model(server.shared)), update)
+        return phase.admit(server._replace(global_state=_model(server.global_state)), update)
 
-    return Phase(train, phase.tally, advance, admit)
+    return Phase(train, phase.reducer, advance, admit)
 
 
-def _model(shared: Arrays) -> Arrays:
-    return {name: array for name, array in shared.items() if not name.startswith(SITE)}
+def _model(global_state: Arrays) -> Arrays:
+    return {name: array for name, array in global_state.items() if not name.startswith(SITE)}

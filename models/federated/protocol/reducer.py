@@ -1,7 +1,7 @@
 """How updates are put together: two ways to merge, each with `{}` as its zero.
 
 The kind decides what may be composed: whatever is additive can be summed under a mask by secure aggregation, and a
-bounded tally costs the cloud the same memory for ten gateways as for ten thousand.
+bounded reducer costs the cloud the same memory for ten gateways as for ten thousand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _any_number(updates: int) -> None:
     del updates
 
 
-class Tally(NamedTuple):
+class Reducer(NamedTuple):
     """A commutative, associative merge with `{}` as identity, up to what `closed` makes of a total when its exchange
     ends: the same arrays whatever came first.
 
@@ -90,12 +90,12 @@ def _in_order(total: Arrays) -> Arrays:
     return {name: array[order] for name, array in rows.items()}
 
 
-SUM = Tally("sum", _add, additive=True, bounded=True)
+SUM = Reducer("sum", _add, additive=True, bounded=True)
 CONTRIBUTIONS = SUM._replace(name="sum of contributions", bears="rounding")
 CHANGES = SUM._replace(name="sum of changes", bears="error")
 # Beside the changes means of the gateway's rows, such as squared residuals: one bound on all of it would be theirs.
 MEASURED_CHANGES = CHANGES._replace(name="sum of changes and of means beside them")
 # Of how the model scores, at the end of a round: it makes no model.
 SURVEY_SUM = SUM._replace(name="sum of a survey")
-STACK = Tally("stack", _stack, additive=False, bounded=False, closed=_in_order)
+STACK = Reducer("stack", _stack, additive=False, bounded=False, closed=_in_order)
 ROBUST_STACK = STACK._replace(name="stack of changes")  # of which a robust mean is taken

@@ -1,4 +1,4 @@
-"""The tallies apart from any algorithm: their laws must not lean on what today's algorithms happen to send."""
+"""The reducers apart from any algorithm: their laws must not lean on what today's algorithms happen to send."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hypothesis.extra.numpy import arrays as any_array
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import Array, Arrays
-from fedgate.models.federated.protocol.tally import STACK, SUM, Tally
+from fedgate.models.federated.protocol.reducer import STACK, SUM, Reducer
 
 # Few different values, so that rows often tie; 0.0 and -0.0 are equal numbers of different bytes.
 VALUES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, 1e300])
 
 
-def merged(tally: Tally, updates: Iterable[Arrays]) -> Arrays:
-    return reduce(tally.merge, updates, Arrays())
+def merged(reducer: Reducer, updates: Iterable[Arrays]) -> Arrays:
+    return reduce(reducer.merge, updates, Arrays())
 
 
 @st.composite
@@ -80,13 +80,13 @@ def test_integers_add_up_exactly_and_round_the_ring(updates: list[Arrays]) -> No
     assert totals == {encode(total)}
 
 
-@pytest.mark.parametrize("tally", [SUM, STACK], ids=lambda tally: tally.name)
-def test_a_total_never_changes_behind_the_back_of_who_holds_it(tally: Tally) -> None:
+@pytest.mark.parametrize("reducer", [SUM, STACK], ids=lambda reducer: reducer.name)
+def test_a_total_never_changes_behind_the_back_of_who_holds_it(reducer: Reducer) -> None:
     first = {"w": np.array([[1.0, 2.0]])}
-    total = tally.merge({}, first)
-    tally.merge(total, {"w": np.array([[0.0, 0.0]])})
-    tally.merge(total, {})["more"] = np.zeros(1)
-    closed = tally.closed(total)
+    total = reducer.merge({}, first)
+    reducer.merge(total, {"w": np.array([[0.0, 0.0]])})
+    reducer.merge(total, {})["more"] = np.zeros(1)
+    closed = reducer.closed(total)
     assert list(closed) == ["w"]
     assert closed["w"].tolist() == first["w"].tolist() == [[1.0, 2.0]]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import Array, Floats, generator
-from fedgate.models.federated.defences.defended import PREFIX
-from fedgate.models.federated.defences.judges import ranking_and_border
+from fedgate.models.federated.defences.filters import ranking_and_border
+from fedgate.models.federated.defences.wrapper import PREFIX
 from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.run import run
 from tests.models.federated.defences.test_defended import behind, data_of, flipped, plain, refusals
@@ -35,7 +35,7 @@ def test_shouting_and_turning_round_is_refused_by_the_statistic() -> None:
     algorithm = behind(plain("fedavg"), "statistic")
     data, phase = data_of(algorithm), algorithm.phases[0]
     server = run(algorithm, data, seed=SEED, rounds=5).server
-    _, update = phase.train(server.shared, {}, data[NAMES[0]], generator(0, 0, "a"))
+    _, update = phase.train(server.global_state, {}, data[NAMES[0]], generator(0, 0, "a"))
     phase.admit(server, update)
     for factor, reason in ((50.0, "size: expected"), (-1.0, "cosine with the mean change: expected")):
         loud = {name: factor * array if name != "samples" else array for name, array in update.items()}

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgate.models.federated.defences.defended import is_defended
+from fedgate.models.federated.defences.wrapper import is_defended
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
-from fedgate.models.federated.protocol.tally import STACK
+from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.federated.secure_aggregation.client import STEPS, Gateway
 from fedgate.models.federated.secure_aggregation.options import LeftOutWarning, Masking
 from fedgate.models.federated.secure_aggregation.recovery import ShareWarning
@@ -32,10 +32,10 @@ from fedgate.models.federated.secure_aggregation.ring import RING_SUM
 from fedgate.models.federated.secure_aggregation.server import Cloud, restored
 from fedgate.models.federated.wrappers.error_feedback import is_compressed
 
-__all__ = ["LeftOutWarning", "Masking", "ShareWarning", "masked"]
+__all__ = ["LeftOutWarning", "Masking", "ShareWarning", "with_secure_aggregation"]
 
 
-def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
+def with_secure_aggregation(algorithm: Algorithm, masking: Masking) -> Algorithm:
     """Return the algorithm with every exchange replaced by five, in which the cloud learns the sum and nothing else.
 
     The result is that of the algorithm within `masking.quantum` / 2 for every gateway that was summed. It needs
@@ -46,17 +46,17 @@ def masked(algorithm: Algorithm, masking: Masking) -> Algorithm:
     if algorithm.stride != 1:
         raise ValueError("masking given for an algorithm whose exchanges are masked, expected one without masks")
     if is_defended(algorithm):
-        raise ValueError("masking given for a defended algorithm: a judge looks at single updates; choose one of both")
+        raise ValueError("masking given for a defended algorithm: a filter looks at single updates; choose one of both")
     if is_compressed(algorithm):
         raise ValueError(
             "masking given for a compressed algorithm, expected one that is not: masked numbers need one unit for all "
             "gateways, and each of them must travel; choose one of both"
         )
     for index, phase in enumerate(algorithm.phases):
-        if not phase.tally.additive:
+        if not phase.reducer.additive:
             raise ValueError(
-                f"masking given for an algorithm whose exchange {index} has the tally {phase.tally.name!r}, expected a "
-                "sum in each: rows that are kept apart cannot be masked; choose an additive algorithm"
+                f"masking given for an algorithm whose exchange {index} has the reducer {phase.reducer.name!r},"
+                " expected a sum in each: rows that are kept apart cannot be masked; choose an additive algorithm"
             )
 
     def start(rng: np.random.Generator) -> Server:

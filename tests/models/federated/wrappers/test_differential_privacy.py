@@ -17,7 +17,13 @@ from fedgate.models.arrays import FEATURES, SECRET, Arrays, Floats, exchange_sec
 from fedgate.models.federated import ALGORITHMS
 from fedgate.models.federated.protocol.algorithm import EPSILON, NOISE_SECRET, RELEASES, SPENT, Algorithm, UpdateError
 from fedgate.models.federated.protocol.run import Outcome, run
-from fedgate.models.federated.wrappers.differential_privacy import Privacy, PrivacyWarning, bounded, private, with_noise
+from fedgate.models.federated.wrappers.differential_privacy import (
+    Privacy,
+    PrivacyWarning,
+    bounded,
+    with_differential_privacy,
+    with_noise,
+)
 from tests.support.given_width import build
 from tests.support.law_settings import SETTINGS
 from tests.support.toy import FEATURE_COUNT, fleet
@@ -150,13 +156,13 @@ def test_no_algorithm_that_may_be_private_sends_what_is_not_finite(
     gateway = fleet(2, labelled=plain.labels)["north"].data | {SECRET: SECRETS[0]}
     server = plain.start(generator(0, 0, "cloud"))
     phase = plain.phases[0]
-    _, update = phase.train(server.shared, {}, gateway, generator(0, 0, "north"))
+    _, update = phase.train(server.global_state, {}, gateway, generator(0, 0, "north"))
     for array in [each for each in update if update[each].dtype.kind == "f" and each not in ("samples", "weight_sum")]:
         value = {**update, array: BROKEN[broken](update[array].astype(np.float64))}
         lost = plain._replace(phases=(phase._replace(train=lambda *_, value=value: ({}, value)),))
-        guarded = private(lost, Privacy(**MILD))
+        guarded = with_differential_privacy(lost, Privacy(**MILD))
         with pytest.raises(ValueError, match="privacy: expected a change of finite length"):
-            guarded.phases[0].train(server.shared, {}, gateway, generator(0, 0, "north"))
+            guarded.phases[0].train(server.global_state, {}, gateway, generator(0, 0, "north"))
     assert len(MAY_BE_PRIVATE) >= 8 and {name for name, _ in MAY_BE_PRIVATE} >= {
         *("fedavg", "fedprox", "esn-fedavg", "recurrent-fedavg", "robust-svm-subgradient")
     }
@@ -172,7 +178,7 @@ def test_a_training_that_runs_away_sends_nothing() -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                _, update = algorithm.phases[0].train(server.shared, {}, told, generator(0, 0, "north"))
+                _, update = algorithm.phases[0].train(server.global_state, {}, told, generator(0, 0, "north"))
         except ValueError as error:
             assert "finite" in str(error)
         else:
@@ -185,12 +191,12 @@ def test_a_ledger_that_is_no_number_has_no_budget_left(monkeypatch: pytest.Monke
     for spent in (np.nan, np.inf):
         with pytest.warns(PrivacyWarning):
             own, update = algorithm.phases[0].train(
-                server.shared, {SPENT: np.array(spent)}, rows, generator(0, 0, "north")
+                server.global_state, {SPENT: np.array(spent)}, rows, generator(0, 0, "north")
             )
         assert not update and RELEASES not in own
     monkeypatch.setattr(Privacy, "epsilon_of", lambda privacy, spent: math.nan)
     with pytest.warns(PrivacyWarning):
-        assert not algorithm.phases[0].train(server.shared, {}, rows, generator(0, 0, "north"))[1]
+        assert not algorithm.phases[0].train(server.global_state, {}, rows, generator(0, 0, "north"))[1]
 
 
 def test_noise_depends_on_no_unit_and_no_order() -> None:
@@ -249,21 +255,21 @@ def test_the_cloud_adds_it_once() -> None:
     algorithm, data = algorithm_of(where="cloud"), data_of()
     plain = build("fedavg", FEATURE_COUNT, AVERAGE | {"rounds": 1})
     server = algorithm.start(generator(0, 0, "cloud"))
-    assert server.shared.keys() == plain.start(generator(0, 0, "cloud")).shared.keys()
+    assert server.global_state.keys() == plain.start(generator(0, 0, "cloud")).global_state.keys()
     phase, total = algorithm.phases[0], Arrays()
     for name, rows in data.items():
-        own, update = phase.train(server.shared, {}, rows, generator(0, 0, name))
+        own, update = phase.train(server.global_state, {}, rows, generator(0, 0, name))
         assert length(update) <= 1.0 + 1e-9 and own[RELEASES] == 1
-        total = phase.tally.merge(total, phase.admit(server, update))
+        total = phase.reducer.merge(total, phase.admit(server, update))
     apart = []
     for secret in SECRETS[:500]:
-        noisy = phase.advance(server._replace(kept={NOISE_SECRET: secret}), total)
-        assert noisy.kept.keys() == {NOISE_SECRET} and NOISE_SECRET not in noisy.shared
-        mean = server.shared["weights"] + total["weights"] / total["samples"]
-        apart.append(noisy.shared["weights"] - mean)
+        noisy = phase.advance(server._replace(server_state={NOISE_SECRET: secret}), total)
+        assert noisy.server_state.keys() == {NOISE_SECRET} and NOISE_SECRET not in noisy.global_state
+        mean = server.global_state["weights"] + total["weights"] / total["samples"]
+        apart.append(noisy.global_state["weights"] - mean)
     assert np.std(apart) == pytest.approx(0.5 / len(data), rel=0.1)  # of the mean over all, once
-    again = phase.advance(server._replace(round_index=7), total).shared["weights"]
-    assert not np.allclose(again, phase.advance(server, total).shared["weights"])
+    again = phase.advance(server._replace(round_index=7), total).global_state["weights"]
+    assert not np.allclose(again, phase.advance(server, total).global_state["weights"])
 
 
 def test_no_size_shows_in_an_update() -> None:
@@ -278,26 +284,28 @@ def test_a_gateway_falls_silent_at_its_budget_and_says_so() -> None:
     with pytest.warns(PrivacyWarning, match=r"epsilon .* after 2 updates, and the next one would make it"):
         outcome, sent = trained(epsilon=budget)
     assert [bool(update) for update in sent] == [True] * 8 + [False] * 4
-    for own in outcome.own.values():
+    for own in outcome.local_states.values():
         assert own[RELEASES] == 2 and own[SPENT] == pytest.approx(8.0)
         assert budget - 1e-6 == pytest.approx(float(own[EPSILON]))
-    assert float(outcome.server.shared["step"]) == 2
+    assert float(outcome.server.global_state["step"]) == 2
 
 
 def test_the_ledger_goes_on_in_another_training_with_other_noise() -> None:
-    ledger = {name: array for name, array in trained()[0].own["north"].items() if name.startswith("privacy.")}
+    ledger = {name: array for name, array in trained()[0].local_states["north"].items() if name.startswith("privacy.")}
     algorithm = algorithm_of(noise_multiplier=2.0)
     server, rows = algorithm.start(generator(0, 0, "cloud")), data_of()["north"] | {SECRET: SECRETS[0]}
-    own, _ = algorithm.phases[0].train(server.shared, ledger, rows, generator(0, 0, "north"))
+    own, _ = algorithm.phases[0].train(server.global_state, ledger, rows, generator(0, 0, "north"))
     assert own[RELEASES] == 4 and own[SPENT] == pytest.approx(3 / 0.5**2 + 1 / 2.0**2)
     assert float(own[EPSILON]) == pytest.approx(Privacy(**MILD).epsilon_of(12.25))
 
 
 def test_less_noise_is_nearer_to_none() -> None:
-    exact = run(build("fedavg", FEATURE_COUNT, AVERAGE | {"rounds": 3}), data_of()).server.shared["weights"]
+    exact = run(build("fedavg", FEATURE_COUNT, AVERAGE | {"rounds": 3}), data_of()).server.global_state["weights"]
     apart = [
         float(
-            np.linalg.norm(trained(clip=1e3, noise_multiplier=noise, epsilon=1e15)[0].server.shared["weights"] - exact)
+            np.linalg.norm(
+                trained(clip=1e3, noise_multiplier=noise, epsilon=1e15)[0].server.global_state["weights"] - exact
+            )
         )
         for noise in (1e-3, 1e-6)
     ]
@@ -322,14 +330,14 @@ def test_what_would_leak_is_refused(name: str, chosen: dict[str, Any], words: st
     with pytest.raises(ValueError, match=words):
         build(name, FEATURE_COUNT, {"privacy": MILD, **chosen})
     with pytest.raises(ValueError, match="expected one without"):
-        private(algorithm_of(), Privacy(**MILD))
+        with_differential_privacy(algorithm_of(), Privacy(**MILD))
 
 
 def test_without_a_secret_or_a_weight_nothing_is_sent() -> None:
     algorithm = algorithm_of()
     server = algorithm.start(generator(0, 0, "cloud"))
     with pytest.raises(ValueError, match="expected 'secret' in the data"):
-        algorithm.phases[0].train(server.shared, {}, data_of()["north"], generator(0, 0, "north"))
+        algorithm.phases[0].train(server.global_state, {}, data_of()["north"], generator(0, 0, "north"))
     for update in ({"weights": np.zeros(3)}, {"weights": np.zeros(3, dtype=np.int64), "samples": np.array(1.0)}):
         with pytest.raises(ValueError, match="expected floating-point arrays and one weight"):
             bounded(update, 1.0)
@@ -338,7 +346,7 @@ def test_without_a_secret_or_a_weight_nothing_is_sent() -> None:
 def test_the_cloud_refuses_what_breaks_the_promise() -> None:
     algorithm = algorithm_of(where="cloud")
     server = algorithm.start(generator(0, 0, "cloud"))
-    _, update = algorithm.phases[0].train(server.shared, {}, data_of()["north"], generator(0, 0, "north"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, data_of()["north"], generator(0, 0, "north"))
     with pytest.raises(UpdateError, match="samples: expected 1, as all gateways count alike, got 3"):
         algorithm.phases[0].admit(server, {**update, "samples": np.array(3.0)})
     with pytest.raises(UpdateError, match=r"expected a finite length up to 1 \(setting 'privacy\.clip'\), got 9"):
@@ -354,14 +362,14 @@ def test_noise_beyond_the_bound_of_the_inner_algorithm_is_not_refused(where: str
     outcome = run(
         algorithm, data_of(), secrets=dict.fromkeys(data_of(), b"s" * 32), on_refusal=lambda _, e: refused.append(e)
     )
-    assert not refused and float(outcome.server.shared["step"]) == 3
+    assert not refused and float(outcome.server.global_state["step"]) == 3
 
 
 def test_an_update_longer_than_its_noise_can_be_is_refused() -> None:
     algorithm, privacy = algorithm_of(), Privacy(**MILD)
     server = algorithm.start(generator(0, 0, "cloud"))
     rows = data_of()["north"] | {SECRET: SECRETS[0]}
-    _, update = algorithm.phases[0].train(server.shared, {}, rows, generator(0, 0, "north"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, rows, generator(0, 0, "north"))
     size = update["weights"].size + 1
     longest = 1.0 + 0.5 * (math.sqrt(size) + 6.0)
     assert privacy.longest(size) == pytest.approx(longest)
@@ -380,7 +388,7 @@ def test_a_gateway_without_rows_spends_nothing() -> None:
     empty = {name: array[:0] for name, array in rows.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert algorithm.phases[0].train(server.shared, {}, empty, generator(0, 0, "north")) == ({}, {})
+        assert algorithm.phases[0].train(server.global_state, {}, empty, generator(0, 0, "north")) == ({}, {})
 
 
 @pytest.mark.parametrize(

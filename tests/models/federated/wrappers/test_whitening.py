@@ -48,7 +48,7 @@ def trained(name: str, data: Data | None = None, **chosen: Any) -> Outcome:
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, 2.5])
 def test_whitened_features_have_unit_variance_and_the_weight_asked_for(weight: float) -> None:
-    shared = trained("support-vector-election", normalisation="none", whiten_residual=weight).server.shared
+    shared = trained("support-vector-election", normalisation="none", whiten_residual=weight).server.global_state
     z = whitened(of_whitening(shared), np.concatenate([each[FEATURES] for each in fleet().values()]))
     np.testing.assert_allclose(np.cov(z[:, :DIRECTIONS].T, bias=True), np.eye(DIRECTIONS), atol=1e-9)
     if weight == 0.0:
@@ -61,18 +61,18 @@ def test_whitened_features_have_unit_variance_and_the_weight_asked_for(weight: f
 def test_it_is_the_algorithm_on_features_whitened_by_hand(mode: str) -> None:
     chosen: dict[str, Any] = {"anonymise": False, "normalisation": mode, "gamma": 0.25}
     outcome = trained("support-vector-election", **chosen)
-    step = of_whitening(outcome.server.shared)
+    step = of_whitening(outcome.server.global_state)
     data = {}
     for name, each in fleet().items():
-        own = outcome.own[name]
+        own = outcome.local_states[name]
         z = (each[FEATURES] - own.get("center", 0.0)) / own.get("scale", 1.0)
         data[name] = {FEATURES: whitened(step, z)}
     inner = build("support-vector-election", DIRECTIONS + 1, {**chosen, "normalisation": "none"})
-    by_hand = run(inner, data, seed=2).server.shared
-    found = {name: array for name, array in outcome.server.shared.items() if not name.startswith(WHITENING)}
+    by_hand = run(inner, data, seed=2).server.global_state
+    found = {name: array for name, array in outcome.server.global_state.items() if not name.startswith(WHITENING)}
     assert found.keys() == by_hand.keys()
     assert all(np.allclose(found[name], by_hand[name], atol=1e-12) for name in found)
-    assert set(outcome.own["gateway-0"]) == (set(NORMALISATION) if mode == "own" else set())
+    assert set(outcome.local_states["gateway-0"]) == (set(NORMALISATION) if mode == "own" else set())
 
 
 def labelled(count: int = 3) -> Data:
@@ -87,10 +87,14 @@ def test_every_algorithm_takes_it_and_exports_it(name: str, mode: str) -> None:
     algorithm = build(name, FEATURE_COUNT, {"whiten": DIRECTIONS, "normalisation": mode})
     outcome = trained(name, labelled(FIVE) if algorithm.labels else fleet(FIVE), normalisation=mode)
     x = np.concatenate([rows(7), unusual(8)])
-    own = {key: outcome.own["gateway-0"][key] for key in algorithm.personal if key in outcome.own["gateway-0"]}
-    scores = DETECTORS[algorithm.detector].score({**outcome.server.shared, **own}, x)
+    own = {
+        key: outcome.local_states["gateway-0"][key]
+        for key in algorithm.personal
+        if key in outcome.local_states["gateway-0"]
+    }
+    scores = DETECTORS[algorithm.detector].score({**outcome.server.global_state, **own}, x)
     assert auc(scores, np.arange(120) >= 60) > 0.9
-    model = DETECTORS[algorithm.detector].graph(outcome.server.shared, algorithm.personal)
+    model = DETECTORS[algorithm.detector].graph(outcome.server.global_state, algorithm.personal)
     found = onnx_scores(model, x, own)
     np.testing.assert_allclose(found, scores, atol=1e-3 * max(1.0, float(np.abs(scores).max())))
 
@@ -100,7 +104,7 @@ def test_it_finds_what_the_raw_features_hide() -> None:
     raw = run(build("support-vector-election", FEATURE_COUNT, {}), fleet(), seed=2)
     areas = {}
     for name, outcome in (("raw", raw), ("whitened", trained("support-vector-election", gamma=0.01))):
-        params = {**outcome.server.shared, **outcome.own["gateway-0"]}
+        params = {**outcome.server.global_state, **outcome.local_states["gateway-0"]}
         areas[name] = auc(svdd.SVDD.score(params, x), y)
     assert areas["whitened"] > areas["raw"] + 0.05
 
@@ -118,7 +122,7 @@ def test_who_comes_late_uses_the_step_of_the_others() -> None:
     data = fleet()
     algorithm = build("support-vector-election", FEATURE_COUNT, {"whiten": DIRECTIONS})
     server = run(algorithm, data, seed=2).server
-    own, update = algorithm.phases[1].train(server.shared, {}, {FEATURES: rows(5)}, generator(0, 0, "late"))
+    own, update = algorithm.phases[1].train(server.global_state, {}, {FEATURES: rows(5)}, generator(0, 0, "late"))
     assert set(own) == set(NORMALISATION)
     assert update["vectors"].shape[1] == DIRECTIONS + 1
     algorithm.phases[1].admit(server, update)
@@ -127,7 +131,7 @@ def test_who_comes_late_uses_the_step_of_the_others() -> None:
 def test_updates_of_the_first_exchange_are_judged_as_moments() -> None:
     algorithm = build("fedavg", FEATURE_COUNT, {"whiten": DIRECTIONS})
     server = algorithm.start(generator(0, 0, "cloud"))
-    _, update = algorithm.phases[0].train(server.shared, {}, {FEATURES: rows(1)}, generator(0, 0, "a"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, {FEATURES: rows(1)}, generator(0, 0, "a"))
     with pytest.raises(UpdateError, match="samples: expected 1 to"):
         algorithm.phases[0].admit(server, {**update, "samples": np.array(0.0)})
 
@@ -136,7 +140,7 @@ def test_labels_reach_the_inner_algorithm() -> None:
     x = np.concatenate([rows(1), unusual(2)])
     data = {"a": {FEATURES: x, LABELS: (np.arange(120) >= 60).astype(np.int64)}}
     outcome = trained("fedavg", data, loss="logistic", components=0)
-    assert np.abs(outcome.server.shared["weights"]).max() > 0.0
+    assert np.abs(outcome.server.global_state["weights"]).max() > 0.0
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated import build
-from fedgate.models.federated.defences.defended import Defence, DefenceError, defended
-from fedgate.models.federated.defences.norm_judge import BINS, KNOWN, LENGTHS, norm_judge, usual_length
+from fedgate.models.federated.defences.norm_filter import BINS, KNOWN, LENGTHS, norm_filter, usual_length
+from fedgate.models.federated.defences.wrapper import Defence, DefenceError, with_update_filter
 from fedgate.models.federated.protocol.algorithm import JUDGE, Algorithm, Server, UpdateError, close_round, lacking
 from fedgate.models.federated.protocol.run import run
 from tests.support.exchanges import SEED
@@ -24,7 +24,7 @@ LOGISTIC: dict[str, Any] = {"loss": "logistic", "components": 0, "rounds": 6}
 
 def guarded(extra: dict[str, Any] | None = None, factor: float = 4.0) -> Algorithm:
     algorithm = build("fedavg", FEATURE_COUNT, {**LOGISTIC, **(extra or {})})
-    return defended(algorithm, Defence(kind="norm", norm_factor=factor))
+    return with_update_filter(algorithm, Defence(kind="norm", norm_factor=factor))
 
 
 def data_of(labelled: bool = True) -> dict[str, Arrays]:
@@ -35,15 +35,15 @@ def closed(algorithm: Algorithm, server: Server, scales: tuple[float, ...] = (1.
     """Return the server after one round in which the gateways' changes are scaled; raises `UpdateError`."""
     phase, total = algorithm.phases[server.phase], Arrays()
     for (name, data), scale in zip(data_of().items(), scales, strict=True):
-        _, update = phase.train(server.shared, {}, data, generator(SEED, server.round_index, name))
+        _, update = phase.train(server.global_state, {}, data, generator(SEED, server.round_index, name))
         update = {each: scale * array if each != "samples" else array for each, array in update.items()}
-        total = phase.tally.merge(total, phase.admit(server, update))
+        total = phase.reducer.merge(total, phase.admit(server, update))
     return close_round(algorithm, server, total)
 
 
 def noted(lengths: list[float]) -> Arrays:
     """Return what a judge remembers of one round of changes of such lengths."""
-    judge, total = norm_judge(4.0), np.zeros(BINS)
+    judge, total = norm_filter(4.0), np.zeros(BINS)
     phase, server = build("fedavg", 1, LOGISTIC).phases[0], Server({"weights": np.zeros(1)}, {})
     for length in lengths:
         update = {"weights": np.array([length]), "samples": np.array(1.0)}
@@ -67,7 +67,7 @@ def test_a_minority_that_shouts_does_not_widen_the_bound() -> None:
 
 def admitted(rounds: list[list[float]], factor: float = 4.0) -> list[list[float]]:
     """Return the lengths that are admitted in each round."""
-    judge, memory = norm_judge(factor), Arrays()
+    judge, memory = norm_filter(factor), Arrays()
     found: list[list[float]] = []
     phase, server = build("fedavg", 1, LOGISTIC).phases[0], Server({"weights": np.zeros(1)}, {})
     for lengths in rounds:
@@ -127,11 +127,11 @@ def test_the_first_round_moves_nothing_and_is_no_model() -> None:
     assert algorithm.rounds == LOGISTIC["rounds"] + 1
     begun = algorithm.start(generator(SEED, 0, "cloud"))
     measured = closed(algorithm, begun, (1.0, 1.0, 1.0, 1e2))  # nobody is refused yet
-    assert encode(measured.shared) == encode(begun.shared)
+    assert encode(measured.global_state) == encode(begun.global_state)
     assert (measured.phase, measured.round_index) == (0, 1)
     assert lacking(measured) == "its defence has only measured so far"
     moved = closed(algorithm, measured)
-    assert encode(moved.shared) != encode(begun.shared)
+    assert encode(moved.global_state) != encode(begun.global_state)
     assert lacking(moved) == ""
 
 
@@ -146,34 +146,34 @@ def test_a_change_beyond_the_bound_is_refused_with_both_numbers() -> None:
 def test_it_goes_on_measuring_until_three_lengths_are_known() -> None:
     algorithm = guarded()
     data = {name: data_of()[name] for name in NAMES[:1]}
-    known = [float(run(algorithm, data, rounds=rounds).server.kept[JUDGE + KNOWN]) for rounds in (1, 2, 3, 4)]
+    known = [float(run(algorithm, data, rounds=rounds).server.server_state[JUDGE + KNOWN]) for rounds in (1, 2, 3, 4)]
     assert known == [1.0, 2.0, 3.0, 4.0]
-    begun = algorithm.start(generator(0, 0, "cloud")).shared
-    moved = [encode(run(algorithm, data, rounds=rounds).server.shared) != encode(begun) for rounds in (3, 4)]
+    begun = algorithm.start(generator(0, 0, "cloud")).global_state
+    moved = [encode(run(algorithm, data, rounds=rounds).server.global_state) != encode(begun) for rounds in (3, 4)]
     assert moved == [False, True]
 
 
 def test_its_memory_does_not_grow_with_the_fleet_or_the_rounds() -> None:
     algorithm = guarded()
     many = {f"{name}{index}": data for name, data in data_of().items() for index in range(4)}
-    kept = [run(algorithm, data, rounds=rounds).server.kept for data, rounds in ((data_of(), 2), (many, 5))]
+    kept = [run(algorithm, data, rounds=rounds).server.server_state for data, rounds in ((data_of(), 2), (many, 5))]
     assert len({tuple((name, array.shape) for name, array in sorted(each.items())) for each in kept}) == 1
 
 
 def test_the_bound_follows_changes_that_become_smaller() -> None:
     algorithm = guarded()
     server = closed(algorithm, algorithm.start(generator(SEED, 0, "cloud")))
-    first = usual_length({LENGTHS: server.kept[JUDGE + LENGTHS]})
+    first = usual_length({LENGTHS: server.server_state[JUDGE + LENGTHS]})
     for _ in range(4):
         server = closed(algorithm, server, (0.01,) * 4)
-    assert usual_length({LENGTHS: server.kept[JUDGE + LENGTHS]}) < 0.05 * first
+    assert usual_length({LENGTHS: server.server_state[JUDGE + LENGTHS]}) < 0.05 * first
 
 
 def test_who_asks_for_nothing_is_admitted_and_no_example() -> None:
     algorithm = guarded()
     server = closed(algorithm, algorithm.start(generator(SEED, 0, "cloud")))
     after = closed(algorithm, server, (0.0,) * 4)
-    assert encode({"a": after.kept[JUDGE + LENGTHS]}) == encode({"a": server.kept[JUDGE + LENGTHS]})
+    assert encode({"a": after.server_state[JUDGE + LENGTHS]}) == encode({"a": server.server_state[JUDGE + LENGTHS]})
 
 
 @pytest.mark.parametrize("settings", [{}, {"whiten": 1}, {"survey": {}}])
@@ -201,14 +201,14 @@ def test_it_stands_before_the_sum_that_makes_the_model(settings: dict[str, Any])
 def test_sums_that_are_kept_have_no_round_to_measure_in(name: str) -> None:
     network = {} if name == "federated-subspace" else {"network": {"task": "classify", "units": 12, "washout": 4}}
     with pytest.raises(DefenceError, match="expected a sum of changes or of contributions: its first round only"):
-        defended(build(name, FEATURE_COUNT, network), Defence(kind="norm"))
+        with_update_filter(build(name, FEATURE_COUNT, network), Defence(kind="norm"))
 
 
 def test_what_is_measured_by_one_class_gateways_is_sent_again() -> None:
     """They remember what they gave, and the model that did not move tells them that it was not taken."""
     settings = {"components": 64, "rounds": 5}
     plain = build("fedavg", FEATURE_COUNT, settings)
-    judged = defended(plain, Defence(kind="norm", norm_factor=1e6))
-    expected = run(plain, data_of(labelled=False), seed=SEED).server.shared
-    found = run(judged, data_of(labelled=False), seed=SEED).server.shared
+    judged = with_update_filter(plain, Defence(kind="norm", norm_factor=1e6))
+    expected = run(plain, data_of(labelled=False), seed=SEED).server.global_state
+    found = run(judged, data_of(labelled=False), seed=SEED).server.global_state
     np.testing.assert_allclose(found["weights"], expected["weights"], atol=1e-9)

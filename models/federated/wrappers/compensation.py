@@ -3,8 +3,8 @@
 Weather moves features more than damage does, and alike on all gateways of a kind (Sohn 2007, Phil. Trans. R. Soc. A
 365:539; Cross et al. 2013, Mech. Syst. Signal Process. 35:16). One exchange more comes first, once in a training. With
 z a row of features and c its covariate columns, gateways send n, Σz, Σz² and Σczᵀ, which are sums and may travel
-masked. The cloud regresses the pooled rows on c (least squares, `compensation.*` in `shared`). Each gateway then fits
-slopes of its own, drawn towards the fleet's as if so many rows of it had been seen with them (`compensate_prior`):
+masked. The cloud regresses the pooled rows on c (least squares, `compensation.*` in `global_state`). Each gateway then
+fits slopes of its own, drawn towards the fleet's as if so many rows of it had been seen with them (`compensate_prior`):
 
     B = (n C + prior C') ⁺ (n D + prior C' B')         C = cov(c), D = cov(c, x), the fleet's with a prime
 
@@ -45,15 +45,16 @@ from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Phase,
     Server,
+    Trained,
     UpdateError,
     checked,
     healthy_rows,
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.tally import SUM
+from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.wrappers.feature_step import behind, without
-from fedgate.models.federated.wrappers.whitened import without_units
+from fedgate.models.federated.wrappers.whitening import without_units
 from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
 
 PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
@@ -61,7 +62,7 @@ PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
 Column = Annotated[int, Field(ge=0)]
 
 
-def compensated(
+def with_compensation(
     factory: Callable[..., Algorithm],
     feature_count: int,
     settings: Mapping[str, Any],
@@ -111,22 +112,22 @@ def _gathering(covariates: Covariates) -> Phase:
         PRODUCTS: (len(covariates.columns), features),
     }
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        del shared, rng
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        del global_state, rng
         if len(data[FEATURES]) == 0:
-            return own, {}
-        own, z = healthy(own, data, _mode(covariates))
+            return local_state, {}
+        local_state, z = healthy(local_state, data, _mode(covariates))
         if len(z) == 0:
-            return own, {}
+            return local_state, {}
         if not covariates.own_units:
             check_levels(z, "set normalisation to 'own', which takes features in the units of each gateway")
-        return own, capped(covariates.sums(z), MAX_SAMPLES)
+        return local_state, capped(covariates.sums(z), MAX_SAMPLES)
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         step = {COMPENSATION + name: array for name, array in covariates.of_fleet(total).items()}
-        return server._replace(shared={**server.shared, **step}, phase=1)
+        return server._replace(global_state={**server.global_state, **step}, phase=1)
 
     def admit(server: Server, update: Arrays) -> Arrays:
         del server
@@ -163,23 +164,24 @@ def _check_possible(covariates: Covariates, update: Arrays) -> None:
 
 
 def _on_compensated(phase: Phase, covariates: Covariates) -> Phase:
-    """Return a phase of the inner algorithm as one that sees compensated features and keeps the step in `shared`."""
+    """Return a phase of the inner algorithm as one that sees compensated features and keeps the step in
+    `global_state`."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        units = {name: own[name] for name in NORMALISATION if name in own}
-        kept = {name: own[name] for name in PERSONAL if name in own}
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        units = {name: local_state[name] for name in NORMALISATION if name in local_state}
+        kept = {name: local_state[name] for name in PERSONAL if name in local_state}
         if len(data[FEATURES]) == 0:  # of a gateway that leaves: what it once gave must be taken back
             seen = {**data, FEATURES: np.zeros((0, len(covariates.others)))}
         else:
             units, z = normalise(units, data, _mode(covariates))
             z = np.where(np.abs(z) <= covariates.noise, 0.0, z)  # whose rounding a later step could take for something
-            fleet = of_compensation(shared)
+            fleet = of_compensation(global_state)
             if not kept:
                 found = covariates.of_gateway(fleet, healthy_rows(data, z))
                 kept = {COMPENSATION + name: array for name, array in found.items()}
             seen = {**data, FEATURES: apart_from_weather({**fleet, **of_compensation(kept)}, z)}
-        rest = {name: array for name, array in own.items() if name not in (*NORMALISATION, *PERSONAL)}
-        after, update = phase.train(without(shared, COMPENSATION), rest, seen, rng)
+        rest = {name: array for name, array in local_state.items() if name not in (*NORMALISATION, *PERSONAL)}
+        after, update = phase.train(without(global_state, COMPENSATION), rest, seen, rng)
         return {**units, **kept, **after}, update
 
     return behind(phase, COMPENSATION, train)

@@ -29,8 +29,8 @@ from fedgate.models.federated.defences.robust_rules import (
     trimmed_mean,
 )
 from fedgate.models.federated.defences.single_update import WEIGHTS, moving, weight_of
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, UpdateError
-from fedgate.models.federated.protocol.tally import CHANGES, CONTRIBUTIONS, ROBUST_STACK
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, Trained, UpdateError
+from fedgate.models.federated.protocol.reducer import CHANGES, CONTRIBUTIONS, ROBUST_STACK
 from fedgate.models.federated.support_vectors.local_dual import withdrawn
 from fedgate.models.whole import round_down, round_up
 
@@ -113,16 +113,16 @@ class Robust(BaseModel):
         return {**medians, **dict(zip(moved, np.split(clipped_mean(changes), places), strict=True))}
 
 
-def robustly(algorithm: Algorithm, robust: Robust) -> Algorithm:
+def with_robust_mean(algorithm: Algorithm, robust: Robust) -> Algorithm:
     """Return the algorithm with a robust mean in place of the sum that makes its model.
 
     Raises `ValueError` where that is no sum of changes: of a system of equations, or of what gateways remember to have
     given, any other mean is no solution.
     """
-    tally = algorithm.phases[-1].tally
-    if tally.bears != "error":
+    reducer = algorithm.phases[-1].reducer
+    if reducer.bears != "error":
         raise ValueError(
-            f"robust given for an algorithm whose model is made by a {tally.name!r}, expected a 'sum of changes': of "
+            f"robust given for an algorithm whose model is made by a {reducer.name!r}, expected a 'sum of changes': of "
             "anything else only the sum is a solution; choose an algorithm that averages changes, such as fedavg with "
             "loss 'logistic', fedavg-median without labels, or a [defence], which stands before any sum"
         )
@@ -130,16 +130,16 @@ def robustly(algorithm: Algorithm, robust: Robust) -> Algorithm:
 
 
 def _kept_apart(phase: Phase, robust: Robust) -> Phase:
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        own, update = phase.train(shared, own, data, rng)
-        return own, {name: array[None] for name, array in update.items()}
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        local_state, update = phase.train(global_state, local_state, data, rng)
+        return local_state, {name: array[None] for name, array in update.items()}
 
     def advance(server: Server, total: Arrays) -> Server:
         if not total:
             return server
         ones = {name: np.asarray(rows[0]) for name, rows in total.items() if name in WEIGHTS}
         rows = {name: rows for name, rows in total.items() if name not in ones}
-        moved = moving(server.shared, {name: rows[0] for name, rows in rows.items()}) or sorted(rows)
+        moved = moving(server.global_state, {name: rows[0] for name, rows in rows.items()}) or sorted(rows)
         try:
             mean = robust.mean(rows, moved)
         except TooFewRowsError as error:
@@ -165,11 +165,11 @@ def each_alone(algorithm: Algorithm) -> Algorithm:
     round).
     """
     *setup, phase = algorithm.phases
-    if phase.tally != CONTRIBUTIONS:
+    if phase.reducer != CONTRIBUTIONS:
         return algorithm
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        after, update = phase.train(shared, own, data, rng)
-        return withdrawn(after) if update else own, update
+    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        after, update = phase.train(global_state, local_state, data, rng)
+        return withdrawn(after) if update else local_state, update
 
-    return algorithm._replace(phases=(*setup, phase._replace(train=train, tally=CHANGES)))
+    return algorithm._replace(phases=(*setup, phase._replace(train=train, reducer=CHANGES)))

@@ -3,10 +3,10 @@
     trusted     the model that the update alone would make, on labelled rows that the cloud trusts
     statistic   the size and direction of the change, beside those of the rounds before; needs no data
     network     a trained network that tells changes of clean gateways from those of noisy ones (`discriminator`)
-    norm        its length, beside the median of those of the rounds before (`norm_judge`)
+    norm        its length, beside the median of those of the rounds before (`norm_filter`)
 
-A judge raises `UpdateError` or returns notes: numbers that add up over the updates of a round, so that their order does
-not matter and no update is kept. What the notes of a round add up to becomes its memory for the next one (ours).
+A filter raises `UpdateError` or returns notes: numbers that add up over the updates of a round, so that their order
+does not matter and no update is kept. What the notes of a round add up to becomes its memory for the next one (ours).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _never(memory: Arrays) -> bool:
     return False
 
 
-class Judge(NamedTuple):
+class UpdateFilter(NamedTuple):
     """`check` refuses to start; `notes` refuses an update or says what to add up; `remembered` makes memory of it.
 
     A round that began while it `measures` moves nothing.
@@ -55,8 +55,8 @@ class Judge(NamedTuple):
     measures: Callable[[Arrays], bool] = _never  # memory
 
 
-def _any_context(shared: Arrays) -> None:
-    del shared
+def _any_context(global_state: Arrays) -> None:
+    del global_state
 
 
 def _no_memory(memory: Arrays, total: Arrays) -> Arrays:
@@ -72,16 +72,18 @@ class Table(NamedTuple):
     series: list[Array]
     known: Array
     anomalous: Array
-    own: Arrays
+    local_state: Arrays
 
     def scores(self, score: Score, model: Arrays) -> Floats:
         """Return the scores of the rows that count, each series from its own beginning."""
-        return np.concatenate([score({**model, **self.own}, rows) for rows in self.series])[self.known]
+        return np.concatenate([score({**model, **self.local_state}, rows) for rows in self.series])[self.known]
 
 
-def trusted_judge(algorithm: Algorithm, tables: Sequence[Arrays], factor: float, score: Score | None = None) -> Judge:
-    """Return a judge by loss: refused is what makes, with what was counted before, a model that is worse than chance on
-    the trusted tables, or worse than `factor` times the mean of what was admitted in the best round so far.
+def trusted_filter(
+    algorithm: Algorithm, tables: Sequence[Arrays], factor: float, score: Score | None = None
+) -> UpdateFilter:
+    """Return a filter by loss: refused is what makes, with what was counted before, a model that is worse than chance
+    on the trusted tables, or worse than `factor` times the mean of what was admitted in the best round so far.
 
     The limit never rises: one round in which only bad gateways were better than chance must not open the door again. A
     gateway that pulls a good model back little by little is admitted, until the model is so much the worse for it.
@@ -94,12 +96,12 @@ def trusted_judge(algorithm: Algorithm, tables: Sequence[Arrays], factor: float,
         _table(algorithm, index, table, washout=0)  # says at once what no network could learn from
     scores, digest = score or DETECTORS[algorithm.detector].score, _digest(tables)
 
-    def rows_of(shared: Arrays) -> list[Table]:
-        washout = ceil(float(shared.get("washout", 0)) / float(shared.get("steps", 1)))
+    def rows_of(global_state: Arrays) -> list[Table]:
+        washout = ceil(float(global_state.get("washout", 0)) / float(global_state.get("steps", 1)))
         return [_table(algorithm, index, table, washout) for index, table in enumerate(tables)]
 
-    def check(shared: Arrays) -> None:
-        rows_of(shared)
+    def check(global_state: Arrays) -> None:
+        rows_of(global_state)
 
     def limit_of(memory: Arrays) -> float:
         is_of_these = np.array_equal(memory.get(TABLES, digest), digest)  # other tables have other losses
@@ -107,7 +109,9 @@ def trusted_judge(algorithm: Algorithm, tables: Sequence[Arrays], factor: float,
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
         model, limit = model_of(phase, server, update), limit_of(memory)
-        losses = [ranking_and_border(each.scores(scores, model), each.anomalous) for each in rows_of(server.shared)]
+        losses = [
+            ranking_and_border(each.scores(scores, model), each.anomalous) for each in rows_of(server.global_state)
+        ]
         loss = float(np.mean(losses))
         if not loss <= limit:
             raise UpdateError(f"expected a loss up to {limit:.3g} on the trusted tables (chance: 0.5), got {loss:.3g}")
@@ -117,7 +121,7 @@ def trusted_judge(algorithm: Algorithm, tables: Sequence[Arrays], factor: float,
         mean = float(total[LOSS] / total[COUNT])
         return {LIMIT: np.array(min(limit_of(memory), factor * max(mean, LEAST_LOSS))), TABLES: digest}
 
-    return Judge(check, notes, remembered)
+    return UpdateFilter(check, notes, remembered)
 
 
 def _digest(tables: Sequence[Arrays]) -> Array:
@@ -139,9 +143,9 @@ def _table(algorithm: Algorithm, index: int, data: Arrays, washout: int) -> Tabl
             f"trusted table {index}: expected labels of normal rows (0) and of anomalies (1 and up), each {washout} "
             "rows or more behind the beginning of a recording"
         )
-    own, _ = normalise({}, data, "own" if "center" in algorithm.personal else "none")
+    local_state, _ = normalise({}, data, "own" if "center" in algorithm.personal else "none")
     series = np.split(data[FEATURES], begins[1:]) if len(begins) > 1 else [data[FEATURES]]
-    return Table(series, known, np.asarray(labels[known] > 0), own)
+    return Table(series, known, np.asarray(labels[known] > 0), local_state)
 
 
 def ranking_and_border(scores: Array, anomalous: Array) -> float:
@@ -158,8 +162,8 @@ def ranking_and_border(scores: Array, anomalous: Array) -> float:
     return (misranked + misplaced) / 2.0
 
 
-def statistic_judge(width: float) -> Judge:
-    """Return a judge by what is usual: refused is a change whose size (its logarithm), or whose cosine with the mean
+def statistic_filter(width: float) -> UpdateFilter:
+    """Return a filter by what is usual: refused is a change whose size (its logarithm), or whose cosine with the mean
     direction so far, lies more than `width` deviations from the mean of what was admitted.
 
     The first updates are all admitted. It sees a gateway that shouts or goes astray among many that do not. It does not
@@ -169,7 +173,7 @@ def statistic_judge(width: float) -> Judge:
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
         del phase
-        change = change_of(server.shared, update)
+        change = change_of(server.global_state, update)
         norm = float(np.linalg.norm(change))
         if norm == 0.0:
             return _noted(0.0, 0.0, 0.0, change)  # asks for nothing, and is no example of what is usual
@@ -186,7 +190,7 @@ def statistic_judge(width: float) -> Judge:
             return memory
         return {name: np.asarray(FORGET * memory.get(name, 0.0) + array) for name, array in total.items()}
 
-    return Judge(_any_context, notes, remembered)
+    return UpdateFilter(_any_context, notes, remembered)
 
 
 def _noted(count: float, size: float, alike: float, unit: Floats) -> Arrays:
@@ -207,12 +211,12 @@ def _check_usual(what: str, found: float, mean: float, spread: float, width: flo
         raise UpdateError(f"{what}: expected {least:.3g}{f' to {most:.3g}' if both else ' or more'}, got {found:.3g}")
 
 
-def network_judge(network: Arrays) -> Judge:
-    """Return the thesis's judge: refused is a change that the network takes for one of noisy data."""
+def network_filter(network: Arrays) -> UpdateFilter:
+    """Return the thesis's filter: refused is a change that the network takes for one of noisy data."""
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
         del phase, memory
-        change = taken_away(server.shared, update)
+        change = taken_away(server.global_state, update)
         inputs = len(network["layer0.weights"])
         if change.size != inputs:
             raise UpdateError(f"expected {inputs} numbers, as the discriminator knows, got {change.size}")
@@ -221,4 +225,4 @@ def network_judge(network: Arrays) -> Judge:
             raise UpdateError(f"expected a change that the discriminator gives above 0.5 for clean, got {clean:.3g}")
         return {}
 
-    return Judge(partial(check_context, network), notes, _no_memory)
+    return UpdateFilter(partial(check_context, network), notes, _no_memory)
