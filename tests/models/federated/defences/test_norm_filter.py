@@ -200,7 +200,7 @@ def test_it_stands_before_the_sum_that_makes_the_model(settings: dict[str, Any])
 @pytest.mark.parametrize("name", ["incfed", "federated-subspace", "esn-fedcurv"])
 def test_sums_that_are_kept_have_no_round_to_measure_in(name: str) -> None:
     network = {} if name == "federated-subspace" else {"network": {"task": "classify", "units": 12, "washout": 4}}
-    with pytest.raises(DefenceError, match="expected a sum of changes or of contributions: its first round only"):
+    with pytest.raises(DefenceError, match="expected a sum of changes or contributions: its first round only"):
         with_update_filter(build(name, FEATURE_COUNT, network), Defence(kind="norm"))
 
 
