@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.membership import attack, nearness, traced
 from fedgate.firmware_sim.metrics import MetricError
+from fedgate.firmware_sim.studies.membership import attack, nearness, traced
 from fedgate.models.arrays import Floats
 from fedgate.models.detectors import svdd
 from fedgate.models.federated.ensemble_svdd import Mixture, described

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.hostile import LIAR, lying
 from fedgate.firmware_sim.studies import STUDIES
 from fedgate.firmware_sim.studies.attacks import Options, cells
+from fedgate.firmware_sim.studies.hostile import LIAR, lying
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
