@@ -82,6 +82,15 @@ def test_the_direct_worst_case_is_that_of_the_linear_program(seed: int, ball: Ba
         assert suffered == pytest.approx(each.value, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize("norm", ["1", "inf"])
+def test_the_linear_program_finds_a_subgradient_as_good(norm: Norm) -> None:
+    """Both are subgradients of one function; at a point without ties they are the same."""
+    for seed in range(5):
+        (x, y), w = samples(seed, 25), np.random.default_rng(seed).normal(size=3)
+        direct, program = (way(x, y, w, Ball(0.01, 1.0, norm), UNIT) for way in (worst_case, worst_case_program))
+        np.testing.assert_allclose(direct.subgradient(w), program.subgradient(w), atol=1e-7)
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS, ball=balls())
 def test_a_wide_box_is_no_box(seed: int, ball: Ball) -> None:
