@@ -19,8 +19,6 @@ from scipy import sparse
 from fedgate.models.arrays import Floats
 from fedgate.models.robust.ball import Ball, Norm
 from fedgate.models.robust.box import ACCEPTED, Box, worst_case
-from fedgate.models.robust.central import central
-from fedgate.models.robust.gateway import imported, with_bias
 from fedgate.models.robust.interior_point import solve
 from fedgate.models.robust.open_support import risk
 from fedgate.models.robust.problem import Proximal
@@ -204,13 +202,3 @@ def test_the_worst_case_in_a_box_is_clarabels(
     accuracy = ACCEPTED * (1.0 + ours.value) + theirs.accuracy
     assert ours.value == pytest.approx(theirs.value, rel=0.0, abs=accuracy)
     assert ours.bound - ours.value <= ACCEPTED * (1.0 + ours.value)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=SEEDS, ball=balls(), degenerate=DEGENERATE)
-def test_the_central_classifier_is_clarabels(seed: int, ball: Ball, degenerate: str) -> None:
-    x, y = samples(np.random.default_rng(seed), (20, 4), degenerate)
-    z, without = with_bias(x) * y[:, None], Proximal(np.zeros(5))
-    (ours,) = imported(central(x, np.where(y > 0.0, 1, 0), ball))
-    theirs = best_weights(z, ball, without)
-    assert risk(ours, z, ball) == pytest.approx(theirs.value, rel=0.0, abs=1e-6 + theirs.accuracy)
