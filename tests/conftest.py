@@ -30,7 +30,7 @@ for profile, examples in (("fedgate", 50), ("long", 300)):  # `make soak-tests` 
 settings.load_profile("fedgate")
 
 # Nearly all that tests make lasts, or ends with its last reference: to look for cycles at every 700th object, as Python
-# does by default, takes an eighth of the time.
+# does by default, takes a tenth of the time.
 gc.set_threshold(50_000)
 
 PR_SET_CHILD_SUBREAPER = 36
