@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator import machine
@@ -104,7 +104,6 @@ GOOD = {
 OPEN = opened()
 
 
-@settings(max_examples=300)
 @given(data=st.data())
 def test_random_bytes_on_any_channel_are_dropped(data: st.DataObject) -> None:
     channel = data.draw(st.sampled_from(sorted(CHANNELS)))
@@ -130,7 +129,6 @@ def test_messages_that_make_no_sense_fill_no_log() -> None:
     assert isinstance(again, Log) and again.text.endswith("(number 1)")
 
 
-@settings(max_examples=200)
 @given(data=st.data())
 def test_a_message_with_any_value_anywhere_never_stops_the_aggregator(data: st.DataObject) -> None:
     channel = data.draw(st.sampled_from(sorted(GOOD)))

@@ -22,6 +22,7 @@ import pytest
 
 from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.doctor.imports import TRIALS
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings, load
 from fedgate.firmware_sim import children
@@ -161,6 +162,8 @@ def ours(program: str, *words: str) -> int | str | None:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setattr("fedgate.cloud_aggregator.commands.store.WAIT_S", 0.0)  # orders wait for a service
+    # Tried by the tests of the doctors; nine processes for each line that calls one would be most of the work here.
+    monkeypatch.setattr("fedgate.config.doctor.imports.TRIALS", dict.fromkeys(TRIALS, "v = 1"))
     monkeypatch.setattr("getpass.getpass", lambda _prompt: "a passphrase of several words")
     yield Machine(tmp_path / "machine", monkeypatch)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.access.device_sessions import (
@@ -250,7 +250,6 @@ ACTS = ["speak", "speak", "hear", "hear", "hear", "answer", "answer", "restart",
 STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30), st.integers(1, 2**40)), max_size=120)
 
 
-@settings(max_examples=500, deadline=None)
 @given(steps=STEPS)
 def test_a_gateway_that_is_alone_never_looks_like_two_nor_like_what_it_was(steps: list[tuple[str, int, int]]) -> None:
     """Whatever is lost, repeated, late by whatever time and in whatever order, in both directions, and whatever time
@@ -283,7 +282,6 @@ def test_a_gateway_that_is_alone_never_looks_like_two_nor_like_what_it_was(steps
                 line.restart()
 
 
-@settings(max_examples=300, deadline=None)
 @given(turns=st.lists(st.booleans(), min_size=4, max_size=40), is_copy=st.booleans(), again=st.sets(st.integers(0, 39)))
 def test_two_devices_are_told_before_both_have_spoken_three_times_more(
     turns: list[bool], is_copy: bool, again: set[int]
@@ -304,7 +302,6 @@ def test_two_devices_are_told_before_both_have_spoken_three_times_more(
             line.hear(said[number // 2])
 
 
-@settings(max_examples=200, deadline=None)
 @given(boots=st.integers(1, 20), starts=st.integers(1, 20), says=st.integers(1, 5), is_new=st.booleans())
 def test_another_state_is_told_with_its_second_status(boots: int, starts: int, says: int, is_new: bool) -> None:
     """A store in the place of another, and an image of any start that was heard, with whatever came between."""
