@@ -96,9 +96,10 @@ class Service:
             return order
         return replace(order, model=self.store.models.of(version))
 
-    def close(self) -> None:
-        """Close the store."""
+    def close(self) -> list[Outward]:
+        """Close the store; nothing is left to be told."""
         self.store.close()
+        return []
 
     def _stored(self, effects: list[Effect]) -> list[Outward]:
         durable = [effect for effect in effects if isinstance(effect, Durable)]

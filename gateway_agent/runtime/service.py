@@ -7,6 +7,7 @@ for the next commit, see `write_batch`; and where the disk is full everything wa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +88,10 @@ class Service:
         self._account(uptime_ns)
         self.state, effects = machine.step(self.state, uptime_ns, event)
         return [*self._done(effects, retry=True), *self._reloaded(uptime_ns), *self._relieved()]
+
+    def step_all(self, uptime_ns: int, events: Sequence[Event]) -> list[Outward]:
+        """Take in events, one after the other, and return what is to be done outside."""
+        return [effect for event in events for effect in self.step(uptime_ns, event)]
 
     def _reloaded(self, uptime_ns: int) -> list[Outward]:
         """Give the machine the stored models where it asks for one."""

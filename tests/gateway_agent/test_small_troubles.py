@@ -137,10 +137,11 @@ def test_what_arrives_counts_by_its_bytes_against_what_may_wait(
     trust = base.trust.model_copy(update={"release_key": key})
     agent = Agent(base.model_copy(update={"gateway": place, "trust": trust}))
     offered: list[tuple[object, int]] = []
-    monkeypatch.setattr(agent._loop, "offer", lambda event, size_bytes=0: offered.append((event, size_bytes)))
-    agent._links[0]._on_message("a/topic", bytes(1_000))
+    monkeypatch.setattr(agent.loop, "offer", lambda event, size_bytes=0: offered.append((event, size_bytes)))
+    agent.links[0]._on_message("a/topic", bytes(1_000))
     assert offered == [(Received("a/topic", bytes(1_000)), 1_007)]
-    agent._shut_down()
+    agent.stop()
+    agent.run()
 
 
 def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
