@@ -2,7 +2,7 @@
 
 The order is the promise of the whole agent, so it stands in one place, which the running agent and the simulated world
 share: whoever cuts the power between two lines of this file loses nothing that anyone was told. What may wait waits
-for the next commit, see `write_batch`; and where the disk is full everything waits, in memory, until it is not.
+for the next commit, see `commit_policy`; and where the disk is full everything waits, in memory, until it is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedgate.gateway_agent.events import ClockSet, Durable, Effect, Event, Log, 
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.outbox import scores
-from fedgate.gateway_agent.runtime.write_batch import WriteBatch
+from fedgate.gateway_agent.runtime.commit_policy import WriteBatch
 from fedgate.gateway_agent.runtime.write_budget import restore_day
 from fedgate.gateway_agent.state import FLASH, RESCUED, SECRET, Host, Stored, restore, to_store
 from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError

@@ -18,8 +18,8 @@ from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import Connection, Durable, Item, Keep, Outward, Queue, Received, Save, Settle
 from fedgate.gateway_agent.monitor.monitor import ALARMS, MEMORY
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.runtime.commit_policy import WriteBatch, may_wait
 from fedgate.gateway_agent.runtime.service import SPENT_COMMIT_S, Service
-from fedgate.gateway_agent.runtime.write_batch import WriteBatch, may_wait
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import COUNTED, OWN
