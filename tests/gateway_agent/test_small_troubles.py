@@ -63,7 +63,7 @@ def test_a_receipt_for_an_update_that_was_given_up_here_is_taken_in(tmp_path: Pa
 
 def test_a_clock_that_is_set_begins_no_new_budget_of_the_flash(tmp_path: Path) -> None:
     agent = opened(tmp_path / "gateway.db", 20 * NS)
-    agent._flash = WriteBudget(20 * NS, 31 * 2**20)
+    agent.policy.flash = WriteBudget(20 * NS, 31 * 2**20)
     ticked(agent)
     agent.step(agent.state.context.uptime_ns, ClockSet(T0_NS))
     ticked(agent)
