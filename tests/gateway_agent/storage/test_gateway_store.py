@@ -135,8 +135,12 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     ("schema", "application", "reason"),
     [
         (SCHEMA_VERSION + 1, APPLICATION + SCHEMA_VERSION + 1, f"this agent knows {SCHEMA_VERSION}; update the agent"),
-        (2, 0, "an older fedgate made it; move .*/gateway.db away"),
-        (SCHEMA_VERSION - 1, APPLICATION + SCHEMA_VERSION - 1, "an older fedgate made it; move .*/gateway.db away"),
+        (2, 0, r"an older fedgate made it \(schema 2\); move .*/gateway.db away"),
+        (
+            SCHEMA_VERSION - 1,
+            APPLICATION + SCHEMA_VERSION - 1,
+            r"\(schema \d\); move .*/gateway.db away",
+        ),
     ],
 )
 def test_a_store_of_another_agent_is_refused_and_left_as_it_is(
