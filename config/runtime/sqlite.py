@@ -15,7 +15,6 @@ from typing import Any
 PRIVATE_MASK = 0o077
 FILES = ("", "-wal", "-shm")  # of a store, by what follows its name
 SYNCHRONOUS = "FULL"  # a commit that returned is on the disk
-DAMAGE_LINES = 3
 
 
 @contextmanager
@@ -35,8 +34,8 @@ def set_up(db: sqlite3.Connection, checkpoint_pages: int) -> None:
 
 
 def find_damage(ask: Callable[[str], Iterable[Any]]) -> str:
-    """Return what SQLite's own check of all pages finds, asked by SQL, empty where they are sound."""
-    found = [str(row[0]) for row in ask(f"PRAGMA quick_check({DAMAGE_LINES})")]
+    """Return what SQLite's own check of all pages finds, three things at most, empty where they are sound."""
+    found = [str(row[0]) for row in ask("PRAGMA quick_check(3)")]
     return "" if found == ["ok"] else "; ".join(found)
 
 

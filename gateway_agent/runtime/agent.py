@@ -88,13 +88,16 @@ class Agent(App):
 
     def tick(self) -> Tick:
         """Return how the links are, and warn of a broker that lets this gateway in and passes on nothing of it."""
-        sent = sum(link.bytes_sent for link in self.links)
-        received = sum(link.bytes_received for link in self.links)
-        link = self.links[0]
         if not self._echo.is_reported and self._is_mute():
             self._echo.is_reported = True
             LOG.warning("%s", echo.TEXT)
-        return Tick(self.clock.quality(), sent, received, link.waiting_bytes, link.conflict)
+        return Tick(
+            self.clock.quality(),
+            bytes_sent=sum(link.bytes_sent for link in self.links),
+            bytes_received=sum(link.bytes_received for link in self.links),
+            bytes_waiting=self.links[0].waiting_bytes,
+            conflict=self.links[0].conflict,
+        )
 
     def step(self, events: Sequence[Event]) -> None:
         """Say something to itself over a new connection, and then as any service."""

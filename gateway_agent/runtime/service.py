@@ -20,8 +20,10 @@ class Service(service.Service[State]):
 
     def __init__(self, settings: GatewaySettings, store: Store, host: Host) -> None:
         """Go on with what the store holds; `first_effects` is what a start has to publish and log."""
-        stored = store.read()
-        first = _list_first(settings, stored, host)
+        stored, secret = store.read(), host.random_bytes()  # drawn at every start, also where there is one
+        first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
+        if tried := mark_at_start(stored.blobs, host.boot_id, settings):  # on the disk before the model is loaded
+            first.append(tried)
         stored.blobs.update((effect.key, effect.body) for effect in first)
         self.store, self.policy = store, CommitPolicy(settings.store, store, stored, host)
         super().__init__(restore(settings, stored, host), self.policy.step, self.policy.commit)
@@ -62,11 +64,3 @@ class Service(service.Service[State]):
             policy.write(self.state)
         self.store.close()
         return [Log("warning", policy.batch.lost())] if policy.is_stuck else []
-
-
-def _list_first(settings: GatewaySettings, stored: Stored, host: Host) -> list[Save]:
-    """Return what is on the disk before all else, and before the model is loaded."""
-    secret = host.random_bytes()  # drawn at every start, also where there is one
-    first = [] if SECRET in stored.blobs else [Save(SECRET, secret)]
-    tried = mark_at_start(stored.blobs, host.boot_id, settings)
-    return [*first, tried] if tried else first

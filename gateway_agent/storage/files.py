@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedgate.config.protocol import wire
 from fedgate.config.runtime import sqlite
-from fedgate.config.runtime.files import PRIVATE_MODE, sync_folder
+from fedgate.config.runtime.files import sync_folder
 from fedgate.gateway_agent.events import Keep, Queue, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
@@ -50,7 +50,9 @@ def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) ->
                 if was_cut_off and not is_new and (damage := sqlite.find_damage(db.execute)):
                     raise StoreDamagedError(f"{path}: {damage}")
                 if log_bytes:
-                    _allocate_log(path.with_name(path.name + "-wal"), log_bytes)
+                    # A full disk has no room for another file; whoever writes to the log will say so.
+                    with suppress(OSError), path.with_name(path.name + "-wal").open("ab") as log:
+                        allocate(log.fileno(), log_bytes)
             undo.pop_all()
     except sqlite3.Error as error:
         _forget_empty(path, is_new)
@@ -78,8 +80,8 @@ def _is_empty(db: sqlite3.Connection) -> bool:
     """
     schema = int(db.execute("PRAGMA user_version").fetchone()[0])
     again = int(db.execute("PRAGMA application_id").fetchone()[0]) - APPLICATION
-    is_newer, is_older = again == schema <= NEWER_MAX, again in (schema, -APPLICATION)
-    if (schema > SCHEMA_VERSION and is_newer) or (0 < schema < SCHEMA_VERSION and is_older):
+    is_older = 0 < schema < SCHEMA_VERSION and again in (schema, -APPLICATION)
+    if is_older or SCHEMA_VERSION < schema == again <= NEWER_MAX:
         reason = sqlite.refuse_schema(
             schema, SCHEMA_VERSION, "agent", f"move {_path(db)} away, and this gateway is commissioned anew"
         )
@@ -107,15 +109,6 @@ def _prepare(db: sqlite3.Connection, is_empty: bool) -> None:
     if is_empty:
         numbers = f"PRAGMA user_version = {SCHEMA_VERSION};PRAGMA application_id = {APPLICATION + SCHEMA_VERSION};"
         db.executescript(f"BEGIN;{rows.SCHEMA}{numbers}COMMIT;")
-
-
-def _allocate_log(log: Path, size_bytes: int) -> None:
-    try:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
-    except OSError:  # a full disk has no room for another file; whoever writes to the log will say so
-        return
-    allocate(file, size_bytes)
-    os.close(file)
 
 
 def allocate(file: int, size_bytes: int) -> None:
