@@ -12,9 +12,33 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fedgate.config.runtime.store_lock import StoreError as StoreError
+
 PRIVATE_MASK = 0o077
 FILES = ("", "-wal", "-shm")  # of a store, by what follows its name
 SYNCHRONOUS = "FULL"  # a commit that returned is on the disk
+# What SQLite says of a disk, and not of the file: primary result codes.
+OF_THE_DISK = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+OF_THE_FILE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT})
+
+
+class StoreFullError(StoreError):
+    """The disk takes no more, or nothing at present; what was to be written is to be tried again."""
+
+
+class StoreDamagedError(StoreError):
+    """The file is not what was written."""
 
 
 @contextmanager
@@ -57,3 +81,14 @@ def remove(path: Path) -> None:
     """Remove a store, where there is one."""
     for suffix in FILES:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def kind_of(error: sqlite3.Error) -> type[StoreError]:
+    """Return which of our errors one of SQLite's is."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:  # of the Python module: text that is none, a type that the database does not know
+        return StoreDamagedError if isinstance(error, sqlite3.OperationalError) else StoreError
+    primary = code & 0xFF
+    if primary in OF_THE_DISK:
+        return StoreFullError
+    return StoreDamagedError if primary in OF_THE_FILE else StoreError

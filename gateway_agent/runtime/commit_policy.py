@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreFullError
 from fedgate.config.settings.settings import StoreTable
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.events import (
@@ -35,12 +36,11 @@ from fedgate.gateway_agent.events import (
     StoreState,
     Tick,
 )
-from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.monitor.monitor import MEMORY
 from fedgate.gateway_agent.outbox.outbox import is_tombstone
 from fedgate.gateway_agent.runtime.write_budget import restore_day
 from fedgate.gateway_agent.state import FLASH, Host, State, Stored, to_store
-from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
+from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.store_identity import SEQUENCE
 from fedgate.gateway_agent.training.training import COUNTED
 from fedgate.models.time_units import NS
@@ -219,7 +219,7 @@ class CommitPolicy:
         if state.deployment.reload_due is not None and not self._broken and is_new:
             return [Reload({**self._store.read().blobs, **self.batch.blobs})]
         uptime_ns = state.context.uptime_ns
-        is_full = state.context.store.problem == FULL and not self.is_stuck
+        is_full = state.context.store.problem == machine.FULL and not self.is_stuck
         is_tick = any(isinstance(event, Tick) for event in events)
         if not (is_full and is_tick and uptime_ns - self._regain_ns >= REGAIN_S * NS):
             return []
@@ -246,18 +246,18 @@ class CommitPolicy:
         blobs = [effect for effect in self.batch.effects if isinstance(effect, Save)]
         self.batch = WriteBatch(stored.outbox)
         self.batch.add(blobs, uptime_ns)
-        return [StoreState(DAMAGED, self._store.damage)]
+        return [StoreState(machine.DAMAGED, self._store.damage)]
 
     def _note_stuck(self, state: State, error: StoreFullError) -> list[Event]:
         self.is_stuck = True
         return self._note_full(state, f"{error}; all is kept in memory until it can be")
 
     def _note_full(self, state: State, text: str) -> list[Event]:
-        if state.context.store.problem == FULL:
+        if state.context.store.problem == machine.FULL:
             return []
         # Or the alarm could end as it begins, and begin again under one id.
         self._regain_ns = state.context.uptime_ns
-        return [StoreState(FULL, text)]
+        return [StoreState(machine.FULL, text)]
 
     def note(self, state: State) -> State:
         """Let the machine know how the store is."""

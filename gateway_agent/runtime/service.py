@@ -7,7 +7,6 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
 from fedgate.gateway_agent.events import Durable, Log, Outward, Save, StoreState
-from fedgate.gateway_agent.machine import DAMAGED
 from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.runtime.commit_policy import CommitPolicy
@@ -40,7 +39,7 @@ class Service(service.Service[State]):
             effects = [*effects, Save(RESCUED, b"")]
         outward = self.commit(uptime_ns, effects)
         if self.store.damage:
-            outward += self.step(uptime_ns, StoreState(DAMAGED, self.store.damage))
+            outward += self.step(uptime_ns, StoreState(machine.DAMAGED, self.store.damage))
         if self.store.written_bytes is None:
             text = "this kernel does not say what a process writes, so [store] flash_bytes_per_day cannot be kept"
             outward.append(Log("warning", text))

@@ -15,10 +15,10 @@ from pathlib import Path
 from fedgate.config.protocol import wire
 from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.files import sync_folder
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, kind_of
 from fedgate.gateway_agent.events import Keep, Queue, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
-from fedgate.gateway_agent.storage.errors import StoreDamagedError, StoreError, kind_of
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found
 from fedgate.gateway_agent.training.training import OWN, PRIVACY
 from fedgate.models.federated.algorithm import lost_ledger

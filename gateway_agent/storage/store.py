@@ -19,21 +19,12 @@ import numpy as np
 
 from fedgate.config.protocol import wire
 from fedgate.config.runtime import store_lock
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, StoreFullError, kind_of
 from fedgate.gateway_agent.deployment.deployment import in_force
 from fedgate.gateway_agent.events import Durable
 from fedgate.gateway_agent.outbox.outbox import by_class
 from fedgate.gateway_agent.state import Stored, ledger
 from fedgate.gateway_agent.storage import files, rows
-from fedgate.gateway_agent.storage.errors import (
-    StoreDamagedError as StoreDamagedError,
-)
-from fedgate.gateway_agent.storage.errors import (
-    StoreError as StoreError,
-)
-from fedgate.gateway_agent.storage.errors import (
-    StoreFullError as StoreFullError,
-)
-from fedgate.gateway_agent.storage.errors import kind_of
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from fedgate.gateway_agent.storage.rows import Found
 from fedgate.gateway_agent.training.training import OWN

@@ -19,12 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedgate.config.runtime.sqlite import StoreError
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.files import APPLICATION
-from fedgate.gateway_agent.storage.store import SCHEMA_VERSION, Store, StoreError
+from fedgate.gateway_agent.storage.store import SCHEMA_VERSION, Store
 from tests.support.sites import Shelf
 
 NAMES = st.sampled_from(["a", "b", "c.raised", "c.cleared"])

@@ -17,13 +17,14 @@ import pytest
 
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime import sqlite
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError
 from fedgate.gateway_agent.events import Connection, Item, Keep, Queue, Received, Save
 from fedgate.gateway_agent.machine import DAMAGED
 from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import FEATURES, RESCUED
 from fedgate.gateway_agent.storage.files import SET_ASIDE_MAX, set_aside
-from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreError
+from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import OWN
 from tests.support.kept import ME, Small, give, item, opened, said, service, ticked
 from tests.support.sites import T0_NS, WINDOWS, frame, samples, topic

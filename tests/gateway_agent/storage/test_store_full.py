@@ -13,6 +13,7 @@ import pytest
 
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt, Status
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreFullError
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Connection, Outward, Queue, Received
 from fedgate.gateway_agent.machine import DAMAGED, FULL
@@ -21,7 +22,7 @@ from fedgate.gateway_agent.runtime.commit_policy import REGAIN_S
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.storage import files
 from fedgate.gateway_agent.storage.files import set_aside
-from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
+from fedgate.gateway_agent.storage.store import Store
 from tests.support.kept import ME, Small, give, item, names, opened, said, service, ticked
 from tests.support.sites import T0_NS, WINDOWS, frame, samples, topic
 from tests.support.waiting import PATIENCE_S
