@@ -14,7 +14,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-PRIVATE_MODE = 0o600
+from fedgate.config.runtime.files import PRIVATE_MODE
+
 FLOCK = "hhqqi4x"  # struct flock of fcntl(2): type, whence, start, length, process
 PROC = Path("/proc")
 START_FIELD = 19  # of /proc/PID/stat behind the name of the program: when it began, in ticks since the boot

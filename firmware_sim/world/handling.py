@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fedgate.config.runtime import sqlite
 from fedgate.firmware_sim.world.disk import Image, image, restore
 from fedgate.firmware_sim.world.hosts import GatewayHost
 from fedgate.firmware_sim.world.machines import RESTART_S
@@ -77,9 +78,7 @@ class Hands:
         if not self._host.is_up:
             return
         self._host.fall("kill", "for its store to be removed")
-        store = self._host.disk.path
-        for file in (store, *(store.with_name(store.name + end) for end in ("-wal", "-shm"))):
-            file.unlink(missing_ok=True)
+        sqlite.remove(self._host.disk.path)
         self._host.disk.doubt = None
         self._world.witness.devices.touched(self._host.name, "anew")
         self._world.scheduler.after(RESTART_S, self._host.boot)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from fedgate.cloud_aggregator.runtime.service import Service as CloudService
+from fedgate.config.runtime.events import ClockSet, Connection, Received
 from fedgate.firmware_sim.world.disk import CloudStore, Disk, GatewayStore, PowerCutError
 from fedgate.firmware_sim.world.faults import Power
 from fedgate.firmware_sim.world.liveness import Owed
@@ -81,14 +82,6 @@ class Machine(ABC):
     def owed(self) -> Owed:
         """Return what the service has to see to now."""
 
-    @abstractmethod
-    def message(self, topic: str, payload: bytes) -> Any:
-        """Return the event that a message came."""
-
-    @abstractmethod
-    def connection(self, up: bool) -> Any:
-        """Return the event that the connection came up or went down."""
-
     def closed(self) -> None:
         """Let go of the store as it is."""
         if self._store is not None:
@@ -120,11 +113,12 @@ class Machine(ABC):
         """The time since the boot."""
         return self.clock.uptime_ns(self.world.scheduler.now_ns)
 
-    def follow_clock(self, clock_set: Callable[[int], Any]) -> Iterator[Any]:
-        """Yield the event of a wall clock that was set, where it was; `clock_set` makes it of the time of the boot."""
+    def _ticks(self) -> Iterator[Any]:
+        """Yield a wall clock that was set, where it was, and what else time brings."""
         if by_ns := self.clock.follow():
             self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
-            yield clock_set(self.clock.anchor_ns)
+            yield ClockSet(self.clock.anchor_ns)
+        yield from self.ticks()
 
     def boot(self) -> None:
         """Start the service; where it cannot start, try again in a while."""
@@ -158,7 +152,7 @@ class Machine(ABC):
 
     def _tick(self) -> None:
         self.during_process(TICK_S, self._tick)
-        for event in self.ticks():
+        for event in self._ticks():
             self.step(event)
             if not self.is_up:
                 return
@@ -166,11 +160,11 @@ class Machine(ABC):
 
     def heard(self, topic: str, payload: bytes) -> None:
         """Take a message from the broker."""
-        self.step(self.message(topic, payload))
+        self.step(Received(topic, payload))
 
     def linked(self, up: bool) -> None:
         """Take note that the connection came up or went down."""
-        self.step(self.connection(up))
+        self.step(Connection(up))
         connection = self.world.network.sessions[self.name].connection
         if up and not self.clock.is_disciplined:
             self.during_process(self.faults.synchronised_after_s, lambda: self._synchronise(connection))
