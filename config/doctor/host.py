@@ -157,7 +157,7 @@ def _read_text(path: Path) -> str | None:
 
 def secrets(files: Iterable[Path | None]) -> Iterator[Finding]:
     """Yield whether files that hold secrets can be read by others than their owner."""
-    held = [path for path in files if path is not None and path.exists()]
+    held = [path for path in files if path is not None and path.is_file()]
     open_ = [path for path in held if stat.S_IMODE(path.stat().st_mode) & OTHERS]
     for path in open_:
         mode = stat.S_IMODE(path.stat().st_mode)
