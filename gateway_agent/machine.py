@@ -54,7 +54,7 @@ from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.outbox import delivery, scores
 from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue, give_up_telemetry
 from fedgate.gateway_agent.sources import frames, json_values
-from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features
+from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features, save_link
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import training
@@ -215,7 +215,7 @@ def _finish_baseline(state: State) -> Result:
 def _change_connection(state: State, up: bool) -> Result:
     state = replace(state, context=replace(state.context, is_connected=up))
     if not up:
-        return state, []
+        return state, [save_link(state.context)]
     state = replace(
         state,
         outbox=delivery.begin_connection(state.outbox, state.context),
@@ -223,7 +223,7 @@ def _change_connection(state: State, up: bool) -> Result:
     )
     state, effects = _apply(state, [PublishStatus(), *repeat_numbers(state.trust, state.context)])
     state, kept = _put(state, scores.queue_unsent(state.outbox, state.context))
-    return state, [*effects, *kept]
+    return state, [*effects, *kept, save_link(state.context)]
 
 
 def _follow_clock(state: State, anchor_ns: int) -> Result:

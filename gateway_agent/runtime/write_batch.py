@@ -25,12 +25,12 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.monitor.monitor import MEMORY
 from fedgate.gateway_agent.outbox.outbox import is_tombstone
-from fedgate.gateway_agent.state import FLASH
+from fedgate.gateway_agent.state import FLASH, LINK
 from fedgate.gateway_agent.store_identity import SEQUENCE
 from fedgate.gateway_agent.training.training import COUNTED
 
 MAY_WAIT = frozenset(
-    {COUNTED, MEMORY, FLASH, SEQUENCE}
+    {COUNTED, MEMORY, FLASH, SEQUENCE, LINK}
 )  # blobs; that an update was counted is told again with its next receipt
 
 
