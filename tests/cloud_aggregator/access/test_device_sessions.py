@@ -26,7 +26,7 @@ from fedgate.cloud_aggregator.access.device_sessions import (
     to_text,
 )
 from fedgate.cloud_aggregator.access.duplicates import STANDS_S
-from fedgate.cloud_aggregator.events import Event, Publish, Tick
+from fedgate.cloud_aggregator.events import Event, Log, Publish, Tick
 from fedgate.config.protocol.messages import STATUS, Receipt, Status
 from fedgate.models.time_units import NS
 from tests.support.cloud_service import READY, Cloud, cloud, heard, mean_of
@@ -163,6 +163,25 @@ def test_a_gateway_with_another_store_is_reported_when_it_stays(tmp_path: Path) 
         assert made.service.state.access.gateways["north"].store_id == "second"
         new.speak(round(STANDS_S / MINUTE_S) + 1)
         assert alarms(made) == [("identity-replaced", True)]
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "store_id", "words"),
+    [
+        ("a", "first", "it was sent before one that is here already"),
+        ("b", "first", "it is of another boot: it came late, or its store was set back"),
+        ("b", "second", "it is of another store than the one before: it came late, or a new device begins"),
+    ],
+)
+def test_the_log_says_of_what_a_status_is_that_shows_nothing_new(
+    boot_id: str, store_id: str, words: str, tmp_path: Path
+) -> None:
+    with cloud(tmp_path, mean_of(2)) as made:
+        device = Device(made, "a", store_id="first")
+        late = Device(made, boot_id, store_id=store_id).status()
+        device.speak(2)
+        logged = [effect.text for effect in made.hear(late) if isinstance(effect, Log)]
+        assert len(logged) == 1 and logged[0].startswith(f"status of north: {words}")
 
 
 def test_a_challenge_that_is_lost_is_sent_again(tmp_path: Path) -> None:
