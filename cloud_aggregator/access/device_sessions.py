@@ -14,7 +14,9 @@ One device ends a session before it begins the next, so of two sessions of one d
 | one the present session, of another store        | a store in its place: `identity-replaced`      |
 
 A boot that counts fewer starts than before is a store that was set back, too. More starts on the present store are a
-restart, and that needs no proof: they are on the disk before they are published. What is none of this came late.
+restart, and that needs no proof: they are on the disk before they are published. More starts in a session that is not
+the present one begin it anew, with a challenge of its own: its store was taken out and put back within one boot. What
+is none of this came late.
 """
 
 from __future__ import annotations
@@ -82,14 +84,15 @@ def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[
     """
     if not status.store_id or status.monotonic_ns is None:
         return sessions, True, None
-    before = next((one for one in sessions.known if _is_of(one, status)), None)
-    if before is not None and status.monotonic_ns <= before.monotonic_ns:  # repeated, or overtaken
-        return sessions, before is sessions.known[0] and status.monotonic_ns == before.monotonic_ns, None
-    if before is None:
+    known = next((one for one in sessions.known if _is_of(one, status)), None)
+    if known is not None and status.monotonic_ns <= known.monotonic_ns:  # repeated, or overtaken
+        return sessions, known is sessions.known[0] and status.monotonic_ns == known.monotonic_ns, None
+    before = known or DeviceSession(status.store_id, status.boot_id, 0)
+    if known is None or (known is not sessions.known[0] and status.starts > known.starts):
         sessions = sessions.challenged(now_ns)
-        before = DeviceSession(status.store_id, status.boot_id, sessions.challenge)
+        before = replace(before, challenge=sessions.challenge, answered=0)
     session = _with_status(before, status, status.monotonic_ns, sessions.challenge)
-    others = tuple(one for one in sessions.known if one is not before)
+    others = tuple(one for one in sessions.known if one is not known)
     present = next(iter(sessions.known), before)
     conflict = _find_conflict(session, before, others, present)
     is_news = present is before or conflict == "identity-twin" or _follows(session, present)

@@ -165,6 +165,19 @@ def test_a_gateway_with_another_store_is_reported_when_it_stays(tmp_path: Path) 
         assert alarms(made) == [("identity-replaced", True)]
 
 
+def test_a_store_that_is_exchanged_and_put_back_within_a_boot_is_told_as_such(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(2)) as made:
+        first = Device(made, "a", store_id="first")
+        first.speak(5)
+        second = Device(made, "a", store_id="second")
+        second.speak(5)
+        first.starts, first.challenge = first.starts + 1, 0
+        first.speak(5)
+        assert alarms(made) == [("identity-replaced", False)]
+        assert made.service.state.access.gateways["north"].store_id == "first"
+        assert made.send("north", made.body(1.0))[0].accepted
+
+
 @pytest.mark.parametrize(
     ("boot_id", "store_id", "words"),
     [
@@ -300,6 +313,36 @@ def test_a_gateway_that_is_alone_never_looks_like_two_nor_like_what_it_was(steps
                 device.reboot()
             case "aggregator":
                 line.restart()
+
+
+SWAPS = st.lists(
+    st.tuples(st.sampled_from(["talk", "talk", "speak", "hear", "answer", "swap", "swap"]), st.integers(0, 30)),
+    max_size=60,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(steps=SWAPS)
+def test_stores_that_are_exchanged_within_a_boot_never_look_like_two_devices(steps: list[tuple[str, int]]) -> None:
+    """Whatever is lost or late: a store that comes back has more starts than before, and no other speaks meanwhile."""
+    stores = [Speaker("a", f"store {number}") for number in range(3)]
+    device, line = stores[0], Line()
+    for act, which in steps:
+        match act:
+            case "speak":
+                line.on_its_way.append(device.status())
+            case "hear" if line.on_its_way:
+                _, conflict = line.hear(line.on_its_way[-1 - which % len(line.on_its_way)])
+                assert conflict in (None, "identity-replaced")
+            case "answer" if line.answers:
+                device.challenge = line.answers[-1 - which % len(line.answers)]
+            case "talk":
+                _, conflict = line.talk(device)
+                assert conflict in (None, "identity-replaced")
+            case "swap":
+                clock, device = device.clock, stores[which % len(stores)]
+                device.restart()
+                device.clock = clock  # of the boot, which goes on
 
 
 @settings(max_examples=300, deadline=None)
