@@ -14,9 +14,9 @@ One device ends a session before it begins the next, so of two sessions of one d
 | one the present session, of another store        | a store in its place: `identity-replaced`      |
 
 A boot that counts fewer starts than before is a store that was set back, too. More starts on the present store are a
-restart, and that needs no proof: they are on the disk before they are published. More starts in a session that is not
-the present one begin it anew, with a challenge of its own: its store was taken out and put back within one boot. What
-is none of this came late.
+restart, and that needs no proof: they are on the disk before they are published. More starts on another store than the
+present one begin a known session anew, with a challenge of its own: that store was taken out and put back within one
+boot. What is none of this came late.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[
     if known is not None and status.monotonic_ns <= known.monotonic_ns:  # repeated, or overtaken
         return sessions, known is sessions.known[0] and status.monotonic_ns == known.monotonic_ns, None
     before = known or DeviceSession(status.store_id, status.boot_id, 0)
-    if known is None or (known is not sessions.known[0] and status.starts > known.starts):
+    if known is None or (sessions.known[0].store_id != known.store_id and status.starts > known.starts):
         sessions = sessions.challenged(now_ns)
         before = replace(before, challenge=sessions.challenge, answered=0)
     session = _with_status(before, status, status.monotonic_ns, sessions.challenge)

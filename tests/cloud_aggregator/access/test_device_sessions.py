@@ -366,6 +366,16 @@ def test_two_devices_are_told_before_both_have_spoken_three_times_more(
             line.hear(said[number // 2])
 
 
+def test_two_copies_of_a_card_are_told_though_both_agents_are_restarted_at_each_turn() -> None:
+    """What a session of the store of the present one has answered stays, whatever it counts."""
+    one, other, line, found = Speaker("a", starts=5), Speaker("b", starts=6), Line(), set[Conflict | None]()
+    for _ in range(4):
+        for device in (one, other):
+            device.restart()
+            found |= {line.talk(device)[1] for _ in range(2)}
+    assert "identity-twin" in found
+
+
 @settings(max_examples=200, deadline=None)
 @given(boots=st.integers(1, 20), starts=st.integers(1, 20), says=st.integers(1, 5), is_new=st.booleans())
 def test_another_state_is_told_with_its_second_status(boots: int, starts: int, says: int, is_new: bool) -> None:
