@@ -65,7 +65,7 @@ class Receiver:
         return any(one.is_parked for one in self.incoming.values())
 
     def has_space(self, transfer: Transfer, budget_bytes: int) -> bool:
-        """Tell whether one more body may come; what is announced counts, so that what has begun can end."""
+        """Tell whether one more body may come; what is announced counts, so that what has started can end."""
         coming = sum(one.assembly.transfer.size_bytes for one in self.incoming.values() if not one.is_parked)
         return coming + transfer.size_bytes <= budget_bytes
 
@@ -89,24 +89,24 @@ class Receiver:
         """Return what is to be asked for now, by key, also of what was parked and has space, first come first; what
         does not go on, or keeps others out for too long, is forgotten. `who` asks, so that not all ask at once.
         """
-        receiver, begun = self._without_lost(uptime_ns)._begin_parked(uptime_ns, budget_bytes)
+        receiver, started = self._without_lost(uptime_ns)._begin_parked(uptime_ns, budget_bytes)
         asked = dict[str, Assembly]()
         for key, one in receiver.incoming.items():
-            if key in begun or (not one.is_parked and self._is_due(one, uptime_ns, who)):
+            if key in started or (not one.is_parked and self._is_due(one, uptime_ns, who)):
                 asked[key] = one.assembly
                 receiver = receiver.having(key, replace(one, asked_ns=uptime_ns, asks=one.asks + 1))
         return receiver, asked
 
     def _begin_parked(self, uptime_ns: int, budget_bytes: int) -> tuple[Receiver, list[str]]:
-        """Return the receiver with what was parked begun, up to the first that has no space, and the keys of these."""
-        receiver, begun = self, list[str]()
+        """Return the receiver with what was parked started, up to the first without space, and the keys of these."""
+        receiver, started = self, list[str]()
         for key, one in self.incoming.items():
             if one.is_parked:
                 if not receiver.has_space(one.assembly.transfer, budget_bytes):
                     break
                 receiver = receiver.having(key, Incoming(one.assembly, uptime_ns, uptime_ns))
-                begun.append(key)
-        return receiver, begun
+                started.append(key)
+        return receiver, started
 
     def _is_due(self, one: Incoming, uptime_ns: int, who: str) -> bool:
         first_s, longest_s = self.patience.first_s, self.patience.longest_s
