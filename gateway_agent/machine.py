@@ -19,7 +19,7 @@ from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import STATUS, MessageError, Receipt, Score, Want
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
-from fedgate.gateway_agent.deployment import activation, probation
+from fedgate.gateway_agent.deployment import activation, probation, reloading
 from fedgate.gateway_agent.deployment.deployment import Deployment, Swap, count_windows
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.downloads import Downloads
@@ -99,7 +99,7 @@ def begin(state: State, stored: Stored) -> Result:
         state, more = _finish_baseline(state)
         effects += more
     pipeline = state.monitor.pipeline
-    loaded = activation.reload(state.deployment, state.context, pipeline, state.training, stored.blobs)
+    loaded = reloading.reload(state.deployment, state.context, pipeline, state.training, stored.blobs)
     state, more = _deployment(state, loaded)
     return state, [*effects, *more]
 
@@ -131,9 +131,7 @@ def _route(state: State, event: Event) -> Result:
             return _change_store_health(state, event)
         case Reload(blobs=blobs):
             pipeline = state.monitor.pipeline
-            return _deployment(
-                state, activation.again(state.deployment, state.context, pipeline, state.training, blobs)
-            )
+            return _deployment(state, reloading.again(state.deployment, state.context, pipeline, state.training, blobs))
 
 
 def _advance(state: State) -> Result:

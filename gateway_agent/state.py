@@ -93,7 +93,7 @@ class Host:
 
 def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
     """Return the state of an agent that starts with what the store held; the model in force is loaded by
-    `activation.reload`.
+    `reloading.reload`.
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
