@@ -242,7 +242,7 @@ def _follow_clock(state: State, anchor_ns: int) -> Result:
 def _change_store_health(state: State, event: StoreState) -> Result:
     """Go on with a store that is full, damaged or well again: give up the least important, and raise an alarm."""
     context = state.context
-    if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
+    if event.problem == DAMAGED:  # a thing of the past as soon as it is reported: the store is a new one
         # Another damage while one is still an active alarm is an alarm of its own.
         return _report(state, Finding(DAMAGED, context.now_ns), Finding(DAMAGED, context.now_ns, event.text))
     context = replace(context, store=replace(context.store, problem=event.problem))

@@ -1,7 +1,7 @@
 """Who gets in and who is put out, decided by the machine: enrolment, renewal, revocation.
 
-Everything here rests on the registry and is stored before anybody hears of it. A device that asks again, because the
-answer or the power was lost, gets the same answer.
+Everything here rests on the registry and is stored before anybody is notified of it. A device that asks again, because
+the answer or the power was lost, gets the same answer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def decide_request(access: Access, context: Context, alarms: Alarms, request: Ce
         count = access.uncertified + 1
         access = replace(access, uncertified=count)
         raised: list[Wanted] = []
-        if count.bit_count() == 1:  # told at 1, 2, 4, 8, ...: strangers ask as often as they like
+        if count.bit_count() == 1:  # logged at 1, 2, 4, 8, ...: strangers ask as often as they like
             raised.append(Log("warning", f"no certificate for {request.gateway}: {error}; turned away so far: {count}"))
         if isinstance(error, SecondDeviceError):  # of others strangers could raise as many as they like
             access, alarm = duplicates.raise_alarm(access, context, request.gateway, "identity-refused")
@@ -135,7 +135,7 @@ def _issue(access: Access, registry: Registry, context: Context, request: Certif
 
 
 def _with_registry(access: Access, registry: Registry) -> Result:
-    """Return the record with what is true now of who belongs here; that is stored, and the broker hears of it."""
+    """Return the record with what is true now of who belongs here; that is stored, and the broker is notified of it."""
     return replace(access, registry=registry), [*changes(access.registry or Registry(), registry)]
 
 

@@ -2,8 +2,9 @@
 
 A gateway is known by its certificate, and a copied SD card copies that too. What a copy cannot have is the boot, so a
 *session* is one boot on one store. Statuses come late, repeated and in any order, so neither their order nor our clock
-proves anything. A challenge does: a number that is new when a session is first heard, and that a gateway names in its
-statuses from when it has come there. A session that names it was there after the other was heard: it *outlasts* it.
+proves anything. A challenge does: a number that is new when a session is first received, and that a gateway names in
+its statuses from when it has come there. A session that names it was there after the other was received: it *outlasts*
+it.
 
 One device ends a session before it begins the next, so of two sessions of one device only the later outlasts the other.
 
@@ -39,7 +40,7 @@ class DeviceSession:
 
     store_id: str
     boot_id: str
-    challenge: int  # that was new when this session was first heard
+    challenge: int  # that was new when this session was first received
     monotonic_ns: int = -1  # of the latest of its statuses
     starts: int = 0  # on its store, and ...
     starts_stored: int = 0  # ... how many of them are certainly on its disk
@@ -55,7 +56,7 @@ class DeviceSession:
         return self.store_id if self.was_present else ""
 
     def outlasts(self, other: DeviceSession) -> bool:
-        """Tell whether it was there after another session was first heard."""
+        """Tell whether it was there after another session was first received."""
         return self.answered >= other.challenge
 
 

@@ -64,7 +64,7 @@ def _with_all_spent(access: Access, gateway: str, status: Status) -> tuple[Acces
 
 
 def _keep_spent(access: Access, gateway: str) -> Access:
-    """Return the record with what a late status told of a gateway's privacy; the rest of that status is over."""
+    """Return the record with what a late status reported of a gateway's privacy; the rest of that status is over."""
     known, most = access.gateways.get(gateway), access.spent.get(gateway)
     if known is None or known.privacy_epsilon == most:
         return access

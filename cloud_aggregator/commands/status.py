@@ -185,7 +185,7 @@ def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns:
 
 
 def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, Any]:
-    """Return where a stored training is, and every single number that its algorithm tells or keeps, by name; but for
+    """Return where a stored training is, and every single number that its algorithm reports or keeps, by name; but for
     those that the settings already say.
     """
     from fedgate.cloud_aggregator.rounds.rounds import server_arrays

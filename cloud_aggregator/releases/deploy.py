@@ -176,7 +176,7 @@ def _once_more(releases: Releases, context: Context, old: BuiltModel) -> tuple[B
 
 
 def everywhere(releases: Releases, context: Context, new: BuiltModel) -> Result:
-    """Give a model to all; who was given one alone is told that what all are told holds for it too."""
+    """Give a model to all; who was given one alone is notified that what is announced to all holds for it too."""
     alone, stage, before = releases.recipients, releases.rollout, releases.version
     if stage.stage != "none":
         left = stage.without(new.manifest.model.digest)
@@ -280,7 +280,7 @@ def remind(releases: Releases, context: Context, access: Access) -> Result:
 
 
 def reminders(releases: Releases, context: Context, access: Access) -> list[Effect]:
-    """Return the announcements that some gateway seems not to have heard."""
+    """Return the announcements that some gateway seems not to have received."""
     effects: list[Effect] = []
     if releases.manifest is not None and any(one.lacks(releases.manifest.version) for one in access.gateways.values()):
         effects.append(announce.manifest(context, releases.manifest))

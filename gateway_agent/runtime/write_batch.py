@@ -31,7 +31,7 @@ from fedgate.gateway_agent.training.training import COUNTED
 
 MAY_WAIT = frozenset(
     {COUNTED, MEMORY, FLASH, SEQUENCE, LINK}
-)  # blobs; that an update was counted is told again with its next receipt
+)  # blobs; that an update was counted comes again with its next receipt
 
 
 def may_wait(effect: Durable) -> bool:
@@ -98,7 +98,7 @@ class WriteBatch:
         return f"the disk is full to the end; lost with this agent: {counted}, {len(self._windows)} windows{listed}"
 
     def rests(self, effect: Outward) -> bool:
-        """Tell whether a message says what is not stored yet. Telemetry does no harm where it is told and then lost."""
+        """Tell whether a message says what is not stored yet. Telemetry may be published and then lost."""
         if not isinstance(effect, Publish):
             return False
         return any(

@@ -1,4 +1,4 @@
-"""What can be wrong with the agent's store: the disk, the file, or something else; as SQLite tells it, and as we do."""
+"""What can be wrong with the agent's store: the disk, the file, or something else; as SQLite names it, and as we do."""
 
 from __future__ import annotations
 
