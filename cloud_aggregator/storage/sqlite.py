@@ -61,6 +61,7 @@ class SqliteDatabase:
         if coming(self.path).exists():
             raise StoreError(f"{self.name}: a restore was cut off here; give the same 'cloud-aggregator restore' again")
         self.was_there = self.path.exists()
+        store_lock.check_is_file(self.path)
         if not (create or self.was_there):
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
         with sqlite.private_files(), errors_named(self, CANNOT_OPEN):

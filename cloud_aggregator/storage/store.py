@@ -266,7 +266,7 @@ class Store:
         return RecordService(**rows[0]._asdict()) if rows else None
 
     def seen(self) -> dict[str, int]:
-        """Return when every gateway was last heard live; 0: not yet."""
+        """Return when every gateway was last received live; 0: not yet."""
         return {row.gateway: row.seen_ns for row in self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.seen_ns))}
 
     def sessions(self) -> dict[str, DeviceSessions]:
@@ -279,7 +279,7 @@ class Store:
         return {row.gateway: HoldUpdate(row.gateway, row.run, row.round_index, row.digest, row.body) for row in rows}
 
     def alarms(self) -> Alarms:
-        """Return what is stored of alarms and of whom they were told."""
+        """Return what is stored of alarms and of who was notified of them."""
         by_cause = func.row_number().over(
             partition_by=(ALARMS.c.gateway, ALARMS.c.cause),
             order_by=(ALARMS.c.received_ns.desc(), ALARMS.c.onset_ns.desc(), ALARMS.c.id),

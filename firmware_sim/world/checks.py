@@ -36,7 +36,7 @@ from fedgate.gateway_agent.deployment.deployment import MODEL, OTHER
 from fedgate.gateway_agent.monitor.monitor import ANOMALY
 from fedgate.models.time_units import NS
 
-Told = Callable[[str, str], None]
+LogLine = Callable[[str, str], None]
 # Why a model may not be taken: what the gateway saw itself.
 OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind", "the score is saturated")
 GIVEN_UP = "times in a row while it loaded it"
@@ -58,7 +58,7 @@ SET_BACK = re.compile(
 class Witness:
     """Collects violations; each is one line that says what was promised and what happened."""
 
-    def __init__(self, tell: Told, elapsed_s: Callable[[], float]) -> None:
+    def __init__(self, tell: LogLine, elapsed_s: Callable[[], float]) -> None:
         self._tell = tell
         self.violations: list[str] = []
         self.alarms: dict[tuple[str, str], list[Alarm]] = {}  # by gateway and item: told of in a commit
@@ -93,7 +93,7 @@ class Witness:
 
     def missing(self) -> list[tuple[str, str]]:
         """Return the alarms that the aggregator has not got, by gateway and item."""
-        return [told for told in self.alarms if told not in self.stored]
+        return [item for item in self.alarms if item not in self.stored]
 
     def doubled(self, device: str, host: str) -> None:
         """Take note of a copy of a device."""
@@ -110,7 +110,7 @@ class Witness:
                 case events.Queue(name=item_name, item=item):
                     self._queued(device, item_name, item)
                     if topics.parse(item.topic)[2:] == ("alarm", ANOMALY):
-                        self.damages.told(device, Alarm.from_bytes(item.payloads[0]).state)
+                        self.damages.note_alarm(device, Alarm.from_bytes(item.payloads[0]).state)
                 case events.Save(key=key, body=body) if key in (MODEL, OTHER):
                     self._in_force(name, body)
                 case events.Save(key=key, body=body):
@@ -130,7 +130,7 @@ class Witness:
             self.counts["alarms"] += not known
             known.append(alarm)
             self._tellers[name, item_name] = card
-            self.ends.told(name, alarm, card)
+            self.ends.note_alarm(name, alarm, card)
             is_instant = alarm.state == "cleared" and alarm.t_ns == alarm.onset_ns and alarm.id.endswith(alarm.boot_id)
             if is_instant and alarm.cause == "disk-full":  # one that begins then again would have its id
                 self.violate(f"{name} tells that {alarm.id} ended as it began")
@@ -183,18 +183,18 @@ class Witness:
     def gateway_published(self, device: str, topic: str, payload: bytes) -> None:
         """See that nothing leaves a gateway before it is stored, and nothing that is its own."""
         where, name = topics.parse(topic), gateway_of(device)
-        self.privacy.said(name, payload)
+        self.privacy.check_secret(name, payload)
         self.certificates.leaves(device, payload)
         if where.channel == "status":
-            self._told(device, Status.from_bytes(payload))
+            self._note_status(device, Status.from_bytes(payload))
         if where.channel == "alarm" and (name, Alarm.from_bytes(payload).item) not in self.alarms:
             self.violate(f"{name} published an alarm that its store does not hold: {where.item}")
         if where.channel == "update" and (name, where.item) not in self.updates:
             self.violate(f"{name} published an update that its store does not hold: {where.item[:12]}")
 
-    def _told(self, device: str, status: Status) -> None:
-        self.devices.said(device, status)
-        self.latest.said(gateway_of(device), status)
+    def _note_status(self, device: str, status: Status) -> None:
+        self.devices.note_sent(device, status)
+        self.latest.note_sent(gateway_of(device), status)
         self.rounds.refuses(gateway_of(device), status.refused_round)
         loads, why = self.devices.loads[device], status.refusal
         if status.refused_round and why.startswith("round ") and not why.endswith(f": training failed: {NO_MEMORY}"):
@@ -236,7 +236,7 @@ class Witness:
         for gateway, status in self._heard:
             if gateway in self.certificates.out:
                 continue
-            self.devices.heard(gateway, status)
+            self.devices.note_received(gateway, status)
         self._heard = []
 
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
@@ -279,7 +279,7 @@ class Witness:
             return
         self.devices.accused(gateway, alarm)
         if alarm.cause.startswith(BY_AGGREGATOR):
-            self.ends.told(gateway, alarm, (BY_AGGREGATOR, 0))
+            self.ends.note_alarm(gateway, alarm, (BY_AGGREGATOR, 0))
 
     def cloud_opened(self, state: State, store: CloudStore, doubt: Doubt | None) -> None:
         """Decide what became of a commit that was cut, and see that the training goes on where it was.
@@ -323,26 +323,26 @@ class Witness:
 
     def audit(self, store: Store) -> None:
         """Compare what the aggregator's registry holds in the end with what gateways told."""
-        self.devices.lost |= {told for told in self.missing() if told[0] in self.certificates.out}
+        self.devices.lost |= {item for item in self.missing() if item[0] in self.certificates.out}
         of_gateways = [row for row in store.rows("alarms") if row["gateway"] not in (topics.ALL, self.hostile)]
         rows = {(row["gateway"], row["id"]): row for row in of_gateways if not row["cause"].startswith(BY_AGGREGATOR)}
-        told: dict[tuple[str, str], dict[str, list[Alarm]]] = {}
+        reported: dict[tuple[str, str], dict[str, list[Alarm]]] = {}
         for (gateway, item), alarms in self.alarms.items():
             if (gateway, item) in self.stored or (gateway, item) not in self.devices.lost:
-                told.setdefault((gateway, alarms[0].id), {})[alarms[0].state] = alarms
-        for key in sorted(told.keys() - rows.keys()):
+                reported.setdefault((gateway, alarms[0].id), {})[alarms[0].state] = alarms
+        for key in sorted(reported.keys() - rows.keys()):
             self.violate(f"alarm {key[1]} was raised and is not in the registry")
-        for key in sorted(rows.keys() - told.keys()):
+        for key in sorted(rows.keys() - reported.keys()):
             self.violate(f"alarm {key[1]} of {key[0]} is in the registry and no store of a gateway ever held it")
-        for key in sorted(told.keys() & rows.keys()):
-            self._same(rows[key], told[key])
+        for key in sorted(reported.keys() & rows.keys()):
+            self._same(rows[key], reported[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
         self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.damages.counts
         self.counts |= self.releases.audit(store)
 
-    def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
-        for state, alarms in told.items():
+    def _same(self, row: dict[str, Any], reported: dict[str, list[Alarm]]) -> None:
+        for state, alarms in reported.items():
             stored, times = [row["onset_ns"], row[f"{state}_ns"]], [[alarm.onset_ns, alarm.t_ns] for alarm in alarms]
             if stored not in times:
                 self.violate(f"alarm {row['id']} {state}: stored times {json.dumps(stored)}, told {times}")

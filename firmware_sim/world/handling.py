@@ -46,7 +46,7 @@ class Hands:
         if self._twin.is_up:
             self._twin.fall("power", "for good")
         witness = self._world.witness
-        witness.devices.gone(self._twin.name, witness.missing())
+        witness.devices.removed(self._twin.name, witness.missing())
 
     def _copy(self) -> None:
         self._card = image(self._host.disk.path)

@@ -226,8 +226,8 @@ class _Run:
             witness.counts |= self.world.door.audit(self._folder)
         for machine in (self.cloud, *self.gateways.values()):
             machine.closed()
-            if said := complaint(machine.disk.path):
-                witness.violate(f"the store of {machine.name} is damaged: {said}")
+            if problem := complaint(machine.disk.path):
+                witness.violate(f"the store of {machine.name} is damaged: {problem}")
         if witness.hostile:
             bounds.ask(self._setup.cloud, self._folder, witness.violate)
         self.world.tell("world", f"ends: {self.world.witness.counts}")

@@ -39,7 +39,7 @@ from fedgate.gateway_agent.events import (
 from fedgate.gateway_agent.monitor.monitor import MEMORY
 from fedgate.gateway_agent.outbox.outbox import is_tombstone
 from fedgate.gateway_agent.runtime.write_budget import restore_day
-from fedgate.gateway_agent.state import FLASH, Host, State, Stored, to_store
+from fedgate.gateway_agent.state import FLASH, LINK, Host, State, Stored, to_store
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.store_identity import SEQUENCE
 from fedgate.gateway_agent.training.training import COUNTED
@@ -48,9 +48,8 @@ from fedgate.models.time_units import NS
 SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the day is spent
 REGAIN_S = 60.0
 SAVED_SHARE = 0.01  # of the budget of a day, which a power cut may forget
-MAY_WAIT = frozenset(
-    {COUNTED, MEMORY, FLASH, SEQUENCE}
-)  # blobs; that an update was counted is told again with its next receipt
+# Blobs; that an update was counted comes again with its next receipt.
+MAY_WAIT = frozenset({COUNTED, MEMORY, FLASH, SEQUENCE, LINK})
 
 
 def may_wait(effect: Durable) -> bool:
@@ -117,7 +116,7 @@ class WriteBatch:
         return f"the disk is full to the end; lost with this agent: {counted}, {len(self._windows)} windows{listed}"
 
     def rests(self, effect: Outward) -> bool:
-        """Tell whether a message says what is not stored yet. Telemetry does no harm where it is told and then lost."""
+        """Tell whether a message says what is not stored yet. Telemetry may be published and then lost."""
         if not isinstance(effect, Publish):
             return False
         return any(

@@ -23,10 +23,11 @@ from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, StoreFu
 from fedgate.gateway_agent.deployment.deployment import in_force
 from fedgate.gateway_agent.events import Durable
 from fedgate.gateway_agent.outbox.outbox import by_class
-from fedgate.gateway_agent.state import Stored, ledger
+from fedgate.gateway_agent.state import LINK, Stored, ledger
 from fedgate.gateway_agent.storage import files, rows
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from fedgate.gateway_agent.storage.rows import Found
+from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.federated.protocol.algorithm import EPSILON
 
@@ -198,6 +199,7 @@ class Store:
             "model": in_force(held.blobs),
             "privacy_epsilon": _epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
+            "link": _read_link(held),
             "damage": list(rows.read(self._db).damage),
             "set_aside": [str(file) for file in files.set_aside(self.path)],
         }
@@ -211,6 +213,13 @@ class Store:
         if self._lock is not None:
             store_lock.release(self._lock)
             self._lock = None
+
+
+def _read_link(held: Stored) -> dict[str, Any] | None:
+    """Return how the link to the broker changed last since the latest start; None where that is not here."""
+    link: dict[str, Any] = json.loads(held.blobs.get(LINK, b"{}"))
+    is_of_this_start = str(link.pop("starts", "")).encode() == held.blobs.get(STARTS)
+    return link if is_of_this_start else None
 
 
 def _epsilon(held: Stored) -> float | Literal["unknown"] | None:

@@ -194,7 +194,7 @@ def test_a_header_that_claims_terabytes_is_refused_and_holds_no_memory() -> None
 def test_a_stranger_is_dropped_without_a_receipt_until_its_status_is_here() -> None:
     state, effects = after(OPEN, *update("stranger", body(OPEN)))
     assert not receipts(effects) and not state.rounds.uploads.incoming and not state.rounds.counted
-    assert all("stranger has not told its status yet" in log.text for log in effects if isinstance(log, Log))
+    assert all("stranger has not reported its status yet" in log.text for log in effects if isinstance(log, Log))
     state, effects = after(state, heard("stranger", "status", READY.to_bytes()), *update("stranger", body(OPEN)))
     assert receipts(effects) == [Receipt(accepted=True)]
 

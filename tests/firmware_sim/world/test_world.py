@@ -162,8 +162,8 @@ def two_by_turns(seen: Witness) -> None:
         for device in ("north", "north~"):
             told = {"state": "online", "boot_id": device, "store_id": "s", "starts": 1, "challenge": number}
             number += 1
-            seen.devices.said(device, status := Status.model_validate(told | {"monotonic_ns": number}))
-            seen.devices.heard("north", status)
+            seen.devices.note_sent(device, status := Status.model_validate(told | {"monotonic_ns": number}))
+            seen.devices.note_received("north", status)
             seen.devices.challenged("north", number)
     seen.devices.accused("north", Alarm.from_bytes(alarm_item()[1].payloads[0]))
     seen.devices.handled["north"] = {"twin"}

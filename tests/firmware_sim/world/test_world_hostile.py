@@ -156,7 +156,7 @@ def test_what_is_known_is_not_set_back_but_for_who_was_handled() -> None:
     for status in (old, new):
         elapsed_s[0] += 60.0
         for gateway in ("north", "west"):
-            latest.said(gateway, status)
+            latest.note_sent(gateway, status)
     for status in (old, new, Status(state="offline"), new, old):
         latest.known({"north": status, "west": status}, {"west": {"restored"}})
     assert said == ["what is known of north was set back by 60 s, to an old status"]

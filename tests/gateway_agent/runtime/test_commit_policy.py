@@ -6,6 +6,7 @@ at once; and services whose store is looked at, by a reader of its own, at the i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from fedgate.gateway_agent.monitor.monitor import ALARMS, MEMORY
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.runtime.commit_policy import SPENT_COMMIT_S, WriteBatch, may_wait
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.state import Stored
+from fedgate.gateway_agent.state import LINK, Stored
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import COUNTED, OWN
 from fedgate.models.time_units import NS
@@ -68,6 +69,20 @@ def test_what_may_wait_is_what_is_told_again_or_costs_a_moment() -> None:
         *(Queue("a", item("a", n)) for n in (0, 1, 2)),
     ]
     assert [may_wait(effect) for effect in [*waiting, *urgent]] == [True] * 6 + [False] * 6
+
+
+def test_a_link_that_comes_and_goes_is_stored_once_a_minute(path: Path) -> None:
+    agent = opened(path)
+    for up in (True, False, True, False):
+        agent.step(agent.state.context.uptime_ns, Connection(up))
+        assert LINK not in on_disk(path).blobs
+        ticked(agent, 10)
+    ticked(agent, 25)
+    assert json.loads(on_disk(path).blobs[LINK])["is_up"] is False
+    before = on_disk(path)
+    ticked(agent, 300)
+    assert same(on_disk(path), before)
+    agent.close()
 
 
 @pytest.fixture

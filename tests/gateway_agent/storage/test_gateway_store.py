@@ -224,6 +224,7 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
         "outbox": {"u": 3},
         "anomaly_active": True,
         "sensor_alarms": {"x": 5},
+        "link": None,
         "model": None,
         "privacy_epsilon": None,
     }
