@@ -58,11 +58,11 @@ SET_BACK = re.compile(
 class Witness:
     """Collects violations; each is one line that says what was promised and what happened."""
 
-    def __init__(self, tell: LogLine, elapsed_s: Callable[[], float]) -> None:
-        self._tell = tell
+    def __init__(self, note: LogLine, elapsed_s: Callable[[], float]) -> None:
+        self._note = note
         self.violations: list[str] = []
         self.alarms: dict[tuple[str, str], list[Alarm]] = {}  # by gateway and item: told of in a commit
-        self._tellers: dict[tuple[str, str], Card] = {}  # by gateway and item: who told it last
+        self._reporters: dict[tuple[str, str], Card] = {}  # by gateway and item: who told it last
         self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
         self.acknowledged: set[tuple[str, str]] = set()
         self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
@@ -82,12 +82,12 @@ class Witness:
         self.hostile = ""  # a gateway that says what it likes: what it says of itself is owed nothing
         self._trail: list[State] = []  # states of the aggregator in the step at hand
         self._effects: list[Any] = []
-        self._heard: list[tuple[str, Status]] = []  # by the aggregator since its last step
+        self._received: list[tuple[str, Status]] = []  # by the aggregator since its last step
 
     def violate(self, what: str) -> None:
         """Note that a promise was broken."""
         self.violations.append(what)
-        self._tell("world", f"VIOLATION {what}")
+        self._note("world", f"VIOLATION {what}")
 
     # What gateways do.
 
@@ -125,11 +125,11 @@ class Witness:
         if channel == "alarm":
             alarm = Alarm.from_bytes(item.payloads[0])
             known, card = self.alarms.setdefault((name, item_name), []), self.devices.card(device)
-            if known and alarm not in known and self._tellers[name, item_name] == card:
+            if known and alarm not in known and self._reporters[name, item_name] == card:
                 self.violate(f"{name} told {item_name} twice, and not the same")
             self.counts["alarms"] += not known
             known.append(alarm)
-            self._tellers[name, item_name] = card
+            self._reporters[name, item_name] = card
             self.ends.note_alarm(name, alarm, card)
             is_instant = alarm.state == "cleared" and alarm.t_ns == alarm.onset_ns and alarm.id.endswith(alarm.boot_id)
             if is_instant and alarm.cause == "disk-full":  # one that begins then again would have its id
@@ -208,13 +208,13 @@ class Witness:
 
     # What the aggregator does.
 
-    def cloud_hears(self, topic: str, payload: bytes) -> None:
+    def cloud_receives(self, topic: str, payload: bytes) -> None:
         """Take note of what comes to the aggregator."""
         if self._is_hostile(topic):
             return
         where = topics.parse(topic)
         if where.channel == "status" and payload:  # nothing: the aggregator takes away what was retained
-            self._heard.append((where.gateway, Status.from_bytes(payload)))
+            self._received.append((where.gateway, Status.from_bytes(payload)))
 
     def _is_hostile(self, topic: str) -> bool:
         return topic.split("/")[3] == self.hostile
@@ -233,11 +233,11 @@ class Witness:
         self.rounds.stepped(trail, self._effects)
         if trail:
             self.latest.known(trail[-1].access.gateways, self.devices.handled)
-        for gateway, status in self._heard:
+        for gateway, status in self._received:
             if gateway in self.certificates.out:
                 continue
             self.devices.note_received(gateway, status)
-        self._heard = []
+        self._received = []
 
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
         """Take note of what the aggregator's store holds from now on."""
@@ -286,7 +286,7 @@ class Witness:
 
         What came to a process that ended before it had committed what it made of it was heard by nobody.
         """
-        trail, self._trail, self._effects, self._heard = self._trail, [], [], []
+        trail, self._trail, self._effects, self._received = self._trail, [], [], []
         if doubt is not None and self._is_there("the aggregator", doubt, store.contents()):
             self.cloud_committed(doubt.effects)
             self._effects = []

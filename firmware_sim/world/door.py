@@ -237,7 +237,7 @@ class Badge(Renewer):
             self._pause(is_due=True)
             return
         if self._door.rng.random() < CUTS and not self._host.world.scheduler.is_calm:
-            self._host.world.tell(self._host.name, "power fails while a certificate is stored")
+            self._host.world.note(self._host.name, "power fails while a certificate is stored")
             self._host.cut_off(float(self._door.rng.uniform(*AWAY_S)), partial(self._half_kept, received))
             return
         was = self.held.serial_number
@@ -264,12 +264,12 @@ class Badge(Renewer):
         self._validity = (made.not_before_s, made.not_after_s)
         if made.is_new:
             until_s = made.not_after_s - T0_NS / NS
-            self._host.world.tell(self._host.name, f"certificate is new, good until {until_s:.0f}")
+            self._host.world.note(self._host.name, f"certificate is new, good until {until_s:.0f}")
 
     def _failed(self, problem: str) -> None:
         self._failures += 1
         if self._failures.bit_count() == 1:
-            self._host.world.tell(self._host.name, f"certificate not renewed ({self._failures}): {problem}")
+            self._host.world.note(self._host.name, f"certificate not renewed ({self._failures}): {problem}")
 
 
 class Door:
@@ -327,7 +327,7 @@ class Door:
         """Return a number of so many random bits."""
         return int.from_bytes(self.rng.bytes(-(-count // 8)), "big") >> (-count % 8)
 
-    def trouble(self, operator: Operator) -> None:
+    def schedule_faults(self, operator: Operator) -> None:
         """Arrange for the revocation."""
         if self.terms.revoked:
             self._world.scheduler.after(self.terms.revoked_s, lambda: self._revoke(operator, self.terms.revoked))
@@ -432,7 +432,7 @@ class Door:
         is_good = first_s <= now_s <= last_s and held.serial_number not in self._listed
         if not is_good and (device, held.serial_number) not in self._refused:
             self._refused.add((device, held.serial_number))
-            self._world.tell(device, "is refused by the broker: its certificate is over")
+            self._world.note(device, "is refused by the broker: its certificate is over")
         if is_good:
             self.witness.let_in(device)
         return is_good

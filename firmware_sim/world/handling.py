@@ -27,7 +27,7 @@ class Hands:
         self._card: Image | None = None
         self._faults = world.network.faults.handling
 
-    def trouble(self) -> None:
+    def schedule_faults(self) -> None:
         """Arrange for all that will be done."""
         again, faults, rng = self._world.scheduler.again, self._faults, self._rng
         again(rng, min(faults.restores * COPIES_PER_RESTORE, 3_600.0), self._copy)
@@ -84,13 +84,13 @@ class Hands:
         self._world.scheduler.after(RESTART_S, self._host.boot)
 
     def _handle(self, text: str, act: Callable[[], None]) -> None:
-        self._world.tell(self._host.name, text)
+        self._world.note(self._host.name, text)
         self._host.cut_off(float(self._rng.uniform(*AWAY_S)), act)
 
     def _double(self) -> None:
         if self._twin.boots > 0 or self._twin.is_retired:
             return
-        self._world.tell(self._twin.name, "a copy is switched on")
+        self._world.note(self._twin.name, "a copy is switched on")
         restore(self._twin.disk.path, image(self._host.disk.path))
         self._twin.disk.doubt = self._host.disk.doubt
         self._world.witness.doubled(self._twin.name, self._host.name)

@@ -127,7 +127,7 @@ class Device:
         word = self._words(self._chosen(("status", "alarm", "want")))
         return self._topic(word), word.payload
 
-    def heard(self, topic: str, payload: bytes) -> None:
+    def receive(self, topic: str, payload: bytes) -> None:
         """Take note of what it is told."""
         line = payload.partition(b"\n")[0]  # of a chunk, what it says of itself
         self._seen.note([topic.rpartition("/")[2], json.loads(line) if line.startswith(b"{") else None])
@@ -137,13 +137,13 @@ class Device:
         if up:
             self._send("claims", [Word("status", "agent", self._status(), retain=True)])
 
-    def trouble(self) -> None:
+    def schedule_faults(self) -> None:
         """Go on from now, whatever else fails or does not fail any more."""
         delay_s = float(self._rng.exponential(3_600.0 / self._settings.messages))
         self._world.scheduler.after(delay_s, self._act)
 
     def _act(self) -> None:
-        self.trouble()
+        self.schedule_faults()
         name = str(self._rng.choice(list(ACTS), p=self._shares))
         for _ in range(AT_ONCE if self._rng.random() < BURSTS and name not in ("swells", "leaves") else 1):
             self._send(name, self._acts[name]())
@@ -156,7 +156,7 @@ class Device:
             self._said.append(word)
             kind = f"{'retained, ' if word.retain else ''}{len(word.payload)} bytes"
             shown = repr(word.payload[:SHOWN])[2:-1]
-            self._world.tell(NAME, f"{act}: {word.channel}/{word.item[:40]!r}, {kind}: {shown}")
+            self._world.note(NAME, f"{act}: {word.channel}/{word.item[:40]!r}, {kind}: {shown}")
             network.push(NAME, self._topic(word), word.payload, retain=word.retain, qos=word.qos)
 
     def _topic(self, word: Word) -> str:
@@ -278,7 +278,7 @@ class Device:
 
     def _leave(self) -> list[Word]:
         away_s = float(self._rng.uniform(*AWAY_S))
-        self._world.tell(NAME, f"is away for {away_s:.0f} s")
+        self._world.note(NAME, f"is away for {away_s:.0f} s")
         self._world.network.cut_off(NAME, away_s)
         return []
 

@@ -61,7 +61,7 @@ class GatewayHost(Machine):
         self.settings = settings
         world.witness.probations.known(name, settings)
         rng = stream_of(world.seed, f"processor of {name}")
-        self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.tell, name))
+        self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.note, name))
         self._store: GatewayStore | None = None
         self.service: Service | None = None
         self._training_rng = stream_of(world.seed, f"training of {name}")
@@ -136,10 +136,10 @@ class GatewayHost(Machine):
         pipeline = there(self.service).state.monitor.pipeline
         return pipeline.judge is not None and reaches_level(pipeline.judge, pipeline.recent, pipeline.spec)
 
-    def trouble(self) -> None:
-        """Arrange for all troubles of this machine."""
-        super().trouble()
-        self._stopwatch.trouble()
+    def schedule_faults(self) -> None:
+        """Schedule the faults of this machine."""
+        super().schedule_faults()
+        self._stopwatch.schedule_faults()
 
     def carry_out(self, effect: events.Outward) -> None:
         """Publish, train or log."""
@@ -234,11 +234,11 @@ class CloudHost(Machine):
         self.world.witness.cloud_stepped()
         return effects
 
-    def heard(self, topic: str, payload: bytes) -> None:
+    def receive(self, topic: str, payload: bytes) -> None:
         """Take a message; those that come at about the same time are worked off together, as the real loop does."""
         if not self.is_up:
             return
-        self.world.witness.cloud_hears(topic, payload)
+        self.world.witness.cloud_receives(topic, payload)
         self._inbox.append(cloud_events.Received(topic, payload))
         if len(self._inbox) == 1:
             self.during_process(AT_ONCE_S, self._work_off)

@@ -76,7 +76,7 @@ class Node:
             meta = meta.model_copy(update={"clock": "boot", "t_ns": meta.t_ns - T0_NS})
         payload = Frame(meta, frame.values).to_bytes()
         for _ in range(2 if repeated < chances.frame_repeat else 1):
-            self._host.heard(self._topic, payload)
+            self._host.receive(self._topic, payload)
         return True
 
     def _fall_silent(self) -> None:

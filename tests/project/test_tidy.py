@@ -53,8 +53,6 @@ ONLY_IN = {
 NAMED_PLAINLY = {"config", "gateway_agent", "cloud_aggregator"}
 PRIVATE_WORDS = {"told", "tells", "tell", "said", "says", "heard", "hears", "begun", "gone", "life", "lives", "beaten"}
 PRIVATE_WORDS |= {"trouble", "troubles", "befell", "mends"}
-# In the simulator, but for its studies, some names remain that all its machines share.
-PRIVATE_TO_THE_SIMULATOR = PRIVATE_WORDS - {"tell", "heard", "hears", "trouble"}
 # A function does something, so its name does not begin with what something has become.
 BECOME = {"begun", "built", "drawn", "found", "given", "held", "kept", "known", "lost", "made", "meant", "seen"}
 BECOME |= {"sent", "shown", "spoken", "taken", "written"}
@@ -246,10 +244,8 @@ def bare_processes(file: Source) -> Iterator[Finding]:
 
 
 def plain_names(file: Source) -> Iterator[Finding]:
-    is_simulator = file.path.startswith("firmware_sim/") and not file.path.startswith("firmware_sim/studies/")
-    if file.package not in NAMED_PLAINLY and not is_simulator:
+    if file.package not in {*NAMED_PLAINLY, "models", "firmware_sim"} or file.path.startswith("firmware_sim/studies/"):
         return
-    banned = PRIVATE_TO_THE_SIMULATOR if is_simulator else PRIVATE_WORDS
     stored = {node.target for node in nodes(file.tree) if isinstance(node, ast.AnnAssign)}  # a field may be a column's
     for node in nodes(file.tree):
         if isinstance(node, Function | ast.ClassDef):
@@ -261,7 +257,7 @@ def plain_names(file: Source) -> Iterator[Finding]:
         else:
             continue
         words = {word.lower() for word in WORDS_OF_A_NAME.findall(name)}
-        if private := sorted(words & banned):
+        if private := sorted(words & PRIVATE_WORDS):
             yield node.lineno, f"{name}: {private[0]!r} is a word of our own; take the field's (docs/architecture.md)"
 
 

@@ -56,7 +56,7 @@ def heard_of(
     told = {"state": "online", "boot_id": boot_id, "store_id": "s", "starts": starts, "monotonic_ns": said_ns}
     status = Status.model_validate(told | {"challenge": said_ns - 1} | more)
     seen.devices.note_sent("north", status)
-    seen.cloud_hears(topic("north", "status", "agent"), status.to_bytes())
+    seen.cloud_receives(topic("north", "status", "agent"), status.to_bytes())
     if is_committed:
         seen.cloud_stepped()
         answer = Receipt(accepted=True, challenge=said_ns)
