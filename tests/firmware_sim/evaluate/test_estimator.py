@@ -23,8 +23,9 @@ from fedgate.config.protocol.wire import encode
 from fedgate.models import Federated
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated import build
+from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.run import run
+from tests.support.law_settings import SETTINGS, names_of
 from tests.support.syntax import ROOT
 from tests.support.toy import fleet, onnx_scores
 
@@ -119,6 +120,26 @@ def test_the_exported_model_scores_the_same(settings: dict[str, Any], tables: di
     np.testing.assert_allclose(onnx_scores(model.to_onnx(), x, fed), expected, rtol=1e-4, atol=1e-4)
     alone = clone(model).fit(x)
     np.testing.assert_allclose(onnx_scores(alone.to_onnx(), x), alone.score(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "recurrent-fedavg"])
+def test_every_algorithm_is_trained_scored_and_exported(name: str) -> None:
+    settings = SETTINGS[name][0]
+    gateways = fleet(6, labelled=True, names=names_of(name, settings))
+    x = {place: gateway.x for place, gateway in gateways.items()}
+    y = {place: gateway.y for place, gateway in gateways.items()}
+    model = Federated(name, **settings).fit(x, y)
+    scores = model.score(x["north"], groups="north")
+    assert np.isfinite(scores).all()
+    np.testing.assert_allclose(onnx_scores(model.to_onnx("north"), x["north"]), scores, rtol=1e-3, atol=1e-3)
+    assert sum(model.communication.bytes_up.values()) > 0
+
+
+def test_masks_open_to_the_same_model(tables: dict[str, Floats]) -> None:
+    plain, masked = (Federated(components=1, masking=masking).fit(tables) for masking in (None, {"fewest": 3}))
+    west, masked_west = (model.score(tables["west"], groups="west") for model in (plain, masked))
+    np.testing.assert_allclose(masked_west, west, atol=1e-3)
+    assert masked.communication.exchanges > plain.communication.exchanges
 
 
 def test_a_gateway_that_was_not_drawn_sends_nothing_and_is_scored(tables: dict[str, Floats]) -> None:
