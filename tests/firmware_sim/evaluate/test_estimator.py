@@ -40,12 +40,29 @@ PASS = ("ensemble-svdd", "fedavg", "federated-subspace", "fedper", "fedprox", "s
 SMALL = {"components": 60, "rounds": 2}
 
 
+def known(estimator: Federated) -> dict[str, str]:
+    """Return which checks fail, and why."""
+    return {**EVERYWHERE, **FAILS.get(estimator.algorithm, {})}
+
+
 @parametrize_with_checks(  # type: ignore[untyped-decorator]  # scikit-learn has no types
-    [Federated(name, rounds=1, **(SERIES if "incfed" in name else {})) for name in (*PASS, *FAILS)],
-    expected_failed_checks=lambda estimator: {**EVERYWHERE, **FAILS.get(estimator.algorithm, {})},
+    [
+        *(Federated(name, rounds=1) for name in PASS),
+        *(Federated(name, **SERIES) for name in ("incfed", "partial-incfed")),
+    ],
+    expected_failed_checks=known,
 )
 @pytest.mark.filterwarnings("ignore")  # those checks look at warnings themselves
 def test_scikit_learns_checks(estimator: Federated, check: Callable[[Federated], None]) -> None:
+    check(estimator)
+
+
+@parametrize_with_checks(  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    [Federated("conditional-fedavg", rounds=1)], expected_failed_checks=known, xfail_strict=False
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_checks_but_for_the_last_bit(estimator: Federated, check: Callable[[Federated], None]) -> None:
+    """Another processor may round the same way twice, and so pass what fails here."""
     check(estimator)
 
 
