@@ -156,7 +156,7 @@ def lacking(server: Server) -> str:
     """Return why there is no readout in the server's state, or none any more; empty where there is one."""
     if float(server.server_state.get(SAMPLES, 1.0)) == 0.0:
         return "nobody is left in its sums"
-    is_undetermined = float(server.global_state[CONDITION]) >= UNDETERMINED
+    is_undetermined = float(server.global_state.get(CONDITION, 1.0)) >= UNDETERMINED  # none under masks
     return "its sums determine no model; see the setting 'ridge'" if is_undetermined else ""
 
 

@@ -47,6 +47,7 @@ from fedgate.models.federated.closed_form.partial_phases import DIRECTIONS, Plan
 from fedgate.models.federated.closed_form.readout_sums import bounds_of
 from fedgate.models.federated.closed_form.reservoir_directions import driven_directions
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Server
+from fedgate.models.federated.protocol.composition import OWN_COLUMNS, having
 
 Select = Literal["shared", "principal", "importance", "random"]
 Alpha = Annotated[float, Field(ge=0, le=1)]
@@ -108,7 +109,8 @@ def partial_incfed(
 
     setup = (electing(plan),) * (select == "shared")
     phases = (*setup, masking(plan) if of_its_own else reducing(plan, len(setup)))
-    return of_sums(network, start, phases, rounds, normalisation)
+    algorithm = of_sums(network, start, phases, rounds, normalisation)
+    return having(algorithm, OWN_COLUMNS) if of_its_own else algorithm
 
 
 def _neurons(units: int, neurons: int | None, cohort: int | None) -> int:
