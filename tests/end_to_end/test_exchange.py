@@ -80,9 +80,8 @@ def assert_same_as_loop(made: Site, outcome: Outcome, *, in_as_many_rounds: bool
         assert equal(server.server_state, outcome.server.server_state, tolerance)
     for who, own in outcome.local_states.items():
         held = made.agents[who].training.own
-        of_models = {
-            name: array for name, array in own.items() if not name.startswith((PREFIX, COMPRESSED + AT))
-        }  # keys, digests
+        of_rounds = (PREFIX, COMPRESSED + AT)  # keys, digests
+        of_models = {name: array for name, array in own.items() if not name.startswith(of_rounds)}
         assert equal({name: held[name] for name in of_models}, of_models, tolerance)
 
 

@@ -18,7 +18,7 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, close_round
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.protocol.schema import UpdateError
+from fedgate.models.federated.protocol.schema import EXACT, Field, UpdateError, fitted, moving, named
 from tests.support.exchanges import ROUNDS, SEED, Trained, as_bytes, exchanges_of, locked, same, total_of
 from tests.support.law_settings import SETTINGS, names_of
 from tests.support.toy import FEATURE_COUNT, NAMES, auc, fleet, onnx_scores
@@ -199,6 +199,50 @@ def test_labels_matter_where_the_algorithm_says_so_and_nowhere_else(trained: Tra
         assert answers == [answer({FEATURES: x[labels == 0]}) for labels in (classes, 1 - classes)]
 
 
+def test_what_is_sent_has_the_form_of_its_schema(trained: Trained) -> None:
+    for exchange in trained.heard:
+        phase, schema = exchange.phase, exchange.phase.schema
+        expected = schema.keys() - set(named(schema, "identity"))
+        for update in exchange.sent:
+            wide = fitted(schema, exchange.server.global_state, phase.unpacked(exchange.server, update))
+            assert wide.keys() == expected
+            for name in expected - set(named(schema, *EXACT)):
+                assert wide[name].dtype == np.float64 and schema[name].least <= wide[name].min(initial=np.inf)
+
+
+def test_roles_say_what_arrays_mean(trained: Trained) -> None:
+    """At most one weight and all gateways alike in what identifies; what moves is beside the array that it moves."""
+    for exchange in trained.heard:
+        schema, shared = exchange.phase.schema, exchange.server.global_state
+        assert len(named(schema, "weight")) <= 1
+        assert {schema[name].role for name in moving(schema)} <= {"delta", "full"}
+        for update in exchange.sent:
+            arrays = exchange.phase.unpacked(exchange.server, update)
+            assert all(arrays[name].shape == shared[str(schema[name].shape)].shape for name in moving(schema))
+            assert all(arrays[name] == 1.0 for name in named(schema, "count"))
+            for name in named(schema, "identity"):
+                assert np.array_equal(arrays[name], found_in(schema[name], shared))
+
+
+def found_in(field: Field, shared: Arrays) -> Array:
+    assert field.of is not None
+    return field.of(shared)
+
+
+def test_a_total_of_twice_the_weight_makes_the_same_model(trained: Trained) -> None:
+    """So a weight is one, and all that is no sum is n times something; powers of two are exact."""
+    for exchange in trained.heard:
+        schema, reducer = exchange.phase.schema, exchange.phase.reducer
+        if not reducer.additive or named(schema, "sum", "bytes", "ring") or "privacy" in trained.algorithm.traits:
+            continue
+        total = total_of(exchange, tuple(exchange.data))
+        scaled = {
+            name: array if schema[name].role == "count" else np.asarray(2.0 * array) for name, array in total.items()
+        }
+        servers = [exchange.phase.advance(exchange.server, each) for each in (total, scaled)]
+        assert as_bytes(servers[0]) == as_bytes(servers[1])
+
+
 def test_what_stays_with_a_gateway_is_never_sent(trained: Trained) -> None:
     for exchange in trained.exchanges:
         for name, update in exchange.updates.items():
@@ -267,13 +311,12 @@ def test_wrong_names_are_refused_with_a_reason(trained: Trained) -> None:
                 exchange.phase.admit(exchange.server, wrong)
 
 
-COUNTED = {"samples", "weight_sum", "gateways", "members"}
-
-
 def test_no_gateway_weighs_more_than_it_may(trained: Trained) -> None:
     for exchange in trained.heard:
         update = exchange.sent[0]
-        counts = itertools.product(COUNTED & update.keys(), (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0))
+        counts = itertools.product(
+            named(exchange.phase.schema, "weight", "count"), (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)
+        )
         # Of one that says what has changed, nothing may well be the truth.
         heavy = [
             {**update, name: np.full(update[name].shape, count)}
