@@ -7,6 +7,7 @@ gateway is stored before the update is sent.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ from fedgate.gateway_agent.monitor.pipeline import Pipeline, training_data
 from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.arrays import COUNTED as IS_COUNTED
-from fedgate.models.arrays import FEATURES, RADIUS, WEIGHT, Arrays, is_fleeting, joined, parted, ratchet
+from fedgate.models.arrays import FEATURES, OF_ONE_GATEWAY, Arrays, is_fleeting, joined, parted, ratchet
 from fedgate.models.federated.protocol.algorithm import ledger_of, normalise, outlives
 from fedgate.models.time_units import NS
 
@@ -218,8 +219,9 @@ def _job(
 
 def _of_this_gateway(context: Context) -> Arrays:
     """Return what the settings say of this gateway alone, as the algorithms look for it beside the rows."""
-    chosen = {WEIGHT: context.settings.training.weight, RADIUS: context.settings.training.radius}
-    return {name: np.array(value) for name, value in chosen.items() if value is not None}
+    chosen = {name: getattr(context.settings.training, name) for name in OF_ONE_GATEWAY}
+    numbers = {name: math.inf if value == "none" else value for name, value in chosen.items()}  # what costs no end
+    return {name: np.array(value) for name, value in numbers.items() if value is not None}
 
 
 def receive_answer(training: Training, context: Context, event: Trained) -> Result:

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.arrays import EPOCHS, FEATURES, Arrays, number_of
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
 from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained, UpdateError, checked, normalise
 from fedgate.models.federated.protocol.reducer import CHANGES, MEASURED_CHANGES, Reducer
@@ -84,6 +84,17 @@ def averaging(
         return wide
 
     return Phase(train, MEASURED_CHANGES if measured and reducer == CHANGES else reducer, advance, admit)
+
+
+def epochs_of(data: Arrays, epochs: int) -> int:
+    """Return how many epochs a gateway makes: those of the setting, or fewer where it has time for no more.
+
+    Raises `ValueError` where it has time for none.
+    """
+    most = int(number_of(data, EPOCHS, epochs))
+    if most < 1:
+        raise ValueError(f"{EPOCHS} {most} given in the data, expected 1 or more: who does nothing sends nothing")
+    return min(most, epochs)
 
 
 def counted(update: Arrays, max_samples: int) -> Arrays:

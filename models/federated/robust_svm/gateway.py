@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
+from fedgate.models.arrays import FEATURES, KAPPA, LABELS, RADIUS, WEIGHT, Array, Arrays, Floats, number_of
 from fedgate.models.detectors.svm.checks import spread
 from fedgate.models.federated.robust_svm.ball import Ball
 
@@ -44,8 +44,10 @@ def signs_of(data: Arrays, classes: int) -> Floats:
 
 
 def ball_of(data: Arrays, ball: Ball) -> Ball:
-    """Return the gateway's ball: the common one, with its own radius where its data holds one."""
-    return ball._replace(radius=_number(data, RADIUS, ball.radius)).checked()
+    """Return the gateway's ball: the common one, with its own radius and label cost where its data holds them."""
+    kappa = number_of(data, KAPPA, np.inf if ball.kappa is None else ball.kappa)
+    certain = kappa == np.inf
+    return ball._replace(radius=number_of(data, RADIUS, ball.radius), kappa=None if certain else kappa).checked()
 
 
 def thinned(z: Array, signs: Array, max_rows: int) -> tuple[Floats, Floats]:
@@ -57,7 +59,7 @@ def thinned(z: Array, signs: Array, max_rows: int) -> tuple[Floats, Floats]:
 
 def counts_nothing(data: Arrays) -> bool:
     """Tell whether a gateway has no rows, or a weight of 0, which says that it does not want to count."""
-    return len(data[FEATURES]) == 0 or _number(data, WEIGHT, 1.0) == 0.0
+    return len(data[FEATURES]) == 0 or number_of(data, WEIGHT, 1.0) == 0.0
 
 
 def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> float:
@@ -68,22 +70,13 @@ def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> fl
     """
     if WEIGHT not in data:
         return min(float(count), most) if weighting == "samples" else 1.0
-    weight = _number(data, WEIGHT, 1.0)
+    weight = number_of(data, WEIGHT, 1.0)
     if not 0.0 <= weight <= most:
         raise ValueError(
             f"{WEIGHT}: expected a number from 0 up to {most:g}, got {weight:g}; the cloud counts no gateway for "
             "more, so lower the weight, or let the operator raise the algorithm's setting 'max_weight'"
         )
     return weight
-
-
-def _number(data: Arrays, name: str, default: float) -> float:
-    if name not in data:
-        return default
-    array = np.asarray(data[name])
-    if array.shape != () or array.dtype.kind not in "fiu":
-        raise ValueError(f"{name}: expected one number, got {array.dtype} of shape {array.shape}")
-    return float(array)
 
 
 def exported(W: Array) -> Arrays:
