@@ -13,6 +13,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"normalisation": "none", "anonymise": False},
         {"c": 0.2},
         {"max_model_vectors": 12},
+        {"covered": 0.5, "own_width": 2.0},
         {"whiten": 2, "gamma": 0.3},
     ],
     "esn-fedavg": [
@@ -166,6 +167,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"normalisation": "none", "anonymise": False},
         {"c": 0.2},
         {"max_vectors": 5},
+        {"rounds": 4},
+        {"rounds": 3, "gamma": 0.3, "whiten": 2},
         {"whiten": 2, "normalisation": "none"},
         {"compensate": (2, 0), "normalisation": "none"},
     ],
