@@ -181,7 +181,9 @@ def support_vector_election(
     :param rounds: how many widths of the kernel are tried, from the one given or found; with 1 that one is taken, and
         gateways train on all their rows, with more on the first three quarters.
     """
-    fit = partial(svdd.fit, nu=nu, c=c, border=border_for(gamma, None))
+    # Taken from the others it leaves ν outside at any width: nothing to choose a width by.
+    border = border_for(gamma, None if rounds == 1 else "vectors")
+    fit = partial(svdd.fit, nu=nu, c=c, border=border)
     move = Move(sigma, tau, epsilon, end_of(normalisation)) if anonymise else None
 
     def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
