@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Arrays, Floats
-from fedgate.models.detectors.base.fault_classes import MultiClass, machines, named
+from fedgate.models.detectors.base.fault_classes import MultiClass, machines
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
@@ -130,13 +130,10 @@ def robust_svm_admm(
         wanted = max(mu, needed) if strong_convexity == "auto" else mu
         place = {STEP: np.asarray(server.global_state[STEP] + 1.0), STRONG_CONVEXITY: np.array(wanted)}
         z = total[PROPOSALS] / total[WEIGHTS]  # (M, F + 1)
-        shared = {**exported(z), **named(sides), **place}
+        shared = {**exported(z, sides), **place}
         return server._replace(global_state=shared, server_state={MARGIN: np.array(mu - needed)})
 
-    def start(rng: np.random.Generator) -> Server:
-        del rng
-        return _first({**exported(np.zeros(shape)), **named(sides)}, strong_convexity)
-
+    start = partial(_first, exported(np.zeros(shape), sides), strong_convexity)
     admit = partial(_admitted, shape=shape, max_weight=most, largest=largest_weight)
     phase = Phase(train, CONTRIBUTIONS, advance, admit)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
@@ -149,7 +146,8 @@ def _nearest(task: Task | None, proximal: Proximal) -> Floats:
     return solve(task.x * task.sign[:, None], task.ball, proximal).w
 
 
-def _first(model: Arrays, strong_convexity: float | str | None) -> Server:
+def _first(model: Arrays, strong_convexity: float | str | None, rng: np.random.Generator) -> Server:
+    del rng
     mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
     return Server(global_state={**model, STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, server_state={})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.models.arrays import LABELS, Array, Arrays, Floats
-from fedgate.models.detectors.base.fault_classes import MultiClass, machines, named, signs
+from fedgate.models.detectors.base.fault_classes import MultiClass, machines, signs
 from fedgate.models.federated.robust_svm.ball import Ball, SolverError
 from fedgate.models.federated.robust_svm.gateway import exported, labels_of, with_bias
 from fedgate.models.federated.robust_svm.interior_point import solve
@@ -29,7 +29,7 @@ def central(x: Array, y: Array, ball: Ball, *, classes: int = 1, multiclass: Mul
     best = _by_interior_point if ball.norm == "2" else _by_program
     every = signs(labels_of({LABELS: y}, classes), sides)  # (M, n)
     fitted = [best(features[sign != 0.0] * sign[sign != 0.0, None], ball) for sign in every]
-    return {**exported(np.array(fitted)), **named(sides)}
+    return exported(np.array(fitted), sides)
 
 
 def _by_interior_point(z: Array, ball: Ball) -> Floats:

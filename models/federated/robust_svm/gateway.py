@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, LABELS, WEIGHT, Array, Arrays, Floats, number_of
-from fedgate.models.detectors.base.fault_classes import signs
+from fedgate.models.detectors.base.fault_classes import named, signs
 from fedgate.models.detectors.svm.checks import spread
 from fedgate.models.federated.robust_svm.ball import Ball, Balls
 
@@ -90,9 +90,10 @@ def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> fl
     return weight
 
 
-def exported(W: Array) -> Arrays:
-    """Return weights with bias (M, F + 1) as the parameters of detector `linear-svm`."""
-    return {"weights": np.array(W[:, :-1], dtype=np.float64), "intercept": np.array(W[:, -1], dtype=np.float64)}
+def exported(W: Array, sides: Array) -> Arrays:
+    """Return weights with bias (M, F + 1) as the parameters of detector `linear-svm`; `sides` (M, 2) of its machines."""
+    weights, intercept = np.array(W[:, :-1], dtype=np.float64), np.array(W[:, -1], dtype=np.float64)
+    return {"weights": weights, "intercept": intercept, **named(sides)}
 
 
 def imported(params: Arrays) -> Floats:

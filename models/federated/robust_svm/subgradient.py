@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
-from fedgate.models.detectors.base.fault_classes import MultiClass, machines, named
+from fedgate.models.detectors.base.fault_classes import MultiClass, machines
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
@@ -83,14 +83,6 @@ def robust_svm_subgradient(
     sides = machines(classes, multiclass)
     shape = (len(sides), feature_count + 1)
 
-    def slope(task: Task | None, w: Array) -> Floats:
-        if task is None:
-            return np.zeros(len(w))
-        if limits is None:
-            return subgradient(w, task.x * task.sign[:, None], task.ball)
-        solver = worst_case if worst == "direct" else worst_case_program
-        return solver(task.x, task.sign, w, task.ball, limits).subgradient(w)
-
     def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         if counts_nothing(data):
@@ -98,7 +90,7 @@ def robust_svm_subgradient(
         labels, weight = labels_of(data, classes), weight_of(data, weights, len(data[FEATURES]), most)
         local_state, z = normalise(local_state, data, normalisation)
         taught = zip(tasks(data, z, labels, sides, balls, max_rows), imported(global_state), strict=True)
-        slopes = np.array([slope(task, w) for task, w in taught])  # (M, F + 1)
+        slopes = np.array([_slope(task, w, limits, worst) for task, w in taught])  # (M, F + 1)
         return local_state, {SLOPES: weight * slopes, WEIGHTS: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
@@ -106,15 +98,25 @@ def robust_svm_subgradient(
             return server
         taken = server.global_state[STEP] + 1.0
         W = imported(server.global_state) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
-        return server._replace(global_state={**exported(W), **named(sides), STEP: np.asarray(taken)})
+        return server._replace(global_state={**exported(W, sides), STEP: np.asarray(taken)})
 
     def start(rng: np.random.Generator) -> Server:
         del rng
-        return Server(global_state={**exported(np.zeros(shape)), **named(sides), STEP: np.zeros(())}, server_state={})
+        return Server(global_state={**exported(np.zeros(shape), sides), STEP: np.zeros(())}, server_state={})
 
     admit = partial(_admitted, shape=shape, max_weight=most, largest=largest_weight)
     phase = Phase(train, CHANGES, advance, admit)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
+
+
+def _slope(task: Task | None, w: Array, limits: Box | None, worst: str) -> Floats:
+    """Return a subgradient (F + 1,) of the worst-case risk at w; of no rows the risk is zero everywhere."""
+    if task is None:
+        return np.zeros(len(w))
+    if limits is None:
+        return subgradient(w, task.x * task.sign[:, None], task.ball)
+    solver = worst_case if worst == "direct" else worst_case_program
+    return solver(task.x, task.sign, w, task.ball, limits).subgradient(w)
 
 
 def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float, largest: float) -> Arrays:

@@ -60,7 +60,6 @@ from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.federated.support_vectors.support_vector_election import (
     FEWEST_ROWS,
     WIDTH,
-    Fit,
     are_one_point,
     check_distance,
     end_of,
@@ -68,6 +67,7 @@ from fedgate.models.federated.support_vectors.support_vector_election import (
     width_of,
     without_model,
 )
+from fedgate.models.federated.support_vectors.width_search import Fit
 
 MEMBER, DROPPED = "member", "dropped"
 PER_MEMBER = ("gamma", MEMBER, DROPPED)  # repeated in each row, since stacked rows are sorted and must find together

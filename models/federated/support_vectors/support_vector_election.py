@@ -20,7 +20,6 @@ a lower `max_vectors` keeps the fleet in step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
@@ -45,15 +44,21 @@ from fedgate.models.federated.protocol.algorithm import (
 )
 from fedgate.models.federated.protocol.kernel_width import with_width
 from fedgate.models.federated.protocol.reducer import STACK
-from fedgate.models.federated.support_vectors.width_search import TRIAL, fitted_rows, on_trial, verdict, with_best
+from fedgate.models.federated.support_vectors.width_search import (
+    TRIAL,
+    Fit,
+    fitted_rows,
+    on_trial,
+    trial_fit,
+    verdict,
+    with_best,
+)
 from fedgate.models.units import FARTHEST
 
 VECTORS, WIDTH = "vectors", "gamma"
 FEWEST_ROWS = 2  # and vectors: of one, or of many that are alike, the sphere has no radius
 LOST = 0.25  # of the kernel sum at a vector, at most, at its stand-in
 HALVINGS = 60  # after which q is at v up to rounding
-
-Fit = Callable[..., Arrays]
 
 
 class Move(NamedTuple):
@@ -181,9 +186,7 @@ def support_vector_election(
     :param rounds: how many widths of the kernel are tried, from the one given or found; with 1 that one is taken, and
         gateways train on all their rows, with more on the first three quarters.
     """
-    # Taken from the others it leaves ν outside at any width: nothing to choose a width by.
-    border = border_for(gamma, None if rounds == 1 else "vectors")
-    fit = partial(svdd.fit, nu=nu, c=c, border=border)
+    fit = partial(svdd.fit, nu=nu, c=c, border=border_for(gamma, None)) if rounds == 1 else trial_fit(nu, c)
     move = Move(sigma, tau, epsilon, end_of(normalisation)) if anonymise else None
 
     def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:

@@ -7,10 +7,11 @@ more of the healthy rows that it was not fitted to than ν allows.
 
 In each round a model is made at a trial width from the first three quarters of each gateway's rows, and in an exchange
 more each gateway says whether of its last quarter no more lie outside than ν n + 2 √(ν (1 - ν) n). The majority
-decides, so a gateway has one voice whatever it claims. From one round to the next the trial is 4 times narrower while
-widths are consistent, 4 times wider while none was, and then the geometric middle of the narrowest that was consistent
-and the widest that was not, until these are near each other. The model of the narrowest consistent width is the one
-that stays; where none was, the last, which is the widest.
+decides, so a gateway has one voice whatever it claims. Borders run through the free vectors: one that is taken from the
+other rows leaves ν outside at every width, and nothing to choose by. From one round to the next the trial is 4 times
+narrower while widths are consistent, 4 times wider while none was, and then the geometric middle of the narrowest that
+was consistent and the widest that was not, until these are near each other. The model of the narrowest consistent width
+is the one that stays; where none was, the last, which is the widest.
 
 What is sent is two numbers that may be summed, and tells of a gateway's rows one bit.
 """
@@ -18,13 +19,19 @@ What is sent is two numbers that may be summed, and tells of a gateway's rows on
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, number_of
 from fedgate.models.detectors.svm import svdd
+from fedgate.models.detectors.svm.checks import FitWarning
 from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained, UpdateError, checked, normalise
 from fedgate.models.federated.protocol.reducer import SUM
+
+Fit = Callable[..., Arrays]
 
 TRIAL = "search.width"  # in `global_state`: the width to try next
 FIRST, GOOD, BAD = "search.first", "search.consistent", "search.inconsistent"  # widths in `server_state`
@@ -35,6 +42,17 @@ NEAR = 1.1  # the narrowest consistent width by the widest that is not: nearer t
 SPAN = 2.0**20  # from the first width, either way: as far as voices may carry it
 HELD_OUT = 4  # of so many rows one
 DEVIATIONS = 2.0
+
+
+def trial_fit(nu: float, c: float | None) -> Fit:
+    """Return the fit of a sphere on trial. It does not warn of a border that says nothing: that is the verdict's."""
+
+    def fit(x: Array, **settings: Any) -> Arrays:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            return svdd.fit(x, **{"nu": nu, "c": c, "border": "vectors", **settings})
+
+    return fit
 
 
 def fitted_rows(z: Array) -> Array:
