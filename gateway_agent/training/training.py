@@ -7,7 +7,6 @@ gateway is stored before the update is sent.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -220,8 +219,7 @@ def _job(
 def _of_this_gateway(context: Context) -> Arrays:
     """Return what the settings say of this gateway alone, as the algorithms look for it beside the rows."""
     chosen = {name: getattr(context.settings.training, name) for name in OF_ONE_GATEWAY}
-    numbers = {name: math.inf if value == "none" else value for name, value in chosen.items()}  # what costs no end
-    return {name: np.array(value) for name, value in numbers.items() if value is not None}
+    return {name: np.array(value) for name, value in chosen.items() if value is not None}
 
 
 def receive_answer(training: Training, context: Context, event: Trained) -> Result:

@@ -91,7 +91,7 @@ def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> fl
 
 
 def exported(W: Array, sides: Array) -> Arrays:
-    """Return weights with bias (M, F + 1) as the parameters of detector `linear-svm`; `sides` (M, 2) of its machines."""
+    """Return weights with bias (M, F + 1) of machines with `sides` (M, 2) as parameters of detector `linear-svm`."""
     weights, intercept = np.array(W[:, :-1], dtype=np.float64), np.array(W[:, -1], dtype=np.float64)
     return {"weights": weights, "intercept": intercept, **named(sides)}
 
