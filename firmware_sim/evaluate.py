@@ -39,6 +39,7 @@ from fedgate.models.arrays import generator
 from fedgate.models.features.spec import FeatureError
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.algorithm import Algorithm
+from fedgate.models.installed import InstallationError
 
 PROGRESS_S = 5.0  # between lines where the output is no terminal
 SEEDS = 2**31
@@ -170,7 +171,10 @@ def _load(experiment: Experiment) -> Table | Folder:
 
 def _with_normalisation(experiment: Experiment, data: Table | Folder) -> dict[str, Any]:
     """Columns of a table share one scale already, gateways of a folder each have their own."""
-    factory = ALGORITHMS.get(experiment.algorithm)
+    try:
+        factory = ALGORITHMS.get(experiment.algorithm)
+    except InstallationError as error:
+        raise OptionError(f"--algorithm: {error}") from None
     if factory is None or "normalisation" not in inspect.signature(factory).parameters:
         return experiment.settings
     as_they_are = {"normalisation": "none", "unit": "feature"}

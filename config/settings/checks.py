@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec) -> None:
     """Raise `ValueError` naming the setting, its value and what was expected."""
     from fedgate.models.federated import ALGORITHMS, build  # late: a gateway reads settings too, and trains in a child
+    from fedgate.models.installed import InstallationError
 
     try:
         algorithm = build(choice.name, len(feature_names(features)), choice.settings)
     except ValidationError as error:
         raise ValueError(f"algorithm.settings.{first_problem(error)}") from None
+    except InstallationError as error:
+        raise ValueError(f"algorithm.name: {error}") from None
     except ValueError as error:
         unknown = re.match(r"setting '(\w+)' is unknown", str(error))
         key = f"settings.{unknown[1]}" if unknown else "settings"

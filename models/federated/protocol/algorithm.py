@@ -11,8 +11,8 @@
 Every state has a half that travels and a half that stays: `global_state | server_state` in the cloud, `update |
 local_state` on the gateway. A gateway always scores with `{**global_state, **local_state}`; that one line is
 personalisation. An update is already summable (`n * delta` and `n`, never `delta` alone), so lifting and merging are
-one operation. A protocol of several exchanges is several phases. The laws below hold for every algorithm and are run
-over all of them in `tests/laws/test_laws.py`:
+one operation. A protocol of several exchanges is several phases. The laws below hold for every algorithm;
+`fedgate.models.testing.check_laws` asks them of any:
 
 - `{}` is the identity of merge; merge is associative and commutative; the order of clients is irrelevant.
 - No input is mutated. The same generator gives the same bytes. An empty exchange changes no parameter and begins the

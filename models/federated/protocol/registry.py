@@ -25,10 +25,11 @@ from fedgate.models.federated.support_vectors.conditional_fedavg import conditio
 from fedgate.models.federated.support_vectors.ensemble_svdd import ensemble_svdd
 from fedgate.models.federated.support_vectors.support_vector_election import support_vector_election
 from fedgate.models.federated.wrappers.whitening import validated, with_whitening
+from fedgate.models.installed import Registry
 
 Options = TypeVar("Options", bound=BaseModel)
 
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
+OURS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
     **{f"fedavg-{rule}": partial(fedavg, robust=Robust(rule=rule)) for rule in get_args(Rule)},
     "esn-fedavg": esn_fedavg,
@@ -45,6 +46,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "robust-svm-subgradient": robust_svm_subgradient,
     "support-vector-election": support_vector_election,
 }
+ALGORITHMS = Registry("algorithm", OURS, Callable)
 
 # What every algorithm takes besides its own settings: steps before it, on the features, and steps behind it, on the way
 # of the update. See `fedgate.models.federated.wrappers.whitening`, `compensated`, `robustly`, `surveyed`, `private`,
@@ -59,7 +61,8 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     """Return the named algorithm for F features with its settings checked against the factory's own signature, on
     features compensated and whitened first and with updates noised, compressed or masked where the settings ask for it.
 
-    Raises `ValueError` (pydantic's `ValidationError`) naming the setting, its value and what was expected.
+    Raises `ValueError` (pydantic's `ValidationError`) naming the setting, its value and what was expected, and
+    `InstallationError` for an algorithm of another package that cannot be loaded.
     """
     factory = ALGORITHMS.get(name)
     if factory is None:
@@ -112,7 +115,7 @@ def _needs_unit(factory: Callable[..., Algorithm], own: Mapping[str, Any], setti
     takes_deviations = settings.get("whiten") is not None or factory is federated_subspace
     is_known = takes_deviations or has_kernel or own.get("box") is not None
     is_masked = settings.get("masking") is not None and bool(takes_deviations or settings.get("compensate"))
-    mode = own.get("normalisation", known["normalisation"].default)
+    mode = own.get("normalisation", known["normalisation"].default if "normalisation" in known else "own")
     return unit == "common" and mode == "none" and (is_masked or not is_known)
 
 

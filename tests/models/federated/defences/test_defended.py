@@ -15,7 +15,7 @@ from fedgate.models.federated.defences.discriminator import ContextError, train_
 from fedgate.models.federated.defences.wrapper import PREFIX, Defence, DefenceError, is_defended, with_update_filter
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError, close_round
 from fedgate.models.federated.protocol.run import run
-from tests.support.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
+from fedgate.models.testing.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, NAMES, SHIFT, auc, fleet
 

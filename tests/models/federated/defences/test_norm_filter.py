@@ -16,7 +16,7 @@ from fedgate.models.federated.defences.norm_filter import BINS, KNOWN, LENGTHS, 
 from fedgate.models.federated.defences.wrapper import Defence, DefenceError, with_update_filter
 from fedgate.models.federated.protocol.algorithm import JUDGE, Algorithm, Server, UpdateError, close_round, lacking
 from fedgate.models.federated.protocol.run import run
-from tests.support.exchanges import SEED
+from fedgate.models.testing.exchanges import SEED
 from tests.support.toy import FEATURE_COUNT, NAMES, fleet
 
 LOGISTIC: dict[str, Any] = {"loss": "logistic", "components": 0, "rounds": 6}
