@@ -95,7 +95,7 @@ def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -
 
 
 def at_most(rows: Array, most: int, rng: np.random.Generator) -> Array:
-    """Return no more than so many rows, a random choice of them in their old order; nothing is drawn for fewer."""
+    """Return no more than so many rows (n, ...), a random choice in their old order; nothing is drawn for fewer."""
     return rows if len(rows) <= most else rows[np.sort(rng.permutation(len(rows))[:most])]
 
 

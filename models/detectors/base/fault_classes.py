@@ -1,4 +1,4 @@
-"""Linear support vector machines, one for each fault class against all else.
+"""Linear support vector machines, one for each fault class against all else (FDR-SVM paper).
 
     margin_k(x) = W_k·z + b_k,      score(x) = max_k margin_k(x)
 

@@ -1,4 +1,4 @@
-"""What a federated algorithm is: records of pure functions over `Arrays`, and the laws they keep.
+"""What a federated algorithm is: records of pure functions over `Arrays`, and the laws they keep (ours).
 
     Algorithm(start, phases)                start(rng) -> Server
       Phase(train, reducer, advance, admit)   train(global_state, local_state, data, rng) -> (local_state, update)   on
@@ -246,6 +246,8 @@ def normalise(local_state: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Arr
     the first centre and scale so that a model and its normalisation always belong together (docs/decisions/03). Rows
     that are labelled as faults are no commissioning data. With mode `none` the features are taken as they are, for
     tables whose columns already share one scale.
+
+    Raises `ValueError` where every row is labelled as a fault, so that nothing gives the scale.
     """
     x = np.asarray(data[FEATURES], dtype=np.float64)
     if mode == "none":

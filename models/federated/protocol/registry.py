@@ -1,4 +1,6 @@
-"""The list of all federated algorithms, and how one is built from its name and settings."""
+"""The list of all federated algorithms, whose modules name their papers, and how one is built from its name and its
+settings (ours).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the robust classifiers read from a gateway's data: signs per fault class, its radius and its weight.
+"""What the robust classifiers read from a gateway's data: signs per fault class, its radius and its weight
+(FDR-SVM paper; the bias and the classes against all others are ours).
 
 Labels are 0 for normal and 1 to K for fault classes; class k is learned against all others. The bias is the weight of a
 constant feature, so that it is hedged and regularised like any other.

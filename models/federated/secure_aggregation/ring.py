@@ -100,7 +100,7 @@ def encoded(update: Mapping[str, Array], quantum: float, most: float) -> tuple[R
 
 
 def decoded(vector: Ring, layout: Array, quantum: float) -> Arrays:
-    """Return the arrays of a vector of the ring as float64, the inverse of `encoded` within half a quantum."""
+    """Return the arrays of a vector (P,) of the ring as float64, the inverse of `encoded` within half a quantum."""
     values, arrays, offset = vector.view(np.int64) * quantum, Arrays(), 0
     for name, shape in _entries(layout).items():
         size = math.prod(shape)

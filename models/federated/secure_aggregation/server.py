@@ -1,4 +1,5 @@
-"""The cloud's part in a masked round: it passes on keys and shares, adds what it cannot read, unmasks the sum alone.
+"""The cloud's part in a masked round: it passes on keys and shares, adds what it cannot read, unmasks the sum alone
+(Bonawitz et al. 2017).
 
 The exchanges need little, so the model rests in `server_state` in those that do not train, under `masking.model.`.
 Whoever answers proves by a token that it is the one at that place of the roster; what is wrong with the input itself
@@ -88,6 +89,7 @@ class Cloud(NamedTuple):
     remembers: bool
 
     def admit_keys(self, server: Server, update: Arrays) -> Arrays:
+        """Return the keys of one gateway, each (1, 32) bytes; raises `UpdateError` for those that nobody can use."""
         del server
         _check_bytes(update, {**dict.fromkeys(ROSTER, (1, KEY_BYTES)), VOUCHER: (1, VOUCHER_BYTES)})
         if update[VOUCHER].any() and member_of(update) == "":
@@ -118,6 +120,9 @@ class Cloud(NamedTuple):
         return _next(server, inner, {}, told, kept)
 
     def admit_shares(self, server: Server, update: Arrays) -> Arrays:
+        """Return the sealed shares of one place of the roster and its signature under what it was told of the round;
+        raises `UpdateError` for shares of anybody else.
+        """
         mine = split(server.server_state)[1]
         neighbours = self.masking.holders_of(len(mine[TOKEN])) - 1
         shapes = {SEALED: (1, neighbours, BOX_BYTES), PART: (1,), SIGNATURE: (1, SIGNATURE_BYTES)}
@@ -131,7 +136,10 @@ class Cloud(NamedTuple):
         return {**{name: update[name] for name in (SEALED, PART, SIGNATURE)}, SENDER: sender}
 
     def pass_on(self, server: Server, total: Arrays) -> Server:
-        """Say who has given its shares to so many that it can be unmasked, and hand out the model to train."""
+        """Say who has given its shares to so many that it can be unmasked, and hand out the model to train.
+
+        Raises `RoundFailedError` for fewer of them than `fewest`.
+        """
         if not total:
             return server
         inner, mine = self._inner(server), split(server.server_state)[1]
@@ -148,6 +156,9 @@ class Cloud(NamedTuple):
         return _next(server, inner, inner.global_state, told, kept)
 
     def admit_input(self, server: Server, update: Arrays) -> Arrays:
+        """Return the masked input (P,) uint64 of one place by its layout; raises `UpdateError` for what has no layout
+        of its length, and for a place that is not in the round or answers twice.
+        """
         mine, expected = split(server.server_state)[1], {MASKED, LAYOUT, TOKEN}
         if update.keys() != expected:
             raise UpdateError(f"expected arrays {sorted(expected)}, got {sorted(update)}")
@@ -160,7 +171,7 @@ class Cloud(NamedTuple):
         return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present})
 
     def add_up(self, server: Server, total: Arrays) -> Server:
-        """Say whose inputs are in the sum, those of the layout that most sent."""
+        """Say whose inputs are in the sum, those of the layout most sent; raises `RoundFailedError` for too few."""
         if not total:
             return server
         inner, mine = self._inner(server), split(server.server_state)[1]
@@ -185,6 +196,7 @@ class Cloud(NamedTuple):
         return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.global_state))})
 
     def admit_confirmation(self, server: Server, update: Arrays) -> Arrays:
+        """Return the signature of one place under whose inputs are in the sum; raises `UpdateError` for any other."""
         mine = split(server.server_state)[1]
         _check_bytes(update, {SIGNATURE: (1, SIGNATURE_BYTES), TOKEN: (1, KEY_BYTES)})
         sender = _sender(mine, update, CONFIRMATION_SENT)
@@ -195,7 +207,7 @@ class Cloud(NamedTuple):
         return {SIGNATURE: update[SIGNATURE], SENDER: sender}
 
     def hand_out(self, server: Server, total: Arrays) -> Server:
-        """Pass on who signed whose inputs are in the sum, and the shares."""
+        """Pass on who signed whose inputs are in the sum, and the shares; raises `RoundFailedError` for too few."""
         if not total:
             return server
         inner, mine = self._inner(server), split(server.server_state)[1]
@@ -212,6 +224,7 @@ class Cloud(NamedTuple):
         return _next(server, inner, {}, told, {**kept, CONFIRMED: np.array(confirmed)})
 
     def admit_reveal(self, server: Server, update: Arrays) -> Arrays:
+        """Return the shares (1, holders, 32) that one place reveals; what is wrong in them is found when it is used."""
         mine = split(server.server_state)[1]
         holders = self.masking.holders_of(len(mine[TOKEN]))
         _check_bytes(update, {SHARES: (1, holders, KEY_BYTES), TOKEN: (1, KEY_BYTES)})
@@ -220,7 +233,9 @@ class Cloud(NamedTuple):
         return {SHARES: update[SHARES], SENDER: sender}
 
     def unmask(self, server: Server, total: Arrays) -> Server:
-        """Take all masks off the sum and advance the inner algorithm with it."""
+        """Take all masks off the sum and advance the inner algorithm with it; raises `RoundFailedError` for a sum that
+        no honest inputs make.
+        """
         if not total:
             return server
         inner, mine = self._inner(server), split(server.server_state)[1]
