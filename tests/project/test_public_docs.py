@@ -55,9 +55,10 @@ def faults(path: str, text: str, known: Classes) -> Iterator[str]:
         yield f"{path}:1: the module names no source; cite the paper and its equation, or say that it is ours"
     for node in _public(tree.body):
         yield from _faults_of(path, node, _docstring(node), known)
-        for method in _public(node.body) if isinstance(node, ast.ClassDef) else ():
-            given = _docstring(method) or _inherited(node, method.name, tree, known)
-            yield from _faults_of(path, method, given, known, of_class=_docstring(node))
+        if isinstance(node, ast.ClassDef):
+            for method in _public(node.body):
+                docstring = _docstring(method) or _inherited(node, method.name, tree, known)
+                yield from _faults_of(path, method, docstring, known, of_class=_docstring(node))
 
 
 def _faults_of(path: str, node: Named, docstring: str, known: Classes, *, of_class: str = "") -> Iterator[str]:
