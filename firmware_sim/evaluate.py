@@ -36,6 +36,7 @@ from fedgate.firmware_sim.recordings import RecordingError
 from fedgate.firmware_sim.splits import Plan, Split, split_folder, split_table
 from fedgate.firmware_sim.trials import run_trial
 from fedgate.models.arrays import generator
+from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import FeatureError
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.algorithm import Algorithm
@@ -188,11 +189,14 @@ def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
         if isinstance(value, float) and not math.isfinite(value):  # TOML has inf and nan, JSON has neither
             raise OptionError(f"--set {key}: expected a finite number, got {value}")
     try:
-        return build(name, feature_count, chosen)
+        algorithm = build(name, feature_count, chosen)
     except ValidationError as error:
         raise OptionError(f"--set {expectation(first_problem(error))}") from None
     except ValueError as error:
         raise OptionError(str(error)) from None
+    if algorithm.detector not in DETECTORS:
+        raise OptionError(f"--algorithm: {name} needs the detector {algorithm.detector!r}, which is not installed here")
+    return algorithm
 
 
 def _plan(experiment: Experiment, with_labels: bool) -> Plan:

@@ -46,6 +46,12 @@ check_laws(ALGORITHMS["mean-distance"])
 check_laws(built, {"normalisation": "none", "whiten": 1})
 check_laws(built, {"masking": {"fewest": 3}})
 """
+LACKING = """
+from fedgate_example.mean_distance import mean_distance
+
+def blind(feature_count, rounds=1):
+    return mean_distance(feature_count)._replace(detector="unseen")
+"""
 SETTINGS = """
 import sys
 from pathlib import Path
@@ -94,24 +100,56 @@ def test_the_installed_package_keeps_the_laws_and_runs_on_a_gateway(environment:
     assert done.returncode == 0, done.stderr
 
 
-def test_its_algorithm_is_evaluated(environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A table with rows of which a few are far from the others."""
     odd = np.arange(60) > 50
     rows = np.random.default_rng(0).normal(size=(60, 2)) + 6.0 * odd[:, None]
     np.savez(tmp_path / "t.npz", x=rows, label=odd)
-    words = ["evaluate", "--data", str(tmp_path / "t.npz"), "--repeats", "2", "--clients", "2", "--json", "-"]
-    done = called(environment, "-m", "fedgate.firmware_sim", *words, "--algorithm", "mean-distance")
+    return str(tmp_path / "t.npz")
+
+
+def evaluated(environment: dict[str, str], table: str, algorithm: str) -> Any:
+    words = ["evaluate", "--data", table, "--repeats", "2", "--clients", "2", "--json", "-", "--algorithm", algorithm]
+    return called(environment, "-m", "fedgate.firmware_sim", *words)
+
+
+def test_its_algorithm_is_evaluated(environment: dict[str, str], table: str) -> None:
+    done = evaluated(environment, table, "mean-distance")
     assert done.returncode == 0, done.stderr
     assert '"algorithm": "mean-distance"' in done.stdout and '"mean": 1.0' in done.stdout
-    without = {**environment, "PYTHONPATH": str(ROOT)}
-    done = called(without, "-m", "fedgate.firmware_sim", *words, "--algorithm", "mean-distance")
+    done = evaluated({**environment, "PYTHONPATH": str(ROOT)}, table, "mean-distance")
     assert done.returncode == 2 and "algorithm 'mean-distance' is unknown; expected one of fedavg," in done.stderr
 
 
-def test_the_settings_of_an_aggregator_may_name_it(environment: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "aggregator.toml"
-    text = AGGREGATOR.replace('"fedavg"', '"mean-distance"').replace("rounds = 3\nnu = 0.5", 'normalisation = "none"')
+def test_what_another_package_lacks_is_told_in_a_line(environment: dict[str, str], table: str, tmp_path: Path) -> None:
+    metadata = tmp_path / "lacking-2.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: lacking\nVersion: 2.0\n")
+    (metadata / "entry_points.txt").write_text("[fedgate.algorithms]\nlost = nowhere:lost\nblind = lacking:blind\n")
+    (tmp_path / "lacking.py").write_text(LACKING)
+    installed = {**environment, "PYTHONPATH": os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])}
+    for algorithm, words in (
+        ("lost", "algorithm 'lost' of the package lacking 2.0 (nowhere:lost) cannot be loaded: No module named"),
+        ("blind", "--algorithm: blind needs the detector 'unseen', which is not installed here"),
+    ):
+        done = evaluated(installed, table, algorithm)
+        assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        done = called(installed, "-c", SETTINGS, settings_file(tmp_path, algorithm, "rounds = 1"))
+        assert done.returncode == 1 and f"algorithm.name: {words.removeprefix('--algorithm: ')[:30]}" in done.stderr
+    assert evaluated(installed, table, "mean-distance").returncode == 0
+
+
+def settings_file(folder: Path, algorithm: str, settings: str) -> str:
+    path = folder / "aggregator.toml"
+    text = AGGREGATOR.replace('"fedavg"', f'"{algorithm}"').replace("rounds = 3\nnu = 0.5", settings)
     path.write_text(text, encoding="utf-8")
-    done = called(environment, "-c", SETTINGS, str(path))
+    return str(path)
+
+
+def test_the_settings_of_an_aggregator_may_name_it(environment: dict[str, str], tmp_path: Path) -> None:
+    path = settings_file(tmp_path, "mean-distance", 'normalisation = "none"')
+    done = called(environment, "-c", SETTINGS, path)
     assert done.stdout == "mean-distance\n", done.stderr
 
 

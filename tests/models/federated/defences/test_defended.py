@@ -192,7 +192,10 @@ def test_what_a_gateway_claims_to_weigh_moves_nothing(name: str, kind: str, fact
         servers = [
             close_round(exchange.algorithm, exchange.server, added(exchange, each)) for each in (found, expected)
         ]
-        assert all(equal(getattr(servers[0], part), getattr(servers[1], part), 1e-6) for part in ("global_state", "server_state"))
+        assert all(
+            equal(getattr(servers[0], part), getattr(servers[1], part), 1e-6)
+            for part in ("global_state", "server_state")
+        )
 
 
 def added(exchange: Exchange, updates: list[Arrays]) -> Arrays:
