@@ -88,7 +88,7 @@ soak-tests: install ## Run the tests that are long and find next to nothing that
 
 reproduce: named install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
 	@for experiment in $$(grep -l '^study' firmware_sim/experiments/*.toml); do \
-		$(BIN)/firmware-sim evaluate --experiment $$experiment --data "$(DATA)" --results "$(RESULTS)" $(ARGS) || exit; done
+		$(BIN)/python -m fedgate.firmware_sim.studies measure $$experiment --data "$(DATA)" --results "$(RESULTS)" $(ARGS) || exit; done
 
 named:
 	@test -n "$(DATA)" || { echo "reproduce: name the folder that holds the data: make reproduce DATA=..." >&2; exit 2; }
@@ -111,7 +111,7 @@ $(FOR_DEMO): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "install: done"
 
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
-	@echo "install: fetching 68 packages into it (220 MB, 720 MB once unpacked); about a minute, several on a small machine"
+	@echo "install: fetching 69 packages into it (220 MB, 720 MB once unpacked); about a minute, several on a small machine"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(FOR_DEMO) $@
 	@echo "install: done"

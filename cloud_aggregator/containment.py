@@ -33,7 +33,7 @@ def is_blocked(state: State, gateway: str) -> bool:
 
 
 def contain(state: State, message: Received, error: Exception) -> Result:
-    """Return the state of before a message, and what is told of the error that it led to."""
+    """Return the state of before a message, and what is reported of the error that it led to."""
     where = topics.parse(message.topic)
     failures = one_more(state.failures.get(where.gateway), state.context.uptime_ns)
     state = replace(state, failures={**state.failures, where.gateway: failures})

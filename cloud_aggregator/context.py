@@ -1,4 +1,4 @@
-"""What every component of the aggregator may read, and none of them owns; and what goes out in its name."""
+"""The site as every component of the aggregator sees it, and none of them owns it."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class Dequeue:
 
 @dataclass(frozen=True)
 class RecordDiscovery:
-    """Store that Home Assistant is told something under a topic."""
+    """Store that something is published to Home Assistant under a topic."""
 
     topic: str
 
@@ -274,7 +274,7 @@ class ClearAlarm:
 
 @dataclass(frozen=True)
 class StatusChanged:
-    """Request: a gateway has told how it is; `before` is what it said before."""
+    """Request: a gateway has reported how it is; `before` is what it said before."""
 
     gateway: str
     before: Status | None

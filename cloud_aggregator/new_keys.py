@@ -1,4 +1,4 @@
-"""The keys that the site goes by have changed: gateways are told of them, and then of all that they sign."""
+"""The keys that the site goes by have changed: gateways are notified of them, and then of all that they sign."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def carry_out(state: State, order: Ordered) -> tuple[State, list[Effect]]:
 
 
 def answer_order(barred: Revoked) -> list[Effect]:
-    """Answer an order now that the broker was told who is shut out, or could not be."""
+    """Answer an order now that the broker was notified who is shut out, or could not be."""
     if not barred.problem:
         return [Answered(barred.order, barred.answer)]
     problem = f"{barred.answer}; but the broker does not know it yet: {barred.problem}"

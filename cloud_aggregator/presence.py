@@ -1,4 +1,4 @@
-"""Whether the service works, and which gateways were heard live: what `cloud-aggregator status` rests on.
+"""Whether the service works, and which gateways were received live: what `cloud-aggregator status` rests on.
 
 A store knows nothing of the time in which nobody writes to it. So the service writes every `BEAT_S` that it still
 works, from the loop that does the work, and at once when the broker's connection comes or goes: one small commit a

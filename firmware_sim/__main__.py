@@ -196,38 +196,24 @@ def _label(arguments: argparse.Namespace) -> None:
 
 def _check(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import load
-    from fedgate.firmware_sim.experiment import study_of
     from fedgate.firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
 
     file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
     if file.name == FOLDER_FILE:
         kind = f"folder of {len(load(file, FolderSettings).gateways)} gateways; {load_folder(file.parent).read_as}"
-    elif (name := study_of(file)) is not None:
-        kind = _kind_of_study(file, name)
     else:
         kind = _kind_of_experiment(file)
     cli.show(arguments, {"ok": True, "file": str(file), "what": kind}, f"{file}: good; {kind}")
-
-
-def _kind_of_study(file: Path, name: str) -> str:
-    from fedgate.firmware_sim.studies import STUDIES  # and matplotlib with them
-    from fedgate.firmware_sim.studies.study import load_options
-
-    if name not in STUDIES:
-        raise ValueError(f"{file}: study {name!r} is unknown; expected one of {', '.join(STUDIES)}")
-    options = load_options(file, STUDIES[name], "full")
-    return f"study of {len(STUDIES[name].cells(options))} cells: {options.title}"
 
 
 def _kind_of_experiment(file: Path) -> str:
     from pydantic import ValidationError
 
     from fedgate.config.protocol.messages import first_problem
-    from fedgate.config.settings.settings import load
-    from fedgate.firmware_sim.experiment import Experiment, nested
+    from fedgate.firmware_sim.experiment import load_experiment, nested
     from fedgate.models.federated import build
 
-    experiment = load(file, Experiment)
+    experiment = load_experiment(file)
     if experiment.data is None or not experiment.data.exists():
         raise ValueError(f"{file}: data: expected an existing table or folder, got {experiment.data}")
     try:

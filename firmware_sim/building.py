@@ -56,11 +56,11 @@ class Verdict:
     limits_false_alarms: int
 
 
-def alarms_of(building: Building, heard: Sequence[Alarm]) -> tuple[RoomAlarm, ...]:
+def alarms_of(building: Building, received: Sequence[Alarm]) -> tuple[RoomAlarm, ...]:
     """Return the alarms of a room in the order in which they were raised."""
     seconds = building.story.seconds
-    cleared = {alarm.id: seconds(alarm.t_ns) for alarm in heard if alarm.state == "cleared"}
-    raised = [alarm for alarm in heard if alarm.state == "raised"]
+    cleared = {alarm.id: seconds(alarm.t_ns) for alarm in received if alarm.state == "cleared"}
+    raised = [alarm for alarm in received if alarm.state == "raised"]
     return tuple(
         RoomAlarm(seconds(alarm.t_ns), cleared.get(alarm.id), alarm.rule or alarm.cause, alarm.kind, alarm.severity)
         for alarm in sorted(raised, key=lambda alarm: alarm.t_ns)
@@ -97,7 +97,7 @@ def beyond_limits(building: Building, room: Room) -> list[float]:
     """Return when values left the range of the commissioning, the trivial detector; what is less than a window after
     the one before is not told again.
     """
-    x, rate_hz = room.said, building.story.sensors[0].rate_hz
+    x, rate_hz = room.reported, building.story.sensors[0].rate_hz
     border = round(building.watched_s * rate_hz)
     usual: Floats = x[:border]
     outside = np.flatnonzero((x[border:] < np.nanmin(usual)) | (x[border:] > np.nanmax(usual)))
@@ -174,14 +174,14 @@ def main(arguments: argparse.Namespace) -> int:
         building = shipped_rooms() if arguments.data is None else rooms_of(arguments.data, arguments.channel)
         story, names = building.story, [room.name for room in building.rooms]
         say(f"{story.scenario.title}. {story.scenario.data}")
-        heard, facts = demo.perform(story, names, folder, kind, arguments.speed or story.speed, ALGORITHM, say)
+        received, facts = demo.perform(story, names, folder, kind, arguments.speed or story.speed, ALGORITHM, say)
     except (stage.DemoError, BrokerError, RoomsError) as error:
         sys.stderr.write(f"firmware-sim: demo-building failed: {error}\n")
         return 1
-    alarms = {name: alarms_of(building, heard.alarms.get(name, [])) for name in names}
+    alarms = {name: alarms_of(building, received.alarms.get(name, [])) for name in names}
     verdicts = [judged(building, room, alarms[room.name]) for room in building.rooms]
     png, figures = folder / "building.png", folder / "building.json"
-    png.write_bytes(building_picture.draw(building, heard.scores, alarms, verdicts))
+    png.write_bytes(building_picture.draw(building, received.scores, alarms, verdicts))
     rooms = [asdict(verdict) for verdict in verdicts]
     notes = story.scenario.notes
     text = json.dumps({"data": story.scenario.data, "notes": notes, "rooms": rooms, "run": facts}, indent=2)

@@ -62,7 +62,7 @@ def draw(
             _stage(axes, building, room)
         values.tick_params(labelbottom=False)
         values.set_title(f"{room.name}  ·  {room.fault}", loc="left", fontsize=11, fontweight="bold", color=INK)
-        values.set_title(_said(verdict), loc="right", fontsize=10, color=INK)
+        values.set_title(_describe(verdict), loc="right", fontsize=10, color=INK)
         _values(values, building, room, alarms[room.name])
         _heights(heights, building, scores.get(room.name, ()))
     heights.set_xlabel("day of the replay", color=INK)
@@ -72,7 +72,7 @@ def draw(
     return buffer.getvalue()
 
 
-def _said(verdict: Verdict) -> str:
+def _describe(verdict: Verdict) -> str:
     count = {0: "no false alarm", 1: "1 false alarm"}.get(verdict.false_alarms, f"{verdict.false_alarms} false alarms")
     if verdict.delay_s is None:
         return f"not found  ·  {count}"
@@ -105,23 +105,23 @@ def usual(building: Building, room: Room) -> tuple[Floats, Floats, Floats]:
 
 
 def _values(axes: Axes, building: Building, room: Room, alarms: Sequence[RoomAlarm]) -> None:
-    days = (np.arange(len(room.said)) + 1) / building.story.sensors[0].rate_hz / DAY_S
+    days = (np.arange(len(room.reported)) + 1) / building.story.sensors[0].rate_hz / DAY_S
     at_s, low, high = usual(building, room)
     axes.fill_between(at_s / DAY_S, low, high, color=BLUE, alpha=0.18, lw=0, zorder=2)
     axes.plot(days, room.healthy, color=GREY, lw=0.8, zorder=3)
-    axes.plot(days, room.said, color=INK, lw=1.0, zorder=4)
+    axes.plot(days, room.reported, color=INK, lw=1.0, zorder=4)
     unit = building.story.sensors[0].channels[0].unit
     axes.set_ylabel(f"temperature{f' [{unit}]' if unit else ''}", color=INK, fontsize=8)
     axes.margins(y=0.16)
     top = axes.get_ylim()[1]
-    told_s = -building.story.length_s
+    labelled_s = -building.story.length_s
     for alarm in alarms:
         end_s = building.story.length_s if alarm.cleared_s is None else alarm.cleared_s
         axes.plot([alarm.raised_s / DAY_S, end_s / DAY_S], [top, top], color=VERMILLION, lw=5, solid_capstyle="butt")
         axes.plot(alarm.raised_s / DAY_S, top, marker="v", ms=9, color=VERMILLION, mec="white", clip_on=False)
-        if alarm.raised_s - told_s > ROOM_FOR_TEXT * building.story.length_s:
+        if alarm.raised_s - labelled_s > ROOM_FOR_TEXT * building.story.length_s:
             axes.annotate(alarm.by, (alarm.raised_s / DAY_S, top), (4, -12), textcoords="offset points", fontsize=8)
-            told_s = alarm.raised_s
+            labelled_s = alarm.raised_s
 
 
 def _heights(axes: Axes, building: Building, scores: Sequence[Score]) -> None:

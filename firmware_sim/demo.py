@@ -44,7 +44,7 @@ class Performance:
     address: brokers.Address
     speed: float
     running: dict[str, subprocess.Popen[bytes]]
-    heard: Watch
+    received: Watch
     say: Say
 
     def play(self) -> None:
@@ -75,7 +75,7 @@ class Performance:
 
         def is_done() -> bool:
             nonlocal next_line_s
-            self.heard.take(self.say)
+            self.received.take(self.say)
             dead = [name for name, process in self.running.items() if process.poll() is not None]
             if dead:
                 raise DemoError(f"{dead[0]} ended while we waited for {what}:\n{stage.log_tail(self.folder, dead[0])}")
@@ -90,12 +90,12 @@ class Performance:
 
     def online(self) -> bool:
         """True once every gateway has said so."""
-        status = self.heard.status
+        status = self.received.status
         return all(name in status and status[name].state == "online" for name in self.names)
 
     def modelled(self) -> bool:
         """True once every gateway reports a model in force."""
-        return all(self.heard.status[name].model_version > 0 for name in self.names)
+        return all(self.received.status[name].model_version > 0 for name in self.names)
 
     def done(self, nodes: list[subprocess.Popen[bytes]]) -> bool:
         """True once every sensor node has ended well."""
@@ -108,30 +108,30 @@ class Performance:
         """True once every gateway has scored its last window and every alarm has its receipt."""
         last_s = self.story.length_s - self.story.features["hop_s"] - 1.0
         return all(
-            self.heard.scores.get(name)
-            and self.story.seconds(self.heard.scores[name][-1].t_ns) >= last_s
-            and self.heard.status[name].outbox == 0
-            and self.heard.status[name].windows >= self.story.baseline_windows + len(self.heard.scores[name])
+            self.received.scores.get(name)
+            and self.story.seconds(self.received.scores[name][-1].t_ns) >= last_s
+            and self.received.status[name].outbox == 0
+            and self.received.status[name].windows >= self.story.baseline_windows + len(self.received.scores[name])
             for name in self.names
         )
 
     def baseline_line(self) -> str:
         """Return how far the commissioning has come."""
-        known = ((name, self.heard.status[name]) for name in self.names)
+        known = ((name, self.received.status[name]) for name in self.names)
         return "; ".join(f"{name} {status.baseline_windows}/{status.baseline_needed} windows" for name, status in known)
 
     def score_line(self) -> str:
         """Return where the replay is, what is true of the structure there, and what each gateway says."""
-        latest = {name: self.heard.scores[name][-1] for name in self.names if self.heard.scores.get(name)}
+        latest = {name: self.received.scores[name][-1] for name in self.names if self.received.scores.get(name)}
         if not latest:
             return "no window is scored yet"
         at_s = max(self.story.seconds(score.t_ns) for score in latest.values())
         truth = next((span.text for span in self.story.spans if at_s <= span.end_s), "")
-        said = "; ".join(
+        listed = "; ".join(
             f"{name} {score.score:.3g} of {score.level:.3g}{' ALARM' if score.alarm else ''}"
             for name, score in latest.items()
         )
-        return f"{self.story.moment(at_s)} ({truth}): {said}"
+        return f"{self.story.moment(at_s)} ({truth}): {listed}"
 
 
 def run(
@@ -139,8 +139,8 @@ def run(
 ) -> Played:
     """Play a story and write its report; raises `DemoError` where anything on the path failed."""
     names = [f"gateway-{number + 1}" for number in range(len(story.sensors))]
-    heard, facts = perform(story, names, folder, kind, speed, algorithm, say)
-    traces = [trace_of(story, name, index, heard) for index, name in enumerate(names)]
+    received, facts = perform(story, names, folder, kind, speed, algorithm, say)
+    traces = [trace_of(story, name, index, received) for index, name in enumerate(names)]
     return Played(traces, report.write(story.scenario, traces, folder, facts))
 
 
@@ -158,28 +158,28 @@ def perform(
     with brokers.broker(folder, kind or "auto") as broker:
         say(f"broker: {broker.kind} {broker.version} on {broker.address}")
         stage.write_settings(story, names, folder, broker.address, algorithm)
-        with stage.processes(names, folder) as running, stage.watching(story, broker.address) as heard:
-            Performance(story, names, folder, broker.address, speed, running, heard, say).play()
+        with stage.processes(names, folder) as running, stage.watching(story, broker.address) as received:
+            Performance(story, names, folder, broker.address, speed, running, received, say).play()
         broker_text = f"{broker.kind} {broker.version}"
-    return heard, {
+    return received, {
         "broker": broker_text,
         "speed": speed,
         "seconds": round(time.monotonic() - started_s, 1),
-        "algorithm": heard.manifest.algorithm if heard.manifest else "",
-        "model_digest": heard.manifest.model.digest if heard.manifest else "",
+        "algorithm": received.manifest.algorithm if received.manifest else "",
+        "model_digest": received.manifest.model.digest if received.manifest else "",
     }
 
 
-def trace_of(story: Story, name: str, index: int, heard: Watch) -> Trace:
+def trace_of(story: Story, name: str, index: int, received: Watch) -> Trace:
     """Return what a gateway said of the watched part, beside the truth and a trivial detector."""
     window_s, sensor = story.features["window_s"], story.sensors[index]
     commissioned_s = story.scenario.commissioning[1]
-    scores = {score.t_ns: score for score in heard.scores.get(name, [])}  # by time: QoS 1 and restarts may repeat
+    scores = {score.t_ns: score for score in received.scores.get(name, [])}  # by time: QoS 1 and restarts may repeat
     kept = [scores[t_ns] for t_ns in sorted(scores) if story.seconds(t_ns) - window_s >= commissioned_s - 1e-6]
     ends_s = np.array([story.seconds(score.t_ns) for score in kept])
     means = np.array([sensor.cut(max(end - window_s, 0.0), min(end, sensor.length_s)).values.mean() for end in ends_s])
     baseline = sensor.cut(0.0, commissioned_s).values
-    status = heard.status[name]
+    status = received.status[name]
     return Trace(
         gateway=name,
         sensor=f"{sensor.channels[0].name} [{sensor.channels[0].unit}]",
@@ -189,7 +189,7 @@ def trace_of(story: Story, name: str, index: int, heard: Watch) -> Trace:
         label=np.array([story.label(end - window_s, end) for end in ends_s], dtype=np.int64),
         alarmed=np.array([score.alarm for score in kept], dtype=np.bool_),
         model_version=np.array([score.model_version for score in kept], dtype=np.int64),
-        alarms=spans_of(story, heard.alarms.get(name, [])),
+        alarms=spans_of(story, received.alarms.get(name, [])),
         window_s=window_s,
         bytes_sent=status.bytes_sent,
         bytes_received=status.bytes_received,

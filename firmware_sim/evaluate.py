@@ -23,13 +23,11 @@ from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.datasets import EvaluationError, Table, load_table
 from fedgate.firmware_sim.experiment import (
-    STUDY_OPTIONS,
     TO_STDOUT,
     Experiment,
     OptionError,
     expectation,
     experiment_of,
-    study_of,
 )
 from fedgate.firmware_sim.folders import FOLDER_FILE, Folder, load_folder
 from fedgate.firmware_sim.recordings import RecordingError
@@ -74,31 +72,23 @@ def main(args: argparse.Namespace) -> int:
     """Run an evaluation and return the exit code: 0, or 2 with one line on standard error."""
     progress = Progress(sys.stderr)
     try:
-        target, words, report = _reported(args, progress)
-        text = json.dumps(report, indent=2, allow_nan=False) + "\n"
-        if target not in (None, TO_STDOUT):
-            Path(target).write_text(text, encoding="utf-8")
+        experiment = experiment_of(args)
+        report = evaluate(experiment, progress)
+        progress.close()
+        write_result(experiment.output, report, page(report))
     except (EvaluationError, SettingsError, RecordingError, FeatureError, OSError) as error:
         progress.close()
         sys.stderr.write(f"firmware-sim evaluate: {'; '.join(str(error).splitlines())}\n")
         return cli.USAGE_ERROR
-    progress.close()
-    sys.stdout.write(text if target == TO_STDOUT else words)
     return 0
 
 
-def _reported(args: argparse.Namespace, say: Callable[[str], None]) -> tuple[str | None, str, dict[str, Any]]:
-    """Return where JSON is wanted, and the result as a page and for JSON."""
-    study = study_of(args.experiment) if "experiment" in args else None
-    if study is not None:
-        from fedgate.firmware_sim.studies.command import output_of, run_study  # and every study and matplotlib with it
-
-        return output_of(args), *run_study(args, study, say)
-    for option in sorted(STUDY_OPTIONS & vars(args).keys()):
-        raise OptionError(f"--{option}: only a study takes it, an experiment file with a key `study`; leave it out")
-    experiment = experiment_of(args)
-    report = evaluate(experiment, say)
-    return experiment.output, page(report), report
+def write_result(target: str | None, facts: dict[str, Any], text: str) -> None:
+    """Print a result: the text for people, and JSON into the file `target`, or instead where that is `-`."""
+    as_json = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+    if target not in (None, TO_STDOUT):
+        Path(target).write_text(as_json, encoding="utf-8")
+    sys.stdout.write(as_json if target == TO_STDOUT else text)
 
 
 def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
 
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 TO_STDOUT = "-"
-STUDY_OPTIONS = frozenset({"profile", "results", "jobs", "fresh"})
 HELP = {
     "algorithm": f"one of {', '.join(ALGORITHMS.ours)}, or one of another package; default support-vector-election",
     "data": "table (.csv, .npz, .parquet) with a column `label`, or folder of recordings with evaluation.toml",
@@ -83,22 +82,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     explained = "a setting of the algorithm, such as nu=0.3, c=null or network.leak=0.5; may be repeated"
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", default=absent, help=explained)
     parser.add_argument("--read", action="append", metavar="KEY=VALUE", default=absent, help=f"of a table: {READ}")
-    group = parser.add_argument_group("studies", "an experiment file with a key `study` reproduces a table of a paper")
-    profile = "full (default), or short: a few cells in seconds, to see that all is in place"
-    results = "folder for the report, its pictures and the finished cells; default out/results"
-    group.add_argument("--profile", choices=("full", "short"), default=absent, help=profile)
-    group.add_argument("--results", type=Path, metavar="DIR", default=absent, help=results)
-    group.add_argument("--jobs", type=int, metavar="N", default=absent, help="cells at a time, default one a core")
-    group.add_argument("--fresh", action="store_true", default=absent, help="forget finished cells and begin anew")
 
 
-def study_of(path: Path) -> str | None:
-    """Return the name of the study in an experiment file, or None where the file describes a single evaluation."""
+def load_experiment(path: Path) -> Experiment:
+    """Return the options in an experiment file.
+
+    Raises:
+        OptionError: the file describes a study.
+        SettingsError: it is wrong.
+    """
+    if _is_of_study(path):
+        raise OptionError(
+            f"{path}: a study, a table of a paper; those are in a clone of fedgate, not in its wheel:"
+            f" python -m fedgate.firmware_sim.studies measure {path}"
+        )
+    return settings.load(path, Experiment)
+
+
+def check_output(target: str | None) -> None:
+    """Refuse a file for JSON whose folder does not exist, before hours of work: raises `OptionError`."""
+    if target not in (None, TO_STDOUT) and not Path(target).resolve().parent.is_dir():
+        raise OptionError(f"--json: {target!r} lies in a folder that does not exist; make the folder first")
+
+
+def _is_of_study(path: Path) -> bool:
     try:
-        name = tomllib.loads(path.read_text(encoding=settings.ENCODING)).get("study")
+        return "study" in tomllib.loads(path.read_text(encoding=settings.ENCODING))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return None  # whoever reads the file in earnest says what is wrong with it
-    return name if isinstance(name, str) else None
+        return False  # whoever reads the file in earnest says what is wrong with it
 
 
 def experiment_of(args: argparse.Namespace) -> Experiment:
@@ -108,7 +119,7 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
         OptionError: an option is wrong or missing.
         SettingsError: the experiment file is wrong.
     """
-    base = settings.load(args.experiment, Experiment) if "experiment" in args else Experiment()
+    base = load_experiment(args.experiment) if "experiment" in args else Experiment()
     given = {key: value for key, value in vars(args).items() if key in HELP}
     together = settings_of(getattr(args, "set", []), base.settings)
     try:
@@ -124,8 +135,7 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
         raise OptionError(f"--{option.replace('_', '-')}: {expectation(problem)}") from None
     if experiment.data is None:
         raise OptionError("--data is missing; expected a table or a folder of recordings")
-    if experiment.output not in (None, TO_STDOUT) and not Path(experiment.output).resolve().parent.is_dir():
-        raise OptionError(f"--json: {experiment.output!r} lies in a folder that does not exist; make the folder first")
+    check_output(experiment.output)
     return experiment
 
 

@@ -1,27 +1,27 @@
 """What a watch over a stream was worth, in figures a reader can check by hand.
 
-Written out here, in numpy alone, because libraries disagree on the undefined cases. The rule of this file: a ratio
-whose denominator is empty is nan, never a flattering 1 or a damning 0. A row of a table then shows that nothing was
-measured, instead of a number that nobody measured.
+Of scores and alarm states they are scikit-learn's, but for undefined cases, on which libraries disagree. The rule of
+this file: a ratio whose denominator is empty is nan, never a flattering 1 or a damning 0. A row of a table then shows
+that nothing was measured, instead of a number that nobody measured.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 SECONDS_PER_HOUR = 3600.0
+LARGEST = np.finfo(np.float64).max
+AREA_DIGITS = 12  # an area is a share of pairs; those that are equal are the same number on every processor
 
 
 class MetricError(ValueError):
-    """Labels, scores or alarm states that no figure of merit is defined for."""
+    """Labels or an area that no figure of merit is defined for."""
 
 
 def roc_auc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float:
     """Probability that a damaged window scores above a healthy one; a tie counts one half.
-
-    Hanley and McNeil, Radiology 143 (1982), section "Meaning of the area": the area under the ROC curve is the
-    Wilcoxon statistic, so one ranking gives it without drawing the curve.
 
     Args:
         labels: (n,) 1 damaged, 0 healthy.
@@ -31,19 +31,14 @@ def roc_auc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float:
         0 to 1, or nan when one of the two classes is absent.
 
     Raises:
-        MetricError: unequal lengths, a label other than 0 and 1, or a nan score.
+        ValueError: unequal lengths, a label other than 0 and 1, or a nan score.
     """
-    damaged = _as_classes(labels, "labels")  # (n,)
-    if scores.shape != damaged.shape:
-        raise MetricError(f"scores have shape {scores.shape}, labels {damaged.shape}; give one score per label")
-    if np.isnan(scores).any():
-        raise MetricError(f"{np.isnan(scores).sum()} scores are nan and cannot be ranked; leave those windows out")
-    n_damaged = int(damaged.sum())
-    n_healthy = damaged.size - n_damaged
-    if n_damaged == 0 or n_healthy == 0:
-        return float("nan")
-    wins = _average_ranks(scores)[damaged].sum() - n_damaged * (n_damaged + 1) / 2
-    return float(wins / (n_damaged * n_healthy))
+    from sklearn.metrics import roc_auc_score
+
+    if not _has_both_classes(labels):
+        return math.nan
+    finite = np.clip(scores, -LARGEST, LARGEST)  # infinite ones are refused there
+    return round(float(roc_auc_score(labels, finite)), AREA_DIGITS)
 
 
 def auc_error(auc: float, damaged: int, healthy: int) -> float:
@@ -78,8 +73,9 @@ def precision(labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> float:
 
     Args and Raises as for `f1`.
     """
-    hits, false_alarms, _ = _counts(labels, alarmed)
-    return _ratio(hits, hits + false_alarms)
+    from sklearn.metrics import precision_score
+
+    return _of_states(precision_score, labels, alarmed)
 
 
 def recall(labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> float:
@@ -87,8 +83,9 @@ def recall(labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> float:
 
     Args and Raises as for `f1`.
     """
-    hits, _, misses = _counts(labels, alarmed)
-    return _ratio(hits, hits + misses)
+    from sklearn.metrics import recall_score
+
+    return _of_states(recall_score, labels, alarmed)
 
 
 def f1(labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> float:
@@ -99,10 +96,21 @@ def f1(labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> float:
         alarmed: (n,) alarm state in force at the window.
 
     Raises:
-        MetricError: unequal lengths or a label other than 0 and 1.
+        ValueError: unequal lengths or a label other than 0 and 1.
     """
-    hits, false_alarms, misses = _counts(labels, alarmed)
-    return _ratio(2 * hits, 2 * hits + false_alarms + misses)
+    from sklearn.metrics import f1_score
+
+    return _of_states(f1_score, labels, alarmed)
+
+
+def balanced_accuracy(labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> float:
+    """Mean of the shares of damaged windows in alarm and of healthy ones without; nan when one class is absent.
+
+    Args and Raises as for `f1`.
+    """
+    from sklearn.metrics import balanced_accuracy_score
+
+    return float(balanced_accuracy_score(labels, alarmed)) if _has_both_classes(labels) else math.nan
 
 
 def watched_s(ends_s: NDArray[np.float64], window_s: float) -> float:
@@ -146,30 +154,19 @@ def detection_delay_s(raised_s: NDArray[np.float64], damage: tuple[tuple[float, 
     return min(inside) - damage[0][0] if inside else None
 
 
-def _as_classes(labels: NDArray[np.int64], name: str) -> NDArray[np.bool_]:
-    if labels.ndim != 1 or not np.isin(labels, (0, 1)).all():
+def _has_both_classes(labels: NDArray[np.int64]) -> bool:
+    """Raises `MetricError` for other labels: of two that are not 0 and 1, scikit-learn would take the larger for 1."""
+    found = set(np.unique(labels).tolist())
+    if not found <= {0, 1}:
         raise MetricError(
-            f"{name} have shape {labels.shape} and values {np.unique(labels)[:5].tolist()}; "
-            "expected one row of 0 (healthy) and 1 (damaged), so leave windows that are neither out"
+            f"labels {found}; expected 0 (healthy) and 1 (damaged), so leave out windows that are neither"
         )
-    return labels.astype(np.bool_)
+    return len(found) == 2
 
 
-def _average_ranks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1, equal scores sharing the mean of the ranks they occupy."""
-    _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
-    last_rank = np.cumsum(sizes)  # of each group of equal scores
-    mean_rank: NDArray[np.float64] = last_rank - (sizes - 1) / 2
-    return mean_rank[group]
-
-
-def _counts(labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> tuple[int, int, int]:
-    """Windows (damaged and in alarm, healthy and in alarm, damaged without alarm)."""
-    damaged = _as_classes(labels, "labels")
-    if alarmed.shape != damaged.shape:
-        raise MetricError(f"alarm states have shape {alarmed.shape}, labels {damaged.shape}; give one state per label")
-    state = alarmed.astype(np.bool_)
-    return int((damaged & state).sum()), int((~damaged & state).sum()), int((damaged & ~state).sum())
+def _of_states(score: Callable[..., float], labels: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> float:
+    _has_both_classes(labels)
+    return float(score(labels, alarmed, zero_division=math.nan)) if len(labels) else math.nan
 
 
 def _ratio(numerator: float, denominator: float) -> float:

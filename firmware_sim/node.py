@@ -62,14 +62,14 @@ def replay(
     try:
         if not connected.wait(CONNECT_S):
             raise ReplayError(f"no broker at {broker.host}:{broker.port} within {CONNECT_S:g} s{_reason(broker)}")
-        count, started_s, told_s = 0, time.monotonic(), 0.0
+        count, started_s, reported_s = 0, time.monotonic(), 0.0
         for due_s, frame in frames(recording, frame_s, t0_ns, boot):
             time.sleep(max(started_s + due_s / speed - time.monotonic(), 0.0))
             while not link.publish(where, frame.to_bytes()):
                 time.sleep(0.1)  # a node has no store: it waits for the link and goes on where it was
             count += 1
-            if progress and time.monotonic() - told_s >= PROGRESS_S:
-                told_s = time.monotonic()
+            if progress and time.monotonic() - reported_s >= PROGRESS_S:
+                reported_s = time.monotonic()
                 sys.stderr.write(f"{gateway}/{stream}: {due_s:.0f} of {recording.length_s:.0f} s\n")
         if not link.drain(DRAIN_S):
             raise ReplayError(f"the broker acknowledged not all of {count} frames within {DRAIN_S:g} s")

@@ -80,11 +80,11 @@ def to_json(scenario: Scenario, results: Sequence[GatewayResult], extra: Mapping
 def limits(scenario: Scenario, results: Sequence[GatewayResult]) -> list[str]:
     """What the figures do not say, one sentence each; the scenario's own notes come last."""
     missed = [result.gateway for result in results if result.windows_damaged and not result.detected]
-    beaten = [result.gateway for result in results if _is_beaten(result)]
+    matched = [result.gateway for result in results if _is_matched(result)]
     return [
         *_limits_of_false_alarms(results),
         *([f"The damage was not detected by {_listed(missed)}."] if missed else []),
-        *([f"On {_listed(beaten)} a trivial detector separates as well as the model."] if beaten else []),
+        *([f"On {_listed(matched)} a trivial detector separates as well as the model."] if matched else []),
         "Neighbouring windows resemble one another, so recall, precision and AUC look surer than they are.",
         "Windows that contain the moment of change are neither healthy nor damaged and are not counted.",
         *scenario.notes,
@@ -118,19 +118,19 @@ def _limits_of_false_alarms(results: Sequence[GatewayResult]) -> list[str]:
     hours = [result.hours_healthy for result in results if result.hours_healthy > 0]
     if not hours:
         return ["No gateway watched anything healthy before the damage, so nothing is known about false alarms."]
-    said = [
+    sentences = [
         f"The gateway that watched least before the damage watched {duration(min(hours))}: "
         f"one false alarm in that time would read as {1 / min(hours):.3g} per hour."
     ]
     bounds = [result.false_alarms_per_hour_bound for result in results if result.false_alarms_per_hour_bound]
     if bounds:
-        said.append(
+        sentences.append(
             f"Where no false alarm was seen, a rate of up to {max(bounds):.3g} per hour is possible all the same."
         )
-    return said
+    return sentences
 
 
-def _is_beaten(result: GatewayResult) -> bool:
+def _is_matched(result: GatewayResult) -> bool:
     return result.trivial_auc is not None and result.trivial_auc >= result.auc - AUC_TIE
 
 

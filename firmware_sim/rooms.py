@@ -53,7 +53,7 @@ class Room:
 
     name: str
     healthy: Floats
-    said: Floats
+    reported: Floats
     fault: SensorFault
     start_s: float
     end_s: float
@@ -141,9 +141,9 @@ def building(recordings: list[Recording], data: str, notes: tuple[str, ...]) -> 
         first = (watched + round(share * (places - watched))) * per_place
         rows = slice(first, first + lasts * per_place)
         deviation = float(np.nanstd(values[: watched * per_place]))
-        said = sensor_fault(values, 0, rows, kind, deviation, generator(SEED, number, kind))
+        reported = sensor_fault(values, 0, rows, kind, deviation, generator(SEED, number, kind))
         start_s, end_s = rows.start / rate_hz, rows.stop / rate_hz
-        rooms.append(Room(f"room-{number}", values[:, 0], said[:, 0], kind, start_s, end_s))
+        rooms.append(Room(f"room-{number}", values[:, 0], reported[:, 0], kind, start_s, end_s))
     scenario = Scenario("A building: five rooms, five faults", data, (), (0.0, watched * place_s), notes)
     return Building(tuple(rooms), _story(recordings, rooms, scenario, place_s, places), place_s)
 
@@ -152,7 +152,7 @@ def _story(recordings: list[Recording], rooms: list[Room], scenario: Scenario, p
     start_ns = recordings[0].t0_ns or TUESDAY_NS
     length_s = places * place_s
     sensors = tuple(
-        Recording(room.name, recording.channels, recording.rate_hz, room.said[:, None])
+        Recording(room.name, recording.channels, recording.rate_hz, room.reported[:, None])
         for room, recording in zip(rooms, recordings, strict=True)
     )
     aggregate = {"aggregate": "mean"} if recordings[0].rate_hz * place_s > 1.5 else {}

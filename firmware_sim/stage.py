@@ -194,9 +194,9 @@ class Watch:
                     self._alarm(topic.gateway, Alarm.from_bytes(payload), say)
 
     def _alarm(self, gateway: str, alarm: Alarm, say: Callable[[str], None]) -> None:
-        heard = self.alarms.setdefault(gateway, [])
-        if alarm.item not in [other.item for other in heard]:
-            heard.append(alarm)
+        received = self.alarms.setdefault(gateway, [])
+        if alarm.item not in [other.item for other in received]:
+            received.append(alarm)
             what = f"ALARM {alarm.state.upper()} ({alarm.severity})"
             # What the aggregator says is told by its own clock, which is not that of the replay.
             at_s = self.story.seconds(alarm.onset_ns if gateway == ALL else alarm.t_ns)
@@ -207,14 +207,14 @@ class Watch:
 @contextmanager
 def watching(story: Story, address: Address) -> Iterator[Watch]:
     """Listen to all gateways as an operator would."""
-    heard = Watch(story)
+    received = Watch(story)
     settings = BrokerSettings(host=address.host, port=address.port)
     topics = [watch(SITE, "+", channel) for channel in ("status", "score", "alarm")] + [watch(SITE, ALL, "manifest")]
     link = Link(
-        settings, "operator", topics, lambda topic, payload: heard.inbox.put((topic, payload)), lambda _up: None
+        settings, "operator", topics, lambda topic, payload: received.inbox.put((topic, payload)), lambda _up: None
     )
     link.start()
     try:
-        yield heard
+        yield received
     finally:
         link.stop()

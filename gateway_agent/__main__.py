@@ -46,9 +46,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from fedgate.config.runtime.sqlite import StoreError
     from fedgate.config.settings.settings import GatewaySettings, load
     from fedgate.gateway_agent.runtime import agent, membership
-    from fedgate.gateway_agent.storage.store import StoreError
 
     def start() -> Agent:
         settings = load(arguments.config, GatewaySettings)

@@ -19,7 +19,7 @@ from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import STATUS, MessageError, Receipt, Score, Want
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
-from fedgate.gateway_agent.deployment import activation, probation
+from fedgate.gateway_agent.deployment import activation, probation, reloading
 from fedgate.gateway_agent.deployment.deployment import Deployment, Swap, count_windows
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.downloads import Downloads
@@ -54,7 +54,7 @@ from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.outbox import delivery, scores
 from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue, give_up_telemetry
 from fedgate.gateway_agent.sources import frames, json_values
-from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features
+from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features, save_link
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import training
@@ -99,7 +99,7 @@ def begin(state: State, stored: Stored) -> Result:
         state, more = _finish_baseline(state)
         effects += more
     pipeline = state.monitor.pipeline
-    loaded = activation.reload(state.deployment, state.context, pipeline, state.training, stored.blobs)
+    loaded = reloading.reload(state.deployment, state.context, pipeline, state.training, stored.blobs)
     state, more = _deployment(state, loaded)
     return state, [*effects, *more]
 
@@ -131,9 +131,7 @@ def _route(state: State, event: Event) -> Result:
             return _change_store_health(state, event)
         case Reload(blobs=blobs):
             pipeline = state.monitor.pipeline
-            return _deployment(
-                state, activation.again(state.deployment, state.context, pipeline, state.training, blobs)
-            )
+            return _deployment(state, reloading.again(state.deployment, state.context, pipeline, state.training, blobs))
 
 
 def _advance(state: State) -> Result:
@@ -215,7 +213,7 @@ def _finish_baseline(state: State) -> Result:
 def _change_connection(state: State, up: bool) -> Result:
     state = replace(state, context=replace(state.context, is_connected=up))
     if not up:
-        return state, []
+        return state, [save_link(state.context)]
     state = replace(
         state,
         outbox=delivery.begin_connection(state.outbox, state.context),
@@ -223,7 +221,7 @@ def _change_connection(state: State, up: bool) -> Result:
     )
     state, effects = _apply(state, [PublishStatus(), *repeat_numbers(state.trust, state.context)])
     state, kept = _put(state, scores.queue_unsent(state.outbox, state.context))
-    return state, [*effects, *kept]
+    return state, [*effects, *kept, save_link(state.context)]
 
 
 def _follow_clock(state: State, anchor_ns: int) -> Result:
@@ -244,7 +242,7 @@ def _follow_clock(state: State, anchor_ns: int) -> Result:
 def _change_store_health(state: State, event: StoreState) -> Result:
     """Go on with a store that is full, damaged or well again: give up the least important, and raise an alarm."""
     context = state.context
-    if event.problem == DAMAGED:  # a thing of the past as soon as it is told: the store is a new one
+    if event.problem == DAMAGED:  # a thing of the past as soon as it is reported: the store is a new one
         # Another damage while one is still an active alarm is an alarm of its own.
         return _report(state, Finding(DAMAGED, context.now_ns), Finding(DAMAGED, context.now_ns, event.text))
     context = replace(context, store=replace(context.store, problem=event.problem))

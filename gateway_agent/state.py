@@ -42,7 +42,7 @@ from fedgate.models.arrays import Arrays
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.federated.protocol.algorithm import SPENT, ledger_of
 
-FEATURES, SECRET, FLASH, RESCUED = "features", "secret", "flash", "rescued"  # keys of stored blobs
+FEATURES, SECRET, FLASH, RESCUED, LINK = "features", "secret", "flash", "rescued", "link"  # keys of stored blobs
 
 
 class BaselineError(ValueError):
@@ -93,7 +93,7 @@ class Host:
 
 def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
     """Return the state of an agent that starts with what the store held; the model in force is loaded by
-    `activation.reload`.
+    `reloading.reload`.
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
@@ -185,6 +185,12 @@ def _training(stored: Stored, host: Host) -> Training:
 def save_features(context: Context) -> Save:
     """Return the effect that stores what the baseline is measured with."""
     return Save(FEATURES, context.settings.features.model_dump_json().encode())
+
+
+def save_link(context: Context) -> Save:
+    """Return the effect that stores that the link came or went now, in this start of the agent."""
+    held = {"starts": context.starts, "is_up": context.is_connected, "uptime_ns": context.uptime_ns}
+    return Save(LINK, json.dumps(held).encode())
 
 
 def to_store(state: State) -> Stored:

@@ -13,7 +13,7 @@ from fedgate.models.federated.protocol.algorithm import EPSILON
 
 
 def status(state: State) -> Status:
-    """Return what this gateway tells the world of itself."""
+    """Return what this gateway publishes of itself."""
     deployment, models = state.deployment, state.deployment.models
     return Status(
         state="online",

@@ -1,4 +1,4 @@
-"""Which store this is, and how often agents were started on it: what tells a copy, or an old one put back, from this.
+"""Which store this is, and how often agents were started on it: what distinguishes it from a copy or an old one.
 
 A gateway's card is copied, or an image of last year is put back; it then forgets what was counted of it, and would be
 counted twice. So the store has a name that follows from its secret, and counts the starts on it and the items it ever

@@ -16,7 +16,7 @@ class Access:
     gateways: dict[str, Status] = field(default_factory=dict)  # what each said last of itself
     sessions: dict[str, DeviceSessions] = field(default_factory=dict)  # gateway -> who speaks under its name
     spent: dict[str, float] = field(default_factory=dict)  # gateway -> the most it said of its privacy, also if revoked
-    seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last heard live, see `presence`
+    seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last received live, see `presence`
     signs: dict[tuple[str, str], int] = field(default_factory=dict)  # gateway, conflict -> uptime of its latest sign
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
@@ -27,7 +27,7 @@ class Access:
         return {gateway for gateway, sessions in self.sessions.items() if sessions.is_twin}
 
     def device_of(self, gateway: str) -> Device | None:
-        """Return what a gateway has told of what it watches."""
+        """Return what a gateway has reported of what it watches."""
         return self.gateways[gateway].device if gateway in self.gateways else None
 
     def check(self, gateway: str) -> None:

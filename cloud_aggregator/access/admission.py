@@ -1,7 +1,7 @@
 """Who gets in and who is put out, decided by the machine: enrolment, renewal, revocation.
 
-Everything here rests on the registry and is stored before anybody hears of it. A device that asks again, because the
-answer or the power was lost, gets the same answer.
+Everything here rests on the registry and is stored before anybody is notified of it. A device that asks again, because
+the answer or the power was lost, gets the same answer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def decide_request(access: Access, context: Context, alarms: Alarms, request: Ce
         count = access.uncertified + 1
         access = replace(access, uncertified=count)
         raised: list[Wanted] = []
-        if count.bit_count() == 1:  # told at 1, 2, 4, 8, ...: strangers ask as often as they like
+        if count.bit_count() == 1:  # logged at 1, 2, 4, 8, ...: strangers ask as often as they like
             raised.append(Log("warning", f"no certificate for {request.gateway}: {error}; turned away so far: {count}"))
         if isinstance(error, SecondDeviceError):  # of others strangers could raise as many as they like
             access, alarm = duplicates.raise_alarm(access, context, request.gateway, "identity-refused")
@@ -135,7 +135,7 @@ def _issue(access: Access, registry: Registry, context: Context, request: Certif
 
 
 def _with_registry(access: Access, registry: Registry) -> Result:
-    """Return the record with what is true now of who belongs here; that is stored, and the broker hears of it."""
+    """Return the record with what is true now of who belongs here; that is stored, and the broker is notified of it."""
     return replace(access, registry=registry), [*changes(access.registry or Registry(), registry)]
 
 
@@ -152,8 +152,7 @@ def token_ordered(access: Access, context: Context, body: dict[str, Any]) -> Ans
     """Let a device in that will come with a token of this digest."""
     gateway, replaces = str(body["gateway"]), bool(body["replaces"])
     registry = _registry(access)
-    if any(one.reason != "removed" for one in registry.of(gateway)) and not replaces:
-        raise OrderError(f"{gateway} is or was enrolled; give --replace to put another device in its place")
+    check_token(registry, gateway, replaces=replaces)
     expires_ns = context.now_ns + round(float(body["hours"]) * HOUR_NS)
     token = Token(str(body["digest"]), gateway, expires_ns, replaces)
     expired = [one.digest for one in registry.passes.values() if one.expires_ns <= context.now_ns]
@@ -162,6 +161,12 @@ def token_ordered(access: Access, context: Context, body: dict[str, Any]) -> Ans
     if registry.of(gateway) and not (context.settings.identity or Identity()).restart_command:
         text += "; then restart the broker, which denies the name until it has forgotten the device that had it"
     return access, stored, text
+
+
+def check_token(registry: Registry, gateway: str, *, replaces: bool) -> None:
+    """Raise `OrderError` where a token under this name needs `--replace`."""
+    if any(one.reason != "removed" for one in registry.of(gateway)) and not replaces:
+        raise OrderError(f"{gateway} is or was enrolled; give --replace to put another device in its place")
 
 
 def note_certificate(access: Access, context: Context, body: dict[str, Any]) -> Answer:
@@ -177,24 +182,34 @@ def note_certificate(access: Access, context: Context, body: dict[str, Any]) -> 
 def revoke_gateway(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Shut a gateway out. What of it was counted stays in the sum; what is on its way is dropped."""
     gateway, registry = str(body["gateway"]), _registry(access)
+    check_enrolled(registry, gateway)
     access, stored = _with_registry(access, registry.without(gateway, "revoked", context.now_ns))
-    if not stored:
-        raise OrderError(f"no gateway {gateway!r} is enrolled; 'cloud-aggregator gateways list' shows which are")
     text = f"{gateway} is revoked: its messages count no more"
     return access.without(gateway), [*stored, DropUploads(gateway)], text
+
+
+def check_enrolled(registry: Registry, gateway: str) -> None:
+    """Raise `OrderError` where a gateway has neither a certificate nor a token that could be revoked."""
+    has_token = any(one.gateway == gateway for one in registry.passes.values())
+    if not has_token and all(one.reason for one in registry.of(gateway)):
+        raise OrderError(f"no gateway {gateway!r} is enrolled; 'cloud-aggregator gateways list' shows which are")
 
 
 def remove_gateway(access: Access, context: Context, alarms: Alarms, body: dict[str, Any]) -> Answer:
     """Forget a gateway that is gone for good: nobody waits for it, its alarms are ended."""
     gateway, stored = str(body["gateway"]), list[Wanted]()
-    is_known = gateway in access.gateways or gateway in alarms.book
+    check_known(access, alarms, gateway)
     if access.registry is not None:
-        is_known = is_known or any(not one.reason for one in access.registry.of(gateway))
         access, stored = _with_registry(access, access.registry.without(gateway, "removed", context.now_ns))
-    if not is_known:
-        raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
     access, left = _forget_device(access, context, alarms, gateway, "removed")
     return access, [*stored, *left], f"{gateway} is forgotten"
+
+
+def check_known(access: Access, alarms: Alarms, gateway: str) -> None:
+    """Raise `OrderError` where a gateway is not enrolled, and has sent nothing that could be forgotten."""
+    held = access.registry.of(gateway) if access.registry is not None else []
+    if gateway not in access.gateways and gateway not in alarms.book and all(one.reason for one in held):
+        raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
 
 
 def _forget_device(

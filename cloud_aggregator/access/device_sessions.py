@@ -2,8 +2,9 @@
 
 A gateway is known by its certificate, and a copied SD card copies that too. What a copy cannot have is the boot, so a
 *session* is one boot on one store. Statuses come late, repeated and in any order, so neither their order nor our clock
-proves anything. A challenge does: a number that is new when a session is first heard, and that a gateway names in its
-statuses from when it has come there. A session that names it was there after the other was heard: it *outlasts* it.
+proves anything. A challenge does: a number that is new when a session is first received, and that a gateway names in
+its statuses from when it has come there. A session that names it was there after the other was received: it *outlasts*
+it.
 
 One device ends a session before it begins the next, so of two sessions of one device only the later outlasts the other.
 
@@ -14,7 +15,9 @@ One device ends a session before it begins the next, so of two sessions of one d
 | one the present session, of another store        | a store in its place: `identity-replaced`      |
 
 A boot that counts fewer starts than before is a store that was set back, too. More starts on the present store are a
-restart, and that needs no proof: they are on the disk before they are published. What is none of this came late.
+restart, and that needs no proof: they are on the disk before they are published. More starts on another store than the
+present one begin a known session anew, with a challenge of its own: that store was taken out and put back within one
+boot. What is none of this came late.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class DeviceSession:
 
     store_id: str
     boot_id: str
-    challenge: int  # that was new when this session was first heard
+    challenge: int  # that was new when this session was first received
     monotonic_ns: int = -1  # of the latest of its statuses
     starts: int = 0  # on its store, and ...
     starts_stored: int = 0  # ... how many of them are certainly on its disk
@@ -53,7 +56,7 @@ class DeviceSession:
         return self.store_id if self.was_present else ""
 
     def outlasts(self, other: DeviceSession) -> bool:
-        """Tell whether it was there after another session was first heard."""
+        """Tell whether it was there after another session was first received."""
         return self.answered >= other.challenge
 
 
@@ -82,14 +85,15 @@ def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[
     """
     if not status.store_id or status.monotonic_ns is None:
         return sessions, True, None
-    before = next((one for one in sessions.known if _is_of(one, status)), None)
-    if before is not None and status.monotonic_ns <= before.monotonic_ns:  # repeated, or overtaken
-        return sessions, before is sessions.known[0] and status.monotonic_ns == before.monotonic_ns, None
-    if before is None:
+    known = next((one for one in sessions.known if _is_of(one, status)), None)
+    if known is not None and status.monotonic_ns <= known.monotonic_ns:  # repeated, or overtaken
+        return sessions, known is sessions.known[0] and status.monotonic_ns == known.monotonic_ns, None
+    before = known or DeviceSession(status.store_id, status.boot_id, 0)
+    if known is None or (sessions.known[0].store_id != known.store_id and status.starts > known.starts):
         sessions = sessions.challenged(now_ns)
-        before = DeviceSession(status.store_id, status.boot_id, sessions.challenge)
+        before = replace(before, challenge=sessions.challenge, answered=0)
     session = _with_status(before, status, status.monotonic_ns, sessions.challenge)
-    others = tuple(one for one in sessions.known if one is not before)
+    others = tuple(one for one in sessions.known if one is not known)
     present = next(iter(sessions.known), before)
     conflict = _find_conflict(session, before, others, present)
     is_news = present is before or conflict == "identity-twin" or _follows(session, present)

@@ -217,7 +217,7 @@ class Revoke:
 
 @dataclass(frozen=True)
 class Revoked:
-    """The broker was told, or could not be: `problem` says why; an event."""
+    """The broker was notified, or could not be: `problem` says why; an event."""
 
     order: int
     answer: str

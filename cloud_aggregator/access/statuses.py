@@ -30,10 +30,23 @@ def receive_status(access: Access, context: Context, gateway: str, status: Statu
         access = _keep_spent(access, gateway)
         is_changed = access.gateways is not held.gateways or access.sessions is not held.sessions
         stored = [duplicates.record(access, gateway)] if is_changed else []
-        log = Log("info", f"status of {gateway}: it was sent before one that is here already")
-        return access, [*stored, *found, log]
+        return access, [
+            *stored,
+            *found,
+            Log("info", f"status of {gateway}: {_explain_old(access, gateway, status)}"),
+        ]
     access = replace(access, gateways={**access.gateways, gateway: status})
     return access, [duplicates.record(access, gateway), *noticed, *found, StatusChanged(gateway, before)]
+
+
+def _explain_old(access: Access, gateway: str, status: Status) -> str:
+    """Say why a status does not show how a gateway is now, as far as one status can tell."""
+    present = access.sessions[gateway].known[0]
+    if status.store_id != present.store_id:
+        return "it is of another store than the one before: it came late, or a new device begins, as its next one shows"
+    if status.boot_id != present.boot_id:
+        return "it is of another boot: it came late, or its store was set back, as its next one shows"
+    return "it was sent before one that is here already"
 
 
 def _with_all_spent(access: Access, gateway: str, status: Status) -> tuple[Access, Status, list[Wanted]]:
@@ -51,7 +64,7 @@ def _with_all_spent(access: Access, gateway: str, status: Status) -> tuple[Acces
 
 
 def _keep_spent(access: Access, gateway: str) -> Access:
-    """Return the record with what a late status told of a gateway's privacy; the rest of that status is over."""
+    """Return the record with what a late status reported of a gateway's privacy; the rest of that status is over."""
     known, most = access.gateways.get(gateway), access.spent.get(gateway)
     if known is None or known.privacy_epsilon == most:
         return access

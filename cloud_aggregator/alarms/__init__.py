@@ -1,1 +1,1 @@
-"""Alarms of gateways: which are active, the alarm of the whole site, and who is told of them."""
+"""Alarms of gateways: which are active, the alarm of the whole site, and who is notified of them."""

@@ -1,6 +1,6 @@
-"""What becomes of an alarm: the registry, its receipt, the fleet alarm, and those who are told of it.
+"""What becomes of an alarm: the registry, its receipt, the fleet alarm, and those who are notified of it.
 
-Whatever is told goes out after the step in which it was stored; see `events`.
+Whatever others are notified of goes out after the step in which it was stored; see `events`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Result = tuple[Alarms, list[Effect]]
 # Changes of a gateway's alarms that are taken as they come, and in which time one more is; the last of them are for
 # what is no trouble of a sensor.
 CHANGES, CHANGE_S, RESERVED = 1_000, 3.0, 200
-DESCRIBED_S = 60.0  # between two times at which others are told of what a gateway says of its device
+DESCRIBED_S = 60.0  # between two times at which others are notified of what a gateway says of its device
 
 
 def receive_alarm(alarms: Alarms, context: Context, access: Access, gateway: str, alarm: Alarm) -> Result:
-    """Take in a change of a gateway's alarm; one that was told before only gets its receipt again.
+    """Take in a change of a gateway's alarm; one that was received before only gets its receipt again.
 
     Raises `MessageError` where too many came lately. Such a change has no answer, so its gateway keeps it and sends it
     again until it is taken.
@@ -60,7 +60,7 @@ def _with_change(alarms: Alarms, context: Context, gateway: str, alarm: Alarm) -
 
 
 def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str, alarm: Alarm) -> Result:
-    """Store a change of an alarm and tell of it: one that the gateway told, or that is about the gateway itself."""
+    """Store a change of an alarm and notify of it: one that the gateway reported, or that is about itself."""
     cards = access.sessions[gateway].cards if gateway in access.sessions else {}
     book, known, is_news = register.take(alarms.book, gateway, alarm, context.now_ns, cards)
     stored = RecordAlarm(gateway, alarm, context.now_ns, known.onset_ns)
@@ -104,7 +104,7 @@ def _refuse(alarms: Alarms, context: Context, gateway: str, alarm: Alarm, reason
         RecordCount(ALARMS_REFUSED, refused),
         context.receipt(gateway, alarm.item, reason),
     ]
-    if refused.bit_count() == 1:  # told at 1, 2, 4, 8, ...: who raises without end would fill the log
+    if refused.bit_count() == 1:  # logged at 1, 2, 4, 8, ...: who raises without end would fill the log
         effects.append(Log("warning", f"{gateway}: {reason}; refused, as {refused} were so far"))
     return alarms, effects
 
@@ -112,7 +112,7 @@ def _refuse(alarms: Alarms, context: Context, gateway: str, alarm: Alarm, reason
 def _end(
     alarms: Alarms, context: Context, access: Access, gateway: str, ends: list[Alarm], how: register.Ended
 ) -> Result:
-    """End alarms whose end their gateway has not told; they are stored and told of as any other change."""
+    """End alarms whose end their gateway has not reported; they are stored and notified of as any other change."""
     effects: list[Effect] = []
     for end in ends:
         book, known = register.end_alarm(alarms.book, gateway, end, how)
@@ -244,7 +244,7 @@ def _notify_building_of_change(
 ) -> Publish:
     """Return the message to a building of an alarm that has changed.
 
-    It is retained where it says how its cause is now: the late end of an earlier alarm is told, but must not hide
+    It is retained where it says how its cause is now: the late end of an earlier alarm is published, but must not hide
     that another one stands.
     """
     is_current = register.current(alarms.book, gateway).get(known.alarm.cause) == known

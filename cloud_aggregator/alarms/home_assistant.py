@@ -1,11 +1,11 @@
-"""Tells Home Assistant, by MQTT discovery, which alarms there are: one binary sensor for each.
+"""Notifies Home Assistant, by MQTT discovery, which alarms there are: one binary sensor for each.
 
 The format is the one that Home Assistant documents for its MQTT integration: a retained JSON document under
 `<prefix>/binary_sensor/<node>/<object>/config`, taken back by an empty one. The states stay where they are, in our own
 retained topics; templates read them there.
 
-What was ever told is stored before it is sent. So what is told no more, since the settings have changed, is taken back
-at every connect: an empty message may be lost as any other.
+What was ever published is stored before it is sent. So what is published no more, since the settings have changed, is
+taken back at every connect: an empty message may be lost as any other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sync(alarms: Alarms, context: Context, access: Access) -> tuple[Alarms, list
 def publish(
     alarms: Alarms, context: Context, access: Access, *gateways: str, only_new: bool = False
 ) -> tuple[Alarms, list[Effect]]:
-    """Tell of gateways and their alarms; with `only_new` of those that were not told of."""
+    """Publish gateways and their alarms; with `only_new` those that were not published."""
     wanted: dict[str, bytes] = {}
     for gateway in gateways:
         wanted |= _documents_of(alarms, context, access, gateway)

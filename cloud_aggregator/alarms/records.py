@@ -1,4 +1,4 @@
-"""What the aggregator holds of alarms and of those it tells of them, between two events and across a restart."""
+"""What the aggregator holds of alarms and of those it notifies of them, between two events and across a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALARMS_REFUSED = "alarms_refused"
 
 @dataclass(frozen=True)
 class Alarms:
-    """The alarms of all gateways and of the fleet, and what others were told of them."""
+    """The alarms of all gateways and of the fleet, and of what others were notified."""
 
     book: Register = field(default_factory=dict)
     refused: int = 0  # messages of alarms of one cause too many, ever

@@ -126,8 +126,8 @@ def _is_of_one_card(one: Alarm, other: Alarm, cards: Mapping[str, str]) -> bool 
 
 
 def _is_later_in_its_boot(one: Alarm, other: Alarm) -> bool | None:
-    """Tell whether one of two alarms of different stores was told after the other; None where no clock tells. A store
-    begins when the one before it in the same boot has ended, so this holds for all that either told.
+    """Tell whether one of two alarms of different stores was raised after the other; None where no clock can say. A
+    store begins when the one before it in the same boot has ended, so this holds for all that either reported.
     """
     if not one.boot_id or one.boot_id != other.boot_id or one.monotonic_ns is None or other.monotonic_ns is None:
         return None
@@ -165,7 +165,7 @@ def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
 
 
 def find_superseded(alarms: Register, gateway: str) -> list[Alarm]:
-    """Return the ends of the alarms of a gateway that stand although it has told of a later one of their cause."""
+    """Return the ends of the alarms of a gateway that stand although it has reported a later one of their cause."""
     latest: dict[str, AlarmRecord] = {}
     for known in sorted(alarms.get(gateway, {}).values(), key=_age):
         latest[known.alarm.cause] = known
@@ -206,7 +206,7 @@ def end_alarm(alarms: Register, gateway: str, end: Alarm, how: Ended) -> tuple[R
 class Quiet:
     """Since when a gateway says that it has no alarm and nothing to send, by the aggregator's uptime.
 
-    An empty outbox means that every end it has told is stored here, so an alarm that stands then was forgotten. A
+    An empty outbox means that every end it has reported is stored here, so an alarm that stands then was forgotten. A
     status may be older than the alarm all the same (retained, sent again, overtaken on its way), and says nothing of
     its age. So it takes two of one boot with `GRACE_S` between them, and no word of an alarm or a new connection since
     the first: of these the second was sent after the first had come, and that after the alarm had.

@@ -42,4 +42,4 @@ def record_scores(context: Context, access: Access, gateway: str, item: str, pay
 
 def _is_known(access: Access, gateway: str) -> None:
     if gateway not in access.gateways:
-        raise MessageError(f"{gateway} has not told its status yet")
+        raise MessageError(f"{gateway} has not reported its status yet")

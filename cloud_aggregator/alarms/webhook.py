@@ -1,8 +1,8 @@
 """What waits for the webhook: in order, stored before it is sent, removed when it was taken.
 
-One change is under way at a time and the next is sent only after it. Each gateway has its turn, so the receiver hears
+One change is under way at a time and the next is sent only after it. Each gateway has its turn, so the receiver gets
 of the changes of one gateway in the order in which the aggregator stored them, each at least once: after a power cut
-between taking and removing it hears one again, under the same id. Where more wait than the queue is deep, the oldest of
+between taking and removing it gets one again, under the same id. Where more wait than the queue is deep, the oldest of
 the gateway with the most bytes is given up, counted and logged: who floods crowds out itself. So is a change that the
 receiver refuses for good, after a few tries: those behind it are not its fault. The
 pauses go on growing until something is taken: a wrong address refuses every change, and must not empty the queue
@@ -84,7 +84,7 @@ def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect
         waiting = in_turns(one for one in queue.waiting if one is not lost)
         queue = replace(queue, waiting=waiting, dropped=queue.dropped + 1, refusals=refusals)
         effects += [Dequeue(lost.id), RecordCount(DROPPED, queue.dropped)]
-        if queue.dropped.bit_count() == 1:  # told at 1, 2, 4, 8, ...: a flood must not fill the log too
+        if queue.dropped.bit_count() == 1:  # logged at 1, 2, 4, 8, ...: a flood must not fill the log too
             text = f"{len(queue.waiting)} changes wait, {lost.id} of {lost.gateway or 'a gateway'} is given up"
             effects.append(Log("warning", f"webhook: {text}; {queue.dropped} were so far"))
     return queue, effects

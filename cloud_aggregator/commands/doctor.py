@@ -16,6 +16,7 @@ from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guard, ok, one_line, warning
 from fedgate.config.runtime import cli
+from fedgate.config.settings.base import is_loopback
 from fedgate.models.time_units import DAY_NS
 
 if TYPE_CHECKING:
@@ -280,15 +281,19 @@ def broker_file(path: Path, largest_bytes: int) -> Iterator[Finding]:
     except (OSError, UnicodeDecodeError) as error:
         yield warning("broker file", one_line(error), "let this user read it")
         return
-    found = dict(line.strip().partition(" ")[::2] for line in lines if line.strip() and not line.startswith("#"))
+    words = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    found = {one[0]: " ".join(one[1:]) for one in words}
+    is_here_alone = all(is_loopback(one[-1]) for one in words if one[0] == "listener")  # at an address, not a port
     name = path.name
-    if found.get("persistence", "false") != "true":
+    if is_here_alone and found.get("persistence", "false") != "true":  # what `init --loopback` writes
+        yield ok("broker file", f"{name}: for this machine alone; what the broker holds is gone when it restarts")
+    elif found.get("persistence", "false") != "true":
         text = f"{name}: what the broker holds for others is gone when it restarts"
         yield warning("broker file", text, "persistence true")
     elif 0 < int(found.get("max_packet_size", "0")) < largest_bytes + 1_024:
         text = f"{name}: max_packet_size {found['max_packet_size']} is too small for {largest_bytes} and its topic"
         yield failure("broker file", text, "raise it")
-    elif found.get("allow_anonymous") == "true" and "127.0.0.1" not in found.get("listener", ""):
+    elif found.get("allow_anonymous") == "true" and not is_here_alone:
         yield warning("broker file", f"{name} lets anybody in", "allow_anonymous false")
     else:
         yield ok("broker file", f"{name}: sessions and retained messages survive a restart of the broker")

@@ -6,9 +6,10 @@ import argparse
 import secrets
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fedgate.cloud_aggregator.access import admission
+from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import NAMELESS
 from fedgate.cloud_aggregator.commands.store import open_store, order, place_order
 from fedgate.config.runtime import cli
@@ -16,6 +17,7 @@ from fedgate.config.settings.settings import SiteSettings, load
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.access.registry import Registry
+    from fedgate.cloud_aggregator.storage.store import Store
 
 EXAMPLES = """examples:
   cloud-aggregator gateways list -c aggregator.toml
@@ -37,8 +39,8 @@ def add(commands: cli.Commands) -> None:
     parts = commands.add_group("gateways", "who belongs to the site, who gets in, who is put out", examples=EXAMPLES)
     parts.add("list", _list, "show who is enrolled, until when, and who was shut out")
     token = parts.add("token", _token, "print a token that admits one device under a name, once")
-    revoke = parts.add("revoke", partial(_order, "revoke"), "shut a gateway out at once")
-    remove = parts.add("remove", partial(_order, "remove"), "forget a gateway that is gone for good")
+    revoke = parts.add("revoke", _revoke, "shut a gateway out at once")
+    remove = parts.add("remove", _remove, "forget a gateway that is gone for good")
     for part in (token, revoke, remove):
         part.add_argument("gateway", metavar="ID")
     token.add_argument("--hours", type=float, default=HOURS, help=f"until it expires (default: {HOURS:g})")
@@ -91,10 +93,33 @@ def _token(arguments: argparse.Namespace) -> None:
     root = site_keys.root_digest(settings.identity.folder)
     token = Token(arguments.gateway, settings.enrolment.address, root, secrets.token_urlsafe(SECRET_BYTES))
     body = {"gateway": token.gateway, "digest": token.digest, "hours": arguments.hours, "replaces": arguments.replace}
-    answer = place_order(arguments, "token", body)
+
+    def check(store: Store) -> None:
+        admission.check_token(store.registry(), arguments.gateway, replaces=arguments.replace)
+
+    answer = place_order(arguments, "token", body, check)
     text = f"{answer.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.text()}\n"
     cli.show(arguments, {"token": token.text(), "text": answer.text}, text)
 
 
-def _order(kind: str, arguments: argparse.Namespace) -> None:
-    order(arguments, kind, {"gateway": arguments.gateway})
+def _revoke(arguments: argparse.Namespace) -> None:
+    if load(arguments.config, SiteSettings).identity is None:
+        raise ValueError(
+            f"{arguments.config}: only who is enrolled can be revoked, which needs [identity]; here the broker's own "
+            "configuration shuts a gateway out"
+        )
+
+    def check(store: Store) -> None:
+        admission.check_enrolled(store.registry(), arguments.gateway)
+
+    order(arguments, "revoke", {"gateway": arguments.gateway}, check)
+
+
+def _remove(arguments: argparse.Namespace) -> None:
+    is_site = load(arguments.config, SiteSettings).identity is not None
+
+    def check(store: Store) -> None:
+        access = Access(store.statuses(), registry=store.registry() if is_site else None)
+        admission.check_known(access, store.alarms(), arguments.gateway)
+
+    order(arguments, "remove", {"gateway": arguments.gateway}, check)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fedgate.cloud_aggregator.commands.store import open_store, order
+from fedgate.config.protocol.messages import LARGEST
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import HOUR_S
+
+if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.releases.releases import Releases
+    from fedgate.cloud_aggregator.storage.store import Store
 
 TEXT = """Show how the release of the newest model stands, or change it.
 
@@ -62,7 +68,7 @@ def _release(arguments: argparse.Namespace) -> None:
     if arguments.decision:
         if arguments.number is not None:
             raise ValueError(f"--version belongs to a new release, not to --{arguments.decision}")
-        order(arguments, arguments.decision, {})
+        order(arguments, arguments.decision, {}, partial(_check_decision, arguments.decision))
         return
     names = [name for name in (arguments.gateways or "").split(",") if name]
     if arguments.canary is None and not names and not arguments.to_all:
@@ -72,17 +78,35 @@ def _release(arguments: argparse.Namespace) -> None:
         return
     share = 1.0 if arguments.to_all else arguments.canary or 0.0
     which = {} if arguments.number is None else {"version": arguments.number}
-    order(arguments, "release", {"gateways": names, "share": share, "to_all": arguments.to_all, **which})
+    body = {"gateways": names, "share": share, "to_all": arguments.to_all, **which}
+    order(arguments, "release", body, partial(_check_release, arguments.number))
+
+
+def _check_decision(kind: str, store: Store) -> None:
+    from fedgate.cloud_aggregator.releases import deploy
+
+    deploy.check_decision(_read_releases(store).rollout, kind)
+
+
+def _check_release(version: int | None, store: Store) -> None:
+    from fedgate.cloud_aggregator.releases import deploy
+
+    stored = store.models.of(version) if version is not None and 0 < version <= LARGEST else None
+    deploy.find_model(_read_releases(store), version, stored)
+
+
+def _read_releases(store: Store) -> Releases:
+    from fedgate.cloud_aggregator.releases.releases import restore
+
+    return restore(store.models.rollout(), store.models.of, store.models.latest())
 
 
 def _show(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.releases import rollout
-    from fedgate.cloud_aggregator.releases.releases import restore
 
     settings = load(arguments.config, AggregatorSettings)
     with open_store(settings.aggregator.store) as store:
-        stored = restore(store.models.rollout(), store.models.of, store.models.latest())
-        gateways = store.statuses()
+        stored, gateways = _read_releases(store), store.statuses()
     stage, base, hop_s = stored.rollout, stored.version, settings.features.hop_s
     report = rollout.report(stage, gateways, base, settings.release, hop_s)
     why = stage.why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,9 @@ EXAMPLES = f"""examples:
       {CRITICAL} CRITICAL  the service does not run or hangs, or the broker is not connected
       {UNKNOWN} UNKNOWN   settings or store cannot be read
 """
-COLUMNS = (
+COLUMNS = ("gateway", "state", "seen", "baseline", "model", "alarms")
+WIDTH, NAME_WIDTH = 100, 34  # of a line; of a gateway's name in it
+WIDE_COLUMNS = (
     *("gateway", "state", "seen", "baseline_windows", "baseline_needed", "can_train", "windows", "windows_lost"),
     *("dropped", "model_version", "settling", "alarms_active", "privacy_epsilon", "identity"),
     *("refusal", "training_remarks"),
@@ -72,6 +75,7 @@ def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "show whether the service works, the gateways and the training at hand"
     command = commands.add("status", _status, text, description=TEXT, examples=EXAMPLES)
+    command.add_argument("--wide", action="store_true", help="show all columns, however wide the table gets")
     command.add_argument("--check", action="store_true", help="one line and an exit code for monitoring: 0, 1, 2 or 3")
 
 
@@ -96,7 +100,7 @@ def health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Heal
 def _status(arguments: argparse.Namespace) -> int:
     if not arguments.check:
         summary = summarise(arguments.config, time.time_ns())
-        cli.show(arguments, summary, _text(summary))
+        cli.show(arguments, summary, f"{_text(summary)}\n{show_gateways(summary['gateways'], arguments.wide)}")
         return OK
     try:
         summary = summarise(arguments.config, time.time_ns())
@@ -181,7 +185,7 @@ def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns:
 
 
 def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, Any]:
-    """Return where a stored training is, and every single number that its algorithm tells or keeps, by name; but for
+    """Return where a stored training is, and every single number that its algorithm reports or keeps, by name; but for
     those that the settings already say.
     """
     from fedgate.cloud_aggregator.rounds.rounds import server_arrays
@@ -251,4 +255,34 @@ def _text(summary: dict[str, Any]) -> str:
         lines.append(f"webhook: {webhook['waiting']} changes wait, {given_up}")
     if summary["alarms_refused"]:
         lines.append(f"alarms: {summary['alarms_refused']} messages refused; the log says of whom and why")
-    return "\n".join([*lines, cli.cells(COLUMNS, summary["gateways"])])
+    return "\n".join(lines)
+
+
+def show_gateways(gateways: list[dict[str, Any]], is_wide: bool) -> str:
+    """Return the table of gateways: all that is known of each, or what fits a line, and below it what needs somebody's
+    attention.
+    """
+    if is_wide:
+        return cli.cells(WIDE_COLUMNS, gateways)
+    noted = [f"{one['gateway']}: {note}" for one in gateways if (note := _note(one))]
+    lines = [textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in noted]
+    return "\n".join([cli.cells(COLUMNS, map(_select, gateways)), *lines])
+
+
+def _select(one: dict[str, Any]) -> dict[str, Any]:
+    """Return what the narrow table shows of a gateway."""
+    name = one["gateway"]
+    return {
+        "gateway": name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 3]}...",
+        "state": one["state"],
+        "seen": one.get("seen"),
+        "baseline": f"{one['baseline_windows']}/{one['baseline_needed']}" if "baseline_windows" in one else None,
+        "model": one.get("model_version"),
+        "alarms": one.get("alarms_active"),
+    }
+
+
+def _note(one: dict[str, Any]) -> str:
+    dropped = sum(one.get("dropped", {}).values())
+    notes = (one["identity"], one.get("refusal"), one.get("training_remarks"), dropped and f"{dropped} dropped")
+    return "; ".join(note for note in notes if note)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,12 +40,17 @@ def open_stated(arguments: argparse.Namespace) -> closing[Store]:
     return open_store(load(arguments.config, SiteSettings).aggregator.store)
 
 
-def place_order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> OrderAnswer:
+def place_order(
+    arguments: argparse.Namespace, kind: str, body: dict[str, Any], check: Callable[[Store], None] | None = None
+) -> OrderAnswer:
     """Give an order to the service with these settings and wait for its answer.
 
-    A service that does not run carries it out when it is started. Raises `NotDoneError` where it refuses.
+    A service that does not run carries it out when it is started. Raises `NotDoneError` where it refuses, and nothing
+    is ordered where `check` raises by what the store holds; it is not asked while others wait, which may change that.
     """
     with open_stated(arguments) as store:
+        if check is not None and not store.orders():
+            check(store)
         number = store.order(kind, body)
         until_s = time.monotonic() + WAIT_S
         while (answer := store.answer(number)) is None and time.monotonic() < until_s:
@@ -56,7 +62,7 @@ def place_order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) 
     return OrderAnswer(number, answer is not None, text)
 
 
-def order(arguments: argparse.Namespace, kind: str, body: dict[str, Any]) -> None:
+def order(arguments: argparse.Namespace, kind: str, body: dict[str, Any], check: Callable[[Store], None]) -> None:
     """Give an order to the service and print its answer; raises as `place_order` does."""
-    answer = place_order(arguments, kind, body)
+    answer = place_order(arguments, kind, body, check)
     cli.show(arguments, answer._asdict(), answer.text)

@@ -1,7 +1,8 @@
 """The broker shut against those whose certificates ended: its files, its signal, and the connections that stand.
 
-The files follow from the registry. Where they cannot be written or the broker cannot be told, that is tried again for
-as long as it takes, also after a restart: whether the broker has read them nobody can see, so it is told at each start.
+The files follow from the registry. Where they cannot be written or the broker cannot be notified, that is tried again
+for as long as it takes, also after a restart: whether the broker has read them nobody can see, so it is notified at
+each start.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class BrokerAccess:
         self._is_unread = False  # the broker has files that it has not read
         self._held: frozenset[str] = frozenset()
         self._restarted_for: frozenset[str] = frozenset()
-        self._process: str | None = None  # of the broker, when it was last told
+        self._process: str | None = None  # of the broker, when it was last notified
         self._again_s = 0.0
         self._stopping = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The broker's process: told to read its files again, started anew, and known from the one that runs after it."""
+"""The broker's process: made to read its files again, started anew, and known from the one that runs after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BY_HAND = "neither identity.broker_pid_file nor identity.reload_command is set: 
 
 
 class BrokerError(OSError):
-    """The broker could not be told; the message says why."""
+    """The broker could not be notified; the message says why."""
 
 
 def reload(spec: Identity) -> str:

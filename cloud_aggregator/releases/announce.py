@@ -1,4 +1,4 @@
-"""What the aggregator tells of models, to all gateways or to one, and the bodies that they ask for."""
+"""What the aggregator announces of models, to all gateways or to one, and the bodies that they ask for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def manifest(context: Context, current: Manifest, gateway: str = ALL) -> Publish
 
 
 def retract(context: Context, gateway: str) -> Publish:
-    """Return what ends the announcement to one gateway: what all are told holds for it too."""
+    """Return what ends the announcement to one gateway: what is announced to all holds for it too."""
     return Publish(context.topic(gateway, "manifest", "current"), b"", retain=True)
 
 

@@ -7,7 +7,6 @@ release of another is under way waits for its end, and only the newest of severa
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -177,7 +176,7 @@ def _once_more(releases: Releases, context: Context, old: BuiltModel) -> tuple[B
 
 
 def everywhere(releases: Releases, context: Context, new: BuiltModel) -> Result:
-    """Give a model to all; who was given one alone is told that what all are told holds for it too."""
+    """Give a model to all; who was given one alone is notified that what is announced to all holds for it too."""
     alone, stage, before = releases.recipients, releases.rollout, releases.version
     if stage.stage != "none":
         left = stage.without(new.manifest.model.digest)
@@ -281,7 +280,7 @@ def remind(releases: Releases, context: Context, access: Access) -> Result:
 
 
 def reminders(releases: Releases, context: Context, access: Access) -> list[Effect]:
-    """Return the announcements that some gateway seems not to have heard."""
+    """Return the announcements that some gateway seems not to have received."""
     effects: list[Effect] = []
     if releases.manifest is not None and any(one.lacks(releases.manifest.version) for one in access.gateways.values()):
         effects.append(announce.manifest(context, releases.manifest))
@@ -292,24 +291,32 @@ def reminders(releases: Releases, context: Context, access: Access) -> list[Effe
     return effects
 
 
-def _find_ordered_model(releases: Releases, context: Context, order: Ordered) -> tuple[BuiltModel, list[Effect]]:
-    """Return the model that is to be released: the one that waits, or the stored one that the order names, which is
-    released once more under a new version. Raises `OrderError`.
+def find_model(releases: Releases, version: int | None, stored: tuple[Manifest, bytes] | None) -> BuiltModel:
+    """Return the model that an order releases: the one that waits, or that of a version, which is `stored`.
+
+    Raises `OrderError` where there is none, and while another release is under way.
     """
-    named: Any = order.body.get("version")
-    waiting = releases.waiting
-    if named is None or (waiting is not None and named == waiting.manifest.version):
-        if waiting is None:
-            raise OrderError(
-                "no model waits to be released: [release] mode = 'manual' keeps what the training makes until it is "
-                "ordered, --version releases an older one once more"
-            )
-        return _renumber(releases, context, waiting)
-    if order.model is None:
-        raise OrderError(f"version {named} given, and no such model is stored (any more); see cloud-aggregator models")
-    stored = BuiltModel(*order.model)
+    stage, waiting = releases.rollout, releases.waiting
+    if stage.is_under_way:
+        raise OrderError(f"the release of model {stage.version} is {stage.stage}; give --go-on or --stop first")
+    if waiting is not None and version in (None, waiting.manifest.version):
+        return waiting
+    if version is None:
+        raise OrderError(
+            "no model waits to be released: [release] mode = 'manual' keeps what the training makes until it is "
+            "ordered, --version releases an older one once more"
+        )
+    if stored is None:
+        raise OrderError(
+            f"version {version} given, and no such model is stored (any more); see cloud-aggregator models"
+        )
+    return BuiltModel(*stored)
+
+
+def _once_more_ordered(releases: Releases, context: Context, stored: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
+    """Return a stored model under a new version. Raises `OrderError`."""
     if stored.manifest.features != context.settings.features:
-        raise OrderError(f"model {named} is of other [features]: every gateway would refuse it")
+        raise OrderError(f"model {stored.manifest.version} is of other [features]: every gateway would refuse it")
     return _once_more(releases, context, fit_to_limits(stored, context.settings.limits))
 
 
@@ -317,16 +324,15 @@ def release_ordered(
     releases: Releases, context: Context, access: Access, order: Ordered
 ) -> tuple[Releases, list[Effect], str]:
     """Release a model to canaries, or to all. Raises `OrderError`."""
-    stage = releases.rollout
-    if stage.is_under_way:
-        raise OrderError(f"the release of model {stage.version} is {stage.stage}; give --go-on or --stop first")
     names, share = tuple(order.body.get("gateways", ())), float(order.body.get("share", 0.0))
     if unknown := [name for name in names if name not in able(access.gateways)]:
         raise OrderError(f"{', '.join(unknown)} cannot be canaries: not known, or without a whole baseline")
     if not (names or 0.0 < share <= 1.0):
         raise OrderError(f"share {share} given; expected more than 0, and 1 at most")
-    new, effects = _find_ordered_model(releases, context, order)
+    model = find_model(releases, order.body.get("version"), order.model)
     waiting = releases.waiting
+    renumber = _renumber if model is waiting else _once_more_ordered
+    new, effects = renumber(releases, context, model)
     if waiting is not None and new.manifest.model == waiting.manifest.model:
         releases = replace(releases, waiting=None)
     if order.body.get("to_all"):
@@ -337,17 +343,22 @@ def release_ordered(
     return releases, [*effects, *more], f"model {new.manifest.version} is released to {who}"
 
 
-def decide_release(
-    releases: Releases, context: Context, access: Access, kind: str
-) -> tuple[Releases, list[Effect], str]:
-    """Go on, pause or stop the release at hand. Raises `OrderError`."""
-    stage = releases.rollout
+def check_decision(stage: Rollout, kind: str) -> None:
+    """Raise `OrderError` where there is no release to go on with, to pause or to stop."""
     if not stage.is_under_way:
         raise OrderError(
             f"no release is under way (the last one: {stage.stage}); cloud-aggregator release shows how it stands"
         )
     if kind == "pause" and stage.stage == "paused":
         raise OrderError(f"the release of model {stage.version} is paused already; give --go-on or --stop")
+
+
+def decide_release(
+    releases: Releases, context: Context, access: Access, kind: str
+) -> tuple[Releases, list[Effect], str]:
+    """Go on, pause or stop the release at hand. Raises `OrderError`."""
+    stage = releases.rollout
+    check_decision(stage, kind)
     if kind == "pause":
         releases, effects = pause_rollout(releases, context, BY_HAND)
         return releases, effects, f"release of model {stage.version} is paused"

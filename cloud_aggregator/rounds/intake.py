@@ -30,12 +30,12 @@ def chunk_arrived(
 ) -> tuple[Rounds, list[Effect]]:
     """Take in a chunk of a gateway's update; raises `MessageError` for one that makes no sense.
 
-    Chunks of a gateway that never told its status are dropped without a receipt: it sends them again, and by then its
-    status is here; a stranger's would only fill the memory.
+    Chunks of a gateway that never reported its status are dropped without a receipt: it sends them again, and by then
+    its status is here; a stranger's would only fill the memory.
     """
     header, piece = parse_chunk(payload)
     if gateway not in access.gateways:
-        raise MessageError(f"{gateway} has not told its status yet")
+        raise MessageError(f"{gateway} has not reported its status yet")
     rounds = replace(rounds, bytes_received=rounds.bytes_received + len(payload))
     digest, is_last = header.digest, header.index + 1 == header.chunks
     held = rounds.held.get(gateway)

@@ -1,4 +1,4 @@
-"""The shell around the machine: it carries events in and effects out, and does nothing else."""
+"""The running aggregator: its link, and beside its loop the enrolment and whoever posts to the webhook."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from functools import partial
+from typing import get_args
 
 from fedgate.cloud_aggregator.access import registry_sync
-from fedgate.cloud_aggregator.access.registry import Issue, Reject, Revoke, TakeKeys
+from fedgate.cloud_aggregator.access.registry import EnrolmentEffect
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
-from fedgate.cloud_aggregator.events import ClockSet, Connection, Event, Log, Outward, Publish, Received, Send, Tick
+from fedgate.cloud_aggregator.events import Connection, Event, Received, Send, Tick
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.protocol.messages import Status, escape_text
+from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL, CLOUD, Channel, Topic, party, topic_of, watch
-from fedgate.config.runtime import clock
-from fedgate.config.runtime.loop import Loop
+from fedgate.config.runtime.app import App
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.settings import AggregatorSettings
@@ -29,17 +30,17 @@ from fedgate.config.transport.mqtt import Link, Will
 LOG = logging.getLogger("fedgate.aggregator")
 ANY_GATEWAY = "+"
 BEGINNING_BYTES = 4
+AT_ONCE_MAX = 256  # events that one commit is for: more would make the first of them wait
 WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "want", "tombstone", "telemetry", "newest")
 
 
-class Aggregator:
-    """A running aggregator: `run` blocks until `stop` is called from a signal handler or another thread."""
+class Aggregator(App):
+    """A running aggregator."""
 
     def __init__(self, settings: AggregatorSettings) -> None:
+        super().__init__(LOG, at_once=AT_ONCE_MAX)
         self.settings = settings
         check_budget(settings.algorithm, settings.rounds, settings.features)
-        self._loop: Loop[Event] = Loop()
-        self._clock = clock.Clock()
         with ExitStack() as undo:
             store = undo.enter_context(closing(Store(settings.aggregator.store, program="aggregator")))
             self._open(settings, store)
@@ -48,84 +49,66 @@ class Aggregator:
     def _open(self, settings: AggregatorSettings, store: Store) -> None:
         if store.was_empty:
             LOG.warning("%s was there and empty: a copy without its log, the file that ends in -wal?", store.name)
-        self.service = Service(
+        self.service: Service = Service(
             settings,
             store,
             site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None),
-            uptime_ns=self._clock.uptime_ns(),
-            anchor_ns=self._clock.anchor_ns,
+            uptime_ns=self.clock.uptime_ns(),
+            anchor_ns=self.clock.anchor_ns,
             beginning=secrets.token_hex(BEGINNING_BYTES),
             material=defence.read(settings),
         )
         self._enrolment = None
         if settings.identity is not None:
-            self._enrolment = EnrolmentService(settings, settings.identity, self._loop.put)
+            self._enrolment = EnrolmentService(settings, settings.identity, self.loop.put)
+            self.handlers |= dict.fromkeys(get_args(EnrolmentEffect), self._enrolment.carry_out)
             if not store.is_new:
                 registry_sync.check(store.name, store.registry(), self._enrolment.listed())
-        self._poster = None if settings.webhook is None else WebhookClient(settings.webhook, self._loop.put)
+        if settings.webhook is not None:
+            self.handlers[Send] = WebhookClient(settings.webhook, self.loop.put).send
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
         self._own_topics = {self._status_topic, topic_of(Topic(site, ALL, "alarm", CAUSE))}
-        self._link = Link(
-            settings.broker,
-            f"{CLOUD}.{site}",
-            [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
-            lambda topic, payload: self._loop.offer(Received(topic, payload), len(payload), party(topic)),
-            lambda up: self._loop.put(Connection(up)),
-            Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
-            lambda topic, payload: self._loop.offer(
-                Received(topic, payload, is_retained=True), len(payload), party(topic)
-            ),
-        )
+        self.links = [
+            Link(
+                settings.broker,
+                f"{CLOUD}.{site}",
+                [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
+                self._receive,
+                lambda up: self.loop.put(Connection(up)),
+                Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
+                partial(self._receive, is_retained=True),
+            )
+        ]
 
-    def run(self) -> None:
-        """Serve until told to stop."""
-        self._link.start()
+    def _receive(self, topic: str, payload: bytes, *, is_retained: bool = False) -> None:
+        """Take in a message, from the network thread, but for our own word, which our own subscription sends back."""
+        if topic not in self._own_topics:
+            self.loop.offer(Received(topic, payload, is_retained), len(payload), party(topic))
+
+    def begin(self) -> None:
+        """Let gateways enrol, where the site has identities."""
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
-        try:
-            if self._enrolment is not None and self.service.state.access.registry is not None:
-                self._step_all([self._enrolment.listed(), self._enrolment.stated()])
-                self._enrolment.start(self.service.state.access.registry, self.service.store.half_answered())
-            self._loop.run_all(self._step_all, self._tick)
-        finally:
-            if self._enrolment is not None:
-                self._enrolment.stop()
-            self._publish_status("offline")
-            self._link.stop()
-            self.service.close()
+        if self._enrolment is not None and self.service.state.access.registry is not None:
+            self.step([self._enrolment.listed(), self._enrolment.stated()])
+            self._enrolment.start(self.service.state.access.registry, self.service.store.half_answered())
 
-    def stop(self) -> None:
-        """Ask `run` to end after the step at hand."""
-        self._loop.stop()
-
-    def _tick(self) -> Event:
-        if self._clock.follow():
-            self._step_all([ClockSet(self._clock.anchor_ns)])
+    def tick(self) -> Tick:
+        """Carry out what the operator has ordered, and see to certificates and the broker's access list."""
         for order in self.service.orders():
-            self._step_all([order])
+            self.step([order])
         if self._enrolment is not None:
             self._enrolment.tick()
         return Tick()
 
-    def _step_all(self, events: Sequence[Event]) -> None:
-        # Without our own word, sent back to us by our own subscription.
-        news = [event for event in events if not (isinstance(event, Received) and event.topic in self._own_topics)]
-        self._carry_out(self.service.step_all(self._clock.uptime_ns(), news))
-        if Connection(True) in news:
-            self._publish_status("online")
+    def step(self, events: Sequence[Event]) -> None:
+        """As any service, and say that it is online once it is connected."""
+        super().step(events)
+        if Connection(True) in events:
+            status = Status(state="online", version=VERSION, clock=self.clock.quality())
+            self.links[0].publish(self._status_topic, status.to_bytes(), retain=True)
 
-    def _publish_status(self, state: str) -> None:
-        status = Status.model_validate({"state": state, "version": VERSION, "clock": self._clock.quality()})
-        self._link.publish(self._status_topic, status.to_bytes(), retain=True)
-
-    def _carry_out(self, effects: Sequence[Outward]) -> None:
-        for effect in effects:
-            match effect:
-                case Publish(topic=topic, payload=payload, retain=retain):
-                    self._link.publish(topic, payload, retain=retain)
-                case Send(post=post) if self._poster is not None:
-                    self._poster.send(post)
-                case Issue() | Reject() | Revoke() | TakeKeys() if self._enrolment is not None:
-                    self._enrolment.carry_out(effect)
-                case Log(level=level, text=text):
-                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", escape_text(text))
+    def end(self) -> None:
+        """Let no gateway enrol any more."""
+        if self._enrolment is not None:
+            self._enrolment.stop()

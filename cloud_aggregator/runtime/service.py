@@ -1,13 +1,10 @@
-"""The machine with its store: events in, what they changed made durable, and then what is to be told.
-
-The order is the promise of the whole aggregator, so it stands in one place, which the running service and the simulated
-world share: a receipt leaves only when what it acknowledges is on disk.
-"""
+"""The aggregator's machine with its store: all events that wait share one commit, and what fails is contained."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -19,10 +16,11 @@ from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import LARGEST
+from fedgate.config.runtime import service
 from fedgate.config.settings.settings import AggregatorSettings
 
 
-class Service:
+class Service(service.Service[State]):
     """An aggregator between its start and its end; use it from one thread."""
 
     def __init__(
@@ -35,27 +33,28 @@ class Service:
         anchor_ns: int,
         beginning: str,
         material: defence.Material = defence.NOTHING,
+        step: service.Step[State] = machine.step,
     ) -> None:
         """Go on with what the store holds; `beginning` names a training that starts anew."""
+        state = restore(settings, key, _read(store), uptime_ns, beginning, material, anchor_ns)
+        state = replace(state, presence=presence.start(store.service(), state.context))
+        super().__init__(machine.start_with_registry(state, store.registry()), step, self._commit_at_once)
         self.store = store
-        self.state = restore(settings, key, _read(store), uptime_ns, beginning, material, anchor_ns)
-        self.state = replace(self.state, presence=presence.start(store.service(), self.state.context))
-        self.state = machine.start_with_registry(self.state, store.registry())
 
-    def step(self, uptime_ns: int, event: Event) -> list[Outward]:
-        """Take in one event and return what is to be told, all it rests on being on disk."""
-        return self.step_all(uptime_ns, [event])
+    def _commit_at_once(
+        self, state: State, effects: list[Effect], _events: Sequence[Event]
+    ) -> tuple[State, list[Outward], list[Event]]:
+        if durable := [effect for effect in effects if isinstance(effect, Durable)]:
+            self.store.commit(durable)
+        return state, [effect for effect in effects if not isinstance(effect, Durable)], []
 
     def step_all(self, uptime_ns: int, events: Sequence[Event]) -> list[Outward]:
-        """Take in events in their order and return what is to be told, all of it resting on one commit: an update that
-        waits for others costs no commit of its own.
-
-        Where that fails, events are taken in one by one, and a gateway's message or an operator's order that fails
-        alone is contained. Errors of the store, of memory and of the aggregator's own events are nobody's: they are
-        raised, and what was stored before them is told after a restart.
+        """As any service. Where that fails, events are taken in one by one, and a gateway's message or an operator's
+        order that fails alone is contained. Errors of the store, of memory and of the aggregator's own events are
+        nobody's: they are raised, and what was stored before them is told after a restart.
         """
-        before = self.state
-        result = attempt(lambda: self._run_events(machine.step, uptime_ns, events))
+        before, together = self.state, partial(super().step_all, uptime_ns, events)
+        result = attempt(together)
         if not isinstance(result, Exception):
             return result
         self.state = before
@@ -63,27 +62,18 @@ class Service:
 
     def _step_in_order(self, uptime_ns: int, event: Event) -> list[Outward]:
         before = self.state
-        result = attempt(lambda: self._run_events(machine.take_in, uptime_ns, [event]))
+        result = attempt(partial(self.run, machine.take_in, uptime_ns, [event]))
         if isinstance(result, Exception):
-            before = replace(before, context=replace(before.context, uptime_ns=uptime_ns))
+            self.state = replace(before, context=replace(before.context, uptime_ns=uptime_ns))
             if isinstance(event, Received):
-                self.state, effects = containment.contain(before, event, result)
+                self.state, effects = containment.contain(self.state, event, result)
             elif isinstance(event, Ordered):  # it would be there again at every start
-                self.state, effects = before, containment.refuse_order(event, result)
+                effects = containment.refuse_order(event, result)
             else:
                 raise result
-            result = self._stored(effects)
+            result = self.commit(uptime_ns, effects)
         self.state, effects = machine.advance(self.state, event)
-        return [*result, *self._stored(effects)]
-
-    def _run_events(
-        self, act: Callable[[State, int, Event], machine.Result], uptime_ns: int, events: Sequence[Event]
-    ) -> list[Outward]:
-        effects: list[Effect] = []
-        for event in events:
-            self.state, more = act(self.state, uptime_ns, event)
-            effects += more
-        return self._stored(effects)
+        return [*result, *self.commit(uptime_ns, effects)]
 
     def orders(self) -> list[Ordered]:
         """Return what the operator has ordered since, oldest first; each is asked for again until it is answered."""
@@ -96,15 +86,10 @@ class Service:
             return order
         return replace(order, model=self.store.models.of(version))
 
-    def close(self) -> None:
-        """Close the store."""
+    def close(self) -> list[Outward]:
+        """Close the store; nothing is left to be told."""
         self.store.close()
-
-    def _stored(self, effects: list[Effect]) -> list[Outward]:
-        durable = [effect for effect in effects if isinstance(effect, Durable)]
-        if durable:
-            self.store.commit(durable)
-        return [effect for effect in effects if not isinstance(effect, Durable)]
+        return []
 
 
 def _read(store: Store) -> Stored:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
-from fedgate.cloud_aggregator.events import Post, Posted
+from fedgate.cloud_aggregator.events import Post, Posted, Send
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.notifications import Webhook
 from fedgate.config.settings.settings import SettingsError
@@ -37,9 +37,9 @@ class WebhookClient:
         self._tls = _tls(spec)
         self._secret = None if spec.secret_file is None else _secret(spec.secret_file)
 
-    def send(self, post: Post) -> None:
+    def send(self, effect: Send) -> None:
         """Begin to post a change; returns at once."""
-        threading.Thread(target=self._send, args=(post,), daemon=True).start()
+        threading.Thread(target=self._send, args=(effect.post,), daemon=True).start()
 
     def _send(self, post: Post) -> None:
         posted = Posted(post.id, "the attempt broke off")

@@ -41,6 +41,12 @@ VERSION = Table("schema_version", MetaData(), Column("version", BigInteger, null
 CONNECT_S = 10  # after which a server that does not answer counts as unreachable
 LOCK = 0x0FED_6A7E  # with the schema: what processes of ours lock, whatever else lies in the database
 TRY = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
+BACKEND = text("SELECT pg_backend_pid()")  # the process of the server that serves a connection
+GIVE_BACK = text("SELECT pg_advisory_unlock_all()")
+POOLER = (
+    "behind a pooler in transaction mode no connection keeps a session of the server, which the lock of a store is of; "
+    "connect to the server itself, or to a pool in session mode: docs/reference/aggregator.md, PostgreSQL"
+)
 HOLDER = text("""
 SELECT a.pid, a.application_name, a.client_addr, a.backend_start,
        extract(epoch FROM clock_timestamp() - a.backend_start) AS age_s
@@ -85,8 +91,21 @@ class PostgresqlDatabase:
                 holder = db.execute(HOLDER, {"lock": LOCK}).first()
                 db.close()
                 raise StoreError(f"{self.name}: another {program} runs on this store: {_describe(holder)}")
+            backend = db.scalar(BACKEND)
             db.commit()
+        self._check_session(db, backend)
         self._held = db
+
+    def _check_session(self, db: Connection, backend: int | None) -> None:
+        """Raise `StoreError` where another connection gets the session of the server in which this one has the lock: a
+        pooler in transaction mode gives it to whoever comes next.
+        """
+        with self._connect("reader") as other, errors_named(self, CANNOT_OPEN):
+            if other.scalar(BACKEND) == backend:
+                other.execute(GIVE_BACK)  # else the pooler's session would keep it
+                other.commit()
+                db.close()
+                raise StoreError(f"{self.name}: {CANNOT_OPEN} ({POOLER})")
 
     def release(self) -> None:
         """Let others have the store."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,10 @@ from sqlalchemy.ext.compiler import compiles
 from fedgate.cloud_aggregator.storage.copying import Advance, copy_tables
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, message_of
 from fedgate.cloud_aggregator.storage.tables import META, SCHEMA_VERSION, OctetLength
-from fedgate.config.runtime import store_lock
+from fedgate.config.runtime import sqlite, store_lock
 from fedgate.config.runtime.files import own_as_folder, sync_folder, write_whole
 
-PRIVATE_MASK = 0o077
 CHECKPOINT_PAGES = 16_000  # 64 MiB: as large as the file beside the database becomes
-WITH_IT = ("-wal", "-shm")
 OF_THE_FILE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # primary result codes
 RESTORE = "an older backup is the better one: cloud-aggregator restore FILE --replace"
 
@@ -63,14 +61,11 @@ class SqliteDatabase:
         if coming(self.path).exists():
             raise StoreError(f"{self.name}: a restore was cut off here; give the same 'cloud-aggregator restore' again")
         self.was_there = self.path.exists()
+        store_lock.check_is_file(self.path)
         if not (create or self.was_there):
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
-        before = os.umask(PRIVATE_MASK)
-        try:
-            with errors_named(self, CANNOT_OPEN):
-                return self.engine().connect()
-        finally:
-            os.umask(before)
+        with sqlite.private_files(), errors_named(self, CANNOT_OPEN):
+            return self.engine().connect()
 
     def engine(self) -> Engine:
         """Return what makes connections to the file."""
@@ -120,9 +115,7 @@ class SqliteDatabase:
         sync_folder(self.path.parent)
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"  # of no other time
         kept = self.path.with_name(f"{self.path.name}.before-{stamp}")
-        for suffix in (*WITH_IT, ""):  # beside the new one a log would be taken for its own
-            with suppress(FileNotFoundError):
-                self.path.with_name(self.path.name + suffix).rename(kept.with_name(kept.name + suffix))
+        sqlite.move(self.path, kept)
         sync_folder(self.path.parent)
         staged.replace(self.path)
         sync_folder(self.path.parent)
@@ -150,14 +143,12 @@ def close_log(path: Path) -> None:
         db.execute("PRAGMA journal_mode = DELETE")
 
 
-def set_up(connection: Any, _record: Any) -> None:
-    """Set how a new connection writes: every commit is on disk before it returns."""
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = FULL")
-    # A training is written over and over: what is folded into the file seldom is written once where it were ten times.
-    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    cursor.close()
+def set_up(connection: sqlite3.Connection, _record: Any) -> None:
+    """Set how a new connection writes.
+
+    A training is written over and over: what is folded into the file seldom is written once where it were ten times.
+    """
+    sqlite.set_up(connection, CHECKPOINT_PAGES)
 
 
 @compiles(OctetLength, "sqlite")
@@ -169,12 +160,11 @@ def _octet_length(element: OctetLength, compiler: Any, **more: Any) -> str:
 def _find_damage(db: Connection) -> str:
     """Return what SQLite's own check of all pages finds, empty where it is sound."""
     try:
-        found = [str(row[0]) for row in db.exec_driver_sql("PRAGMA quick_check(3)")]
+        return sqlite.find_damage(db.exec_driver_sql)
     except SQLAlchemyError as error:
         if not _is_damage(error):
             raise
-        found = [message_of(error)]
-    return "" if found == ["ok"] else "; ".join(found)
+        return message_of(error)
 
 
 def _is_damage(error: SQLAlchemyError) -> bool:

@@ -62,6 +62,7 @@ from fedgate.cloud_aggregator.storage.tables import (
 )
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.runtime.sqlite import refuse_schema
 from fedgate.config.settings.database import DatabaseUrl
 
 # Columns of an alarm that carry the same name in the message.
@@ -134,10 +135,8 @@ class Store:
     def _check_schema(self, create: bool) -> None:
         with self._db.begin():
             found, reason = self.database.schema_version(self._db), ""
-            if not 0 <= found <= SCHEMA_VERSION:
-                reason = f"it has schema {found}, this aggregator knows {SCHEMA_VERSION}; update the aggregator"
-            elif 0 < found < SCHEMA_VERSION:
-                reason = f"an older fedgate made it (schema {found}); move it away to begin a new training"
+            if found not in (0, SCHEMA_VERSION):
+                reason = refuse_schema(found, SCHEMA_VERSION, "aggregator", "move it away to begin a new training")
             elif found == 0 and not create:
                 reason = "there is no store yet; the aggregator has not run with these settings"
             elif found == 0 and set(inspect(self._db).get_table_names()) & META.tables.keys():
@@ -267,7 +266,7 @@ class Store:
         return RecordService(**rows[0]._asdict()) if rows else None
 
     def seen(self) -> dict[str, int]:
-        """Return when every gateway was last heard live; 0: not yet."""
+        """Return when every gateway was last received live; 0: not yet."""
         return {row.gateway: row.seen_ns for row in self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.seen_ns))}
 
     def sessions(self) -> dict[str, DeviceSessions]:
@@ -280,7 +279,7 @@ class Store:
         return {row.gateway: HoldUpdate(row.gateway, row.run, row.round_index, row.digest, row.body) for row in rows}
 
     def alarms(self) -> Alarms:
-        """Return what is stored of alarms and of whom they were told."""
+        """Return what is stored of alarms and of who was notified of them."""
         by_cause = func.row_number().over(
             partition_by=(ALARMS.c.gateway, ALARMS.c.cause),
             order_by=(ALARMS.c.received_ns.desc(), ALARMS.c.onset_ns.desc(), ALARMS.c.id),

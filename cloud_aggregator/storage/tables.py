@@ -129,7 +129,7 @@ HELD = Table(
     Column("digest", TEXT, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-# What gateways had to give up, and scores of times in which nobody heard them; the newest of each gateway.
+# What gateways had to give up, and scores of times in which nobody received them; the newest of each gateway.
 LOSSES = Table(
     "losses",
     META,
@@ -166,7 +166,7 @@ POSTS = Table(
     Column("body", LargeBinary, nullable=False),
     Column("gateway", TEXT),  # whose they are
 )
-# What Home Assistant was told of; brokers keep it until it is taken back.
+# What Home Assistant was notified of; brokers keep it until it is taken back.
 DISCOVERED = Table(
     "discovered",
     META,

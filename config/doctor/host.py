@@ -37,7 +37,7 @@ KINDS = (
     ),
 )
 OTHERS = 0o077
-WORN_TENTHS = 8  # of a life, in tenths as eMMC tells them, from which on it should be replaced
+WORN_TENTHS = 8  # of a life, in tenths as eMMC reports them, from which on it should be replaced
 PRE_END = {2: "80 % of its reserve is used", 3: "90 % of its reserve is used"}
 
 
@@ -128,7 +128,7 @@ def _writes(folder: Path) -> Finding:
 
 
 def wear(device: str, sys: Path = SYS) -> Iterator[Finding]:
-    """Yield how much of its life a flash device has behind it, where it tells: eMMC does, SD cards do not."""
+    """Yield how much of its life a flash device has behind it, where it reports that: eMMC does, SD cards do not."""
     block = re.sub(r"^(mmcblk\d+|nvme\d+n\d+)p\d+$|^([a-z]{2,3})\d+$", r"\1\2", Path(device).name)
     folder = sys / "class" / "block" / block / "device"
     kind = _read_text(folder / "type")
@@ -157,7 +157,7 @@ def _read_text(path: Path) -> str | None:
 
 def secrets(files: Iterable[Path | None]) -> Iterator[Finding]:
     """Yield whether files that hold secrets can be read by others than their owner."""
-    held = [path for path in files if path is not None and path.exists()]
+    held = [path for path in files if path is not None and path.is_file()]
     open_ = [path for path in held if stat.S_IMODE(path.stat().st_mode) & OTHERS]
     for path in open_:
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -142,7 +142,7 @@ class Status(Message):
     rejected: Annotated[dict[Name, Short], Field(max_length=LISTED_MAX)] = {}
     privacy_epsilon: Annotated[float, Field(ge=0)] | None = None  # spent so far, where differential privacy is kept
     device: Device | None = None
-    store_id: Name = ""  # names the store, whoever runs it: what tells a copy or a new store from this one
+    store_id: Name = ""  # names the store, whoever runs it: what distinguishes a copy or a new store from this one
     starts: Count = 0  # of agents on this store
     sequence: Count = 0  # items that this store has ever queued
     t_ns: Moment | None = None  # when this was said, and ...
@@ -242,7 +242,7 @@ class RoundOpen(Signed):
     shared: Transfer
     cohort: tuple[Id, ...] | None = None  # None: everyone
     libraries: tuple[str, ...] = ()  # that training needs besides what every gateway has that can train
-    training: Count = 0  # grows from one training to the next; 0: not told, as before 0.5
+    training: Count = 0  # grows from one training to the next; 0: not reported, as before 0.5
 
 
 def round_number(run: str, round_index: int) -> str:
@@ -316,7 +316,7 @@ class Score(Message):
     level: float
     alarm: bool
     model_version: Count
-    rule: str = "score"  # which stands out most; of others than `score` a height is told, with 1 as its level
+    rule: str = "score"  # which stands out most; of others than `score` a height is reported, with 1 as its level
 
 
 class Alarm(Message):
@@ -393,7 +393,7 @@ class Maintenance(Message):
 
     @classmethod
     def of(cls, alarm: Alarm, site: str, gateway: str, device: Device) -> Self:
-        """Return what a building is told of an alarm of a gateway (or of `all`) on this device."""
+        """Return what a building receives of an alarm of a gateway (or of `all`) on this device."""
         fields = alarm.model_dump(include={"id", "state", "rule", "feature", "kind", "severity", "text", "clock"})
         return cls(
             **device.model_dump(),

@@ -2,8 +2,9 @@
 
 Both ends receive so, with a patience and a budget of their own: of all bodies together no more than the budget is taken
 at once, however many come. Who comes while others fill it is parked: known, without a byte of it, and asked for its
-chunks as soon as there is space. None of this is durable: after a restart chunks that come begin a transfer, or an
-announcement does, and what lacks of it is asked for.
+chunks as soon as there is space, in the order of coming: a small body does not pass a large one that waits. Each must
+fit the budget alone, which its owner checks. None of this is durable: after a restart chunks that come begin a
+transfer, or an announcement does, and what lacks of it is asked for.
 """
 
 from __future__ import annotations
@@ -55,11 +56,16 @@ class Receiver:
         others = self.without(key)
         # Who changes what he sends is as old as he was: otherwise he could keep others out without end.
         started_ns = uptime_ns if known is None or known.is_parked else known.started_ns
-        is_parked = not others.has_space(transfer, budget_bytes)
+        is_parked = others.is_waited_for or not others.has_space(transfer, budget_bytes)
         return others.having(key, Incoming(Assembly(transfer), started_ns, uptime_ns, is_parked=is_parked))
 
+    @property
+    def is_waited_for(self) -> bool:
+        """True while a body is parked."""
+        return any(one.is_parked for one in self.incoming.values())
+
     def has_space(self, transfer: Transfer, budget_bytes: int) -> bool:
-        """Tell whether one more body may come; what is announced counts, so that what has begun can end."""
+        """Tell whether one more body may come; what is announced counts, so that what has started can end."""
         coming = sum(one.assembly.transfer.size_bytes for one in self.incoming.values() if not one.is_parked)
         return coming + transfer.size_bytes <= budget_bytes
 
@@ -83,16 +89,24 @@ class Receiver:
         """Return what is to be asked for now, by key, also of what was parked and has space, first come first; what
         does not go on, or keeps others out for too long, is forgotten. `who` asks, so that not all ask at once.
         """
-        receiver, asked = self._without_lost(uptime_ns), dict[str, Assembly]()
+        receiver, started = self._without_lost(uptime_ns)._begin_parked(uptime_ns, budget_bytes)
+        asked = dict[str, Assembly]()
         for key, one in receiver.incoming.items():
-            known = one
-            if one.is_parked and receiver.has_space(one.assembly.transfer, budget_bytes):
-                known = Incoming(one.assembly, uptime_ns, uptime_ns)
-            elif one.is_parked or not self._is_due(one, uptime_ns, who):
-                continue
-            asked[key] = one.assembly
-            receiver = receiver.having(key, replace(known, asked_ns=uptime_ns, asks=known.asks + 1))
+            if key in started or (not one.is_parked and self._is_due(one, uptime_ns, who)):
+                asked[key] = one.assembly
+                receiver = receiver.having(key, replace(one, asked_ns=uptime_ns, asks=one.asks + 1))
         return receiver, asked
+
+    def _begin_parked(self, uptime_ns: int, budget_bytes: int) -> tuple[Receiver, list[str]]:
+        """Return the receiver with what was parked started, up to the first without space, and the keys of these."""
+        receiver, started = self, list[str]()
+        for key, one in self.incoming.items():
+            if one.is_parked:
+                if not receiver.has_space(one.assembly.transfer, budget_bytes):
+                    break
+                receiver = receiver.having(key, Incoming(one.assembly, uptime_ns, uptime_ns))
+                started.append(key)
+        return receiver, started
 
     def _is_due(self, one: Incoming, uptime_ns: int, who: str) -> bool:
         first_s, longest_s = self.patience.first_s, self.patience.longest_s
@@ -100,8 +114,7 @@ class Receiver:
         return uptime_ns - max(one.received_ns, one.asked_ns) >= pause_ns
 
     def _without_lost(self, uptime_ns: int) -> Receiver:
-        others_wait = any(one.is_parked for one in self.incoming.values())
-        oldest_ns = uptime_ns - self.patience.turn_s * NS if others_wait else -math.inf
+        oldest_ns = uptime_ns - self.patience.turn_s * NS if self.is_waited_for else -math.inf
         lost_ns = uptime_ns - self.patience.lost_s * NS
         kept = {
             key: one

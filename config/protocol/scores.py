@@ -1,6 +1,6 @@
 """Scores of windows that were made while there was no link, gathered into batches that are kept and acknowledged.
 
-A score that is heard live is worth a QoS 0 message and no more. What a structure did during an outage is another
+A score that is received live is worth a QoS 0 message and no more. What a structure did during an outage is another
 matter: somebody will ask. So a gateway without a link keeps its scores, many to a message, since each message costs a
 commit on its flash and a receipt on the way back.
 """
@@ -45,7 +45,7 @@ class Scores(Message):
 
 
 def gather(scores: Sequence[Score], clock: Literal["synchronised", "unsynchronised", "unknown"], boot: str) -> Scores:
-    """Return scores of one model and level, times rising, as one batch; the first tells its level and model."""
+    """Return scores of one model and level, times rising, as one batch; the first has its level and model."""
     first = scores[0]
     rules: dict[str, tuple[int, ...]] = {}
     for index, one in enumerate(scores):
@@ -65,7 +65,7 @@ def gather(scores: Sequence[Score], clock: Literal["synchronised", "unsynchronis
 
 
 def spread(batch: Scores) -> list[Score]:
-    """Return the windows of a batch as they would have been told one by one; raises `MessageError` where a time is
+    """Return the windows of a batch as they would have been published one by one; raises `MessageError` where a time is
     beyond what a message holds.
     """
     in_alarm, by_rule = set(batch.alarms), {index: name for name, found in batch.rules.items() for index in found}

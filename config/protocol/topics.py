@@ -105,7 +105,7 @@ def urgency(text: str) -> int:
 
 
 def party(text: str) -> str:
-    """Return whose topic it is: the gateway's, `all`, or the node that Home Assistant is told of; empty where none."""
+    """Return whose topic it is: the gateway's, `all`, or the node of an entity of Home Assistant; empty where none."""
     parts = text.rsplit("/", 3)
     return parts[1] if len(parts) == 4 else ""
 

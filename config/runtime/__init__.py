@@ -1,1 +1,1 @@
-"""What both services and all commands run on: the loop, the clock, files, the lock of a store, the command line."""
+"""What both services and all commands run on: shell and loop, service, clock, files, stores, command line."""

@@ -24,7 +24,6 @@ TICK_S = 1.0
 # and counted; updates of many gateways at once are asked for again later.
 EVENTS_MAX = 40_000
 BYTES_MAX = 64 * 1024 * 1024
-AT_ONCE_MAX = 256  # events that are worked off in one go: more would make the first of them wait
 
 Event = TypeVar("Event")
 
@@ -78,24 +77,19 @@ class Loop(Generic[Event]):
         self._stopping.set()
         self._events.put(None)
 
-    def run(self, step: Callable[[Event], None], tick: Callable[[], Event]) -> None:
-        """Step through events as they come, and through a tick every `TICK_S`, until stopped."""
-        self._run(lambda events: step(events[0]), tick, at_once=1)
-
-    def run_all(self, step_all: Callable[[list[Event]], None], tick: Callable[[], Event]) -> None:
-        """Do so with all events that wait, `AT_ONCE_MAX` at most: what is stored of them is written once."""
-        self._run(step_all, tick, at_once=AT_ONCE_MAX)
-
-    def _run(self, step_all: Callable[[list[Event]], None], tick: Callable[[], Event], at_once: int) -> None:
+    def run(self, step: Callable[[list[Event]], None], tick: Callable[[], Event], at_once: int = 1) -> None:
+        """Step through the events that wait, so many at a time at most, and through a tick every `TICK_S`, until
+        stopped.
+        """
         next_tick_s, supervisor = time.monotonic(), Supervisor()
         while not self._stopping.is_set():
             now_s = time.monotonic()
             if now_s >= next_tick_s:
                 next_tick_s = now_s + TICK_S
-                step_all([tick()])
+                step([tick()])
                 supervisor.works()
             if events := self._waiting(max(next_tick_s - time.monotonic(), 0.0), at_once):
-                step_all(events)
+                step(events)
         supervisor.stopping()
 
     def _waiting(self, timeout_s: float, at_once: int) -> list[Event]:

@@ -14,7 +14,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-PRIVATE_MODE = 0o600
+from fedgate.config.runtime.files import PRIVATE_MODE
+
 FLOCK = "hhqqi4x"  # struct flock of fcntl(2): type, whence, start, length, process
 PROC = Path("/proc")
 START_FIELD = 19  # of /proc/PID/stat behind the name of the program: when it began, in ticks since the boot
@@ -53,7 +54,14 @@ def hold(store: Path, program: str) -> int:
         raise StoreError(f"{store}: cannot be opened as the {program}'s store ({reason})") from None
 
 
+def check_is_file(store: Path) -> None:
+    """Raise `StoreError` where a store is named that is a folder."""
+    if store.is_dir():
+        raise StoreError(f"{store}: it is a folder; expected the path of a file, such as one in it")
+
+
 def _hold(store: Path, program: str) -> int:
+    check_is_file(store)
     if store.exists() and store.stat().st_nlink > 1:
         raise InUseError(
             f"{store}: the file has {store.stat().st_nlink} names (hard links). SQLite keeps a log beside each, so "

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 LOG = logging.getLogger("fedgate.supervisor")
 START_S = 600.0  # to open and check a large store on a slow card
-SHARE = 0.25  # of the time that systemd waits, after which it is told again
+SHARE = 0.25  # of the time that systemd waits, after which it is notified again
 
 
 class Supervisor:
@@ -28,7 +28,7 @@ class Supervisor:
         is_asked = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         patience_us = environment.get("WATCHDOG_USEC", "") if is_asked else ""
         self.pause_s = SHARE * int(patience_us) / 1e6 if patience_us.isdecimal() else float("inf")
-        self._due_s: float | None = None  # when it is to be told next; None: it does not work yet
+        self._due_s: float | None = None  # when it is to be notified next; None: it does not work yet
         self._failures = 0
 
     def starting(self) -> None:
@@ -62,4 +62,4 @@ class Supervisor:
         except OSError as error:
             self._failures += 1
             if self._failures.bit_count() == 1:
-                LOG.warning("the service manager cannot be told (%s), time %d", error, self._failures)
+                LOG.warning("the service manager cannot be notified (%s), time %d", error, self._failures)

@@ -1,4 +1,4 @@
-"""The version of the installed distribution, as every command and every status tells it."""
+"""The version of the installed distribution, as every command and every status reports it."""
 
 from importlib.metadata import version
 

@@ -17,7 +17,7 @@ Address = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0
 
 
 class Identity(Table):
-    """[identity] of aggregator.toml: the site's own authority, and how the broker hears of who was revoked."""
+    """[identity] of aggregator.toml: the site's own authority, and how the broker is notified of who was revoked."""
 
     folder: FilePath = Path()  # as 'cloud-aggregator init' made it: ca.key, ca.pem, revoked.crl, mosquitto.acl
     broker_pid_file: FilePath | None = None  # of a broker on this machine that we may signal; it gets a SIGHUP

@@ -1,4 +1,4 @@
-"""How the aggregator tells others of alarms: as one alarm of the whole site, by webhook, in Home Assistant."""
+"""How the aggregator notifies others of alarms: as one alarm of the whole site, by webhook, in Home Assistant."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Webhook(Table):
 
 
 class HomeAssistant(Table):
-    """Whether Home Assistant is told, by MQTT discovery, which alarms there are."""
+    """Whether Home Assistant is notified, by MQTT discovery, which alarms there are."""
 
     enabled: bool = False
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}(/[A-Za-z0-9_.-]{1,64}){0,7}$")] = (

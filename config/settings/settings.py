@@ -187,7 +187,7 @@ def check_chunks_pass(limits: Limits, broker: Broker) -> None:
 
 
 class Exchange(Table):
-    """How patiently a gateway waits for answers, and what it tells besides alarms."""
+    """How patiently a gateway waits for answers, and what it publishes besides alarms."""
 
     resend_s: Positive = 30.0
     status_s: Positive = 60.0

@@ -40,7 +40,7 @@ LOG = logging.getLogger("fedgate.mqtt")
 
 @dataclass(frozen=True)
 class Will:
-    """What the broker publishes, retained, when this client vanishes without a word."""
+    """What is published, retained, when this client ends: by itself or, where it vanishes, by the broker."""
 
     topic: str
     payload: bytes
@@ -78,6 +78,7 @@ class Link:
         self._on_retained = on_retained or on_message
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
         identify(client, broker, broker.user or client_id, tls.reading_files(broker))
+        self._will = will
         if will is not None:
             client.will_set(will.topic, will.payload, qos=1, retain=True)
         client.max_inflight_messages_set(MESSAGES_MAX)
@@ -133,7 +134,9 @@ class Link:
             return self._is_idle.wait_for(lambda: self._queue.is_empty, timeout_s)
 
     def stop(self) -> None:
-        """Send what was handed over, say goodbye (so the will stays unsaid) and end the threads."""
+        """Say the will, send what was handed over, take leave of the broker and end the threads."""
+        if self._will is not None:
+            self.publish(self._will.topic, self._will.payload, retain=True)
         if self._client.is_connected():
             self.drain(STOP_S)
         self._client.disconnect()

@@ -179,16 +179,16 @@ def _measured_rate(intervals_ns: NDArray[np.int64], gaps: Gaps) -> tuple[float |
 
 def _irregular(intervals_ns: NDArray[np.int64], gaps: Gaps) -> list[str]:
     """Gaps and steps back in time, by the number of the data row before them (1 is the first)."""
-    said = []
+    notes = []
     before = gaps.rows[gaps.lost_ns > 0] - 1
     if len(before):
         longest = int(before[np.argmax(intervals_ns[before])])
         longest_s = intervals_ns[longest] / NS
-        said.append(
+        notes.append(
             f"gaps in time, split there: {len(before)}, the longest of {longest_s:.6g} s after row {longest + 1}"
         )
     steps_back = np.flatnonzero(intervals_ns <= 0)
     if len(steps_back):
         first = int(steps_back[0]) + 1
-        said.append(f"rows that do not advance in time: {len(steps_back)}, the first after row {first}")
-    return said
+        notes.append(f"rows that do not advance in time: {len(steps_back)}, the first after row {first}")
+    return notes

@@ -90,7 +90,10 @@ def _best_level(scored: list[tuple[NDArray[np.int64], Floats]]) -> float:
 
 def _both_f(label: NDArray[np.int64], alarmed: NDArray[np.bool_]) -> tuple[float, float]:
     """Return F with damage as positive and with healthy as positive, 0 where nothing is found."""
-    return _or_zero(metrics.f1(label, alarmed)), _or_zero(metrics.f1(1 - label, ~alarmed))
+    from sklearn.metrics import f1_score
+
+    damage, healthy = f1_score(label, alarmed, labels=[1, 0], average=None, zero_division=0.0).tolist()
+    return damage, healthy
 
 
 def fleet(scored: Scored) -> Floats:
@@ -128,10 +131,6 @@ def _rates(label: NDArray[np.int64], z: Floats, alarm_z: float, window_s: float)
         "f_healthy": f_healthy,
         "false_per_hour": metrics.per_hour(false_alarms, window_s * int((label == HEALTHY).sum())),
     }
-
-
-def _or_zero(value: float) -> float:
-    return 0.0 if np.isnan(value) else value
 
 
 def identity(options: Options, cell: Cell) -> dict[str, Any]:

@@ -64,12 +64,11 @@ def pooled(found: Sequence[Told], *, classify: bool) -> Figures:
 def of_classes(label: NDArray[np.int64], score: Floats) -> Figures:
     """Return precision, recall, F1, balanced accuracy and area of scores (n,) above 0 where they mean class 1."""
     alarmed = score > 0.0
-    balanced = 0.5 * (metrics.recall(label, alarmed) + metrics.recall(1 - label, ~alarmed))
     return {
         "precision": metrics.precision(label, alarmed),
         "recall": metrics.recall(label, alarmed),
         "f1": metrics.f1(label, alarmed),
-        "ba": balanced,
+        "ba": metrics.balanced_accuracy(label, alarmed),
         "auc": metrics.roc_auc(label, score),
     }
 
@@ -82,9 +81,9 @@ def worth(found: Sequence[Told], *, classify: bool) -> float:
 
 def roc(found: Sequence[Told]) -> Figures:
     """Return the true positive rates at `ROC_STEPS` false positive rates, the curve through all thresholds."""
+    from sklearn.metrics import roc_curve
+
     y, score = (np.concatenate([each[index] for each in found]) for index in (2, 3))
-    order = np.argsort(-score, kind="stable")
-    last = np.append(np.diff(score[order]) != 0.0, True)  # of equal scores all are in alarm or none
-    false, true = (np.append(0.0, np.cumsum(y[order] == k)[last] / max((y == k).sum(), 1)) for k in (0.0, 1.0))
+    false, true, _ = roc_curve(y, score, drop_intermediate=False)
     grid = np.linspace(0.0, 1.0, ROC_STEPS + 1).tolist()
     return {f"roc.{step:02d}": float(np.interp(at, false, true)) for step, at in enumerate(grid)}

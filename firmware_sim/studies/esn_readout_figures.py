@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,13 +19,13 @@ def rates(stressed: NDArray[np.bool_], labels: Array) -> dict[str, Floats]:
 
     Micro-F1 over both classes is the accuracy: a wrong row is a false alarm of one class and a miss of the other.
     """
-    truth = labels.astype(np.bool_)[:, None]
-    hits, false = (stressed & truth).sum(axis=0), (stressed & ~truth).sum(axis=0)
-    positive, negative = int(truth.sum()), int((~truth).sum())
+    from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
+
+    scores = (accuracy_score, partial(f1_score, zero_division=0.0), balanced_accuracy_score)
+    truth = labels.astype(np.bool_)
     return {
-        "accuracy": np.asarray((hits + negative - false) / (positive + negative)),
-        "f1": np.asarray(2.0 * hits / np.maximum(hits + false + positive, 1)),
-        "balanced": np.asarray((hits / positive + (negative - false) / negative) / 2.0),
+        name: np.array([score(truth, answers) for answers in stressed.T])
+        for name, score in zip(NAMES, scores, strict=True)
     }
 
 

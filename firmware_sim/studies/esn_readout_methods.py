@@ -101,7 +101,7 @@ def median(algorithm: Algorithm) -> Algorithm:
 
 def reservoirs_of(network: Network, names: list[str], feature_count: int, seed: int) -> dict[str, Arrays]:
     """Return a reservoir of its own for each gateway."""
-    inputs = network.heard(feature_count)
+    inputs = network.input_count(feature_count)
     return {name: reservoir.initial(generator(seed, 0, f"reservoir/{name}"), network, inputs) for name in names}
 
 

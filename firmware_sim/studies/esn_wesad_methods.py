@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, present
 from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
 from fedgate.firmware_sim.studies.study import Figures
@@ -28,6 +27,8 @@ def figures_of(options: Options, data: Path, normalisation: Normalisation, train
     """Return what a method is worth over all subjects, each scored by a training that it took no part in: `accuracy`
     and `macro_f1` over all rows, the `error` Σ (output - class)² of a row, and the deviation between subjects.
     """
+    from sklearn.metrics import f1_score
+
     truth: list[Classes] = []
     said: list[Classes] = []
     errors: list[Floats] = []
@@ -44,15 +45,10 @@ def figures_of(options: Options, data: Path, normalisation: Normalisation, train
     y, found = np.concatenate(truth), np.concatenate(said)
     return {
         "accuracy": float(np.mean(y == found)),
-        "macro_f1": float(np.mean([_f1(y == each, found == each) for each in range(CLASSES)])),
+        "macro_f1": float(f1_score(y, found, labels=range(CLASSES), average="macro", zero_division=0.0)),
         "error": float(np.concatenate(errors).mean()),
         "subject_deviation": float(np.std(single, ddof=1)),
     }
-
-
-def _f1(truth: NDArray[np.bool_], said: NDArray[np.bool_]) -> float:
-    found = metrics.f1(truth.astype(np.int64), said)
-    return 0.0 if np.isnan(found) else found
 
 
 def federated(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedgate.config.settings.settings import Table
 from fedgate.firmware_sim.splits import TRAIN_SHARE, partition
+from fedgate.firmware_sim.studies.robust_central import central
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.firmware_sim.studies.unit_range import to_unit_range
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
@@ -24,7 +25,6 @@ from fedgate.models.federated import build
 from fedgate.models.federated.protocol.algorithm import Server
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.robust_svm.ball import Ball, Norm
-from fedgate.models.federated.robust_svm.central import central
 
 Labels = NDArray[np.int64]
 UNIT_BOX = (0.0, 1.0)

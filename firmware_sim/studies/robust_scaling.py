@@ -18,6 +18,7 @@ from pydantic import Field
 from fedgate.config.settings.settings import Table
 from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.robust_central import central
 from fedgate.firmware_sim.studies.robust_data import clouds, drawn
 from fedgate.firmware_sim.studies.robust_figures import Means, grouped
 from fedgate.firmware_sim.studies.robust_methods import (
@@ -30,15 +31,14 @@ from fedgate.firmware_sim.studies.robust_methods import (
     trained,
 )
 from fedgate.firmware_sim.studies.robust_pictures import draw_scaling
+from fedgate.firmware_sim.studies.robust_program import worst_case_program
 from fedgate.firmware_sim.studies.robust_sensitivity import mean_class_rate
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.arrays import generator
 from fedgate.models.detectors.base import fault_classes
 from fedgate.models.federated.robust_svm.ball import Ball
 from fedgate.models.federated.robust_svm.box import Box, worst_case
-from fedgate.models.federated.robust_svm.central import central
 from fedgate.models.federated.robust_svm.gateway import imported, with_bias
-from fedgate.models.federated.robust_svm.program import worst_case_program
 
 SOLVERS = ("direct", "program")
 

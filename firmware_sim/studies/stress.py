@@ -111,12 +111,13 @@ def splits(subjects: Sequence[Subject], folds: int) -> Iterator[tuple[list[Subje
 
 
 def threshold(labels: NDArray[np.int64], scores: Floats) -> float:
-    """Return the score from which on to say stress, for the highest balanced accuracy, the highest one of equals."""
-    order = np.argsort(-scores, kind="stable")
-    hits, false = np.cumsum(labels[order] == 1), np.cumsum(labels[order] == 0)
-    last = np.append(np.diff(scores[order]) != 0, True)  # of equal scores all are in alarm or none
-    gain = np.where(last, hits / max(hits[-1], 1) - false / max(false[-1], 1), -1.0)
-    return float(scores[order][np.argmax(gain)])
+    """Return the score from which on to say stress, for the highest balanced accuracy, the highest one of equals; both
+    classes occur.
+    """
+    from sklearn.metrics import roc_curve
+
+    false, hits, levels = roc_curve(labels, scores, drop_intermediate=False)
+    return float(levels[1:][np.argmax((hits - false)[1:])])  # the first level is that of never
 
 
 def measure(options: Options, data: Path, cell: Cell) -> Figures:
@@ -138,8 +139,11 @@ def measure(options: Options, data: Path, cell: Cell) -> Figures:
 def _of_subject(subject: Subject, late: Subject, found: Trained) -> Figures:
     known, scores = subject.known, found.fitted.score(subject)
     label, alarmed = subject.y[known], scores[known] >= found.threshold
-    balanced = 0.5 * (metrics.recall(label, alarmed) + metrics.recall(1 - label, ~alarmed))
-    figures = {"auc": metrics.roc_auc(label, scores[known]), "ba": balanced, "f1": metrics.f1(label, alarmed)}
+    figures = {
+        "auc": metrics.roc_auc(label, scores[known]),
+        "ba": metrics.balanced_accuracy(label, alarmed),
+        "f1": metrics.f1(label, alarmed),
+    }
     if {0, 1} <= set(late.y.tolist()):
         usual, anew = scores[len(scores) - len(late.y) :], found.fitted.score(late)
         figures["usual"] = metrics.roc_auc(late.y[late.known], usual[late.known])

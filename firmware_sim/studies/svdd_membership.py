@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgate.firmware_sim.membership import FALSE_CLAIMS, NOTHING_FOUND, Attack, attack, nearness, traced
 from fedgate.firmware_sim.studies.markdown import table as markdown
+from fedgate.firmware_sim.studies.membership import FALSE_CLAIMS, NOTHING_FOUND, Attack, attack, nearness, traced
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results
 from fedgate.firmware_sim.studies.svdd_options import FEDERATED, SVE, Options, drawn_values, fitted_sphere, settings_of
 from fedgate.firmware_sim.studies.svdd_report import SHORT

@@ -109,13 +109,13 @@ def ask(settings: AggregatorSettings, folder: Path, violate: Callable[[str], Non
     file.write_text(toml(tables), encoding="utf-8")
     for command in COMMANDS:
         for more in ((), ("--json",)):
-            words, said, complained = [*command, "-c", str(file), *more], io.StringIO(), io.StringIO()
-            with redirect_stdout(said), redirect_stderr(complained):
+            words, output, complained = [*command, "-c", str(file), *more], io.StringIO(), io.StringIO()
+            with redirect_stdout(output), redirect_stderr(complained):
                 code = main(words)
             name = " ".join((*command, *more))
             if code != 0:
                 violate(f"cloud-aggregator {name} ends with {code}: {complained.getvalue()[:300]}")
             if more:
-                json.loads(said.getvalue())
-            elif found := CONTROL.search(said.getvalue().replace("\n", "")):
+                json.loads(output.getvalue())
+            elif found := CONTROL.search(output.getvalue().replace("\n", "")):
                 violate(f"cloud-aggregator {name} prints {found[0]!r}")

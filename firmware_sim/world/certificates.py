@@ -32,7 +32,7 @@ class Certificates:
         self._offered: dict[str, tuple[str, str]] = {}  # serial of a question that has none yet -> gateway and key
         self._revoked: set[str] = set()
         self._orders: dict[int, str] = {}  # number -> who is to be revoked
-        self._told: set[str] = set()  # gateways of which the operator was told that they are out
+        self._notified: set[str] = set()  # gateways of which the operator was told that they are out
         self._counted: dict[str, set[str]] = {}  # by gateway: updates of stored trainings
         self._secrets: dict[str, list[bytes]] = {}  # by gateway: its private key, in all forms
         self.counts = {"renewed": 0, "revoked": 0}
@@ -70,7 +70,7 @@ class Certificates:
                 case events.RecordAlarm(gateway=name, ended="", alarm=one) if not one.cause.startswith(BY_AGGREGATOR):
                     self._counts(name, "an alarm")
                 case events.Answered(number=number, text=text, problem="") if text and number in self._orders:
-                    self._told.add(self._orders[number])
+                    self._notified.add(self._orders[number])
                 case events.RecordScores(gateway=name):
                     self._counts(name, "scores")
                 case events.RecordLoss(gateway=name):
@@ -122,11 +122,11 @@ class Certificates:
 
     # What gateways do.
 
-    def looked(self, device: str, files: Files, share: float, *, can_tell: bool, asks: bool) -> None:
+    def looked(self, device: str, files: Files, share: float, *, can_judge: bool, asks: bool) -> None:
         """See that a gateway asks late in the life of its certificate and after it, where it can tell."""
         held = pki.load_certificate(files.certificate)
         first_s, last_s = held.not_valid_before_utc.timestamp(), held.not_valid_after_utc.timestamp()
-        if can_tell and self._now_s() > first_s + share * (last_s - first_s) + SLACK_S and not asks:
+        if can_judge and self._now_s() > first_s + share * (last_s - first_s) + SLACK_S and not asks:
             left_s = last_s - self._now_s()
             self._violate(f"{device} does not ask for a new certificate; its own ends in {left_s:.0f} s")
 
@@ -164,7 +164,7 @@ class Certificates:
 
     def let_in(self, device: str) -> None:
         """See that nobody is let in of whom the operator was told that he is out."""
-        if gateway_of(device) in self._told:
+        if gateway_of(device) in self._notified:
             self._violate(f"{device} was let in, and its order says that it is revoked")
 
     # The end.

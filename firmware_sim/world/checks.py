@@ -36,7 +36,7 @@ from fedgate.gateway_agent.deployment.deployment import MODEL, OTHER
 from fedgate.gateway_agent.monitor.monitor import ANOMALY
 from fedgate.models.time_units import NS
 
-Told = Callable[[str, str], None]
+LogLine = Callable[[str, str], None]
 # Why a model may not be taken: what the gateway saw itself.
 OF_THE_GATEWAY = ("it alarms in ", "calibration windows lie behind", "the score is saturated")
 GIVEN_UP = "times in a row while it loaded it"
@@ -58,11 +58,11 @@ SET_BACK = re.compile(
 class Witness:
     """Collects violations; each is one line that says what was promised and what happened."""
 
-    def __init__(self, tell: Told, elapsed_s: Callable[[], float]) -> None:
-        self._tell = tell
+    def __init__(self, note: LogLine, elapsed_s: Callable[[], float]) -> None:
+        self._note = note
         self.violations: list[str] = []
         self.alarms: dict[tuple[str, str], list[Alarm]] = {}  # by gateway and item: told of in a commit
-        self._tellers: dict[tuple[str, str], Card] = {}  # by gateway and item: who told it last
+        self._reporters: dict[tuple[str, str], Card] = {}  # by gateway and item: who told it last
         self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
         self.acknowledged: set[tuple[str, str]] = set()
         self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
@@ -82,18 +82,18 @@ class Witness:
         self.hostile = ""  # a gateway that says what it likes: what it says of itself is owed nothing
         self._trail: list[State] = []  # states of the aggregator in the step at hand
         self._effects: list[Any] = []
-        self._heard: list[tuple[str, Status]] = []  # by the aggregator since its last step
+        self._received: list[tuple[str, Status]] = []  # by the aggregator since its last step
 
     def violate(self, what: str) -> None:
         """Note that a promise was broken."""
         self.violations.append(what)
-        self._tell("world", f"VIOLATION {what}")
+        self._note("world", f"VIOLATION {what}")
 
     # What gateways do.
 
     def missing(self) -> list[tuple[str, str]]:
         """Return the alarms that the aggregator has not got, by gateway and item."""
-        return [told for told in self.alarms if told not in self.stored]
+        return [item for item in self.alarms if item not in self.stored]
 
     def doubled(self, device: str, host: str) -> None:
         """Take note of a copy of a device."""
@@ -110,7 +110,7 @@ class Witness:
                 case events.Queue(name=item_name, item=item):
                     self._queued(device, item_name, item)
                     if topics.parse(item.topic)[2:] == ("alarm", ANOMALY):
-                        self.damages.told(device, Alarm.from_bytes(item.payloads[0]).state)
+                        self.damages.note_alarm(device, Alarm.from_bytes(item.payloads[0]).state)
                 case events.Save(key=key, body=body) if key in (MODEL, OTHER):
                     self._in_force(name, body)
                 case events.Save(key=key, body=body):
@@ -125,12 +125,12 @@ class Witness:
         if channel == "alarm":
             alarm = Alarm.from_bytes(item.payloads[0])
             known, card = self.alarms.setdefault((name, item_name), []), self.devices.card(device)
-            if known and alarm not in known and self._tellers[name, item_name] == card:
+            if known and alarm not in known and self._reporters[name, item_name] == card:
                 self.violate(f"{name} told {item_name} twice, and not the same")
             self.counts["alarms"] += not known
             known.append(alarm)
-            self._tellers[name, item_name] = card
-            self.ends.told(name, alarm, card)
+            self._reporters[name, item_name] = card
+            self.ends.note_alarm(name, alarm, card)
             is_instant = alarm.state == "cleared" and alarm.t_ns == alarm.onset_ns and alarm.id.endswith(alarm.boot_id)
             if is_instant and alarm.cause == "disk-full":  # one that begins then again would have its id
                 self.violate(f"{name} tells that {alarm.id} ended as it began")
@@ -183,18 +183,18 @@ class Witness:
     def gateway_published(self, device: str, topic: str, payload: bytes) -> None:
         """See that nothing leaves a gateway before it is stored, and nothing that is its own."""
         where, name = topics.parse(topic), gateway_of(device)
-        self.privacy.said(name, payload)
+        self.privacy.check_secret(name, payload)
         self.certificates.leaves(device, payload)
         if where.channel == "status":
-            self._told(device, Status.from_bytes(payload))
+            self._note_status(device, Status.from_bytes(payload))
         if where.channel == "alarm" and (name, Alarm.from_bytes(payload).item) not in self.alarms:
             self.violate(f"{name} published an alarm that its store does not hold: {where.item}")
         if where.channel == "update" and (name, where.item) not in self.updates:
             self.violate(f"{name} published an update that its store does not hold: {where.item[:12]}")
 
-    def _told(self, device: str, status: Status) -> None:
-        self.devices.said(device, status)
-        self.latest.said(gateway_of(device), status)
+    def _note_status(self, device: str, status: Status) -> None:
+        self.devices.note_sent(device, status)
+        self.latest.note_sent(gateway_of(device), status)
         self.rounds.refuses(gateway_of(device), status.refused_round)
         loads, why = self.devices.loads[device], status.refusal
         if status.refused_round and why.startswith("round ") and not why.endswith(f": training failed: {NO_MEMORY}"):
@@ -208,13 +208,13 @@ class Witness:
 
     # What the aggregator does.
 
-    def cloud_hears(self, topic: str, payload: bytes) -> None:
+    def cloud_receives(self, topic: str, payload: bytes) -> None:
         """Take note of what comes to the aggregator."""
         if self._is_hostile(topic):
             return
         where = topics.parse(topic)
         if where.channel == "status" and payload:  # nothing: the aggregator takes away what was retained
-            self._heard.append((where.gateway, Status.from_bytes(payload)))
+            self._received.append((where.gateway, Status.from_bytes(payload)))
 
     def _is_hostile(self, topic: str) -> bool:
         return topic.split("/")[3] == self.hostile
@@ -233,11 +233,11 @@ class Witness:
         self.rounds.stepped(trail, self._effects)
         if trail:
             self.latest.known(trail[-1].access.gateways, self.devices.handled)
-        for gateway, status in self._heard:
+        for gateway, status in self._received:
             if gateway in self.certificates.out:
                 continue
-            self.devices.heard(gateway, status)
-        self._heard = []
+            self.devices.note_received(gateway, status)
+        self._received = []
 
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
         """Take note of what the aggregator's store holds from now on."""
@@ -279,14 +279,14 @@ class Witness:
             return
         self.devices.accused(gateway, alarm)
         if alarm.cause.startswith(BY_AGGREGATOR):
-            self.ends.told(gateway, alarm, (BY_AGGREGATOR, 0))
+            self.ends.note_alarm(gateway, alarm, (BY_AGGREGATOR, 0))
 
     def cloud_opened(self, state: State, store: CloudStore, doubt: Doubt | None) -> None:
         """Decide what became of a commit that was cut, and see that the training goes on where it was.
 
         What came to a process that ended before it had committed what it made of it was heard by nobody.
         """
-        trail, self._trail, self._effects, self._heard = self._trail, [], [], []
+        trail, self._trail, self._effects, self._received = self._trail, [], [], []
         if doubt is not None and self._is_there("the aggregator", doubt, store.contents()):
             self.cloud_committed(doubt.effects)
             self._effects = []
@@ -323,26 +323,26 @@ class Witness:
 
     def audit(self, store: Store) -> None:
         """Compare what the aggregator's registry holds in the end with what gateways told."""
-        self.devices.lost |= {told for told in self.missing() if told[0] in self.certificates.out}
+        self.devices.lost |= {item for item in self.missing() if item[0] in self.certificates.out}
         of_gateways = [row for row in store.rows("alarms") if row["gateway"] not in (topics.ALL, self.hostile)]
         rows = {(row["gateway"], row["id"]): row for row in of_gateways if not row["cause"].startswith(BY_AGGREGATOR)}
-        told: dict[tuple[str, str], dict[str, list[Alarm]]] = {}
+        reported: dict[tuple[str, str], dict[str, list[Alarm]]] = {}
         for (gateway, item), alarms in self.alarms.items():
             if (gateway, item) in self.stored or (gateway, item) not in self.devices.lost:
-                told.setdefault((gateway, alarms[0].id), {})[alarms[0].state] = alarms
-        for key in sorted(told.keys() - rows.keys()):
+                reported.setdefault((gateway, alarms[0].id), {})[alarms[0].state] = alarms
+        for key in sorted(reported.keys() - rows.keys()):
             self.violate(f"alarm {key[1]} was raised and is not in the registry")
-        for key in sorted(rows.keys() - told.keys()):
+        for key in sorted(rows.keys() - reported.keys()):
             self.violate(f"alarm {key[1]} of {key[0]} is in the registry and no store of a gateway ever held it")
-        for key in sorted(told.keys() & rows.keys()):
-            self._same(rows[key], told[key])
+        for key in sorted(reported.keys() & rows.keys()):
+            self._same(rows[key], reported[key])
         self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
         self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.damages.counts
         self.counts |= self.releases.audit(store)
 
-    def _same(self, row: dict[str, Any], told: dict[str, list[Alarm]]) -> None:
-        for state, alarms in told.items():
+    def _same(self, row: dict[str, Any], reported: dict[str, list[Alarm]]) -> None:
+        for state, alarms in reported.items():
             stored, times = [row["onset_ns"], row[f"{state}_ns"]], [[alarm.onset_ns, alarm.t_ns] for alarm in alarms]
             if stored not in times:
                 self.violate(f"alarm {row['id']} {state}: stored times {json.dumps(stored)}, told {times}")

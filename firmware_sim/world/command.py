@@ -152,7 +152,7 @@ def _broken(future: Future[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _many(arguments: argparse.Namespace, faults: Faults | None) -> int:
-    started_s = told_s = time.monotonic()
+    started_s = reported_s = time.monotonic()
     broken: dict[int, tuple[str, ...]] = {}
     done = 0
     for seed, violations in verdicts(arguments.seeds, arguments.hours, faults, arguments.folder, arguments.jobs):
@@ -160,9 +160,9 @@ def _many(arguments: argparse.Namespace, faults: Faults | None) -> int:
         if violations:
             broken[seed] = violations
             sys.stderr.write(_verdict(violations, seed, arguments) + "\n")
-        if not arguments.quiet and time.monotonic() - told_s >= PROGRESS_S:
-            told_s = time.monotonic()
-            per_s = done / (told_s - started_s)
+        if not arguments.quiet and time.monotonic() - reported_s >= PROGRESS_S:
+            reported_s = time.monotonic()
+            per_s = done / (reported_s - started_s)
             sys.stderr.write(f"{done} of {len(arguments.seeds)} worlds, {per_s:.2f} a second, {len(broken)} failed\n")
     took_s = time.monotonic() - started_s
     again = {str(seed): {"violations": broken[seed], "replay": replay(seed, arguments)} for seed in sorted(broken)}

@@ -37,7 +37,7 @@ class Watched:
     spans: Sequence[tuple[float, float]]  # s of the recording
     delay_s: float  # of the node, behind its recording
     under: Under | None = None  # as of the last frame
-    told: list[tuple[float, str]] = field(default_factory=list)  # when an anomaly was raised or cleared
+    reported: list[tuple[float, str]] = field(default_factory=list)  # when an anomaly was raised or cleared
 
 
 class Damages:
@@ -52,12 +52,12 @@ class Damages:
         """Take note of when the structure at a gateway will be damaged."""
         self._watched[device] = Watched(spans, delay_s)
 
-    def told(self, device: str, state: str) -> None:
+    def note_alarm(self, device: str, state: str) -> None:
         """Take note that a gateway has committed an anomaly as raised or cleared."""
         if device in self._watched:
-            self._watched[device].told.append((self._elapsed_s(), state))
+            self._watched[device].reported.append((self._elapsed_s(), state))
 
-    def heard(
+    def note_frame(
         self, device: str, until_s: float, under: Under | None, reaches: Callable[[], bool], *, is_handled: bool
     ) -> None:
         """Take note of what became of a frame, whole `until_s` into the recording, and look for an alarm.
@@ -73,9 +73,9 @@ class Damages:
         if not is_same or is_handled or first_s is None or not reaches():
             return
         self.counts["damaged"] += 1
-        begun_s = first_s + one.delay_s
-        before = [state for time_s, state in one.told if time_s < begun_s]
-        is_raised = any(state == "raised" for time_s, state in one.told if time_s >= begun_s)
+        from_s = first_s + one.delay_s
+        before = [state for time_s, state in one.reported if time_s < from_s]
+        is_raised = any(state == "raised" for time_s, state in one.reported if time_s >= from_s)
         if not is_raised and before[-1:] != ["raised"]:
             self._violate(f"{device} heard damage from {first_s:.0f} s on, and raised no alarm until {until_s:.0f} s")
 

@@ -25,7 +25,7 @@ from fedgate.gateway_agent.state import Stored
 Handled = Literal["restored", "rotten", "twin", "anew"]
 TWIN = "~"  # behind the name of a second device under one id
 BY_AGGREGATOR = "identity-"  # causes of alarms about a gateway that the aggregator raises
-MAY_BE_SAID: dict[Handled, set[str]] = {
+MAY_BE_REPORTED: dict[Handled, set[str]] = {
     "restored": {"identity-restored"},
     "rotten": {"identity-restored", "identity-replaced"},
     "twin": {"identity-twin", "identity-restored"},
@@ -38,24 +38,24 @@ Named = tuple[str, int, str, str]  # a boot of a device on a store: device, card
 
 
 @dataclass
-class Life:
-    """What the aggregator has heard of one boot of one device on one store."""
+class Session:
+    """What the aggregator has received of one boot of one device on one store."""
 
-    first_s: float  # when it was first heard of, and ...
+    first_s: float  # when it was first received, and ...
     last_s: float  # ... last
-    said_ns: int = -1  # on its own clock, of what it said last
-    starts: int = 0  # of which it has said that they are on its disk
-    challenge: int = 0  # that was sent when it was first heard; 0: none yet
+    sent_ns: int = -1  # on its own clock, of the latest of its statuses
+    starts: int = 0  # of which it has reported that they are on its disk
+    challenge: int = 0  # that was sent when it was first received; 0: none yet
     named: int = 0  # the highest challenge that it named
 
 
 @dataclass
 class Due:
-    """What the aggregator must have said of a gateway by the time at which it had heard enough."""
+    """What the aggregator must have reported of a gateway by the time at which it had received enough."""
 
     kind: Literal["restored", "twins"]
     gateway: str
-    first_s: float  # when it first heard of one of the two lives
+    first_s: float  # when it first received one of the two sessions
     known_s: float
 
 
@@ -104,12 +104,12 @@ def _window(seen: FeatureRow) -> tuple[bytes, int | None]:
     return seen.row.astype("<f4").tobytes(), seen.end_ns
 
 
-class Said(NamedTuple):
-    """A status, by whom it was said and when."""
+class SentStatus(NamedTuple):
+    """A status, by whom it was sent and when."""
 
     device: str
     card: int  # counts the images that the device was set back to, and the stores that it began anew with
-    said_s: float
+    sent_s: float
     status: Status
 
 
@@ -118,7 +118,7 @@ def gateway_of(device: str) -> str:
     return device.removesuffix(TWIN)
 
 
-UNSAID = {"restored": "it was set back to an old card", "twins": "two devices spoke under its name by turns"}
+UNREPORTED = {"restored": "it was set back to an old card", "twins": "two devices spoke under its name by turns"}
 
 
 class Devices:
@@ -132,9 +132,9 @@ class Devices:
         self._just: dict[str, Handled] = {}  # by device: until it is switched on again
         self._cards: dict[str, int] = defaultdict(int)
         self._handlings: dict[str, int] = defaultdict(int)  # by device: how often anything was done to it
-        self._said: dict[tuple[str, str, int | None], Said] = {}
-        self._lives: dict[str, dict[Named, Life]] = defaultdict(dict)  # by gateway
-        self._due: dict[tuple[str, frozenset[Named]], Due] = {}  # by kind and the two lives
+        self._sent: dict[tuple[str, str, int | None], SentStatus] = {}
+        self._sessions: dict[str, dict[Named, Session]] = defaultdict(dict)  # by gateway
+        self._due: dict[tuple[str, frozenset[Named]], Due] = {}  # by kind and the two sessions
         self._accusations: dict[str, list[Accusation]] = defaultdict(list)  # by gateway
         self.loads: dict[str, Loads] = defaultdict(Loads)  # by device
 
@@ -190,9 +190,9 @@ class Devices:
                     self._held[device] = held = held_in(stored)
                     self._note_loads(device, _loads_in(stored))
 
-    def opened(self, device: str, stored: Stored, damage: str, told: Iterable[tuple[str, str]]) -> bool:
+    def opened(self, device: str, stored: Stored, damage: str, undelivered: Iterable[tuple[str, str]]) -> bool:
         """Compare what a store holds with what was committed to it, and tell whether it was handled since it was last
-        open; `told` is all that the aggregator has not got.
+        open; `undelivered` is all that the aggregator has not got.
         """
         how, expected, found = self._just.pop(device, None), self._held[device], held_in(stored)
         is_handled = how is not None or bool(damage)
@@ -203,18 +203,18 @@ class Devices:
         self._held[device] = found
         self.loads[device].opened(_loads_in(stored), self._elapsed_s())
         if is_handled:
-            self._forget(gateway_of(device), told)
+            self._forget(gateway_of(device), undelivered)
         return is_handled
 
-    def gone(self, device: str, told: Iterable[tuple[str, str]]) -> None:
+    def removed(self, device: str, undelivered: Iterable[tuple[str, str]]) -> None:
         """Take note that a device will not come back."""
         del self._held[device]
         self._handlings[gateway_of(device)] += 1
-        self._forget(gateway_of(device), told)
+        self._forget(gateway_of(device), undelivered)
 
-    def _forget(self, gateway: str, told: Iterable[tuple[str, str]]) -> None:
+    def _forget(self, gateway: str, undelivered: Iterable[tuple[str, str]]) -> None:
         held = {item for device, one in self._held.items() if gateway_of(device) == gateway for item in one.items}
-        self.lost |= {(owner, item) for owner, item in told if owner == gateway and item not in held}
+        self.lost |= {(owner, item) for owner, item in undelivered if owner == gateway and item not in held}
 
     def _note_loads(self, device: str, counts: dict[str, Any]) -> None:
         for complaint in self.loads[device].counted(counts, self._elapsed_s()):
@@ -222,55 +222,55 @@ class Devices:
 
     # Who notices.
 
-    def said(self, device: str, status: Status) -> None:
+    def note_sent(self, device: str, status: Status) -> None:
         """Take note of a status that leaves a device."""
         key = (gateway_of(device), status.boot_id, status.monotonic_ns)
-        self._said.setdefault(key, Said(device, self._cards[device], self._elapsed_s(), status))
+        self._sent.setdefault(key, SentStatus(device, self._cards[device], self._elapsed_s(), status))
 
     def challenged(self, gateway: str, challenge: int) -> None:
-        """Take note of a challenge that the aggregator sends: whoever names it was there after those heard so far."""
-        for life in self._lives[gateway].values():
-            if life.challenge == 0 or life.first_s == self._elapsed_s():
-                life.challenge = max(life.challenge, challenge)
+        """Take note of a challenge of the aggregator: whoever names it was there after those received so far."""
+        for session in self._sessions[gateway].values():
+            if session.challenge == 0 or session.first_s == self._elapsed_s():
+                session.challenge = max(session.challenge, challenge)
 
-    def heard(self, gateway: str, status: Status) -> None:
+    def note_received(self, gateway: str, status: Status) -> None:
         """Take note of a status that comes to the aggregator."""
-        said = self._said.get((gateway, status.boot_id, status.monotonic_ns))
-        if status.state != "online" or said is None:
+        sent = self._sent.get((gateway, status.boot_id, status.monotonic_ns))
+        if status.state != "online" or sent is None:
             return
-        now_s, lives = self._elapsed_s(), self._lives[gateway]
-        name = (said.device, said.card, status.boot_id, status.store_id)
-        life = lives.setdefault(name, Life(now_s, now_s))
-        life.last_s = now_s
-        if (status.monotonic_ns or 0) <= life.said_ns:  # a later one said how it is
+        now_s, sessions = self._elapsed_s(), self._sessions[gateway]
+        name = (sent.device, sent.card, status.boot_id, status.store_id)
+        session = sessions.setdefault(name, Session(now_s, now_s))
+        session.last_s = now_s
+        if (status.monotonic_ns or 0) <= session.sent_ns:  # a later one shows how it is
             return
-        life.said_ns = status.monotonic_ns or 0
-        life.starts = life.starts if status.store_problem else status.starts
-        life.named = max(life.named, status.challenge)
-        for other_name, other in lives.items():
-            if other is not life and self._between(lives.values(), life, other) <= SESSIONS_MAX - 2:
-                self._compare(gateway, (name, life), (other_name, other), status.starts)
+        session.sent_ns = status.monotonic_ns or 0
+        session.starts = session.starts if status.store_problem else status.starts
+        session.named = max(session.named, status.challenge)
+        for other_name, other in sessions.items():
+            if other is not session and self._between(sessions.values(), session, other) <= SESSIONS_MAX - 2:
+                self._compare(gateway, (name, session), (other_name, other), status.starts)
 
-    def _compare(self, gateway: str, one: tuple[Named, Life], other: tuple[Named, Life], starts: int) -> None:
-        """Take note of what a life that was just heard, with so many starts on its store, shows beside another."""
-        ((device, card, _, store), life), ((other_device, other_card, _, other_store), other_life) = one, other
-        if not 0 < other_life.challenge <= life.named:  # nobody knows that it was there after the other
+    def _compare(self, gateway: str, one: tuple[Named, Session], other: tuple[Named, Session], starts: int) -> None:
+        """Take note of what a session just received, with so many starts on its store, shows beside another."""
+        ((device, card, _, store), session), ((other_device, other_card, _, other_store), other_session) = one, other
+        if not 0 < other_session.challenge <= session.named:  # nobody knows that it was there after the other
             return
-        first_s, pair = min(life.first_s, other_life.first_s), frozenset((one[0], other[0]))
-        if device != other_device and 0 < life.challenge <= other_life.named:
+        first_s, pair = min(session.first_s, other_session.first_s), frozenset((one[0], other[0]))
+        if device != other_device and 0 < session.challenge <= other_session.named:
             self._due.setdefault(("twins", pair), Due("twins", gateway, first_s, self._elapsed_s()))
         is_older = device == other_device and card > other_card and store == other_store
-        if is_older and starts <= other_life.starts:
+        if is_older and starts <= other_session.starts:
             self._due.setdefault(("restored", pair), Due("restored", gateway, first_s, self._elapsed_s()))
 
     @staticmethod
-    def _between(lives: Iterable[Life], one: Life, other: Life) -> int:
-        """Return how many other lives may have come to the aggregator since it first heard of one of the two."""
+    def _between(sessions: Iterable[Session], one: Session, other: Session) -> int:
+        """Return how many other sessions may have come to the aggregator since it first received one of the two."""
         since_s = min(one.first_s, other.first_s)
-        return sum(life.last_s >= since_s for life in lives if life is not one and life is not other)
+        return sum(session.last_s >= since_s for session in sessions if session is not one and session is not other)
 
     def accused(self, gateway: str, alarm: Alarm) -> None:
-        """Take note of what the aggregator says about a gateway, which must have been handled so."""
+        """Take note of what the aggregator reports of a gateway, which must have been handled so."""
         if not alarm.cause.startswith(BY_AGGREGATOR):
             return
         if alarm.state == "cleared":
@@ -278,22 +278,25 @@ class Devices:
                 one.until_s = min(one.until_s, self._elapsed_s()) if one.alarm_id == alarm.id else one.until_s
             return
         self._accusations[gateway].append(Accusation(alarm.id, alarm.cause, self._elapsed_s()))
-        if not any(alarm.cause in MAY_BE_SAID[how] for how in self.handled[gateway]):
+        if not any(alarm.cause in MAY_BE_REPORTED[how] for how in self.handled[gateway]):
             done = ", ".join(sorted(self.handled[gateway])) or "nothing"
             self._violate(f"{alarm.cause} of {gateway}, to which was done: {done}")
 
     def audit(self) -> dict[str, int]:
-        """See that what the aggregator must have noticed was said; return how often that was so."""
+        """See that what the aggregator must have noticed was reported; return how often that was so."""
         due = self._due.values()
-        unsaid = [one for one in due if not any(self._is_said(one, said) for said in self._accusations[one.gateway])]
-        for gateway, kind in sorted({(one.gateway, one.kind) for one in unsaid}):
-            self._violate(f"{gateway}: {UNSAID[kind]}, and nobody said so")
+        unreported = {(one.gateway, one.kind) for one in due if not self._is_reported(one)}
+        for gateway, kind in sorted(unreported):
+            self._violate(f"{gateway}: {UNREPORTED[kind]}, and nobody said so")
         return {kind: sum(one.kind == kind for one in due) for kind in ("restored", "twins")}
 
-    @staticmethod
-    def _is_said(due: Due, accusation: Accusation) -> bool:
-        """Tell whether something was said in time; since the first of the two lives was heard of, for whoever was
-        accused then is known to have put it behind.
+    def _is_reported(self, due: Due) -> bool:
+        """Tell whether the aggregator reported it in time; since the first of the two sessions was received, for
+        whoever was accused then is known to have put it behind.
         """
-        is_of_kind = due.kind == "restored" or accusation.cause == "identity-twin"
-        return is_of_kind and accusation.from_s <= due.known_s and accusation.until_s >= due.first_s
+        return any(
+            (due.kind == "restored" or one.cause == "identity-twin")
+            and one.from_s <= due.known_s
+            and one.until_s >= due.first_s
+            for one in self._accusations[due.gateway]
+        )

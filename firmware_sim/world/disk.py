@@ -27,7 +27,7 @@ from fedgate.gateway_agent.storage import rows
 from fedgate.gateway_agent.storage import store as gateway_store
 
 SECTOR, PAGE = 512, 4_096
-GONE = ("-shm", ".lock")  # what no power cut leaves: shared memory, and a lock that the kernel holds
+VOLATILE = ("-shm", ".lock")  # what no power cut leaves: shared memory, and a lock that the kernel holds
 Image = dict[str, bytes]  # the files of a store, by what follows its name
 Contents = Mapping[Any, Any]  # all that a store holds, each by its key; equal where nothing changed
 
@@ -44,7 +44,7 @@ class PowerCutError(BaseException):  # no service catches it
 def image(path: Path) -> Image:
     """Return what the disk holds of a store."""
     files = sorted(path.parent.glob(f"{path.name}*"))
-    return {file.name.removeprefix(path.name): file.read_bytes() for file in files if not file.name.endswith(GONE)}
+    return {file.name.removeprefix(path.name): file.read_bytes() for file in files if not file.name.endswith(VOLATILE)}
 
 
 def restore(path: Path, held: Image) -> None:
@@ -244,9 +244,9 @@ def complaint(path: Path) -> str:
     """Return what SQLite finds wrong with the file of a store; empty where it is sound."""
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
-        said = str(database.execute("PRAGMA integrity_check").fetchone()[0])
+        result = str(database.execute("PRAGMA integrity_check").fetchone()[0])
     except sqlite3.Error as error:
-        said = str(error)
+        result = str(error)
     finally:
         database.close()
-    return "" if said == "ok" else said
+    return "" if result == "ok" else result

@@ -55,8 +55,8 @@ from fedgate.models.time_units import DAY_S, HOUR_S, NS
 
 SHARE = 0.3  # of the worlds, that have certificates
 REVOKES = 0.5  # share of those in which one is revoked, where the others are enough
-LIFE_S = (300.0, 1_500.0)
-LIFE_DAYS = 90.0  # as the product is shipped: to this life its skew and its looks belong
+VALIDITY_S = (300.0, 1_500.0)
+VALIDITY_DAYS = 90.0  # as the product is shipped: to this life its skew and its looks belong
 CHECKS = (0.02, 0.08)  # between two looks, as a share of a life
 CUTS = 0.1  # share of the answers during which the power of the gateway fails
 AWAY_S = (5.0, 90.0)
@@ -68,7 +68,7 @@ logging.getLogger("fedgate.identity").addHandler(logging.NullHandler())  # what 
 class Terms:
     """What was drawn of certificates."""
 
-    life_s: float
+    validity_s: float
     check_s: float
     revoked: str = ""  # a gateway
     order: Literal["revoke", "remove"] = "revoke"
@@ -77,7 +77,7 @@ class Terms:
     @property
     def skew(self) -> timedelta:
         """By how much a certificate begins before it is made."""
-        return SKEW * (self.life_s / DAY_S / LIFE_DAYS)
+        return SKEW * (self.validity_s / DAY_S / VALIDITY_DAYS)
 
 
 def terms_of(seed: int, made: Setup, hours: float, handling: Handling) -> Terms | None:
@@ -86,10 +86,10 @@ def terms_of(seed: int, made: Setup, hours: float, handling: Handling) -> Terms 
     has_any, revokes, order = rng.random(3) < (SHARE, REVOKES, 0.5)
     if not has_any:
         return None
-    life_s = round(float(np.exp(rng.uniform(*np.log(LIFE_S)))))
+    validity_s = round(float(np.exp(rng.uniform(*np.log(VALIDITY_S)))))
     names, who, when_s = sorted(made.gateways), rng.random(), float(rng.uniform(0.2, 1.0)) * hours * HOUR_S
     revoked = made.handled if handling != Handling() else names[int(who * len(names))]
-    terms = Terms(life_s, round(life_s * float(rng.uniform(*CHECKS)), 1))
+    terms = Terms(validity_s, round(validity_s * float(rng.uniform(*CHECKS)), 1))
     if not revokes or made.cloud.rounds.quorum >= len(names):
         return terms
     return replace(terms, revoked=revoked, order="revoke" if order else "remove", revoked_s=when_s)
@@ -97,7 +97,7 @@ def terms_of(seed: int, made: Setup, hours: float, handling: Handling) -> Terms 
 
 def with_certificates(made: Setup, terms: Terms, folder: Path) -> Setup:
     """Return the settings of a world with an authority of its own."""
-    spec = Identity(folder=folder / "identity", certificate_days=terms.life_s / DAY_S)
+    spec = Identity(folder=folder / "identity", certificate_days=terms.validity_s / DAY_S)
     aggregator = made.cloud.aggregator.model_copy(update={"release_key": spec.folder / "release.key"})
     cloud = made.cloud.model_copy(update={"identity": spec, "aggregator": aggregator})
     gateways = {name: _member(settings, terms) for name, settings in made.gateways.items()}
@@ -198,8 +198,8 @@ class Badge(Renewer):
         clock, scheduler = self._host.clock, self._host.world.scheduler
         calls, was_out = self._calls, self._was_shut_out
         is_due = self.look((scheduler.now_ns + clock.wall_offset_ns) / NS)
-        can_tell = abs(clock.wall_offset_ns) < RIGHT_NS or (was_out and self._is_out())
-        self._door.witness.looked(self._host.name, self.files, self._share, can_tell=can_tell, asks=self._is_asking)
+        can_judge = abs(clock.wall_offset_ns) < RIGHT_NS or (was_out and self._is_out())
+        self._door.witness.looked(self._host.name, self.files, self._share, can_judge=can_judge, asks=self._is_asking)
         if self._is_asking:
             self._host.during_process(CALL_S, lambda: self.begin() if self._calls == calls else None)
         else:
@@ -212,8 +212,8 @@ class Badge(Renewer):
 
     def _ask(self, act: str) -> bool:
         if act == "look":
-            said = enrolment.validity(self.files)
-            self._validity = (said.not_before_s, said.not_after_s)
+            received = enrolment.validity(self.files)
+            self._validity = (received.not_before_s, received.not_after_s)
         else:
             body = enrolment.question(self._host.settings.gateway.id, pki.load_key(self.files.key))
             self._door.witness.leaves(self._host.name, body)
@@ -231,17 +231,17 @@ class Badge(Renewer):
         if not self._is_asking or calls != self._calls or not self._door.is_latest(self, self._host.name):
             return  # it is late, or its process has ended
         self._is_asking, self._calls = False, calls + 1
-        status, said = answer
+        status, received = answer
         if status != HTTPStatus.OK:
-            self._failed(said["problem"])
+            self._failed(received["problem"])
             self._pause(is_due=True)
             return
         if self._door.rng.random() < CUTS and not self._host.world.scheduler.is_calm:
-            self._host.world.tell(self._host.name, "power fails while a certificate is stored")
-            self._host.cut_off(float(self._door.rng.uniform(*AWAY_S)), partial(self._half_kept, said))
+            self._host.world.note(self._host.name, "power fails while a certificate is stored")
+            self._host.cut_off(float(self._door.rng.uniform(*AWAY_S)), partial(self._half_kept, received))
             return
         was = self.held.serial_number
-        self._keep(said)
+        self._keep(received)
         self._load()
         self._failures = 0
         self._door.witness.renewed(
@@ -249,27 +249,27 @@ class Badge(Renewer):
         )
         self._pause(is_due=False)
 
-    def _half_kept(self, said: dict[str, str]) -> None:
+    def _half_kept(self, received: dict[str, str]) -> None:
         """Leave what a power cut may: all of it, of which nobody knows yet, or a part beside the old file."""
-        body, share = said["certificate"].encode(), float(self._door.rng.uniform(0.0, 2.0))
+        body, share = received["certificate"].encode(), float(self._door.rng.uniform(0.0, 2.0))
         if share > 1.0:
-            self._keep(said)
+            self._keep(received)
         else:
             part = self.files.certificate.with_name(f".{self.files.certificate.name}.part")
             part.write_bytes(body[: round(share * len(body))])
 
-    def _keep(self, said: dict[str, str]) -> None:
-        body = json.dumps(said).encode()
+    def _keep(self, received: dict[str, str]) -> None:
+        body = json.dumps(received).encode()
         made = enrolment.keep_renewed(self._host.settings.gateway.id, self.files, body, "the aggregator of the world")
         self._validity = (made.not_before_s, made.not_after_s)
         if made.is_new:
             until_s = made.not_after_s - T0_NS / NS
-            self._host.world.tell(self._host.name, f"certificate is new, good until {until_s:.0f}")
+            self._host.world.note(self._host.name, f"certificate is new, good until {until_s:.0f}")
 
     def _failed(self, problem: str) -> None:
         self._failures += 1
         if self._failures.bit_count() == 1:
-            self._host.world.tell(self._host.name, f"certificate not renewed ({self._failures}): {problem}")
+            self._host.world.note(self._host.name, f"certificate not renewed ({self._failures}): {problem}")
 
 
 class Door:
@@ -298,10 +298,10 @@ class Door:
             store.commit([RecordCertificate(one) for one in made])
 
     def _enrolled(self, authority: Authority, name: str, files: Files) -> Certificate:
-        key, life_ns = self._key(), round(self.terms.life_s) * NS
-        first_ns = T0_NS - round(float(self.rng.uniform(0.0, 0.6)) * life_ns)
+        key, validity_ns = self._key(), round(self.terms.validity_s) * NS
+        first_ns = T0_NS - round(float(self.rng.uniform(0.0, 0.6)) * validity_ns)
         digest = pki.key_digest(key.public_key())
-        serial, end_ns = f"{self.bits(127) | 1:x}", first_ns + life_ns
+        serial, end_ns = f"{self.bits(127) | 1:x}", first_ns + validity_ns
         one = Certificate(serial, name, digest, first_ns, end_ns, authority=authority.fingerprint)
         self.witness.founded(one, key)
         span = (moment(one.issued_ns), moment(one.not_after_ns))
@@ -327,13 +327,13 @@ class Door:
         """Return a number of so many random bits."""
         return int.from_bytes(self.rng.bytes(-(-count // 8)), "big") >> (-count % 8)
 
-    def trouble(self, operator: Operator) -> None:
+    def schedule_faults(self, operator: Operator) -> None:
         """Arrange for the revocation."""
         if self.terms.revoked:
             self._world.scheduler.after(self.terms.revoked_s, lambda: self._revoke(operator, self.terms.revoked))
         for name in self._others:
             if self.rng.random() < REVOKES:
-                at_s = float(self.rng.uniform(*LIFE_S))
+                at_s = float(self.rng.uniform(*VALIDITY_S))
                 self._world.scheduler.after(at_s, partial(self._revoke, operator, name))
 
     def _revoke(self, operator: Operator, gateway: str) -> None:
@@ -432,7 +432,7 @@ class Door:
         is_good = first_s <= now_s <= last_s and held.serial_number not in self._listed
         if not is_good and (device, held.serial_number) not in self._refused:
             self._refused.add((device, held.serial_number))
-            self._world.tell(device, "is refused by the broker: its certificate is over")
+            self._world.note(device, "is refused by the broker: its certificate is over")
         if is_good:
             self.witness.let_in(device)
         return is_good

@@ -36,7 +36,7 @@ class Ends:
         self._count = 0
         self.counts = {"ended": 0}
 
-    def told(self, gateway: str, alarm: Alarm, card: Card) -> None:
+    def note_alarm(self, gateway: str, alarm: Alarm, card: Card) -> None:
         """Take note of a change of an alarm that was committed by whoever raised it."""
         if alarm.state == "cleared":
             self._cleared.add((gateway, alarm.id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fedgate.config.runtime import sqlite
 from fedgate.firmware_sim.world.disk import Image, image, restore
 from fedgate.firmware_sim.world.hosts import GatewayHost
 from fedgate.firmware_sim.world.machines import RESTART_S
@@ -26,7 +27,7 @@ class Hands:
         self._card: Image | None = None
         self._faults = world.network.faults.handling
 
-    def trouble(self) -> None:
+    def schedule_faults(self) -> None:
         """Arrange for all that will be done."""
         again, faults, rng = self._world.scheduler.again, self._faults, self._rng
         again(rng, min(faults.restores * COPIES_PER_RESTORE, 3_600.0), self._copy)
@@ -45,7 +46,7 @@ class Hands:
         if self._twin.is_up:
             self._twin.fall("power", "for good")
         witness = self._world.witness
-        witness.devices.gone(self._twin.name, witness.missing())
+        witness.devices.removed(self._twin.name, witness.missing())
 
     def _copy(self) -> None:
         self._card = image(self._host.disk.path)
@@ -77,21 +78,19 @@ class Hands:
         if not self._host.is_up:
             return
         self._host.fall("kill", "for its store to be removed")
-        store = self._host.disk.path
-        for file in (store, *(store.with_name(store.name + end) for end in ("-wal", "-shm"))):
-            file.unlink(missing_ok=True)
+        sqlite.remove(self._host.disk.path)
         self._host.disk.doubt = None
         self._world.witness.devices.touched(self._host.name, "anew")
         self._world.scheduler.after(RESTART_S, self._host.boot)
 
     def _handle(self, text: str, act: Callable[[], None]) -> None:
-        self._world.tell(self._host.name, text)
+        self._world.note(self._host.name, text)
         self._host.cut_off(float(self._rng.uniform(*AWAY_S)), act)
 
     def _double(self) -> None:
         if self._twin.boots > 0 or self._twin.is_retired:
             return
-        self._world.tell(self._twin.name, "a copy is switched on")
+        self._world.note(self._twin.name, "a copy is switched on")
         restore(self._twin.disk.path, image(self._host.disk.path))
         self._twin.disk.doubt = self._host.disk.doubt
         self._world.witness.doubled(self._twin.name, self._host.name)

@@ -127,7 +127,7 @@ class Device:
         word = self._words(self._chosen(("status", "alarm", "want")))
         return self._topic(word), word.payload
 
-    def heard(self, topic: str, payload: bytes) -> None:
+    def receive(self, topic: str, payload: bytes) -> None:
         """Take note of what it is told."""
         line = payload.partition(b"\n")[0]  # of a chunk, what it says of itself
         self._seen.note([topic.rpartition("/")[2], json.loads(line) if line.startswith(b"{") else None])
@@ -137,13 +137,13 @@ class Device:
         if up:
             self._send("claims", [Word("status", "agent", self._status(), retain=True)])
 
-    def trouble(self) -> None:
+    def schedule_faults(self) -> None:
         """Go on from now, whatever else fails or does not fail any more."""
         delay_s = float(self._rng.exponential(3_600.0 / self._settings.messages))
         self._world.scheduler.after(delay_s, self._act)
 
     def _act(self) -> None:
-        self.trouble()
+        self.schedule_faults()
         name = str(self._rng.choice(list(ACTS), p=self._shares))
         for _ in range(AT_ONCE if self._rng.random() < BURSTS and name not in ("swells", "leaves") else 1):
             self._send(name, self._acts[name]())
@@ -156,7 +156,7 @@ class Device:
             self._said.append(word)
             kind = f"{'retained, ' if word.retain else ''}{len(word.payload)} bytes"
             shown = repr(word.payload[:SHOWN])[2:-1]
-            self._world.tell(NAME, f"{act}: {word.channel}/{word.item[:40]!r}, {kind}: {shown}")
+            self._world.note(NAME, f"{act}: {word.channel}/{word.item[:40]!r}, {kind}: {shown}")
             network.push(NAME, self._topic(word), word.payload, retain=word.retain, qos=word.qos)
 
     def _topic(self, word: Word) -> str:
@@ -185,14 +185,14 @@ class Device:
         return Word(channel, item, body, is_retained, int(self._rng.integers(2)))
 
     def _drawn(self, channel: str) -> dict[str, Any]:
-        said = drawn(KINDS[channel], self._rng, self._seen)
+        fields = drawn(KINDS[channel], self._rng, self._seen)
         if channel == "telemetry":  # what its own check wants
-            count = len(said["after_ms"])
-            said["scores"] = [(said["scores"] or [0.0])[0]] * count
-            said["alarms"] = [number % count for number in said.get("alarms", ())]
-            rules = said.get("rules", {}).items()
-            said["rules"] = {name: [number % count for number in numbers] for name, numbers in rules}
-        return said
+            count = len(fields["after_ms"])
+            fields["scores"] = [(fields["scores"] or [0.0])[0]] * count
+            fields["alarms"] = [number % count for number in fields.get("alarms", ())]
+            rules = fields.get("rules", {}).items()
+            fields["rules"] = {name: [number % count for number in numbers] for name, numbers in rules}
+        return fields
 
     def _digest(self) -> str:
         digests = [text for text in self._seen.texts if re.fullmatch(r"[0-9a-f]{64}", text)]
@@ -206,16 +206,16 @@ class Device:
         self._count += 1
         version, _ = self._world.witness.releases.wanted(NAME)
         now_ns = self._world.scheduler.now_ns
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "state": "online",
             "can_train": True,
             "baseline_windows": WINDOWS,
             "baseline_needed": WINDOWS,
         }
-        said |= {"boot_id": "m-1", "store_id": "m", "starts": 1, "sequence": self._count, "t_ns": now_ns}
-        said |= {"monotonic_ns": now_ns - T0_NS, "model_version": version, "newest_version": version}
-        said |= {"model_windows": (now_ns - T0_NS) // NS, "promised_alarms_per_day": 1.0}
-        return json.dumps(said | claims).encode()
+        fields |= {"boot_id": "m-1", "store_id": "m", "starts": 1, "sequence": self._count, "t_ns": now_ns}
+        fields |= {"monotonic_ns": now_ns - T0_NS, "model_version": version, "newest_version": version}
+        fields |= {"model_windows": (now_ns - T0_NS) // NS, "promised_alarms_per_day": 1.0}
+        return json.dumps(fields | claims).encode()
 
     def _claim(self) -> list[Word]:
         found = list(drawn(Status, self._rng, self._seen).items())
@@ -227,19 +227,19 @@ class Device:
         now_ns = self._world.scheduler.now_ns
         number, cause = int(self._rng.integers(max(self._count, 1))), self._chosen(("anomaly", "disk-full", "x"))
         cause += str(number) if cause == "x" else ""
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": f"{NAME}.{cause}.{number}",
             "cause": cause,
             "kind": "anomaly",
             "severity": "major",
             "text": "",
         }
-        said |= {"onset_ns": now_ns, "t_ns": now_ns, "state": "raised", "boot_id": "m-1", "sequence": self._count}
+        fields |= {"onset_ns": now_ns, "t_ns": now_ns, "state": "raised", "boot_id": "m-1", "sequence": self._count}
         if self._rng.random() < 0.5:
             found = list(drawn(Alarm, self._rng, self._seen).items())
-            said |= dict([found[int(self._rng.integers(len(found)))]])
+            fields |= dict([found[int(self._rng.integers(len(found)))]])
         states = ("raised", "cleared", "raised")[: int(self._rng.integers(1, 4))]
-        bodies = [json.dumps(said | {"state": state}).encode() for state in states]
+        bodies = [json.dumps(fields | {"state": state}).encode() for state in states]
         return [Word("alarm", cause, body, retain=self._rng.random() < 0.5) for body in bodies]
 
     def _ask(self) -> list[Word]:
@@ -257,9 +257,9 @@ class Device:
         channel, size = self._chosen(list(KINDS)), PACKET_BYTES - int(self._rng.choice([200, 200, 200, 0]))
         if channel != "status":
             return [self._words(channel, swollen(self._drawn(channel), size, self._rng))]
-        told = json.loads(self._status(device={"location": ""}))  # which is retained, and known of it from then on
-        told["device"] = json.loads(swollen(told["device"], size - len(json.dumps(told)), self._rng))
-        return [Word("status", "agent", json.dumps(told).encode(), retain=True)]
+        status = json.loads(self._status(device={"location": ""}))  # which is retained, and known of it from then on
+        status["device"] = json.loads(swollen(status["device"], size - len(json.dumps(status)), self._rng))
+        return [Word("status", "agent", json.dumps(status).encode(), retain=True)]
 
     def _repeat(self) -> list[Word]:
         if not self._said:
@@ -278,7 +278,7 @@ class Device:
 
     def _leave(self) -> list[Word]:
         away_s = float(self._rng.uniform(*AWAY_S))
-        self._world.tell(NAME, f"is away for {away_s:.0f} s")
+        self._world.note(NAME, f"is away for {away_s:.0f} s")
         self._world.network.cut_off(NAME, away_s)
         return []
 
@@ -295,8 +295,8 @@ class Device:
             digest = self._rng.bytes(32).hex()
             pieces = [self._rng.bytes(int(self._rng.integers(900))) for _ in range(int(self._rng.integers(1, 5)))]
             heads = [{"digest": digest, "index": index, "chunks": chunks, "size_bytes": size} for index in range(5)]
-            said = [json.dumps(head).encode() + b"\n" + piece for head, piece in zip(heads, pieces, strict=False)]
-            return [self._update(payload) for payload in said]
+            bodies = [json.dumps(head).encode() + b"\n" + piece for head, piece in zip(heads, pieces, strict=False)]
+            return [self._update(payload) for payload in bodies]
         self._rest = deque(self._chunks())
         if self._rest:
             self._rest.rotate(-int(self._rng.integers(len(self._rest))))

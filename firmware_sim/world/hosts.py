@@ -4,14 +4,15 @@ cloud. Events go into the real service, effects come out, and the witness sees b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from fedgate.cloud_aggregator import events as cloud_events
+from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.access.registry import Issue, Reject, Revoke
 from fedgate.cloud_aggregator.runtime.service import Service as CloudService
 from fedgate.cloud_aggregator.state import State as CloudState
@@ -60,7 +61,7 @@ class GatewayHost(Machine):
         self.settings = settings
         world.witness.probations.known(name, settings)
         rng = stream_of(world.seed, f"processor of {name}")
-        self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.tell, name))
+        self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.note, name))
         self._store: GatewayStore | None = None
         self.service: Service | None = None
         self._training_rng = stream_of(world.seed, f"training of {name}")
@@ -135,10 +136,10 @@ class GatewayHost(Machine):
         pipeline = there(self.service).state.monitor.pipeline
         return pipeline.judge is not None and reaches_level(pipeline.judge, pipeline.recent, pipeline.spec)
 
-    def trouble(self) -> None:
-        """Arrange for all troubles of this machine."""
-        super().trouble()
-        self._stopwatch.trouble()
+    def schedule_faults(self) -> None:
+        """Schedule the faults of this machine."""
+        super().schedule_faults()
+        self._stopwatch.schedule_faults()
 
     def carry_out(self, effect: events.Outward) -> None:
         """Publish, train or log."""
@@ -170,8 +171,7 @@ class GatewayHost(Machine):
         self.step(events.Trained(answer))
 
     def ticks(self) -> Iterator[events.Event]:
-        """Yield a clock that was set, and that time has passed."""
-        yield from self.follow_clock(events.ClockSet)
+        """Yield that time has passed."""
         line = self.world.network.sessions[self.name].line
         yield events.Tick(self.clock.quality, 0, 0, line.queue.waiting_bytes, line.conflict.text)
 
@@ -179,30 +179,10 @@ class GatewayHost(Machine):
         """Return what the agent has to see to now."""
         return of_gateway(there(self.service).state, self.world.witness.devices.outbox(self.name).keys())
 
-    def message(self, topic: str, payload: bytes) -> events.Event:
-        """Return the event that a message came."""
-        return events.Received(topic, payload)
-
-    def connection(self, up: bool) -> events.Event:
-        """Return the event that the connection came up or went down."""
-        return events.Connection(up)
-
     def farewell(self) -> None:
         """Say that it is off."""
         topic, payload = last_will(self.settings.gateway.id)
         self.publish(topic, payload, retain=True)
-
-
-class WatchedService(CloudService):
-    """The real service, telling of every state on the way through a batch of events."""
-
-    thought: Callable[[CloudState], None] | None = None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Tell of a new state."""
-        super().__setattr__(name, value)
-        if name == "state" and self.thought is not None:
-            self.thought(value)
 
 
 class CloudHost(Machine):
@@ -215,7 +195,7 @@ class CloudHost(Machine):
         super().__init__(world, "cloud", disk, phase_s)
         self.settings = settings
         self._store: CloudStore | None = None
-        self.service: WatchedService | None = None
+        self.service: CloudService | None = None
         self._beginnings = 0
         self._inbox: list[cloud_events.Event] = []
 
@@ -224,17 +204,23 @@ class CloudHost(Machine):
         self._store = store = CloudStore(self.disk)
         self._beginnings += 1
         self._inbox = []
-        self.service = WatchedService(
+        self.service = CloudService(
             self.settings,
             store,
             KEY,
             uptime_ns=self.uptime_ns,
             anchor_ns=self.clock.anchor_ns,
             beginning=f"start-{self._beginnings}",
+            step=self._watched,
         )
-        self.service.thought = self.world.witness.cloud_thinks
         self.world.witness.cloud_opened(self.service.state, store, self.disk.resolved())
         return []
+
+    def _watched(self, state: CloudState, uptime_ns: int, event: cloud_events.Event) -> machine.Result:
+        """Take a step of the machine, of several that share a commit, and let the witness know of it."""
+        after, effects = machine.step(state, uptime_ns, event)
+        self.world.witness.cloud_thinks(after)
+        return after, effects
 
     def stepped(self, event: cloud_events.Event) -> Sequence[cloud_events.Outward]:
         """Let the aggregator take a step, and the witness compare."""
@@ -248,12 +234,12 @@ class CloudHost(Machine):
         self.world.witness.cloud_stepped()
         return effects
 
-    def heard(self, topic: str, payload: bytes) -> None:
+    def receive(self, topic: str, payload: bytes) -> None:
         """Take a message; those that come at about the same time are worked off together, as the real loop does."""
         if not self.is_up:
             return
-        self.world.witness.cloud_hears(topic, payload)
-        self._inbox.append(self.message(topic, payload))
+        self.world.witness.cloud_receives(topic, payload)
+        self._inbox.append(cloud_events.Received(topic, payload))
         if len(self._inbox) == 1:
             self.during_process(AT_ONCE_S, self._work_off)
 
@@ -273,8 +259,7 @@ class CloudHost(Machine):
                 self.log(effect)
 
     def ticks(self) -> Iterator[cloud_events.Event]:
-        """Yield a clock that was set, what the operator has ordered, and that time has passed."""
-        yield from self.follow_clock(cloud_events.ClockSet)
+        """Yield what the operator has ordered, and that time has passed."""
         if self.world.witness.releases.has_waiting:
             yield from there(self.service).orders()
         if self.world.door is not None:
@@ -286,14 +271,6 @@ class CloudHost(Machine):
         witness = self.world.witness
         twins = {name for name, how in witness.devices.handled.items() if "twin" in how}
         return of_cloud(there(self.service).state, witness.releases, twins, witness.hostile)
-
-    def message(self, topic: str, payload: bytes) -> cloud_events.Event:
-        """Return the event that a message came."""
-        return cloud_events.Received(topic, payload)
-
-    def connection(self, up: bool) -> cloud_events.Event:
-        """Return the event that the connection came up or went down."""
-        return cloud_events.Connection(up)
 
     def farewell(self) -> None:
         """Say that it is off."""

@@ -16,13 +16,13 @@ class Latest:
 
     def __init__(self, violate: Callable[[str], None], elapsed_s: Callable[[], float]) -> None:
         self._violate, self._elapsed_s = violate, elapsed_s
-        self._said_s: dict[tuple[str, str, int | None], float] = {}  # by gateway, boot and its monotonic clock
+        self._sent_s: dict[tuple[str, str, int | None], float] = {}  # by gateway, boot and its monotonic clock
         self._known: dict[str, Status] = {}
         self._from_s: dict[str, float] = {}
 
-    def said(self, gateway: str, status: Status) -> None:
+    def note_sent(self, gateway: str, status: Status) -> None:
         """Take note of a status that leaves a gateway."""
-        self._said_s.setdefault((gateway, status.boot_id, status.monotonic_ns), self._elapsed_s())
+        self._sent_s.setdefault((gateway, status.boot_id, status.monotonic_ns), self._elapsed_s())
 
     def known(self, statuses: Mapping[str, Status], handled: Mapping[str, object]) -> None:
         """See that what the aggregator knows is not older than before; of one that was handled nobody can tell."""
@@ -30,10 +30,10 @@ class Latest:
             if status is self._known.get(gateway):
                 continue
             self._known[gateway] = status
-            said_s = self._said_s.get((gateway, status.boot_id, status.monotonic_ns))
-            if said_s is None:  # of a last will alone
+            sent_s = self._sent_s.get((gateway, status.boot_id, status.monotonic_ns))
+            if sent_s is None:  # of a last will alone
                 continue
-            back_s = self._from_s.get(gateway, said_s) - said_s
+            back_s = self._from_s.get(gateway, sent_s) - sent_s
             if back_s > 0.0 and not handled.get(gateway):
                 self._violate(f"what is known of {gateway} was set back by {back_s:.0f} s, to an old status")
-            self._from_s[gateway] = max(said_s, self._from_s.get(gateway, said_s))
+            self._from_s[gateway] = max(sent_s, self._from_s.get(gateway, sent_s))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from fedgate.cloud_aggregator.runtime.service import Service as CloudService
+from fedgate.config.runtime.events import ClockSet, Connection, Received
 from fedgate.firmware_sim.world.disk import CloudStore, Disk, GatewayStore, PowerCutError
 from fedgate.firmware_sim.world.faults import Power
 from fedgate.firmware_sim.world.liveness import Owed
@@ -81,14 +82,6 @@ class Machine(ABC):
     def owed(self) -> Owed:
         """Return what the service has to see to now."""
 
-    @abstractmethod
-    def message(self, topic: str, payload: bytes) -> Any:
-        """Return the event that a message came."""
-
-    @abstractmethod
-    def connection(self, up: bool) -> Any:
-        """Return the event that the connection came up or went down."""
-
     def closed(self) -> None:
         """Let go of the store as it is."""
         if self._store is not None:
@@ -120,11 +113,12 @@ class Machine(ABC):
         """The time since the boot."""
         return self.clock.uptime_ns(self.world.scheduler.now_ns)
 
-    def follow_clock(self, clock_set: Callable[[int], Any]) -> Iterator[Any]:
-        """Yield the event of a wall clock that was set, where it was; `clock_set` makes it of the time of the boot."""
+    def _ticks(self) -> Iterator[Any]:
+        """Yield a wall clock that was set, where it was, and what else time brings."""
         if by_ns := self.clock.follow():
-            self.world.tell(self.name, f"timeline moves by {by_ns / NS:.0f} s")
-            yield clock_set(self.clock.anchor_ns)
+            self.world.note(self.name, f"timeline moves by {by_ns / NS:.0f} s")
+            yield ClockSet(self.clock.anchor_ns)
+        yield from self.ticks()
 
     def boot(self) -> None:
         """Start the service; where it cannot start, try again in a while."""
@@ -138,12 +132,12 @@ class Machine(ABC):
             self._fell("power", "cut while it started")
             return
         except OSError as error:
-            self.world.tell(self.name, f"cannot start: {self._named(error)}")
+            self.world.note(self.name, f"cannot start: {self._named(error)}")
             self._fell("kill", "", away_s=RESTART_S)
             return
         self.is_up = True
         self._process += 1
-        self.world.tell(self.name, f"starts, boot {self.boots}, clock {self.clock.quality}, {self.now_ns // NS}")
+        self.world.note(self.name, f"starts, boot {self.boots}, clock {self.clock.quality}, {self.now_ns // NS}")
         self._carry_out(effects)
         if self.is_up:
             self.world.network.connect(self.name)
@@ -158,19 +152,19 @@ class Machine(ABC):
 
     def _tick(self) -> None:
         self.during_process(TICK_S, self._tick)
-        for event in self.ticks():
+        for event in self._ticks():
             self.step(event)
             if not self.is_up:
                 return
         self.world.witness.liveness.owes(self.name, self._process, self.owed())
 
-    def heard(self, topic: str, payload: bytes) -> None:
+    def receive(self, topic: str, payload: bytes) -> None:
         """Take a message from the broker."""
-        self.step(self.message(topic, payload))
+        self.step(Received(topic, payload))
 
     def linked(self, up: bool) -> None:
         """Take note that the connection came up or went down."""
-        self.step(self.connection(up))
+        self.step(Connection(up))
         connection = self.world.network.sessions[self.name].connection
         if up and not self.clock.is_disciplined:
             self.during_process(self.faults.synchronised_after_s, lambda: self._synchronise(connection))
@@ -179,7 +173,7 @@ class Machine(ABC):
         session = self.world.network.sessions[self.name]
         if session.is_connected and session.connection == connection and not self.clock.is_disciplined:
             self.clock.synchronised()
-            self.world.tell(self.name, "is told the time by the network")
+            self.world.note(self.name, "is told the time by the network")
 
     def step(self, event: Any) -> None:
         """Give the service an event and do what it wants done, as far as the power lasts."""
@@ -196,7 +190,7 @@ class Machine(ABC):
             self._fell("kill" if cut is None else cut.kind, "within a commit")
             return
         except OSError as error:
-            self.world.tell(self.name, f"ends: {self._named(error)}")
+            self.world.note(self.name, f"ends: {self._named(error)}")
             self._fell("kill", "", away_s=RESTART_S)
             return
         self.disk.is_cut_armed = False
@@ -219,7 +213,7 @@ class Machine(ABC):
 
     def log(self, effect: Any) -> None:
         """Let the history tell what the service says."""
-        self.world.tell(self.name, f"{'! ' if effect.level == 'warning' else ''}{effect.text}")
+        self.world.note(self.name, f"{'! ' if effect.level == 'warning' else ''}{effect.text}")
 
     def _named(self, error: OSError) -> str:
         """Return an error without the path of its file, which differs from one run to the next."""
@@ -249,7 +243,7 @@ class Machine(ABC):
     def fall(self, kind: Literal["power", "kill"], when: str) -> None:
         """Go down, and stay so until somebody starts it again."""
         if when:
-            self.world.tell(self.name, f"{'power cut' if kind == 'power' else 'killed'} {when}")
+            self.world.note(self.name, f"{'power cut' if kind == 'power' else 'killed'} {when}")
         if self.is_up or self.disk.commits > self._commits:  # else it has not even begun to load its model
             self._end(kind)
         self.is_up, self._cut, self._process = False, None, self._process + 1
@@ -279,7 +273,7 @@ class Machine(ABC):
         """Stop the service in order, as an operator does, and start it again."""
         if not self.is_up:
             return
-        self.world.tell(self.name, "is stopped")
+        self.world.note(self.name, "is stopped")
         self._end("stop")
         self.farewell()
         self.world.network.goodbye(self.name)
@@ -287,13 +281,13 @@ class Machine(ABC):
         try:
             self.ended()
         except OSError as error:
-            self.world.tell(self.name, f"cannot save all: {self._named(error)}")
+            self.world.note(self.name, f"cannot save all: {self._named(error)}")
         self.world.scheduler.after(RESTART_S, self.boot)
 
     def fill(self, duration_s: float) -> None:
         """Let the disk be full for a while."""
         if not self.disk.is_full:
-            self.world.tell(self.name, f"disk full for {duration_s:.0f} s")
+            self.world.note(self.name, f"disk full for {duration_s:.0f} s")
             self._filled(True)
             self.world.scheduler.after(duration_s, lambda: self._filled(False))
 
@@ -302,8 +296,8 @@ class Machine(ABC):
         if self.is_up:
             self.filled(is_full)
 
-    def trouble(self) -> None:
-        """Arrange for all troubles of this machine."""
+    def schedule_faults(self) -> None:
+        """Schedule the faults of this machine."""
         faults = self.faults
         again, rng = self.world.scheduler.again, self._rng
         again(rng, faults.cuts, lambda: self.arm("power"))
@@ -318,6 +312,6 @@ class Machine(ABC):
 
     def _misset(self) -> None:
         by_s = float(self._rng.uniform(-self.faults.step_s, self.faults.step_s))
-        self.world.tell(self.name, f"wall clock steps by {by_s:.0f} s")
+        self.world.note(self.name, f"wall clock steps by {by_s:.0f} s")
         self.clock.stepped(round(by_s * NS), self.world.scheduler.now_ns)
         self.world.scheduler.after(self.faults.synchronised_after_s, self.clock.synchronised)

@@ -63,7 +63,7 @@ class Client(Protocol):
     name: str
     is_up: bool
 
-    def heard(self, topic: str, payload: bytes) -> None:
+    def receive(self, topic: str, payload: bytes) -> None:
         """Take a message."""
 
     def linked(self, up: bool) -> None:
@@ -94,10 +94,10 @@ class Network:
         scheduler: Scheduler,
         rng: np.random.Generator,
         faults: Faults,
-        tell: Callable[[str, str], None],
+        note: Callable[[str, str], None],
         violate: Callable[[str], None],
     ) -> None:
-        self._scheduler, self._rng, self._tell = scheduler, rng, tell
+        self._scheduler, self._rng, self._note = scheduler, rng, note
         self.faults, self.violate = faults, violate
         self.sessions: dict[str, Session] = {}
         self.retained: dict[str, bytes] = {}
@@ -133,7 +133,7 @@ class Network:
         session.connection += 1
         if session.is_orphaned:
             self.violate(f"{name} is connected over the line of a process that is gone")
-        self._tell(name, "connected")
+        self._note(name, "connected")
         session.line.opened()
         session.client.linked(True)
         for topic, payload in list(self.retained.items()):
@@ -221,7 +221,7 @@ class Network:
         """Take a message from a line; who sends one that is too large for the broker is put out."""
         topic, _, retain, qos = message
         if len(topic.encode()) + len(message.payload) + SENT > PACKET_BYTES:
-            self._tell(name, f"sends {len(message.payload)} bytes at once, and is disconnected by the broker")
+            self._note(name, f"sends {len(message.payload)} bytes at once, and is disconnected by the broker")
             self._scheduler.after(0.0, partial(self._dropped, name, self.sessions[name].connection))
             return
         for part in self._under_way(topic, message.payload):
@@ -264,7 +264,7 @@ class Network:
             return
         kind = self._before[str(self._rng.choice(list(self._before)))]
         topic, payload, retain = kind[int(self._rng.integers(len(kind)))]
-        self._tell("broker", f"says again {'/'.join(topic.split('/')[3:])}, {len(payload)} bytes of some time ago")
+        self._note("broker", f"says again {'/'.join(topic.split('/')[3:])}, {len(payload)} bytes of some time ago")
         self._hand_out(topic, payload, retain=retain)
 
     def _show(self, gateway: str, topic: str, manifest: bytes) -> None:
@@ -273,7 +273,7 @@ class Network:
             return
         digest = json.loads(manifest)["model"]["digest"]
         chunks = {one for one in self._before["chunk"] if one[0].endswith(f"/{gateway}/chunk/{digest}")}
-        self._tell("broker", f"shows all a manifest of {gateway} alone, with {len(chunks)} chunks")
+        self._note("broker", f"shows all a manifest of {gateway} alone, with {len(chunks)} chunks")
         self._hand_out(topic.replace(f"/{gateway}/", f"/{ALL}/"), manifest, retain=True)
         for chunk_topic, chunk, _ in sorted(chunks):
             shown = partial(self._hand_out, chunk_topic.replace(f"/{gateway}/", f"/{ALL}/"), chunk, retain=False)
@@ -291,11 +291,11 @@ class Network:
         channel = str(self._rng.choice(WITHHELD))
         names = ["", *(one.identity for one in self.sessions.values() if one.identity != "cloud")]
         whom, duration_s = str(self._rng.choice(names)), float(self._rng.exponential(self.faults.lies.withheld_s))
-        self._tell("broker", f"withholds {channel} from {whom or 'all'} for {duration_s:.0f} s")
+        self._note("broker", f"withholds {channel} from {whom or 'all'} for {duration_s:.0f} s")
         self._withheld.append((channel, whom))
         self._scheduler.after(duration_s, lambda: self._withheld.remove((channel, whom)))
 
-    def trouble_of_lies(self) -> None:
+    def schedule_lies(self) -> None:
         """Arrange for what a broker that means harm does."""
         self._scheduler.again(self._rng, self.faults.lies.replays, self._replay)
         self._scheduler.again(self._rng, self.faults.lies.withholds, self._withhold)
@@ -321,7 +321,7 @@ class Network:
     def _arrived(self, session: Session, connection: int, topic: str, payload: bytes) -> None:
         is_there = session.is_connected and not session.is_orphaned and not session.is_cut_off
         if is_there and session.connection == connection:
-            session.client.heard(topic, payload)
+            session.client.receive(topic, payload)
         elif session.is_known:  # never acknowledged, so it is sent again
             self._queued(session, topic, payload)
 
@@ -333,7 +333,7 @@ class Network:
         session.is_cut_off = True
         session.line.died()
         connection = session.connection
-        self._tell(name, f"line dead for {duration_s:.0f} s")
+        self._note(name, f"line dead for {duration_s:.0f} s")
         self._scheduler.after(KEEPALIVE_S, lambda: self._silent(name, connection))
         self._scheduler.after(duration_s, lambda: self._mended(name))
 
@@ -357,7 +357,7 @@ class Network:
         """Stop the broker for a while; `memory` says what it then finds: `whole`, an old `snapshot`, or `empty`."""
         if not self.is_up:
             return
-        self._tell("broker", f"restarts after {away_s:.0f} s, memory {memory}")
+        self._note("broker", f"restarts after {away_s:.0f} s, memory {memory}")
         self.is_up = False
         for name, session in self.sessions.items():
             self._dropped(name, session.connection)
@@ -370,12 +370,12 @@ class Network:
 
     def _back(self) -> None:
         self.is_up = True
-        self._tell("broker", "is back")
+        self._note("broker", "is back")
         if self.door is not None:
             self.door.read()
 
-    def trouble(self, name: str | None) -> None:
-        """Arrange for the troubles of a line, or of the broker where no name is given."""
+    def schedule_faults(self, name: str | None) -> None:
+        """Schedule the faults of a line, or of the broker where no name is given."""
         line, broker = self.faults.line, self.faults.broker
 
         def happen() -> None:

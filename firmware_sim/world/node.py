@@ -26,7 +26,7 @@ class Node:
         self._rng = stream_of(host.world.seed, f"node of {host.name}")
         self._topic = topic_of(Topic(SITE, host.settings.gateway.id, "sample", STREAM))
         self._is_on = True
-        self._unheard_s = 0.0  # when it, or its gateway, was last off
+        self._unreceived_s = 0.0  # when it, or its gateway, was last off
         self._runs = 0
         self._has_clock = bool(self._rng.random() < WITH_CLOCK)
 
@@ -37,15 +37,15 @@ class Node:
 
     def start(self) -> None:
         """Begin to send what is measured from now on."""
-        begun_s = self._host.world.scheduler.elapsed_s - self._phase_s
+        from_s = self._host.world.scheduler.elapsed_s - self._phase_s
         measured = frames(self._recording, FRAME_S, T0_NS, "node")
-        self._send_next((due_s, frame) for due_s, frame in measured if due_s >= begun_s)
+        self._send_next((due_s, frame) for due_s, frame in measured if due_s >= from_s)
         self._host.world.scheduler.again(self._rng, self._faults.work.silence, self._fall_silent)
 
     def _send_next(self, rest: Iterator[tuple[float, Frame]]) -> None:
         scheduler, calm_s = self._host.world.scheduler, self._host.world.scheduler.calm_s
         due = next(rest, None)
-        is_over = calm_s is not None and scheduler.elapsed_s > max(calm_s, self._unheard_s) + AWAKE_S
+        is_over = calm_s is not None and scheduler.elapsed_s > max(calm_s, self._unreceived_s) + AWAKE_S
         if due is None or is_over or self._host.is_retired:
             return
         due_s, frame = due
@@ -59,15 +59,15 @@ class Node:
     def _send(self, due_s: float, frame: Frame) -> None:
         """Hand a frame to the gateway, as far as the line does, and let the witness know."""
         witness, name = self._host.world.witness, self._host.name
-        under = self._host.under if self._is_heard(frame) else None
+        under = self._host.under if self._is_received(frame) else None
         is_handled = bool(witness.devices.handled[gateway_of(name)])
-        witness.damages.heard(name, due_s, under, self._host.reaches, is_handled=is_handled)
+        witness.damages.note_frame(name, due_s, under, self._host.reaches, is_handled=is_handled)
 
-    def _is_heard(self, frame: Frame) -> bool:
+    def _is_received(self, frame: Frame) -> bool:
         lost, repeated = self._rng.random(2)
         chances = self._faults.messages
         if not self._is_on or not self._host.is_up:
-            self._unheard_s = self._host.world.scheduler.elapsed_s
+            self._unreceived_s = self._host.world.scheduler.elapsed_s
             return False
         if lost < chances.frame_loss:
             return False
@@ -76,7 +76,7 @@ class Node:
             meta = meta.model_copy(update={"clock": "boot", "t_ns": meta.t_ns - T0_NS})
         payload = Frame(meta, frame.values).to_bytes()
         for _ in range(2 if repeated < chances.frame_repeat else 1):
-            self._host.heard(self._topic, payload)
+            self._host.receive(self._topic, payload)
         return True
 
     def _fall_silent(self) -> None:

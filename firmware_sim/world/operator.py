@@ -25,7 +25,7 @@ class Operator:
         self._world, self._cloud, self._names = world, cloud, names
         self._rng = stream_of(world.seed, "operator")
 
-    def trouble(self) -> None:
+    def schedule_faults(self) -> None:
         """Arrange for the orders."""
         self._world.scheduler.again(self._rng, self._world.network.faults.operator.orders, self._order)
 
@@ -53,7 +53,7 @@ class Operator:
                 number = store.order(kind, body)
         except StoreError:  # the aggregator has never run
             return 0
-        self._world.tell("world", f"order {number}: {kind} {body}")
+        self._world.note("world", f"order {number}: {kind} {body}")
         self._world.witness.releases.ordered(number, kind)
         return number
 

@@ -63,7 +63,7 @@ class Privacy:
         """Take note of an update, which is looked through in the end, when all that is private is known."""
         self._bodies.append((name, body))
 
-    def said(self, name: str, payload: bytes) -> None:
+    def check_secret(self, name: str, payload: bytes) -> None:
         """Look through any message for the secret of its sender."""
         secret = self._secrets.get(name)
         if secret is not None and (secret in payload or secret.hex().encode() in payload):
@@ -88,8 +88,8 @@ class Privacy:
         """Look through all updates; and see that what is looked for would be found."""
         answers: dict[tuple[bytes, int], bytes] = {}
         for owner, body in self._bodies:
-            for key, said in _masked(body):
-                if answers.setdefault(key, said) != said:
+            for key, answer in _masked(body):
+                if answers.setdefault(key, answer) != answer:
                     self._violate(f"{owner} answered exchange {key[1]} of a masked round twice under the same keys")
         for name in sorted(self._rows):
             needles = self.needles(name)

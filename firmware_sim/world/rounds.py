@@ -50,10 +50,10 @@ class Rounds:
         self.took_part |= {*record.gateways, *(name for name, _ in record.late)}
         self.took_part |= {name for name, refused in self._refused.items() if refused == number}
 
-    def saved(self, said: Mapping[str, Any]) -> None:
+    def saved(self, stored: Mapping[str, Any]) -> None:
         """Take note of what a stored training says of who was counted."""
-        self._held = said["counted"]
-        self.counted |= {*said["counted"].items(), *said["counted_before"].items()}
+        self._held = stored["counted"]
+        self.counted |= {*stored["counted"].items(), *stored["counted_before"].items()}
 
     def stepped(self, trail: Sequence[State], effects: Sequence[Any]) -> None:
         """Hold committed steps against the loop: what was counted in each, and what became of the round."""

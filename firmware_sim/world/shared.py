@@ -27,7 +27,7 @@ class World:
     history: list[str]
     door: Door | None = None  # where gateways have certificates
 
-    def tell(self, who: str, text: str) -> None:
+    def note(self, who: str, text: str) -> None:
         """Add a line to the history, which is of this world: a file set aside bears the time of the real one."""
         text = SET_ASIDE.sub(".damaged", text)
         self.history.append(f"{self.scheduler.elapsed_s:11.3f} {who:7} {text}")

@@ -93,11 +93,11 @@ class _Run:
         self._setup = made = made if terms is None else with_certificates(made, terms, folder)
         scheduler, history = Scheduler(), list[str]()
 
-        def tell(who: str, text: str) -> None:
+        def note(who: str, text: str) -> None:
             history.append(f"{scheduler.elapsed_s:11.3f} {who:7} {text}")
 
-        witness = Witness(tell, lambda: scheduler.elapsed_s)
-        network = Network(scheduler, stream_of(seed, "network"), faults, tell, witness.violate)
+        witness = Witness(note, lambda: scheduler.elapsed_s)
+        network = Network(scheduler, stream_of(seed, "network"), faults, note, witness.violate)
         self.world = World(seed, scheduler, network, witness, history)
         self.cloud = CloudHost(self.world, made.cloud, made.phases_s["cloud"])
         self.gateways = {
@@ -118,14 +118,14 @@ class _Run:
             self._admit(Device(self.world, self.cloud, faults.hostile))
         for machine in (self.cloud, *self.gateways.values()):
             scheduler.after(0.0, machine.boot)
-            machine.trouble()
-            network.trouble(machine.name)
-        network.trouble(None)
-        network.trouble_of_lies()
-        self._hands.trouble()
-        self._operator.trouble()
+            machine.schedule_faults()
+            network.schedule_faults(machine.name)
+        network.schedule_faults(None)
+        network.schedule_lies()
+        self._hands.schedule_faults()
+        self._operator.schedule_faults()
         if self.world.door is not None:
-            self.world.door.trouble(self._operator)
+            self.world.door.schedule_faults(self._operator)
 
     def _admit(self, device: Device) -> None:
         """Let a hostile gateway take part, as one that was enrolled like all others."""
@@ -134,7 +134,7 @@ class _Run:
             self.world.door.enrol(device.name, self.cloud)
         self.world.network.join(device, device.will())
         self.world.network.connect(device.name)
-        device.trouble()
+        device.schedule_faults()
 
     def _in_hands(self) -> Hands:
         """Return what will be done to one of the gateways."""
@@ -168,7 +168,7 @@ class _Run:
 
     def _calm(self) -> None:
         """Let nothing fail any more. What a line carries stays as it was: a narrow line is no fault."""
-        self.world.tell("world", "faults are over")
+        self.world.note("world", "faults are over")
         scheduler, network = self.world.scheduler, self.world.network
         scheduler.calm_s = scheduler.elapsed_s
         network.faults = Faults()
@@ -226,8 +226,8 @@ class _Run:
             witness.counts |= self.world.door.audit(self._folder)
         for machine in (self.cloud, *self.gateways.values()):
             machine.closed()
-            if said := complaint(machine.disk.path):
-                witness.violate(f"the store of {machine.name} is damaged: {said}")
+            if problem := complaint(machine.disk.path):
+                witness.violate(f"the store of {machine.name} is damaged: {problem}")
         if witness.hostile:
             bounds.ask(self._setup.cloud, self._folder, witness.violate)
-        self.world.tell("world", f"ends: {self.world.witness.counts}")
+        self.world.note("world", f"ends: {self.world.witness.counts}")

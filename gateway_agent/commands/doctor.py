@@ -95,7 +95,7 @@ def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
 
 def store(settings: GatewaySettings) -> Iterator[Finding]:
     """Yield whether the store opens, and whose it is."""
-    from fedgate.gateway_agent.storage.store import StoreError
+    from fedgate.config.runtime.sqlite import StoreError
 
     path = settings.gateway.store
     if not path.exists():

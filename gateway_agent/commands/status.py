@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from fedgate.config.runtime import cli
 from fedgate.gateway_agent.commands import models
 from fedgate.gateway_agent.commands.store import open_store
+from fedgate.models.time_units import NS
+
+if TYPE_CHECKING:
+    from fedgate.config.settings.settings import Source
+
+
+UNKNOWN = "unknown since the agent's last commit"
 
 
 def add(commands: cli.Commands) -> None:
@@ -30,8 +38,42 @@ def _status(arguments: argparse.Namespace) -> None:
         "running": store_lock.holder_of(settings.gateway.store) is not None,
         "flash_budget": settings.store.flash_bytes_per_day,
     }
+    summary["link"] = _find_link(summary, time.time_ns() - time.monotonic_ns())
+    summary["sources"] = {source.name: _find_source(summary, source) for source in settings.source}
     summary["sentence"] = _sentence(summary)
     cli.show(arguments, summary, f"{summary['sentence']}\n{cli.table(('what', 'value'), _rows(summary))}")
+
+
+def _find_link(summary: dict[str, Any], anchor_ns: int) -> dict[str, Any]:
+    """Return how the link to the broker is and since when; `anchor_ns` is the time of the boot, in ns of Unix time."""
+    link = summary["link"]
+    if link is None or not summary["running"]:
+        return {"state": "unknown", "since": ""}
+    return {"state": "up" if link["is_up"] else "down", "since": cli.moment(anchor_ns + link["uptime_ns"])}
+
+
+def _find_source(summary: dict[str, Any], source: Source) -> dict[str, Any]:
+    """Return since when nothing was received of a source, by the alarm of its silence, which never waits to be stored;
+    what is received is not stored at all.
+    """
+    raised_ns = summary["sensor_alarms"].get(f"silent-{source.name}")
+    if raised_ns is None:
+        state = "received" if summary["running"] else "unknown"
+        return {"state": state, "since": "", "silent_after_s": source.silent_after_s}
+    since = cli.moment(raised_ns - round(source.silent_after_s * NS))
+    return {"state": "silent", "since": since, "silent_after_s": source.silent_after_s}
+
+
+def _describe_link(summary: dict[str, Any]) -> str:
+    link = summary["link"]
+    if link["state"] == "unknown":
+        return "not up yet, or not stored yet" if summary["running"] else UNKNOWN
+    return f"{link['state']} since {link['since']}"
+
+
+def _describe_source(source: dict[str, Any]) -> str:
+    within = f"within the last {source['silent_after_s']:g} s, or the agent has just started"
+    return {"received": within, "silent": f"nothing since {source['since']}", "unknown": UNKNOWN}[source["state"]]
 
 
 def _sentence(summary: dict[str, Any]) -> str:
@@ -60,6 +102,8 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("store", f"{summary['store']} ({summary['store_bytes'] / 1024:.0f} KiB)"),
         ("baseline", f"{summary['baseline_windows']} of {summary['baseline_needed']} windows"),
         ("model in force", models.name_model(summary["model"]) or "none yet"),
+        ("link to the broker", _describe_link(summary)),
+        *((f"received of {name}", _describe_source(source)) for name, source in summary["sources"].items()),
         ("active alarms", _alarms(summary) or "none"),
         *([] if spent is None else [("privacy spent", f"epsilon {spent}")]),
         ("waiting to be sent", f"{items} items, {size} bytes of the store"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from fedgate.config.runtime import store_lock
+
 if TYPE_CHECKING:
     from fedgate.config.settings.settings import GatewaySettings
     from fedgate.gateway_agent.storage.store import Store
@@ -15,6 +17,7 @@ def open_store(settings: GatewaySettings) -> closing[Store]:
     from fedgate.gateway_agent.storage.store import Store
 
     path = settings.gateway.store
+    store_lock.check_is_file(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no store yet; the agent has not run here")
     return closing(Store(path, read_only=True))

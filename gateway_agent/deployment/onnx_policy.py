@@ -5,7 +5,7 @@ files or run code of other libraries, tensors in files beside the model. So the 
 format and the field numbers of onnx.proto, and more strictly than any parser of protobuf does: one that is lenient
 reads a field that another skips. A model that passes is written by onnx as the very same bytes.
 
-How much a model can be asked to do at most is told from the shapes in its graph. For each value a bound of every side
+How much a model can be asked to do at most follows from the shapes in its graph. For each value a bound of every side
 of its shape is found, from the widest block of windows that the agent scores at once and the tensors in the graph. What
 decides a shape has to be a constant, so a Scan takes as many steps as a bound says, and a graph of a few hundred bytes
 cannot ask for years.

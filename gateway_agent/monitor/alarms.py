@@ -180,7 +180,7 @@ def _report(monitor: Monitor, context: Context, book: AlarmBook, alarm: Alarm | 
 
 
 def report_findings(monitor: Monitor, context: Context, found: Iterable[Finding]) -> tuple[Monitor, list[Wanted]]:
-    """Raise and clear sensor alarms: of a fault that goes on, and of what goes on well, nothing is told."""
+    """Raise and clear sensor alarms: of a fault that goes on, and of what goes on well, nothing is reported."""
     effects: list[Wanted] = []
     for finding in found:
         if finding.problem:

@@ -166,7 +166,7 @@ def _deviation(table: AlarmTable, context: Context, seen: FeatureRow) -> float |
 
 
 def describe_rules(judge: ScoringModel, watching: DecisionState) -> list[tuple[Literal["info", "warning"], str]]:
-    """Return what is to be told of the rules of a gateway: their levels, those that say nothing and why, whose the
+    """Return what is to be logged of the rules of a gateway: their levels, those that say nothing and why, whose the
     profile is, and whether drift has anything to compare with.
     """
     logged: list[tuple[Literal["info", "warning"], str]] = []

@@ -1,8 +1,4 @@
-"""The shell around the machine: it carries events in and effects out, and does nothing else.
-
-One thread steps the machine; the network threads and the one that waits for the training child only put events in its
-queue.
-"""
+"""The running agent: its links, and beside its loop a training child and the renewal of its certificate."""
 
 from __future__ import annotations
 
@@ -17,32 +13,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from fedgate.config.protocol.messages import Status, escape_text
+from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL, Channel, Topic, topic_of, watch
 from fedgate.config.runtime import clock
-from fedgate.config.runtime.loop import Loop
+from fedgate.config.runtime.app import App
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings import labelled
-from fedgate.config.settings.settings import Broker, GatewaySettings
+from fedgate.config.settings.settings import GatewaySettings
 from fedgate.config.transport.mqtt import Link, Will
-from fedgate.gateway_agent.events import (
-    ClockSet,
-    Connection,
-    Event,
-    Log,
-    Outward,
-    Publish,
-    Received,
-    Tick,
-    Train,
-    Trained,
-)
+from fedgate.gateway_agent.events import Connection, Event, Received, Tick, Train, Trained
 from fedgate.gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
 from fedgate.gateway_agent.runtime.membership import files_of
 from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
 from fedgate.gateway_agent.state import Host
 from fedgate.gateway_agent.storage.store import Store
 
@@ -56,18 +40,17 @@ OF_ALL: tuple[Channel, ...] = ("keys", "newest", "round", "manifest", "chunk")
 OF_ITS_OWN: tuple[Channel, ...] = ("manifest", "chunk", "receipt", "resend")
 
 
-class Agent:
-    """A running agent: `run` blocks until `stop` is called from a signal handler or another thread."""
+class Agent(App):
+    """A running agent."""
 
     def __init__(self, settings: GatewaySettings) -> None:
+        super().__init__(LOG)
         self.settings = settings
         signature_worker.check(settings.trust.release_key)
         run_deadline.watch_scoring()
-        self._loop: Loop[Event] = Loop()
-        self._renewer: Renewer | None = None
         self._child: subprocess.Popen[bytes] | None = None
-        self._clock = clock.Clock()
-        self.service = Service(
+        self._renewer = None if settings.identity is None else Renewer(settings, settings.identity, self._is_shut_out)
+        self.service: Service = Service(
             settings,
             Store(settings.gateway.store),
             Host(
@@ -75,90 +58,76 @@ class Agent:
                 verified=signature_worker.verifier(settings.trust.release_key),
                 can_train=settings.training.enabled and find_spec("sklearn") is not None,
                 libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
-                uptime_ns=self._clock.uptime_ns(),
-                anchor_ns=self._clock.anchor_ns,
-                clock=self._clock.quality(),
+                uptime_ns=self.clock.uptime_ns(),
+                anchor_ns=self.clock.anchor_ns,
+                clock=self.clock.quality(),
                 labelled=labelled.of(settings),
                 random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
                 stopwatch=time.thread_time_ns,
-                take_keys=self._take_keys,
+                take_keys=self._renewer.take_keys if self._renewer else signature_worker.take_none,
                 examine=self._examine,
             ),
         )
         self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
-        self._links = _links(
-            settings,
-            self._receive,
-            lambda up: self._loop.put(Connection(up)),
-        )
-        if settings.identity is not None:
-            self._renewer = Renewer(settings, settings.identity, self._is_shut_out)
-        self._carry_out(self.service.first_effects)
-
-    def run(self) -> None:
-        """Sample, score, learn and exchange until told to stop; then leave nothing half-written."""
-        for link in self._links:
-            link.start()
-        if self._renewer is not None:
-            self._renewer.start()
-        LOG.info("gateway %s watches %d source(s)", self.settings.gateway.id, len(self.settings.source))
-        try:
-            self._loop.run(self._step, self._tick)
-        finally:
-            self._shut_down()
-
-    def stop(self) -> None:
-        """Ask `run` to end after the step at hand."""
-        self._loop.stop()
+        self.links = _links(settings, self._receive, lambda up: self.loop.put(Connection(up)))
+        self.handlers[Train] = self._start_training
+        self.carry_out(self.service.first_effects)
 
     def _receive(self, topic: str, payload: bytes) -> None:
         """Take in a message, from the network thread."""
         if topic == self._echo.topic:
             self._echo.came_back()
         else:
-            self._loop.offer(Received(topic, payload), len(topic) + len(payload))
+            self.loop.offer(Received(topic, payload), len(topic) + len(payload))
 
-    def _is_shut_out(self) -> bool:
-        return not self._links[0].is_connected or self._is_mute()
+    def begin(self) -> None:
+        """Renew the certificate from now on, whenever it is due."""
+        if self._renewer is not None:
+            self._renewer.start()
+        LOG.info("gateway %s watches %d source(s)", self.settings.gateway.id, len(self.settings.source))
 
-    def _is_mute(self) -> bool:
-        """Tell whether the broker has acknowledged all that was said, and passes on none of it."""
-        return self._echo.is_missing(time.monotonic()) and self._links[0].waiting_bytes == 0
-
-    def _tick(self) -> Event:
-        sent = sum(link.bytes_sent for link in self._links)
-        received = sum(link.bytes_received for link in self._links)
-        link = self._links[0]
+    def tick(self) -> Tick:
+        """Return how the links are, and warn of a broker that lets this gateway in and passes on nothing of it."""
         if not self._echo.is_reported and self._is_mute():
             self._echo.is_reported = True
             LOG.warning("%s", echo.TEXT)
-        if self._clock.follow():
-            self._step(ClockSet(self._clock.anchor_ns))
-        return Tick(self._clock.quality(), sent, received, link.waiting_bytes, link.conflict)
+        return Tick(
+            self.clock.quality(),
+            bytes_sent=sum(link.bytes_sent for link in self.links),
+            bytes_received=sum(link.bytes_received for link in self.links),
+            bytes_waiting=self.links[0].waiting_bytes,
+            conflict=self.links[0].conflict,
+        )
 
-    def _step(self, event: Event) -> None:
-        if isinstance(event, Connection):
-            self._echo.begin(time.monotonic() if event.up else None)
-            self._links[0].publish(self._echo.topic, b"")
-        self._carry_out(self.service.step(self._clock.uptime_ns(), event))
+    def step(self, events: Sequence[Event]) -> None:
+        """Say something to itself over a new connection, and then as any service."""
+        for event in events:
+            if isinstance(event, Connection):
+                self._echo.begin(time.monotonic() if event.up else None)
+                self.links[0].publish(self._echo.topic, b"")
+        super().step(events)
 
-    def _carry_out(self, effects: Sequence[Outward]) -> None:
-        for effect in effects:
-            match effect:
-                case Publish(topic=topic, payload=payload, retain=retain, qos=qos):
-                    self._links[0].publish(topic, payload, retain=retain, qos=qos)
-                case Train(job=job):
-                    threading.Thread(target=self._train, args=(job,), daemon=True).start()
-                case Log(level=level, text=text):
-                    LOG.log(logging.WARNING if level == "warning" else logging.INFO, "%s", escape_text(text))
+    def end(self) -> None:
+        """End the renewal and the training."""
+        if self._renewer is not None:
+            self._renewer.stop()
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
 
-    def _take_keys(self, statement: bytes) -> KeysOutcome:
-        return signature_worker.take_none(statement) if self._renewer is None else self._renewer.take_keys(statement)
+    def _is_shut_out(self) -> bool:
+        return not self.links[0].is_connected or self._is_mute()
+
+    def _is_mute(self) -> bool:
+        """Tell whether the broker has acknowledged all that was said, and passes on none of it."""
+        return self._echo.is_missing(time.monotonic()) and self.links[0].waiting_bytes == 0
 
     def _examine(self, job: bytes) -> None:
         """Try a model in a child process; the sampling waits for a second, and `model_trial.EXAMINATION_S` at most."""
         if lacks := model_trial.examine(job).lacks:
             LOG.warning("the process that tried the model was limited in all but %s", lacks)
+
+    def _start_training(self, effect: Train) -> None:
+        threading.Thread(target=self._train, args=(effect.job,), daemon=True).start()
 
     def _train(self, job: bytes) -> None:
         training = self.settings.training
@@ -171,35 +140,20 @@ class Agent:
         try:
             self._child = child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)  # noqa: S603 - our own module
         except OSError as error:
-            self._loop.put(Trained(None, f"no child process can be started ({error})"))
+            self.loop.put(Trained(None, f"no child process can be started ({error})"))
             return
         try:
             answer, complaint = child.communicate(job, timeout=training.timeout_s)
         except subprocess.TimeoutExpired:
             child.kill()
             child.communicate()
-            self._loop.put(Trained(None, f"no answer within {training.timeout_s:g} s"))
+            self.loop.put(Trained(None, f"no answer within {training.timeout_s:g} s"))
             return
         if child.returncode == 0:
-            self._loop.put(Trained(answer))
+            self.loop.put(Trained(answer))
         else:
             lines = complaint.decode(errors="replace").strip().splitlines() or [f"exit code {child.returncode}"]
-            self._loop.put(Trained(None, lines[-1][-STDERR_TAIL:]))
-
-    def _shut_down(self) -> None:
-        if self._renewer is not None:
-            self._renewer.stop()
-        if self._child is not None and self._child.poll() is None:
-            self._child.terminate()
-        offline = Status(state="offline", version=VERSION, boot_id=self.service.state.context.boot_id)
-        self._links[0].publish(_status_topic(self.settings), offline.to_bytes(), retain=True)
-        for link in self._links:
-            link.stop()
-        self._carry_out(self.service.close())
-
-
-def _status_topic(settings: GatewaySettings) -> str:
-    return topic_of(Topic(settings.gateway.site, settings.gateway.id, "status", "agent"))
+            self.loop.put(Trained(None, lines[-1][-STDERR_TAIL:]))
 
 
 def _links(
@@ -210,18 +164,16 @@ def _links(
     cloud = [watch(site, ALL, channel) for channel in OF_ALL] + [watch(site, name, channel) for channel in OF_ITS_OWN]
     cloud.append(topic_of(Topic(site, name, "doctor", echo.ITEM)))
     sensors = [watch(site, name, "sample")] + [source.topic for source in settings.source if source.kind == "json"]
-    will = Will(_status_topic(settings), Status(state="offline", version=VERSION).to_bytes())
-    if settings.sensors.broker is None:
+    will = Will(topic_of(Topic(site, name, "status", "agent")), Status(state="offline", version=VERSION).to_bytes())
+    other = settings.sensors.broker
+    if other is None:
         return [Link(settings.broker, name, [*cloud, *sensors], on_message, on_connection, will)]
+    other = other.model_copy(update={"user": other.user or name})
     return [
         Link(settings.broker, name, cloud, on_message, on_connection, will),
         # A client id of its own: both brokers may be one, and a broker ends the older of two clients of one name.
-        Link(_as(settings.sensors.broker, name), f"{name}.sensors", sensors, on_message, _ignore),
+        Link(other, f"{name}.sensors", sensors, on_message, _ignore),
     ]
-
-
-def _as(broker: Broker, name: str) -> Broker:
-    return broker.model_copy(update={"user": broker.user or name})
 
 
 def _ignore(_up: bool) -> None:

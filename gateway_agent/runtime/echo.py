@@ -9,7 +9,7 @@ from __future__ import annotations
 ITEM = "echo"  # of the channel `doctor`, which the access list lets each gateway write and read
 WAIT_S = 60.0  # for an answer over a slow line
 TEXT = (
-    "the broker lets this gateway in and passes on nothing that it says: nobody hears of its alarms. Where it took the "
+    "the broker lets this gateway in and passes on nothing that it says: nobody receives its alarms. Where it took the "
     "place of another device the broker is to be restarted; 'gateway-agent doctor' finds out"
 )
 
@@ -28,7 +28,7 @@ class Echo:
         self._sent_s, self._is_back = now_s, False
 
     def came_back(self) -> None:
-        """Note that it was heard."""
+        """Note that it was received."""
         self._is_back, self.is_reported = True, False
 
     def is_missing(self, now_s: float) -> bool:

@@ -9,61 +9,55 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from fedgate.config.protocol import wire
+from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.files import sync_folder
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, kind_of
 from fedgate.gateway_agent.events import Keep, Queue, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
-from fedgate.gateway_agent.storage.errors import StoreDamagedError, StoreError, kind_of
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found
 from fedgate.gateway_agent.training.training import OWN, PRIVACY
 from fedgate.models.federated.protocol.algorithm import lost_ledger
 
 APPLICATION = 0x0FED_6000  # plus the schema; a second place for it, so that a damaged byte is no newer agent
 NEWER_MAX = 100
-PRIVATE_MASK, PRIVATE_MODE = 0o077, 0o600
 PAGE_BYTES = 1_024  # an alarm touches a handful of pages, and each is written whole
 CHECKPOINT_PAGES = 2_048  # 2 MiB; the fewer checkpoints, the less is written
-SYNCHRONOUS = "FULL"  # a commit that returned is on the disk
 CACHE_KIB = 128  # the store is read once, at the start; the default keeps 2 MiB of what was read then for good
 SET_ASIDE_MAX = 2
 DAMAGE_LINES_MAX, DAMAGE_LINE_LENGTH = 4, 200  # of the lines that say what is damaged
 OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
-WITH_IT = ("", "-wal", "-shm")
 
 
+@sqlite.private_files()
 def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> sqlite3.Connection:
     """Return the open database, a new one where there is none; raises `StoreError` and its kinds."""
     was_cut_off = path.with_name(path.name + "-wal").exists()  # a clean end takes the log along
     is_new = not path.exists()
     if not (is_new or path.stat().st_size or read_only):  # SQLite would take it for a new one
         raise StoreDamagedError(f"{path}: it is empty, and was a store")
-    before = os.umask(PRIVATE_MASK)
-    db: sqlite3.Connection | None = None
     try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}", uri=True)
-        is_empty = _is_empty(db)
-        if not read_only:
-            _prepare(db, is_empty)
-            if was_cut_off and not is_new:
-                _check(db)
-            if log_bytes:
-                _allocate_log(path.with_name(path.name + "-wal"), log_bytes)
+        with ExitStack() as undo:
+            place = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+            db = undo.enter_context(closing(sqlite3.connect(place, uri=True)))
+            is_empty = _is_empty(db)
+            if not read_only:
+                _prepare(db, is_empty)
+                if was_cut_off and not is_new and (damage := sqlite.find_damage(db.execute)):
+                    raise StoreDamagedError(f"{path}: {damage}")
+                if log_bytes:
+                    # A full disk has no room for another file; whoever writes to the log will say so.
+                    with suppress(OSError), path.with_name(path.name + "-wal").open("ab") as log:
+                        allocate(log.fileno(), log_bytes)
+            undo.pop_all()
     except sqlite3.Error as error:
-        if db is not None:
-            db.close()
         _forget_empty(path, is_new)
         kind = StoreDamagedError if _is_read_only_by_itself(path, error) else kind_of(error)
         raise kind(f"{path}: cannot be opened as the agent's store ({error})") from None
-    except StoreError:
-        if db is not None:
-            db.close()
-        raise
-    finally:
-        os.umask(before)
     return db
 
 
@@ -86,12 +80,11 @@ def _is_empty(db: sqlite3.Connection) -> bool:
     """
     schema = int(db.execute("PRAGMA user_version").fetchone()[0])
     again = int(db.execute("PRAGMA application_id").fetchone()[0]) - APPLICATION
-    reason = ""
-    if schema > SCHEMA_VERSION and again == schema <= NEWER_MAX:
-        reason = f"it has schema {schema}, this agent knows {SCHEMA_VERSION}; update the agent"
-    elif 0 < schema < SCHEMA_VERSION and again in (schema, -APPLICATION):
-        reason = f"an older fedgate made it; move {_path(db)} away, and this gateway is commissioned anew"
-    if reason:
+    is_older = 0 < schema < SCHEMA_VERSION and again in (schema, -APPLICATION)
+    if is_older or SCHEMA_VERSION < schema == again <= NEWER_MAX:
+        reason = sqlite.refuse_schema(
+            schema, SCHEMA_VERSION, "agent", f"move {_path(db)} away, and this gateway is commissioned anew"
+        )
         raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if tables and not tables >= OURS:
@@ -110,29 +103,12 @@ def _path(db: sqlite3.Connection) -> str:
 def _prepare(db: sqlite3.Connection, is_empty: bool) -> None:
     if is_empty:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
+    sqlite.set_up(db, CHECKPOINT_PAGES)
     db.execute("PRAGMA foreign_keys = ON")
-    db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     if is_empty:
         numbers = f"PRAGMA user_version = {SCHEMA_VERSION};PRAGMA application_id = {APPLICATION + SCHEMA_VERSION};"
         db.executescript(f"BEGIN;{rows.SCHEMA}{numbers}COMMIT;")
-
-
-def _check(db: sqlite3.Connection) -> None:
-    result = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if result != "ok":
-        raise StoreDamagedError(f"{_path(db)}: {result}")
-
-
-def _allocate_log(log: Path, size_bytes: int) -> None:
-    try:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT, PRIVATE_MODE)
-    except OSError:  # a full disk has no room for another file; whoever writes to the log will say so
-        return
-    allocate(file, size_bytes)
-    os.close(file)
 
 
 def allocate(file: int, size_bytes: int) -> None:
@@ -149,7 +125,7 @@ def finish_renewal(path: Path) -> None:
     new = path.with_name(path.name + ".new")
     if not path.exists():
         before = set_aside(path)[-1:]
-        for suffix in WITH_IT[1:]:
+        for suffix in sqlite.FILES[1:]:
             left = path.with_name(path.name + suffix)
             if left.exists():
                 taken = [file for file in before if not file.with_name(file.name + suffix).exists()]
@@ -159,13 +135,11 @@ def finish_renewal(path: Path) -> None:
         if new.exists():
             new.rename(path)
             sync_folder(path.parent)
-    for suffix in WITH_IT:
-        new.with_name(new.name + suffix).unlink(missing_ok=True)
+    sqlite.remove(new)
 
 
 def _write(new: Path, stored: Stored) -> None:
-    for suffix in WITH_IT:  # of an attempt for which there was no room
-        new.with_name(new.name + suffix).unlink(missing_ok=True)
+    sqlite.remove(new)  # of an attempt for which there was no room
     db = open_database(new)
     try:
         with db:
@@ -198,16 +172,12 @@ def renew(path: Path, found: Found) -> str:
         blobs[PRIVACY] = wire.encode(lost_ledger())  # an account that began anew would spend everything again
     _write(path.with_name(path.name + ".new"), Stored(stored.baseline, blobs, stored.outbox))
     aside = _free_name(path)
-    for suffix in WITH_IT:
-        file = path.with_name(path.name + suffix)
-        if file.exists():
-            file.rename(aside.with_name(aside.name + suffix))
+    sqlite.move(path, aside)
     sync_folder(path.parent)  # from here on the log is not beside the name of the new file, whatever order the disk has
     path.with_name(path.name + ".new").rename(path)
     sync_folder(path.parent)
     for old in set_aside(path)[:-SET_ASIDE_MAX]:
-        for suffix in WITH_IT:
-            old.with_name(old.name + suffix).unlink(missing_ok=True)
+        sqlite.remove(old)
     lines = [line.removeprefix(f"{path}: ")[:DAMAGE_LINE_LENGTH] for line in found.damage[:DAMAGE_LINES_MAX]]
     more = f" and {len(found.damage) - DAMAGE_LINES_MAX} more" if len(found.damage) > DAMAGE_LINES_MAX else ""
     return (
@@ -229,7 +199,7 @@ def set_aside(path: Path) -> list[Path]:
     return sorted(
         file
         for file in path.parent.iterdir()
-        if file.name.startswith(f"{path.name}.damaged-") and not file.name.endswith(WITH_IT[1:])
+        if file.name.startswith(f"{path.name}.damaged-") and not file.name.endswith(sqlite.FILES[1:])
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,23 +19,15 @@ import numpy as np
 
 from fedgate.config.protocol import wire
 from fedgate.config.runtime import store_lock
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, StoreFullError, kind_of
 from fedgate.gateway_agent.deployment.deployment import in_force
 from fedgate.gateway_agent.events import Durable
 from fedgate.gateway_agent.outbox.outbox import by_class
-from fedgate.gateway_agent.state import Stored, ledger
+from fedgate.gateway_agent.state import LINK, Stored, ledger
 from fedgate.gateway_agent.storage import files, rows
-from fedgate.gateway_agent.storage.errors import (
-    StoreDamagedError as StoreDamagedError,
-)
-from fedgate.gateway_agent.storage.errors import (
-    StoreError as StoreError,
-)
-from fedgate.gateway_agent.storage.errors import (
-    StoreFullError as StoreFullError,
-)
-from fedgate.gateway_agent.storage.errors import kind_of
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from fedgate.gateway_agent.storage.rows import Found
+from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.federated.protocol.algorithm import EPSILON
 
@@ -71,16 +64,15 @@ class Store:
         if self._is_read_only:
             self._db = files.open_database(self.path, read_only=True)
             return
-        before = _count_written_bytes()
-        files.finish_renewal(self.path)
-        try:
-            self._open_or_renew()
-        except StoreFullError:
-            self.make_room()
-            self._open_or_renew()
-        if self._lock is not None and self.start_bytes:
-            files.allocate(self._lock, self.start_bytes)
-        self._count(before)
+        with self._counting():
+            files.finish_renewal(self.path)
+            try:
+                self._open_or_renew()
+            except StoreFullError:
+                self.make_room()
+                self._open_or_renew()
+            if self._lock is not None and self.start_bytes:
+                files.allocate(self._lock, self.start_bytes)
 
     def _open_or_renew(self) -> None:
         try:
@@ -111,18 +103,16 @@ class Store:
         Raises `StoreFullError` where there is no room for one; the damaged file stays then, and this may be called
         again.
         """
-        before = _count_written_bytes()
-        self._db.close()
-        found = files.rescue(self.path, reason)
-        blobs = {**found.stored.blobs, **stored.blobs}
-        kept = Found(Stored(stored.baseline, blobs, stored.outbox), found.damage)
-        try:
-            self._renew(kept)
-        except StoreFullError:
-            self.make_room()
-            self._renew(kept)
-        finally:
-            self._count(before)
+        with self._counting():
+            self._db.close()
+            found = files.rescue(self.path, reason)
+            blobs = {**found.stored.blobs, **stored.blobs}
+            kept = Found(Stored(stored.baseline, blobs, stored.outbox), found.damage)
+            try:
+                self._renew(kept)
+            except StoreFullError:
+                self.make_room()
+                self._renew(kept)
 
     def make_room(self) -> None:
         """Give back to the disk what was taken for a start."""
@@ -135,16 +125,15 @@ class Store:
         Raises `StoreFullError` where the disk has no room even with the reserve, or cannot be written at present, and
         `StoreDamagedError` where the file is damaged; nothing of the effects is in the store then.
         """
-        held, before = list(effects), _count_written_bytes()
-        try:
-            self._commit(held)
-        except StoreFullError:
-            if self.is_tight:
-                raise
-            self._commit(held, with_reserve=True)
-            self.is_tight = True
-        finally:
-            self._count(before)
+        held = list(effects)
+        with self._counting():
+            try:
+                self._commit(held)
+            except StoreFullError:
+                if self.is_tight:
+                    raise
+                self._commit(held, with_reserve=True)
+                self.is_tight = True
 
     def _commit(self, effects: Iterable[Durable], *, with_reserve: bool = False) -> None:
         try:
@@ -160,11 +149,8 @@ class Store:
 
     def regain(self) -> None:
         """Try to lay in a reserve that was used up; raises `StoreDamagedError`."""
-        before = _count_written_bytes()
-        try:
+        with self._counting():
             self._regain()
-        finally:
-            self._count(before)
 
     def _regain(self) -> None:
         """Lay in the reserve anew where it is gone and the disk has room for it."""
@@ -180,10 +166,16 @@ class Store:
             if not issubclass(kind_of(error), StoreFullError):
                 raise kind_of(error)(f"{self.path}: cannot be written ({error})") from None
 
-    def _count(self, before: int | None) -> None:
-        after = _count_written_bytes()
-        if before is not None and after is not None and self.written_bytes is not None:
-            self.written_bytes += after - before
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count what is written within."""
+        before = _count_written_bytes()
+        try:
+            yield
+        finally:
+            after = _count_written_bytes()
+            if before is not None and after is not None and self.written_bytes is not None:
+                self.written_bytes += after - before
 
     def read(self) -> Stored:
         """Return everything the store holds."""
@@ -207,6 +199,7 @@ class Store:
             "model": in_force(held.blobs),
             "privacy_epsilon": _epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
+            "link": _read_link(held),
             "damage": list(rows.read(self._db).damage),
             "set_aside": [str(file) for file in files.set_aside(self.path)],
         }
@@ -220,6 +213,13 @@ class Store:
         if self._lock is not None:
             store_lock.release(self._lock)
             self._lock = None
+
+
+def _read_link(held: Stored) -> dict[str, Any] | None:
+    """Return how the link to the broker changed last since the latest start; None where that is not here."""
+    link: dict[str, Any] = json.loads(held.blobs.get(LINK, b"{}"))
+    is_of_this_start = str(link.pop("starts", "")).encode() == held.blobs.get(STARTS)
+    return link if is_of_this_start else None
 
 
 def _epsilon(held: Stored) -> float | Literal["unknown"] | None:

@@ -88,13 +88,13 @@ def evidence_of(
     outside = {cause: _is_outside(known[:, part], latest[:, part]) for cause, part in parts.items() if part}
     out = {cause: parts[cause] for cause, is_out in outside.items() if is_out}
     by = _explaining(out, columns, known, latest, limits) if out else ""
-    weather, power = (_said(outside[cause], cause == by) if cause in outside else "" for cause in parts)
+    weather, power = (_evidence_of(outside[cause], cause == by) if cause in outside else "" for cause in parts)
     if is_from_boot and power != "explained":
-        power = _said(True, bool(columns.weather) and _is_fading(columns, known, np.asarray(rows), limits))
+        power = _evidence_of(True, bool(columns.weather) and _is_fading(columns, known, np.asarray(rows), limits))
     return weather, "usual" if power == "" and is_from_boot is False else power
 
 
-def _said(is_outside: bool, is_explained: bool) -> Evidence:
+def _evidence_of(is_outside: bool, is_explained: bool) -> Evidence:
     return ("explained" if is_explained else "unusual") if is_outside else "usual"
 
 

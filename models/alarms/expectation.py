@@ -64,10 +64,10 @@ class Expectation:
 def residual(expected: Expectation, past: Floats, now: Floats) -> Floats:
     """Return how far, in spreads (W,), a window `now` (F,) is from what `past` (lags, F), newest first, lets expect."""
     watched = list(expected.watched)
-    says = expected.constant + expected.of_now @ now + (expected.of_past * past[:, watched].T).sum(axis=1)
+    prediction = expected.constant + expected.of_now @ now + (expected.of_past * past[:, watched].T).sum(axis=1)
     if expected.lags:
-        says = says + expected.of_before @ past[0]
-    return np.asarray((now[watched] - says) / expected.spread)
+        prediction = prediction + expected.of_before @ past[0]
+    return np.asarray((now[watched] - prediction) / expected.spread)
 
 
 def usual(values: Array) -> tuple[Usual, Floats]:
@@ -105,7 +105,7 @@ def expectation(
     for k, part in enumerate(parts):
         others_fitted = fit(_Sums(*(all_ - own for all_, own in zip(whole, part, strict=True))), watched)
         at = usable[fold == k]
-        left[at] = now[fold == k][:, list(watched)] - _said(others_fitted, past[fold == k], now[fold == k], watched)
+        left[at] = now[fold == k][:, list(watched)] - _predict(others_fitted, past[fold == k], now[fold == k], watched)
     spread = np.maximum(TO_DEVIATION * np.median(np.abs(left[usable]), axis=0), LEAST_SPREAD)
     return Expectation(watched, lags, *weights, spread), np.asarray(left / spread)
 
@@ -179,11 +179,11 @@ def _fit_alone(sums: _Sums, watched: tuple[int, ...]) -> _Weights:
     return _Weights(np.asarray(weights[:, :-1]), nothing, nothing, np.asarray(weights[:, -1]))
 
 
-def _said(weights: _Weights, past: Floats, now: Floats, watched: tuple[int, ...]) -> Floats:
+def _predict(weights: _Weights, past: Floats, now: Floats, watched: tuple[int, ...]) -> Floats:
     """Return what weights let expect (u, W) of past (u, lags, F) and now (u, F)."""
     own = np.einsum("ulw,wl->uw", past[:, :, list(watched)], weights.of_past)
-    says = weights.constant + now @ weights.of_now.T + own
-    return np.asarray(says + past[:, 0] @ weights.of_before.T if past.shape[1] else says)
+    prediction = weights.constant + now @ weights.of_now.T + own
+    return np.asarray(prediction + past[:, 0] @ weights.of_before.T if past.shape[1] else prediction)
 
 
 def _folds(count: int) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from fedgate.models.alarms import threshold
 from fedgate.models.alarms.expectation import BRIDGED_ROWS, LEAST_ROWS, Expectation, Usual, expectation, usual
 from fedgate.models.alarms.rule_levels import level_of_alarms
 from fedgate.models.alarms.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
-from fedgate.models.alarms.rules import Calibrated, RuleLevel, RuleSpec, all_told
+from fedgate.models.alarms.rules import Calibrated, RuleLevel, RuleSpec, evaluate_all
 from fedgate.models.alarms.threshold import AlarmSpec, CalibrationError, Levels
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.time_units import DAY_S
@@ -174,8 +174,8 @@ def _statistics(
             seen = seen._replace(deviations=known, levels=features.levels[row], values=own)
         extra = {name: _known(each[row]) for name, each in baseline.extra.items()}
         unbroken = 0 <= missing <= BRIDGED_ROWS
-        parts, says, runs = all_told(rules, parts if unbroken else {}, seen._replace(extra=extra))
-        for name, each in says.items():
+        parts, readings, runs = evaluate_all(rules, parts if unbroken else {}, seen._replace(extra=extra))
+        for name, each in readings.items():
             found[name][row] = each.statistic
         for name, run in runs.items():
             longest[name] = np.maximum(longest[name], run)

@@ -139,16 +139,16 @@ class Seen(NamedTuple):
     extra: Mapping[str, float | None]  # what the caller says, by rule
 
 
-class Told(NamedTuple):
+class Reading(NamedTuple):
     """What a rule with a height says of a window: its statistic, and of which watched feature, None where the score."""
 
     statistic: float
     feature: int | None
 
 
-def told(
+def evaluate(
     name: str, rule: Judging, part: Part, seen: Seen, hop_s: float, level: float = math.inf
-) -> tuple[Part, Told | None]:
+) -> tuple[Part, Reading | None]:
     """Return what a rule remembers after one window more, and what it says; None where it has nothing to go by.
 
     A rule that gets nothing to see begins anew: what was not seen cannot have lasted.
@@ -160,14 +160,14 @@ def told(
             return _collective(rule, part, _largest(rule.on, seen))
         case Given():
             statistic = seen.extra.get(name)
-            return FRESH, None if statistic is None else Told(statistic, None)
+            return FRESH, None if statistic is None else Reading(statistic, None)
         case Slow() | Cumulative() | Noise():
             return _summed(rule, part, seen, hop_s, level)
 
 
-def _largest(on: Of, seen: Seen) -> Told | None:
+def _largest(on: Of, seen: Seen) -> Reading | None:
     if on == "score":
-        return None if seen.score is None else Told(seen.score, None)
+        return None if seen.score is None else Reading(seen.score, None)
     found = _deviations(on, seen)
     return None if found is None else _worst(np.abs(found), on)
 
@@ -179,18 +179,18 @@ def _deviations(on: Of, seen: Seen) -> Floats | None:
     return seen.deviations if on == "values" else seen.levels
 
 
-def _worst(statistics: Floats, on: Of) -> Told:
+def _worst(statistics: Floats, on: Of) -> Reading:
     worst = int(statistics.argmax())
-    return Told(float(statistics[worst]), None if on == "score" else worst)
+    return Reading(float(statistics[worst]), None if on == "score" else worst)
 
 
-def _collective(rule: Collective, part: Part, latest: Told | None) -> tuple[Part, Told | None]:
+def _collective(rule: Collective, part: Part, latest: Reading | None) -> tuple[Part, Reading | None]:
     """`count` of the last `of` are at or above a level exactly where the count-th largest of them is."""
     if latest is None:
         return FRESH, None
     last = (*part.values, latest.statistic)[-rule.of :]
-    says = Told(sorted(last)[-rule.count], latest.feature) if len(last) == rule.of else None
-    return Part(part.seen + 1, last), says
+    reading = Reading(sorted(last)[-rule.count], latest.feature) if len(last) == rule.of else None
+    return Part(part.seen + 1, last), reading
 
 
 def unchanged(part: Part, values: Floats | None) -> tuple[Part, Floats | None]:
@@ -205,7 +205,7 @@ def unchanged(part: Part, values: Floats | None) -> tuple[Part, Floats | None]:
 
 def _summed(
     rule: Slow | Cumulative | Noise, part: Part, seen: Seen, hop_s: float, level: float
-) -> tuple[Part, Told | None]:
+) -> tuple[Part, Reading | None]:
     found = _deviations(rule.on, seen)
     if found is None:
         return FRESH, None

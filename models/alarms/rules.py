@@ -32,7 +32,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from fedgate.models.alarms.expectation import BRIDGED_ROWS, Expectation, Usual, residual
-from fedgate.models.alarms.rule_statistics import FRESH, Part, Rule, Seen, Stuck, Told, looks_at, told, unchanged
+from fedgate.models.alarms.rule_statistics import FRESH, Part, Reading, Rule, Seen, Stuck, evaluate, looks_at, unchanged
 from fedgate.models.alarms.threshold import Levels, ScoreError
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.time_units import NS
@@ -186,17 +186,17 @@ def step(
     if not 0 <= missing <= BRIDGED_ROWS:
         state, missing = RulesState(), 0
     past, seen = _seen(rules, state, missing, score, values, extra)
-    parts, says, runs = all_told(rules, state.parts, seen)
-    return RulesState(t_ns, past, parts), _highest(rules, says), _still(rules, parts, runs)
+    parts, readings, runs = evaluate_all(rules, state.parts, seen)
+    return RulesState(t_ns, past, parts), _highest(rules, readings), _still(rules, parts, runs)
 
 
-def all_told(
+def evaluate_all(
     rules: Calibrated, parts: Mapping[str, Part], seen: Seen
-) -> tuple[dict[str, Part], dict[str, Told], dict[str, Floats]]:
+) -> tuple[dict[str, Part], dict[str, Reading], dict[str, Floats]]:
     """Return what every rule remembers, what those with a height say, and the runs (W,) of equal values by the rules
     that look for them; only of those that say something.
     """
-    now, says, runs = dict[str, Part](), dict[str, Told](), dict[str, Floats]()
+    now, readings, runs = dict[str, Part](), dict[str, Reading](), dict[str, Floats]()
     for name, rule in rules.spec.rules.items():
         part = parts.get(name, FRESH)
         if isinstance(rule, Stuck):
@@ -205,10 +205,10 @@ def all_told(
                 runs[name] = run
             continue
         level = rules.by_rule[name].level if name in rules.by_rule else math.inf
-        now[name], each = told(name, rule, part, seen, rules.hop_s, level)
+        now[name], each = evaluate(name, rule, part, seen, rules.hop_s, level)
         if each is not None:
-            says[name] = each
-    return now, says, runs
+            readings[name] = each
+    return now, readings, runs
 
 
 def _still(rules: Calibrated, parts: Mapping[str, Part], runs: Mapping[str, Floats]) -> Still:
@@ -250,9 +250,9 @@ def _seen(
     return latest, Seen(score, deviation, deviations, levels, own, extra)
 
 
-def _highest(rules: Calibrated, says: Mapping[str, Told]) -> Height | None:
+def _highest(rules: Calibrated, readings: Mapping[str, Reading]) -> Height | None:
     best = None
-    for name, each in says.items():
+    for name, each in readings.items():
         if name in rules.by_rule:
             of = rules.by_rule[name]
             value = (each.statistic - of.median) / (of.level - of.median)

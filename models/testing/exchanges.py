@@ -74,7 +74,7 @@ class Trained(NamedTuple):
     auc_least: float
 
     @property
-    def heard(self) -> list[Exchange]:
+    def with_updates(self) -> list[Exchange]:
         """The exchanges in which somebody had something to say: under masks nobody has where nothing is new."""
         return [exchange for exchange in self.exchanges if exchange.sent]
 
@@ -90,10 +90,10 @@ def exchanges_of(algorithm: Algorithm, data: Mapping[str, Arrays]) -> Iterator[E
     done = 0
     while done < algorithm.exchanges(ROUNDS):
         secrets = {name: exchange_secret(b"", f"{SEED}", server.round_index, name) for name in data}
-        told = {name: {**rows, SECRET: secrets[name]} for name, rows in data.items()}
-        exchange = Exchange(algorithm, server, own, told, {}, {})
+        given = {name: {**rows, SECRET: secrets[name]} for name, rows in data.items()}
+        exchange = Exchange(algorithm, server, own, given, {}, {})
         for name in data:
-            exchange.own_after[name], exchange.updates[name] = exchange.train(name, server, own[name], told[name])
+            exchange.own_after[name], exchange.updates[name] = exchange.train(name, server, own[name], given[name])
         yield exchange
         total = exchange.total(data)
         done = done + 1 if total else done - done % algorithm.stride + algorithm.stride

@@ -128,7 +128,7 @@ def every_state_is_a_flat_mapping_of_arrays(trained: Trained) -> Faults:
 
 def nothing_is_the_identity_of_merge(trained: Trained) -> Faults:
     """`{}` merged with anything is that, from both sides."""
-    for exchange in trained.heard:
+    for exchange in trained.with_updates:
         merge = exchange.phase.reducer.merge
         total = merge({}, exchange.sent[0])
         if merge({}, {}) != {}:
@@ -165,7 +165,7 @@ def the_order_of_gateways_does_not_matter(trained: Trained) -> Faults:
 
 def a_bounded_reducer_keeps_its_size(trained: Trained) -> Faults:
     """Over a thousand merges."""
-    for exchange in trained.heard:
+    for exchange in trained.with_updates:
         reducer, total = exchange.phase.reducer, exchange.sent[0]
         shapes = _shapes(total)
         for count in range(MERGES if reducer.bounded else 0):
@@ -246,14 +246,14 @@ def an_empty_exchange_only_begins_the_round_anew(trained: Trained) -> Faults:
     algorithm = trained.algorithm
     for exchange in trained.exchanges:
         server = exchange.server
-        begun = close_round(algorithm, server, {})
+        restarted = close_round(algorithm, server, {})
         phase = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
         expected = algorithm.restored(server)._replace(round_index=server.round_index + 1, phase=phase)
-        if as_bytes(begun) != as_bytes(expected) or begun.cohort_index != begun.round_index:
+        if as_bytes(restarted) != as_bytes(expected) or restarted.cohort_index != restarted.round_index:
             yield f"{_place(exchange)}: the server is another one"
-        again = exchange._replace(server=begun)
+        again = exchange._replace(server=restarted)
         for name in trained.gateways:
-            _, update = again.train(name, begun, exchange.own_after[name], exchange.data[name])
+            _, update = again.train(name, restarted, exchange.own_after[name], exchange.data[name])
             if update:
                 again.admit(update)  # which raises where the update of an honest gateway does not count
 
@@ -270,7 +270,7 @@ def an_empty_data_set_sends_nothing_and_keeps_what_it_had(trained: Trained) -> F
                     yield f"{_place(exchange)}: of no rows came {sorted(update)}, kept is {sorted(after)}"
 
 
-def labels_matter_where_the_algorithm_says_so_and_nowhere_else(trained: Trained) -> Faults:
+def labels_matter_where_the_algorithm_declares_it_and_nowhere_else(trained: Trained) -> Faults:
     """At most, rows labelled as faults are left out by an algorithm that does not learn from labels."""
     algorithm, name = trained.algorithm, trained.first
     # Of the second round; of exchanges that belong together it is the middle one that trains.
@@ -278,8 +278,8 @@ def labels_matter_where_the_algorithm_says_so_and_nowhere_else(trained: Trained)
     x = exchange.data[name][FEATURES]
 
     def answer(data: Arrays) -> list[bytes]:
-        told = {SECRET: exchange.data[name][SECRET], **data}
-        return as_bytes(*exchange.train(name, exchange.server, exchange.own[name], told))
+        given = {SECRET: exchange.data[name][SECRET], **data}
+        return as_bytes(*exchange.train(name, exchange.server, exchange.own[name], given))
 
     classes = (np.arange(len(x)) % 4 == 0).astype(np.int64)
     answers = [answer({FEATURES: x, LABELS: labels}) for labels in (classes, 1 - classes)]
@@ -336,7 +336,7 @@ def anomalies_score_above_what_is_normal(trained: Trained) -> Faults:
 
 def a_damaged_array_is_refused_with_a_reason(trained: Trained) -> Faults:
     """Whatever array of an update it is, and however it is damaged."""
-    for exchange in trained.heard:
+    for exchange in trained.with_updates:
         update = exchange.sent[0]
         for name, (damage, harm) in itertools.product(update, DAMAGES.items()):
             yield from _unrefused(exchange, {**update, name: harm(update[name])}, f"{name} as {damage}")
@@ -344,7 +344,7 @@ def a_damaged_array_is_refused_with_a_reason(trained: Trained) -> Faults:
 
 def wrong_names_are_refused_with_a_reason(trained: Trained) -> Faults:
     """None at all, one too few, one too many, one renamed."""
-    for exchange in trained.heard:
+    for exchange in trained.with_updates:
         update = exchange.sent[0]
         first, *others = update
         fewer = {name: update[name] for name in others}
@@ -356,7 +356,7 @@ def wrong_names_are_refused_with_a_reason(trained: Trained) -> Faults:
 
 def no_gateway_weighs_more_than_it_may(trained: Trained) -> Faults:
     """Neither by a count that it gives nor by rows that it repeats."""
-    for exchange in trained.heard:
+    for exchange in trained.with_updates:
         update = exchange.sent[0]
         for name, count in itertools.product(COUNTED & update.keys(), COUNTS):
             # Of one that says what has changed, nothing may well be the truth.
@@ -400,7 +400,7 @@ LAWS: tuple[Law, ...] = (
     a_server_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened,
     an_empty_exchange_only_begins_the_round_anew,
     an_empty_data_set_sends_nothing_and_keeps_what_it_had,
-    labels_matter_where_the_algorithm_says_so_and_nowhere_else,
+    labels_matter_where_the_algorithm_declares_it_and_nowhere_else,
     what_stays_with_a_gateway_is_never_sent,
     personal_tensors_are_what_gateways_keep,
     the_exported_model_scores_as_the_detector_does,

@@ -28,11 +28,11 @@ from fedgate.models.windows.stream import (
     SignalError,
     Stream,
     StreamSpec,
-    begun_anew,
     forget,
     place,
     read,
     received,
+    restart,
     unheard,
 )
 from fedgate.models.windows.stream import health as stream_health
@@ -217,8 +217,8 @@ def _take(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]
 
 def _need_not_wait(state: Windower) -> bool:
     """Tell whether every stream was heard, or one for longer than the patience."""
-    heard = {block.stream for block in state.aside}
-    return len(heard) == len(state.streams) or _span_ns(state.aside) > state.duration_ns(state.patience)
+    received = {block.stream for block in state.aside}
+    return len(received) == len(state.streams) or _span_ns(state.aside) > state.duration_ns(state.patience)
 
 
 def _begin(state: Windower) -> tuple[Windower, list[Window | Lost]]:
@@ -234,7 +234,7 @@ def _restart(state: Windower) -> tuple[Windower, list[Window | Lost]]:
     jump_s = (state.aside[0].t_ns - state.time_ns(state.newest)) / 1e9
     reason = f"time jumped by {jump_s:+.3f} s: the grid begins anew"
     lost = Lost(state.time_ns(state.next), state.spec.channels, reason)
-    streams = {name: begun_anew(stream) for name, stream in state.streams.items()}
+    streams = {name: restart(stream) for name, stream in state.streams.items()}
     state, events = _begin(replace(state, streams=streams))
     return state, [lost, *events]
 

@@ -162,8 +162,8 @@ def _decided(stream: Stream) -> int:
     # A value is held whatever comes next. A line needs the gap's other end, or the certainty that it is too far away.
     newest, settled = stream.newest, stream.last if stream.open is None else stream.last - 1
     if stream.spec.fill == "hold":
-        heard = newest if stream.open is None else np.where(stream.open.counts[0] > 0, stream.last, newest)
-        return int(np.maximum(heard + stream.gap, stream.last).min())
+        received = newest if stream.open is None else np.where(stream.open.counts[0] > 0, stream.last, newest)
+        return int(np.maximum(received + stream.gap, stream.last).min())
     return int(np.where(settled - newest > stream.gap, settled, newest).min())
 
 
@@ -172,7 +172,7 @@ def forget(stream: Stream, first: int) -> Stream:
     return replace(stream, pieces=tuple(piece for piece in stream.pieces if piece[0][-1] >= first - stream.gap - 1))
 
 
-def begun_anew(stream: Stream) -> Stream:
+def restart(stream: Stream) -> Stream:
     """Return the stream without samples, its counters kept."""
     rate = replace(stream.rate, first_ns=None)
     stream = replace(stream, last=NEVER, decided=NEVER, pieces=(), open=None, reached=-np.inf)

@@ -32,9 +32,9 @@ def timing(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if timing(config):
         return
-    slow = [item for item in items if HERE in item.path.parents and item.get_closest_marker("slow")]
+    slow = {item for item in items if item.get_closest_marker("slow") and HERE in item.path.parents}
     config.stash[LEFT_OUT] = len(slow)
-    config.hook.pytest_deselected(items=slow)
+    config.hook.pytest_deselected(items=[*slow])
     items[:] = [item for item in items if item not in slow]
 
 

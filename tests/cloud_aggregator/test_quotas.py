@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.releases.deploy import GOLDEN_ROWS, GOLDEN_VALUES
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, dump
 from fedgate.cloud_aggregator.rounds import round
-from fedgate.cloud_aggregator.runtime.app import Aggregator
+from fedgate.cloud_aggregator.runtime.app import LOG
 from fedgate.cloud_aggregator.state import Stored, restore
 from fedgate.cloud_aggregator.storage import history_table, models_table, store
 from fedgate.cloud_aggregator.storage.store import Store
@@ -80,6 +80,7 @@ from fedgate.config.protocol.messages import (
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import Topic, party, topic_of, urgency
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
+from fedgate.config.runtime.app import write_log
 from fedgate.config.transport.send_queue import Outgoing, SendQueue
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
 from fedgate.gateway_agent.storage.store import Store as GatewayStore
@@ -283,7 +284,8 @@ def test_what_a_gateway_says_ends_no_command_and_writes_nothing_of_its_own(
         )
         update = made.body(1.0, run=forged)
         said += made.hear(*chunks_of("west", update))
-    Aggregator._carry_out(cast("Any", None), [Log("warning", forged), *(one for one in said if isinstance(one, Log))])
+    for log in (Log("warning", forged), *(one for one in said if isinstance(one, Log))):
+        write_log(LOG, log)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) >= 4 and not any(map(CONTROL.search, told))
     assert main(["status", "-c", str(settings_file(tmp_path))]) == 0

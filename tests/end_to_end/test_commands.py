@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,18 @@ from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment.deployment import Bundle, Models, SlotEntry, save, save_model
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save
 from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.state import save_link
 from fedgate.gateway_agent.storage.store import Store
+from fedgate.gateway_agent.store_identity import STARTS
 from tests.cloud_aggregator.storage.test_aggregator_store import CLEARED, RAISED
 from tests.cloud_aggregator.test_aggregator_machine import OPEN
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
+from tests.support.sites import gateway_settings
 from tests.support.waiting import PATIENCE_S
 
 Command = Callable[[list[str]], int]
@@ -183,6 +189,29 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     shown_words = ("1 of 2000 windows", "version 1 (support-vector", "anomaly, faulty-load", "1 items, ")
     for words in (*shown_words, "sensor-alarm", "0.0 MiB of 32", "set aside"):
         assert words in text
+
+
+def test_a_gateways_status_says_how_the_link_is_and_what_is_received(folder: Path, capsys: Capture) -> None:
+    arguments, up_ns = ("status", "-c", str(folder / "gateway.toml")), time.monotonic_ns()
+    store = Store(folder / "gateway.db")
+    value, text = shown(gateway_agent, capsys, *arguments)
+    assert value["link"]["state"] == "unknown" and "not up yet, or not stored yet" in text
+    assert value["sources"]["deck"]["state"] == "received" and "within the last 60 s" in text
+    context = Context(gateway_settings(), "boot", up_ns, starts=2, is_connected=True)
+    store.commit([Save(STARTS, b"2"), save_link(context)])
+    value, text = shown(gateway_agent, capsys, *arguments)
+    since = datetime.fromisoformat(value["link"]["since"])
+    assert value["link"]["state"] == "up" and abs(since - datetime.now(UTC)) < timedelta(seconds=60)
+    store.commit([save_link(replace(context, is_connected=False))])
+    assert "down since 20" in shown(gateway_agent, capsys, *arguments)[1]
+    silent = {"cause": "silent-deck", "kind": "sensor", "onset_ns": 120 * 10**9}
+    store.commit([Save(STARTS, b"3"), Save(ALARMS, json.dumps({"active": [silent]}).encode())])
+    value, text = shown(gateway_agent, capsys, *arguments)
+    assert value["link"]["state"] == "unknown"  # of the start before
+    assert value["sources"]["deck"]["state"] == "silent" and "nothing since 1970-01-01T00:01:00+00:00" in text
+    store.close()
+    value, text = shown(gateway_agent, capsys, *arguments)
+    assert value["link"]["state"] == "unknown" and "unknown since the agent's last commit" in text
 
 
 def nothing(value: Any, text: str) -> bool:

@@ -158,6 +158,14 @@ def test_orders_are_shown_with_what_became_of_them(tmp_path: Path, capsys: Captu
     assert shown[23] == ("at the broker", "") and shown[24] == ("waits", "")
 
 
+def test_a_store_that_is_a_folder_is_said_to_be_one(tmp_path: Path, capsys: Capture) -> None:
+    folder = made(tmp_path / "site", capsys, "--loopback")
+    for name, kind in (("cloud-aggregator", "aggregator"), ("gateway-agent", "gateway")):
+        (folder / f"{kind}.db").mkdir()
+        said = failed(PROGRAMS[name], capsys, "status", "-c", str(folder / f"{kind}.toml"))
+        assert said.endswith(f"{kind}.db: it is a folder; expected the path of a file, such as one in it")
+
+
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
 def test_a_world_of_no_seed_is_a_wrong_call(seed: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -16,13 +16,14 @@ from fedgate.cloud_aggregator.state import Stored, restore
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.runtime import cli
+from fedgate.config.runtime.sqlite import StoreError
 from fedgate.gateway_agent.deployment.validation import out_of_reach
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import GAP_HOPS, with_model
 from fedgate.gateway_agent.state import BaselineError
-from fedgate.gateway_agent.storage.store import Store, StoreError
+from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.alarms.threshold import AlarmState, Levels
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.time_units import NS

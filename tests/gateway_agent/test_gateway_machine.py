@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.context import sign_message
@@ -98,7 +98,6 @@ GOOD = {
 
 
 @pytest.mark.parametrize("start", FUZZED)
-@settings(max_examples=150)
 @given(data=st.data())
 def test_random_bytes_on_any_channel_are_dropped_and_counted(start: str, data: st.DataObject) -> None:
     state = FUZZED[start]
@@ -111,7 +110,6 @@ def test_random_bytes_on_any_channel_are_dropped_and_counted(start: str, data: s
     assert effects == kinds(effects, Log)
 
 
-@settings(max_examples=200)
 @given(data=st.data())
 def test_a_message_with_any_value_anywhere_never_stops_the_agent(data: st.DataObject) -> None:
     channel = data.draw(st.sampled_from(sorted(GOOD)))

@@ -63,7 +63,7 @@ def test_a_receipt_for_an_update_that_was_given_up_here_is_taken_in(tmp_path: Pa
 
 def test_a_clock_that_is_set_begins_no_new_budget_of_the_flash(tmp_path: Path) -> None:
     agent = opened(tmp_path / "gateway.db", 20 * NS)
-    agent._flash = WriteBudget(20 * NS, 31 * 2**20)
+    agent.policy.flash = WriteBudget(20 * NS, 31 * 2**20)
     ticked(agent)
     agent.step(agent.state.context.uptime_ns, ClockSet(T0_NS))
     ticked(agent)
@@ -137,10 +137,11 @@ def test_what_arrives_counts_by_its_bytes_against_what_may_wait(
     trust = base.trust.model_copy(update={"release_key": key})
     agent = Agent(base.model_copy(update={"gateway": place, "trust": trust}))
     offered: list[tuple[object, int]] = []
-    monkeypatch.setattr(agent._loop, "offer", lambda event, size_bytes=0: offered.append((event, size_bytes)))
-    agent._links[0]._on_message("a/topic", bytes(1_000))
+    monkeypatch.setattr(agent.loop, "offer", lambda event, size_bytes=0: offered.append((event, size_bytes)))
+    agent.links[0]._on_message("a/topic", bytes(1_000))
     assert offered == [(Received("a/topic", bytes(1_000)), 1_007)]
-    agent._shut_down()
+    agent.stop()
+    agent.run()
 
 
 def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:

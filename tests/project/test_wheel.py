@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from fedgate.firmware_sim import children
-from tests.support.syntax import PACKAGES, ROOT
+from tests.support.syntax import PACKAGES, ROOT, imported, sources
 from tests.support.waiting import PATIENCE_S
 
 BUILD = "from setuptools import build_meta; print(build_meta.build_{kind}({folder!r}))"
+STUDIES = "firmware_sim/studies/"
+IN_A_CLONE_ALONE = (STUDIES, "firmware_sim/experiments/")
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "build", "dist", "out", "*_cache", "__pycache__")
 
 
@@ -49,7 +51,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "env"
 
 
-def test_the_wheel_brings_one_package_with_every_module_and_its_data(installed: Path) -> None:
+def test_the_wheel_brings_one_package_with_its_data_and_every_module_but_studies(installed: Path) -> None:
     (packages,) = installed.glob("lib/python*/site-packages")
     brought = {entry.name for entry in packages.iterdir() if not entry.name.endswith(".dist-info")}
     assert brought == {"fedgate"}
@@ -58,9 +60,20 @@ def test_the_wheel_brings_one_package_with_every_module_and_its_data(installed: 
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
+        if not path.relative_to(ROOT).as_posix().startswith(IN_A_CLONE_ALONE)
     }
     there = {path.relative_to(packages / "fedgate") for path in (packages / "fedgate").rglob("*") if path.is_file()}
     assert {path for path in there if "__pycache__" not in path.parts} == ours
+
+
+def test_nothing_in_the_wheel_imports_a_study() -> None:
+    wrong = [
+        (file.path, line)
+        for file in sources()
+        for line, module in imported(file.tree, file.package)
+        if f"{module.replace('.', '/')}/".startswith(STUDIES) and not file.path.startswith((STUDIES, "tests/"))
+    ]
+    assert not wrong
 
 
 @pytest.mark.parametrize("program", ["gateway-agent", "cloud-aggregator", "firmware-sim"])

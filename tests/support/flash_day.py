@@ -37,18 +37,18 @@ def _told(agent: Service, number: int) -> None:
     score = Score(t_ns=t_ns, score=1.0 + number % 7, level=5.0, alarm=False, model_version=1)
     outbox, effects = scores.publish(agent.state.outbox, agent.state.context, score)
     agent.state = replace(agent.state, outbox=outbox)
-    agent._done(effects)
+    agent.commit(agent.state.context.uptime_ns, effects)
 
 
 def _learned(agent: Service, seed: int) -> None:
     """Store what stays of a training, queue the update, and store the model that comes of it."""
     rng = np.random.default_rng(seed)
     chunks = tuple(rng.bytes(CHUNK_BYTES) for _ in range(UPDATE_BYTES // CHUNK_BYTES))
-    agent._done([Save("own", rng.bytes(20_000))])
+    agent.commit(agent.state.context.uptime_ns, [Save("own", rng.bytes(20_000))])
     give(
         agent, "u" * 64, Item(topic(ME, "update", "u" * 64), chunks, False, UPDATE_PRIORITY, agent.state.context.now_ns)
     )
-    agent._done([Save("model", rng.bytes(MODEL_BYTES))])
+    agent.commit(agent.state.context.uptime_ns, [Save("model", rng.bytes(MODEL_BYTES))])
 
 
 def live(agent: Service, hours: int = HOURS) -> None:
@@ -66,9 +66,9 @@ def live(agent: Service, hours: int = HOURS) -> None:
                 _told(agent, number)
             if quarter in (40, 80):
                 name = f"{hour:02d}.{'raised' if quarter == 40 else 'cleared'}"
-                agent._done([Save("alarms", rng.bytes(300))])
+                agent.commit(agent.state.context.uptime_ns, [Save("alarms", rng.bytes(300))])
                 give(agent, name, item(name, 0, ALARM_BYTES))
             if agent.state.context.now_ns - memory_ns >= MEMORY_S * 1e9:
                 memory_ns = agent.state.context.now_ns
-                agent._done([Save("memory", rng.bytes(MEMORY_BYTES))])
+                agent.commit(agent.state.context.uptime_ns, [Save("memory", rng.bytes(MEMORY_BYTES))])
             _acknowledged(agent, hour)

@@ -62,7 +62,7 @@ def queued(state: State, *named: tuple[str, Item]) -> tuple[State, list[Effect]]
 def give(agent: Service, name: str, one: Item) -> list[Outward]:
     """Let the agent queue something, as its machine does in a step."""
     agent.state, effects = deliver(agent.state, name, one)
-    return agent._done(effects)
+    return agent.commit(agent.state.context.uptime_ns, effects)
 
 
 def said(effects: Iterable[Effect], channel: str) -> list[Publish]:

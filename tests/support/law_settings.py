@@ -157,7 +157,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {},
         {"normalisation": "none", "norm": "2", "weights": "samples", "classes": 2},
         {"norm": "inf", "box": (-30.0, 30.0), "kappa": None, "rounds": 40},
-        {"box": (-30.0, 30.0), "worst": "program", "rounds": 4},
         {"rounds": 40, "masking": {"fewest": 3, "range": 1e9, "threshold": 0.6}},
         {"rounds": 40, "robust": {"rule": "multi-krum"}},
     ],

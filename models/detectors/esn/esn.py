@@ -52,7 +52,7 @@ def initial(rng: np.random.Generator, network: Network, feature_count: int) -> A
     """Return the parameters of an untrained network for F features: a new reservoir and a readout of zeros."""
     inputs, outputs = network.inputs(feature_count), network.outputs(feature_count)
     observed = np.isin(np.arange(inputs), network.targets, invert=True)
-    params = reservoir.initial(rng, network, network.heard(feature_count)) | {
+    params = reservoir.initial(rng, network, network.input_count(feature_count)) | {
         "readout": np.zeros((outputs, network.readout_size(feature_count))),
         "observed": observed.astype(np.float64),
         "clip": np.array(network.clip),
@@ -108,16 +108,16 @@ def passed(params: Mapping[str, Array], z: Array, missing: Array | None = None) 
     begins[:1] |= STATE not in params
     clip = float(params["clip"])
     seen = inputs[:, params["observed"] > 0.0]
-    heard = np.clip(np.where(np.isnan(seen), 0.0, seen), -clip, clip).astype(np.float32)
-    states, state = reservoir.run(params, heard, params.get(STATE), begins)
-    columns: list[Singles] = [states, heard][: 1 + bool(params["direct"])]
+    clipped = np.clip(np.where(np.isnan(seen), 0.0, seen), -clip, clip).astype(np.float32)
+    states, state = reservoir.run(params, clipped, params.get(STATE), begins)
+    columns: list[Singles] = [states, clipped][: 1 + bool(params["direct"])]
     usable = _past_washout(params, begins)
     if not _ahead(params):
         return Passed(_beside(columns), inputs, usable, {STATE: state})
     usable[::count] &= np.asarray(gaps) == 0
-    last = np.asarray(params.get(LAST, np.zeros((1, heard.shape[1]))), dtype=np.float32)
+    last = np.asarray(params.get(LAST, np.zeros((1, clipped.shape[1]))), dtype=np.float32)
     before = [np.ravel(params.get(STATE, np.zeros(states.shape[1]))), last[0]]
-    place = {STATE: state, LAST: heard[-1:] if len(heard) else last}
+    place = {STATE: state, LAST: clipped[-1:] if len(clipped) else last}
     return Passed(_a_step_later(columns, before, begins), inputs, usable, place)
 
 
@@ -186,10 +186,10 @@ def targets_of(params: Mapping[str, Array], inputs: Array) -> Floats:
 def outputs(params: Mapping[str, Array], x: Array, missing: Array | None = None) -> Floats:
     """Return what the readout says of features (n, F) as (n, c), the mean over the steps of a row."""
     way = passed(params, standardised(dict(params), x), missing)
-    return np.asarray(_by_row(params, _said(params, way)).mean(axis=1))
+    return np.asarray(_by_row(params, _outputs(params, way)).mean(axis=1))
 
 
-def _said(params: Mapping[str, Array], way: Passed) -> Floats:
+def _outputs(params: Mapping[str, Array], way: Passed) -> Floats:
     return np.asarray(way.regressors @ params["readout"].T)  # (r, c)
 
 
@@ -203,13 +203,13 @@ def carried(params: Mapping[str, Array], x: Array, missing: Array | None = None)
     """
     z = standardised(dict(params), x)
     way = passed(params, z, missing)
-    said = _said(params, way)
+    found = _outputs(params, way)
     if "targets" in params:
-        ratio = np.square(way.inputs[:, params["targets"]] - said) / params["variance"]
+        ratio = np.square(way.inputs[:, params["targets"]] - found) / params["variance"]
         mean = _by_row(params, ratio).mean(axis=(1, 2))
         scores = np.log(mean + RESIDUAL_FLOOR) - np.log(float(params["border"]) + RESIDUAL_FLOOR)
     else:
-        voices = _by_row(params, said).mean(axis=1)
+        voices = _by_row(params, found).mean(axis=1)
         scores = voices[:, 0] if voices.shape[1] == 1 else voices[:, 1:].max(axis=1) - voices[:, 0]
     return np.where(np.isfinite(z).all(axis=1), scores, np.nan), way.place
 

@@ -59,20 +59,20 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     layers, units = (int(params[reservoir.PREFIX + name]) for name in ("layers", "units"))
     ahead = bool(params.get("ahead", 0.0))
     series = _series(drawing, steps, inputs)
-    heard = _heard(drawing, series, float(params["clip"]))
-    states = _reservoir(drawing, params, heard, ahead)
+    clipped = _clip(drawing, series, float(params["clip"]))
+    states = _reservoir(drawing, params, clipped, ahead)
     more: dict[str, list[int | str]] = {"next.state": [layers, units]}
     drawing.constant("state", np.zeros((layers, units)))
     if ahead:
         drawing.constant("last", np.zeros((1, inputs)))
         more["next.last"] = [1, inputs]
-        heard = _before(drawing, heard)
-    said = _readout(drawing, params, states, heard)
+        clipped = _before(drawing, clipped)
+    predicted = _readout(drawing, params, states, clipped)
     if "targets" in params:
-        _residual(drawing, params, series, said)
+        _residual(drawing, params, series, predicted)
     else:
         more["outputs"] = ["n", len(params["readout"])]
-        _voices(drawing, params, said)
+        _voices(drawing, params, predicted)
     metadata = {
         WASHOUT_ROWS: str(math.ceil(int(params["washout"]) / steps)),
         MAX_GAP_ROWS: str(int(params["max_gap"])),
@@ -93,7 +93,7 @@ def _series(drawing: Drawing, steps: int, inputs: int) -> str:
     return drawing.node("Reshape", [turned, drawing.constant("steps_shape", [-1, inputs])], "series")
 
 
-def _heard(drawing: Drawing, series: str, clip: float) -> str:
+def _clip(drawing: Drawing, series: str, clip: float) -> str:
     """What the network hears: clipped, and zero for what is no number, so that one bad row cannot stay in its state."""
     absent = drawing.node("IsNaN", [series], "absent")
     numbers = drawing.node("Where", [absent, drawing.constant("nothing", 0.0), series], "numbers")
@@ -101,7 +101,7 @@ def _heard(drawing: Drawing, series: str, clip: float) -> str:
     return drawing.node("Clip", [numbers, *limits], "heard")
 
 
-def _reservoir(drawing: Drawing, params: Arrays, heard: str, ahead: bool) -> list[str]:
+def _reservoir(drawing: Drawing, params: Arrays, clipped: str, ahead: bool) -> list[str]:
     """States (r, N) of each layer, those before each step where the readout looks `ahead`."""
     from onnx import helper
 
@@ -116,7 +116,7 @@ def _reservoir(drawing: Drawing, params: Arrays, heard: str, ahead: bool) -> lis
     ends = [f"end.{index}" for index in range(layers)] if layers > 1 else ["next.state"]
     if layers > 1:
         drawing.node_of_many("Split", ["state"], starts, axis=0)
-    below, found = heard, []
+    below, found = clipped, []
     for index, layer in enumerate(weights.layers):
         into = drawing.constant(f"input.{index}", layer.input if index else entry)
         drive = drawing.node("Gemm", [below, into, drawing.constant(f"bias.{index}", layer.bias)], f"drive.{index}")
@@ -169,22 +169,22 @@ def _step(recurrent: str, units: int, seen: list[str]) -> GraphProto:
     return helper.make_graph(nodes, "step", inputs, [value(name, [1, units]) for name in ("then", *seen)])
 
 
-def _before(drawing: Drawing, heard: str) -> str:
+def _before(drawing: Drawing, clipped: str) -> str:
     """What was heard a step before each, from `last` on; what was heard at the end is put out."""
-    joined = drawing.node("Concat", ["last", heard], "heard_joined", axis=0)
+    joined = drawing.node("Concat", ["last", clipped], "heard_joined", axis=0)
     end = drawing.constant("end", [-1])
     drawing.node("Slice", [joined, end, drawing.constant("far_end", [FAR])], "next.last")
     return drawing.node("Slice", [joined, drawing.constant("first", [0]), end], "heard_before")
 
 
-def _readout(drawing: Drawing, params: Arrays, states: list[str], heard: str) -> str:
+def _readout(drawing: Drawing, params: Arrays, states: list[str], clipped: str) -> str:
     """Outputs (r, c); of residuals each in units of the deviation at which the score is zero."""
     weights = params["readout"] * _units(params)[:, None]  # (c, M)
     observed, found = params["observed"] > 0.0, drawing.constant("constant", weights[:, -1])
     if float(params["direct"]):
         direct = np.zeros((len(observed), len(weights)))
         direct[observed] = weights[:, -1 - int(observed.sum()) : -1].T
-        found = drawing.node("Gemm", [heard, drawing.constant("direct", direct), found], "said.direct")
+        found = drawing.node("Gemm", [clipped, drawing.constant("direct", direct), found], "said.direct")
     size = int(params[f"{reservoir.PREFIX}units"])
     for index, name in enumerate(states):
         columns = drawing.constant(f"readout.{index}", weights[:, index * size : (index + 1) * size].T)
@@ -200,13 +200,13 @@ def _units(params: Arrays) -> Array:
     return 1.0 / np.sqrt(params["variance"] * (float(params["border"]) + RESIDUAL_FLOOR) * count)
 
 
-def _residual(drawing: Drawing, params: Arrays, series: str, said: str) -> None:
+def _residual(drawing: Drawing, params: Arrays, series: str, predicted: str) -> None:
     """The logarithm of the mean square error, zero on the border."""
     targets, steps, inputs = params["targets"], int(params["steps"]), len(params["observed"])
     if not np.array_equal(targets, np.arange(inputs)):
         series = drawing.node("Gather", [series, drawing.constant("targets", targets)], "wanted", axis=1)
     scaled = drawing.node("Mul", [series, drawing.constant("units", _units(params))], "wanted_scaled")
-    errors = drawing.node("Sub", [scaled, said], "errors")
+    errors = drawing.node("Sub", [scaled, predicted], "errors")
     if steps > 1:
         width = drawing.constant("row_shape", [-1, steps * len(targets)])
         errors = drawing.node("Reshape", [errors, width], "errors_by_row")
@@ -219,14 +219,16 @@ def _residual(drawing: Drawing, params: Arrays, series: str, said: str) -> None:
         drawing.node("Add", [drawing.node("Log", [ratio], "log_ratio"), _guard(drawing)], "score")
 
 
-def _voices(drawing: Drawing, params: Arrays, said: str) -> None:
+def _voices(drawing: Drawing, params: Arrays, predicted: str) -> None:
     """The outputs of a row, the mean over its steps, and the score that they give."""
     steps, count = int(params["steps"]), len(params["readout"])
     if steps > 1:
-        said = drawing.node("Reshape", [said, drawing.constant("row_shape", [-1, steps, count])], "said_by_row")
-        drawing.node("ReduceMean", [said], "outputs", axes=[1], keepdims=0)
+        predicted = drawing.node(
+            "Reshape", [predicted, drawing.constant("row_shape", [-1, steps, count])], "said_by_row"
+        )
+        drawing.node("ReduceMean", [predicted], "outputs", axes=[1], keepdims=0)
     else:
-        drawing.node("Identity", [said], "outputs")
+        drawing.node("Identity", [predicted], "outputs")
     if count == 1:
         lead = drawing.node("Reshape", ["outputs", drawing.constant("flat", [-1])], "lead")
     else:

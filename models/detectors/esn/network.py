@@ -94,7 +94,7 @@ class Network(BaseModel):
             raise ValueError(f"targets {self.targets} are all {count} inputs, expected at least one to be left")
         return count
 
-    def heard(self, feature_count: int) -> int:
+    def input_count(self, feature_count: int) -> int:
         """Return how many of the inputs the network hears: all but those that it is to reconstruct."""
         return self.inputs(feature_count) - len(self.targets)
 
@@ -105,7 +105,7 @@ class Network(BaseModel):
 
     def readout_size(self, feature_count: int) -> int:
         """Return M, what the readout sees: all states, the inputs heard where they are `direct`, and a constant."""
-        return self.layers * self.units + self.direct * self.heard(feature_count) + 1
+        return self.layers * self.units + self.direct * self.input_count(feature_count) + 1
 
 
 def _classifying(given: Any) -> Any:

@@ -65,8 +65,8 @@ class Weights(NamedTuple):
 
 def initial(rng: np.random.Generator, network: Network, inputs: int) -> Arrays:
     """Return the tensors that stand for a new reservoir that hears so many inputs."""
-    hears = max(1, round(network.density * network.units))
-    counts = {"layers": network.layers, "units": network.units, "inputs": inputs, "hears": hears}
+    fan_in = max(1, round(network.density * network.units))
+    counts = {"layers": network.layers, "units": network.units, "inputs": inputs, "hears": fan_in}
     params: Arrays = {PREFIX + name: np.array(count, dtype=np.int64) for name, count in counts.items()}
     params |= {PREFIX + name: np.array(getattr(network, name), dtype=np.float64) for name in NUMBERS}
     params[SEED] = rng.integers(256, size=SEED_BYTES, dtype=np.uint8)
@@ -111,7 +111,7 @@ class _Raw(NamedTuple):
 
 
 def _raw(params: Mapping[str, Array]) -> list[_Raw]:
-    layers, units, inputs, hears = (int(params[PREFIX + name]) for name in COUNTS)
+    layers, units, inputs, fan_in = (int(params[PREFIX + name]) for name in COUNTS)
     bits = np.random.PCG64(int.from_bytes(params[SEED].tobytes(), "little"))
 
     def uniform(*shape: int) -> Array:
@@ -121,8 +121,8 @@ def _raw(params: Mapping[str, Array]) -> list[_Raw]:
     found = []
     for layer in range(layers):
         entry, bias = uniform(units if layer else inputs, units), uniform(units)
-        order = [np.argsort(bits.random_raw(units), kind="stable")[:hears] for _ in range(units)]
-        found.append(_Raw(entry, bias, np.array(order, dtype=np.int32), uniform(units, hears)))
+        order = [np.argsort(bits.random_raw(units), kind="stable")[:fan_in] for _ in range(units)]
+        found.append(_Raw(entry, bias, np.array(order, dtype=np.int32), uniform(units, fan_in)))
     return found
 
 
@@ -208,12 +208,12 @@ def contraction(params: Mapping[str, Array], u: Array) -> float:
 
     Warns with `EchoStateWarning` where they are farther apart.
     """
-    heard = np.asarray(u, dtype=np.float32)
+    observed = np.asarray(u, dtype=np.float32)
     most = math.ceil(STEPS_TO_FORGET / float(params[f"{PREFIX}leak"]))
     zero = np.zeros((int(params[f"{PREFIX}layers"]), int(params[f"{PREFIX}units"])), np.float32)
     one, distance, step = zero + 1.0, math.inf, 0
-    while step < most and distance > LARGEST_DISTANCE and len(heard):
-        part = heard[np.arange(step, min(step + STEPS_AT_ONCE, most)) % len(heard)]
+    while step < most and distance > LARGEST_DISTANCE and len(observed):
+        part = observed[np.arange(step, min(step + STEPS_AT_ONCE, most)) % len(observed)]
         zero, one = (run(params, part, state)[1] for state in (zero, one))
         distance, step = float(np.abs(zero - one).max()), step + len(part)
     if distance > LARGEST_DISTANCE:

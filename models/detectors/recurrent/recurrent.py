@@ -50,7 +50,10 @@ def initial(rng: np.random.Generator, network: Recurrent, feature_count: int) ->
     1 / sqrt(H), and 1 / sqrt(inputs) after the recurrent layers.
     """
     window, outputs = network.window(feature_count), network.outputs(feature_count)
-    params: Arrays = {"steps": np.array(window.steps, dtype=np.int64), "heard": np.array(window.heard, dtype=np.int64)}
+    params: Arrays = {
+        "steps": np.array(window.steps, dtype=np.int64),
+        "heard": np.array(window.observed, dtype=np.int64),
+    }
 
     def draw(name: str, shape: tuple[int, ...], inputs: int) -> None:
         params[name] = rng.uniform(-1.0, 1.0, shape).astype(np.float32) / np.float32(np.sqrt(inputs))
@@ -64,7 +67,7 @@ def initial(rng: np.random.Generator, network: Recurrent, feature_count: int) ->
         draw(f"cell.{layer}.state_bias", (rows,), hidden)
         below = hidden
     if network.cell == "linear":
-        below = window.channels * window.heard
+        below = window.channels * window.observed
     else:
         draw("dense.weight", (network.dense, below), below)
         draw("dense.bias", (network.dense,), below)
@@ -105,13 +108,13 @@ def targets_of(params: Mapping[str, Array], z: Array) -> tuple[Floats, Floats]:
     return cube[:, :, -1], cube[:, :, int(params["heard"]) - 1] * float(params["change"])
 
 
-def said(params: Mapping[str, Array], z: Array) -> Floats:
+def normalised_outputs(params: Mapping[str, Array], z: Array) -> Floats:
     """Return the outputs (n, c) of the network for rows z (n, F) in normalised units, in float32 inside."""
-    blocks = [_said(params, z[first : first + BLOCK_ROWS]) for first in range(0, max(len(z), 1), BLOCK_ROWS)]
+    blocks = [_block_outputs(params, z[first : first + BLOCK_ROWS]) for first in range(0, max(len(z), 1), BLOCK_ROWS)]
     return np.concatenate(blocks).astype(np.float64)
 
 
-def _said(params: Mapping[str, Array], z: Array) -> Singles:
+def _block_outputs(params: Mapping[str, Array], z: Array) -> Singles:
     seen = windows_of(params, z)  # (steps, n, channels)
     weights = {name: np.asarray(params[name], dtype=np.float32) for name in trained_names(params)}
     layers = layers_of(params)
@@ -154,14 +157,14 @@ def _layer(weights: Mapping[str, Array], below: Singles) -> Singles:
 def outputs(params: Mapping[str, Array], x: Array) -> Floats:
     """Return for features (n, F) the outputs (n, c) of the classes, or in normalised units what is predicted."""
     z = standardised(dict(params), x)
-    found = said(params, z)
+    found = normalised_outputs(params, z)
     return found + targets_of(params, z)[1] if "targets" in params else found
 
 
 def squares(params: Mapping[str, Array], z: Array) -> Floats:
     """Return the squared residuals (n, c) of rows z (n, F) in normalised units."""
     wanted, base = targets_of(params, z)
-    return np.asarray(np.square(wanted - base - said(params, z)))
+    return np.asarray(np.square(wanted - base - normalised_outputs(params, z)))
 
 
 def score(params: Arrays, x: Array) -> Floats:
@@ -171,7 +174,7 @@ def score(params: Arrays, x: Array) -> Floats:
         mean = (squares(params, z) / params["variance"]).mean(axis=1)
         scores = np.log(mean + RESIDUAL_FLOOR) - np.log(float(params["border"]) + RESIDUAL_FLOOR)
     else:
-        voices = said(params, z)
+        voices = normalised_outputs(params, z)
         scores = voices[:, 1:].max(axis=1) - voices[:, 0]
     return np.where(np.isfinite(z).all(axis=1), scores, np.nan)
 

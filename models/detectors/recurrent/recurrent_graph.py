@@ -26,25 +26,25 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
 
     tensors = {name: params[name] for name in sorted(params) if name.startswith(PARAMETERS)}
     drawing = Drawing(standardise_nodes(params, personal), tensors | standardise_tensors(params))
-    steps, heard = int(params["steps"]), int(params["heard"])
+    steps, observed = int(params["steps"]), int(params["heard"])
     layers = layers_of(params)
-    channels = params["cell.0.input"].shape[1] if layers else params["output.weight"].shape[1] // heard
+    channels = params["cell.0.input"].shape[1] if layers else params["output.weight"].shape[1] // observed
     cube = drawing.node("Reshape", ["z", drawing.constant("window", [-1, channels, steps])], "cube")
-    seen = cube if heard == steps else _until(drawing, cube, heard)
-    said = _recurrent(drawing, params, seen, personal) if layers else _linear(drawing, channels * heard, seen)
+    seen = cube if observed == steps else _until(drawing, cube, observed)
+    outputs = _recurrent(drawing, params, seen, personal) if layers else _linear(drawing, channels * observed, seen)
     more: dict[str, list[int | str]] = {}
     if "targets" in params:
         _residual(drawing, params, cube)
     else:
         more["outputs"] = ["n", len(params["output.bias"])]
-        drawing.node("Identity", [said], "outputs")
+        drawing.node("Identity", [outputs], "outputs")
         _voices(drawing, len(params["output.bias"]))
     return model_bytes("recurrent", drawing.nodes, drawing.tensors, personal, channels * steps, more_outputs=more)
 
 
-def _until(drawing: Drawing, cube: str, heard: int) -> str:
+def _until(drawing: Drawing, cube: str, observed: int) -> str:
     """The first steps of windows (n, channels, T)."""
-    bounds = [drawing.constant("first", [0]), drawing.constant("heard", [heard]), drawing.constant("time", [2])]
+    bounds = [drawing.constant("first", [0]), drawing.constant("heard", [observed]), drawing.constant("time", [2])]
     return drawing.node("Slice", [cube, *bounds], "seen")
 
 
@@ -110,11 +110,11 @@ def _in_order(
 
 def _residual(drawing: Drawing, params: Arrays, cube: str) -> None:
     """The logarithm of the mean square error, zero on the border."""
-    targets, steps, heard = params["targets"], int(params["steps"]), int(params["heard"])
+    targets, steps, observed = params["targets"], int(params["steps"]), int(params["heard"])
     chosen = drawing.node("Gather", [cube, drawing.constant("targets", targets)], "chosen", axis=1)  # (n, c, T)
     at_end = drawing.node("Gather", [chosen, drawing.constant("end", steps - 1)], "wanted", axis=2)
     if float(params["change"]):
-        base = drawing.node("Gather", [chosen, drawing.constant("base_at", heard - 1)], "base", axis=2)
+        base = drawing.node("Gather", [chosen, drawing.constant("base_at", observed - 1)], "base", axis=2)
         at_end = drawing.node("Sub", [at_end, base], "wanted_change")
     errors = drawing.node("Sub", [at_end, "said"], "errors")
     squares = drawing.node("Mul", [errors, errors], "squares")

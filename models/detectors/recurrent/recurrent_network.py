@@ -34,7 +34,7 @@ class Window(NamedTuple):
 
     channels: int
     steps: int
-    heard: int
+    observed: int
 
 
 class PrecisionWarning(UserWarning):
@@ -118,14 +118,14 @@ class Recurrent(BaseModel):
         steps = feature_count if self.steps is None else self.steps
         if feature_count % steps:
             raise ValueError(f"steps {steps} given for {feature_count} features, expected a divisor of them")
-        channels, heard = feature_count // steps, steps
+        channels, observed = feature_count // steps, steps
         if self.task == "predict":
-            heard = steps - self.horizon
-            if heard < 1:
+            observed = steps - self.horizon
+            if observed < 1:
                 raise ValueError(f"horizon {self.horizon} given for windows of {steps} steps, expected fewer than them")
             if any(channel >= channels for channel in self.targets):
                 raise ValueError(f"targets {self.targets} given, expected channels from 0 to {channels - 1}")
-        return Window(channels, steps, heard)
+        return Window(channels, steps, observed)
 
     def predicted(self, feature_count: int) -> tuple[int, ...]:
         """Return the channels that task `predict` tells of rows of F features."""

@@ -133,8 +133,8 @@ def solve(
     if solver == "sgd":
         ascent = dual_ascent.ascend(np.exp(-gamma * squared_distances(z, z)), nu, step=step)
         kept, total = ascent.multipliers > 0.0, float(ascent.multipliers.sum())
-        told = {dual_ascent.EFFECTIVE_NU: np.array(ascent.effective_nu)}
-        return -float(np.log(total)), _parameters(z[kept], ascent.multipliers[kept] / total, gamma) | told
+        reported = {dual_ascent.EFFECTIVE_NU: np.array(ascent.effective_nu)}
+        return -float(np.log(total)), _parameters(z[kept], ascent.multipliers[kept] / total, gamma) | reported
     if nu == 1.0:  # then β_i = 1 / n, no row is inside and the innermost is the border, where libsvm has infinity
         equal_shares = np.full(len(z), 1.0 / len(z))
         params = _parameters(z, equal_shares, gamma)

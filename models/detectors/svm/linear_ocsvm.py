@@ -48,12 +48,12 @@ def fit(z: Floats, nu: float, solver: Solver, step: float | None = None) -> Arra
     """Return the plane of rows (n, F); raises `DataError` where the origin lies among them."""
     longest = float(np.sqrt((z * z).sum(axis=1).max()))
     unit = z / (longest or 1.0)  # so that tolerances mean the same in all units
-    told: Arrays = {}
+    reported: Arrays = {}
     if solver == "sgd":
         ascent = dual_ascent.ascend(unit @ unit.T, nu, step=step)
         total = float(ascent.multipliers.sum())
         beta, border = ascent.multipliers / total, 1.0 / total
-        told = {dual_ascent.EFFECTIVE_NU: np.array(ascent.effective_nu)}
+        reported = {dual_ascent.EFFECTIVE_NU: np.array(ascent.effective_nu)}
     else:
         beta, border = _solved(unit, nu)
     normal = beta @ unit  # (F,)
@@ -62,7 +62,7 @@ def fit(z: Floats, nu: float, solver: Solver, step: float | None = None) -> Arra
             "no plane parts the rows from the origin, which lies among them as it does with every standardised "
             "feature: use kernel 'rbf', the svdd detector, or features that keep their level"
         )
-    return {NORMAL: normal * longest, OFFSET: np.array(border * longest**2), **told}
+    return {NORMAL: normal * longest, OFFSET: np.array(border * longest**2), **reported}
 
 
 def _solved(unit: Floats, nu: float) -> tuple[Floats, float]:

@@ -1,13 +1,13 @@
 """The worst-case distribution where features stay inside a box (FDR-SVM paper, Assumption 4, Eqs. 8 and 9).
 
-The paper finds it by a linear program (`fedgate.models.federated.robust_svm.program`). But the program has a single row
-that ties samples together, the radius. Priced with γ, every sample decides for itself what is worst: stay, move, or
-change its label and move, each in closed form (`fedgate.models.federated.robust_svm.moves`). What is left is one
-number: the smallest value over γ >= 0 of a convex function, whose every evaluation gives a choice and the line of that
-choice below the function. Two lines, one of a choice that costs too much and one of a choice that costs too little,
-meet at the next γ; once the function touches the meeting point, the mixture of the two that costs exactly ε is the
-worst case. At N = 200, P = 30 this takes 1.3 to 2 ms where the program takes 70 (norm 1) to 240 (norm inf), works for
-the Euclidean norm as well, and brings its own proof of optimality.
+The paper finds it by a linear program. But the program has a single row that ties samples together, the radius. Priced
+with γ, every sample decides for itself what is worst: stay, move, or change its label and move, each in closed form
+(`fedgate.models.federated.robust_svm.moves`). What is left is one number: the smallest value over γ >= 0 of a convex
+function, whose every evaluation gives a choice and the line of that choice below the function. Two lines, one of a
+choice that costs too much and one of a choice that costs too little, meet at the next γ; once the function touches the
+meeting point, the mixture of the two that costs exactly ε is the worst case. At N = 200, P = 30 this takes 1.3 to 2 ms
+where the program takes 70 (norm 1) to 240 (norm inf), works for the Euclidean norm as well, and brings its own proof of
+optimality.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ a feasible dual point, both worked out from their definitions (`open_support.ris
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ GOAL, ACCEPTED = 1e-10, 1e-6
 NEAR = 1e-5  # complementarity relative to the value, below which every point is checked
 STALLED = 1e-10  # a share of a step that leads nowhere
 LIFT = 1e-13  # of the diagonal, where rounding left no positive definite matrix
+LARGEST_BITS = 5  # of the largest number, once a problem is in a unit of its own
+UNIT_BITS = 200  # at most, either way, so that squares of a unit are numbers
 HINGE = Orthant()
 
 
@@ -67,7 +70,26 @@ def solve(z: Array, ball: Ball, proximal: Proximal) -> Solution:
         ValueError: a radius or κ that hedges against nothing.
         SolverError: the gap stayed above `ACCEPTED`, which happens where numbers differ by many powers of ten.
     """
-    rows, p = rows_of(z, ball.checked()), z.shape[1]
+    ball = ball.checked()
+    unit = _unit_of(max(float(np.abs(z).max()), ball.radius))
+    kappa = None if ball.kappa is None else ball.kappa / unit
+    own_ball = ball._replace(radius=ball.radius / unit, kappa=kappa)
+    own_proximal = Proximal(proximal.center * unit, proximal.rho / unit**2, proximal.mu / unit**2)
+    found = _solve(rows_of(z / unit, own_ball), own_ball, own_proximal)
+    return found._replace(w=found.w / unit)
+
+
+def _unit_of(largest: float) -> float:
+    """Return the power of two that brings the largest number of a problem near 2^`LARGEST_BITS`: the first point is 1
+    from the border, which must be neither far from everything nor next to it, whatever features are measured in.
+    """
+    exponent = math.frexp(largest)[1] - LARGEST_BITS
+    return math.ldexp(1.0, min(max(exponent, -UNIT_BITS), UNIT_BITS))
+
+
+def _solve(rows: Rows, ball: Ball, proximal: Proximal) -> Solution:
+    """Return the best weights, for rows in a unit of their own; raises as `solve`."""
+    p = rows.z.shape[1]
     curvature, slope = np.zeros(rows.norm.shape[1]), np.zeros(rows.norm.shape[1])  # (M,) of the objective
     curvature[:p], slope[:p] = proximal.rho + proximal.mu, -proximal.rho * proximal.center
     slope[p] = ball.radius

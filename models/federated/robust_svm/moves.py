@@ -53,14 +53,14 @@ def _along_slope(a: Array, room: Array) -> Moves:
     free = np.cumsum((a[order] ** 2)[:, ::-1], axis=1)[:, ::-1] - a[order] ** 2  # (N, P) of those that still go
     pull = free + np.divide(used, ends**2, out=np.zeros_like(used), where=ends > 0.0)  # |d|² / σ² at the end
     whole = np.concatenate([np.full((len(room), 1), a @ a), free], axis=1)  # (N, P + 1)
-    gone = np.concatenate([np.zeros((len(room), 1)), used], axis=1)
+    spent = np.concatenate([np.zeros((len(room), 1)), used], axis=1)
 
     def moves(price: float) -> Floats:
         if price == 0.0:
             return np.asarray(room)
         count = (pull > price**2).sum(axis=1)[:, None]
         left = price**2 - np.take_along_axis(whole, count, axis=1)  # (N, 1)
-        squared = np.take_along_axis(gone, count, axis=1)
+        squared = np.take_along_axis(spent, count, axis=1)
         sigma = np.sqrt(np.divide(squared, left, out=np.zeros_like(squared), where=left > 0.0))
         return np.asarray(np.minimum(room, sigma * a))
 

@@ -32,7 +32,7 @@ from fedgate.models.federated.protocol.algorithm import (
 )
 from fedgate.models.federated.protocol.reducer import CHANGES
 from fedgate.models.federated.protocol.weights import check_weighed, most_weight
-from fedgate.models.federated.robust_svm.ball import Ball, LabelCost, Norm, NormSetting, ball_of_settings
+from fedgate.models.federated.robust_svm.ball import Ball, LabelCost, NormSetting, ball_of_settings
 from fedgate.models.federated.robust_svm.box import Box, worst_case
 from fedgate.models.federated.robust_svm.gateway import (
     Weighting,
@@ -45,7 +45,6 @@ from fedgate.models.federated.robust_svm.gateway import (
     weight_of,
 )
 from fedgate.models.federated.robust_svm.open_support import subgradient
-from fedgate.models.federated.robust_svm.program import worst_case_program
 
 SLOPES, WEIGHTS, STEP = "slopes", "weight_sum", "step"
 
@@ -59,7 +58,6 @@ def robust_svm_subgradient(
     classes: Count = 1,
     weights: Weighting = "equal",
     box: tuple[float, float] | None = None,
-    worst: Literal["direct", "program"] = "direct",
     step: Positive = 1.0,
     rounds: Count = 100,
     max_weight: Positive | None = None,
@@ -78,16 +76,14 @@ def robust_svm_subgradient(
     :param largest_weight: largest size of a number in g, the slope that a gateway sends.
     :param max_rows: most rows a gateway looks at; of more, an even spread from the first to the last, and all count.
     :param box: least and greatest value of a feature, after normalisation; without one features may move anywhere.
-    :param worst: how the worst case on the box is found: in closed form, or by the paper's linear program.
     :param step: of the cloud, divided by the root of how many it took.
     """
-    limits, most = _limits(box, worst, norm), most_weight(weights, max_weight)
+    limits, most = _limits(box), most_weight(weights, max_weight)
 
     def slope(x: Array, sign: Array, w: Array, own_ball: Ball) -> Floats:
         if limits is None:
             return subgradient(w, x * sign[:, None], own_ball)
-        solver = worst_case if worst == "direct" else worst_case_program
-        return solver(x, sign, w, own_ball, limits).subgradient(w)
+        return worst_case(x, sign, w, own_ball, limits).subgradient(w)
 
     def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
@@ -123,10 +119,7 @@ def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_wei
     return wide
 
 
-def _limits(box: tuple[float, float] | None, worst: str, norm: Norm) -> Box | None:
-    if worst == "program" and (box is None or norm == "2"):
-        given = "no box" if box is None else "norm '2'"
-        raise ValueError(f"worst = 'program' with {given}: expected a box and norm '1' or 'inf'; or take 'direct'")
+def _limits(box: tuple[float, float] | None) -> Box | None:
     if box is not None and not box[0] < 1.0 <= box[1]:
         raise ValueError(f"box: expected a range with 1 in it, the constant feature of the bias, got {list(box)}")
     return None if box is None else Box(*box)

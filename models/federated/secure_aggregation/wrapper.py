@@ -63,13 +63,13 @@ def with_secure_aggregation(algorithm: Algorithm, masking: Masking) -> Algorithm
         server = algorithm.start(rng)
         return server._replace(phase=STEPS * server.phase)
 
-    def begun_anew(server: Server) -> Server:
+    def restart(server: Server) -> Server:
         return restored(server, masking)
 
     remembers = algorithm.remembers
     phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index, remembers)]
     setup = STEPS * algorithm.setup
-    return algorithm._replace(start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=begun_anew)
+    return algorithm._replace(start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=restart)
 
 
 def _steps(masking: Masking, phase: Phase, index: int, remembers: bool) -> tuple[Phase, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.access.device_sessions import (
@@ -26,7 +26,7 @@ from fedgate.cloud_aggregator.access.device_sessions import (
     to_text,
 )
 from fedgate.cloud_aggregator.access.duplicates import STANDS_S
-from fedgate.cloud_aggregator.events import Event, Publish, Tick
+from fedgate.cloud_aggregator.events import Event, Log, Publish, Tick
 from fedgate.config.protocol.messages import STATUS, Receipt, Status
 from fedgate.models.time_units import NS
 from tests.support.cloud_service import READY, Cloud, cloud, heard, mean_of
@@ -165,6 +165,38 @@ def test_a_gateway_with_another_store_is_reported_when_it_stays(tmp_path: Path) 
         assert alarms(made) == [("identity-replaced", True)]
 
 
+def test_a_store_that_is_exchanged_and_put_back_within_a_boot_is_told_as_such(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(2)) as made:
+        first = Device(made, "a", store_id="first")
+        first.speak(5)
+        second = Device(made, "a", store_id="second")
+        second.speak(5)
+        first.starts, first.challenge = first.starts + 1, 0
+        first.speak(5)
+        assert alarms(made) == [("identity-replaced", False)]
+        assert made.service.state.access.gateways["north"].store_id == "first"
+        assert made.send("north", made.body(1.0))[0].accepted
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "store_id", "words"),
+    [
+        ("a", "first", "it was sent before one that is here already"),
+        ("b", "first", "it is of another boot: it came late, or its store was set back"),
+        ("b", "second", "it is of another store than the one before: it came late, or a new device begins"),
+    ],
+)
+def test_the_log_says_of_what_a_status_is_that_shows_nothing_new(
+    boot_id: str, store_id: str, words: str, tmp_path: Path
+) -> None:
+    with cloud(tmp_path, mean_of(2)) as made:
+        device = Device(made, "a", store_id="first")
+        late = Device(made, boot_id, store_id=store_id).status()
+        device.speak(2)
+        logged = [effect.text for effect in made.hear(late) if isinstance(effect, Log)]
+        assert len(logged) == 1 and logged[0].startswith(f"status of north: {words}")
+
+
 def test_a_challenge_that_is_lost_is_sent_again(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2)) as made:
         Device(made, "a", store_id="first").speak(2)
@@ -250,7 +282,6 @@ ACTS = ["speak", "speak", "hear", "hear", "hear", "answer", "answer", "restart",
 STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30), st.integers(1, 2**40)), max_size=120)
 
 
-@settings(max_examples=500, deadline=None)
 @given(steps=STEPS)
 def test_a_gateway_that_is_alone_never_looks_like_two_nor_like_what_it_was(steps: list[tuple[str, int, int]]) -> None:
     """Whatever is lost, repeated, late by whatever time and in whatever order, in both directions, and whatever time
@@ -283,7 +314,35 @@ def test_a_gateway_that_is_alone_never_looks_like_two_nor_like_what_it_was(steps
                 line.restart()
 
 
-@settings(max_examples=300, deadline=None)
+SWAPS = st.lists(
+    st.tuples(st.sampled_from(["talk", "talk", "speak", "hear", "answer", "swap", "swap"]), st.integers(0, 30)),
+    max_size=60,
+)
+
+
+@given(steps=SWAPS)
+def test_stores_that_are_exchanged_within_a_boot_never_look_like_two_devices(steps: list[tuple[str, int]]) -> None:
+    """Whatever is lost or late: a store that comes back has more starts than before, and no other speaks meanwhile."""
+    stores = [Speaker("a", f"store {number}") for number in range(3)]
+    device, line = stores[0], Line()
+    for act, which in steps:
+        match act:
+            case "speak":
+                line.on_its_way.append(device.status())
+            case "hear" if line.on_its_way:
+                _, conflict = line.hear(line.on_its_way[-1 - which % len(line.on_its_way)])
+                assert conflict in (None, "identity-replaced")
+            case "answer" if line.answers:
+                device.challenge = line.answers[-1 - which % len(line.answers)]
+            case "talk":
+                _, conflict = line.talk(device)
+                assert conflict in (None, "identity-replaced")
+            case "swap":
+                clock, device = device.clock, stores[which % len(stores)]
+                device.restart()
+                device.clock = clock  # of the boot, which goes on
+
+
 @given(turns=st.lists(st.booleans(), min_size=4, max_size=40), is_copy=st.booleans(), again=st.sets(st.integers(0, 39)))
 def test_two_devices_are_told_before_both_have_spoken_three_times_more(
     turns: list[bool], is_copy: bool, again: set[int]
@@ -304,7 +363,16 @@ def test_two_devices_are_told_before_both_have_spoken_three_times_more(
             line.hear(said[number // 2])
 
 
-@settings(max_examples=200, deadline=None)
+def test_two_copies_of_a_card_are_told_though_both_agents_are_restarted_at_each_turn() -> None:
+    """What a session of the store of the present one has answered stays, whatever it counts."""
+    one, other, line, found = Speaker("a", starts=5), Speaker("b", starts=6), Line(), set[Conflict | None]()
+    for _ in range(4):
+        for device in (one, other):
+            device.restart()
+            found |= {line.talk(device)[1] for _ in range(2)}
+    assert "identity-twin" in found
+
+
 @given(boots=st.integers(1, 20), starts=st.integers(1, 20), says=st.integers(1, 5), is_new=st.booleans())
 def test_another_state_is_told_with_its_second_status(boots: int, starts: int, says: int, is_new: bool) -> None:
     """A store in the place of another, and an image of any start that was heard, with whatever came between."""

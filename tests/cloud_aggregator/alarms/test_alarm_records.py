@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.alarms import register
@@ -51,7 +51,6 @@ def kept(store: Store, effects: Iterable[Effect]) -> None:
     store.commit([one for one in effects if isinstance(one, Durable)])
 
 
-@settings(max_examples=400)
 @given(story=STORY, data=st.data())
 def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
     story: list[tuple[int, str]], data: st.DataObject

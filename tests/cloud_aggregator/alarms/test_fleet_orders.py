@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.alarms.fleet import CAUSES, largest_group
@@ -25,7 +25,6 @@ FLEETS = st.dictionaries(
 )
 
 
-@settings(max_examples=200)
 @given(story=FLEETS, rebooting=st.sets(st.sampled_from(ALL)), data=st.data())
 def test_the_final_state_depends_on_no_order_and_no_repeats(
     story: dict[str, list[tuple[float, bool]]], rebooting: set[str], data: st.DataObject
@@ -62,7 +61,6 @@ SAYING: st.SearchStrategy[Said] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200)
 @given(
     each=st.dictionaries(st.sampled_from(ALL), SAYING, min_size=3),
     rebooting=st.sets(st.sampled_from(ALL)),
@@ -82,7 +80,6 @@ def test_the_cause_depends_on_no_order_of_what_is_known_and_on_what_most_have_me
     assert ends[0][0] in {"undetermined", *(cause for cause, count in having.items() if 2 * count > len(each))}
 
 
-@settings(max_examples=100)
 @given(said=SAYING, count=st.integers(3, 5), data=st.data())
 def test_gateways_of_one_mind_name_one_cause_however_they_come(said: Said, count: int, data: st.DataObject) -> None:
     messages = [alarm(gateway, onset_s=0.0, **said) for gateway in ALL[:count]]
@@ -97,7 +94,6 @@ def test_gateways_of_one_mind_name_one_cause_however_they_come(said: Said, count
     assert len(ends) == 1
 
 
-@settings(max_examples=200)
 @given(onsets=st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 40)), max_size=9, unique=True))
 def test_the_group_is_the_largest_that_fits_the_window(onsets: list[tuple[str, int]]) -> None:
     """The oracle tries every subset of the alarms."""

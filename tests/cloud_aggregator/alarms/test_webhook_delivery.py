@@ -121,7 +121,7 @@ class Service:
             self.log += [one.text for one in effects if isinstance(one, Log) and "webhook" in one.text]
             for one in effects:
                 if isinstance(one, Send):
-                    self._poster.send(one.post)
+                    self._poster.send(one)
 
     def run(self, until: Callable[[], bool]) -> None:
         def is_done() -> bool:

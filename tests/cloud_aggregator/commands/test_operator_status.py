@@ -127,6 +127,23 @@ def test_what_is_shown_follows_from_a_live_process_its_work_and_its_broker(
         assert re.sub(r"\d+ s old", "", reason) == re.sub(r"\d+ s old", "", said.partition(" - ")[2])
 
 
+def test_the_table_of_gateways_fits_a_line(tmp_path: Path, capsys: Capture) -> None:
+    said = {"refusal": "round 1: no memory " * 9, "training_remarks": "all rows lie outside", "dropped": {"sample": 7}}
+    odd = Status(state="offline", baseline_windows=99_999, baseline_needed=99_999, model_version=9_999, **said)
+    names = ("north", "g" * 64)
+    with stored(tmp_path, beat(5), *(RecordGateway(name, odd, time.time_ns()) for name in names)) as settings:
+        assert main(["status", "-c", str(settings)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        table = lines[next(at for at, line in enumerate(lines) if line.startswith("gateway ")) :]
+        assert max(map(len, table)) <= 100 and sum("99999/99999" in line for line in table) == 2
+        noted = " ".join(" ".join(table[3:]).split())
+        assert all(f"{name}: round 1: no memory " in noted for name in names)
+        assert noted.endswith("no memory ; all rows lie outside; 7 dropped")
+        assert main(["status", "-c", str(settings), "--wide"]) == 0
+        wide = capsys.readouterr().out
+        assert all(words in wide for words in ("g" * 64, "no memory round 1: no memory", "all rows lie outside"))
+
+
 def test_data_is_as_old_as_the_end_of_the_connection(tmp_path: Path, capsys: Capture) -> None:
     with stored(tmp_path, beat(5, is_connected=False)) as settings:
         assert asked(settings, capsys)["service"]["data_age_s"] == pytest.approx(3_605, abs=60)

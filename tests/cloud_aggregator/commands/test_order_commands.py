@@ -67,15 +67,53 @@ def test_orders_reach_a_service_that_runs_and_wait_for_one_that_does_not(
         with opened(tmp_path) as store:
             until(lambda: store.answer(said["order"]) == ("west is forgotten", ""), service)
             assert [row["gateway"] for row in store.rows("gateways")] == ["north"]
-        again = command(tmp_path, "gateways", "remove", "west")
-        assert again.returncode == 1 and "no gateway 'west' is known" in again.stderr
         done = command(tmp_path, "release", "--all", "--version", "1")
         assert (done.returncode, done.stdout) == (0, "model 2 is released to all gateways\n"), done.stderr
-        assert command(tmp_path, "release", "--pause").returncode == 1
+        refused = command(tmp_path, "release", "--gateways", "nobody", "--version", "1")
+        assert refused.returncode == 1 and "nobody cannot be canaries" in refused.stderr
         removed = command(tmp_path, "gateways", "remove", "north", "--json")
         assert json.loads(removed.stdout)["is_done"]
     with opened(tmp_path) as store:
         assert store.rows("gateways") == [] and [row["version"] for row in store.rows("models")] == [1, 2]
+
+
+NEVER = {
+    "gateways remove nobody": "no gateway 'nobody' is known",
+    "gateways revoke nobody": "no gateway 'nobody' is enrolled",
+    "gateways token north": "north is or was enrolled; give --replace",
+    "release --go-on": "no release is under way",
+    "release --stop": "no release is under way",
+    "release --all": "no model waits to be released",
+    "release --all --version 7": "version 7 given, and no such model is stored",
+    f"release --all --version {2**63}": f"version {2**63} given, and no such model is stored",
+}
+
+
+@pytest.mark.parametrize(("words", "expected"), NEVER.items())
+def test_an_order_that_can_never_succeed_is_refused_at_once(words: str, expected: str, tmp_path: Path) -> None:
+    """Whether a service runs or not; but what waits before it may be what makes it good."""
+    site = founded(tmp_path / "site").path
+    with opened(site, create=True) as store:
+        certificate = Certificate("a", "north", "key of north", T0_NS, T0_NS + YEAR_NS)
+        store.commit([RecordModel(*FIRST), RecordGateway("north", READY, T0_NS), RecordCertificate(certificate)])
+        refused = command(site, *words.split())
+        assert refused.returncode == 2 and expected in refused.stderr and store.orders() == []
+
+
+def test_an_order_behind_one_that_waits_is_left_to_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = founded(tmp_path / "site").path
+    monkeypatch.setattr(command_store, "WAIT_S", 0.0)
+    with opened(site, create=True) as store:
+        store.order("token", {"gateway": "north"})
+        assert command(site, "gateways", "revoke", "north").returncode == 0
+        assert [one.kind for one in store.orders()] == ["token", "revoke"]
+
+
+def test_nobody_is_revoked_where_nobody_is_enrolled(tmp_path: Path) -> None:
+    write(tmp_path, free_port())
+    with opened(tmp_path, create=True) as store:
+        refused = command(tmp_path, "gateways", "revoke", "north")
+        assert refused.returncode == 2 and "needs [identity]" in refused.stderr and store.orders() == []
 
 
 def test_a_revoke_that_the_broker_cannot_be_told_says_so(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_another_device_takes_the_place_where_the_operator_says_so(
 ) -> None:
     enrol(made_token(site, "swapped", capsys), files(tmp_path / "old"))
     words = ["gateways", "token", "swapped", "-c", str(site.path / "aggregator.toml")]
-    assert cloud_aggregator(words) == 1 and "--replace" in capsys.readouterr().err
+    assert cloud_aggregator(words) == 2 and "--replace" in capsys.readouterr().err
     enrol(made_token(site, "swapped", capsys, "--replace"), files(tmp_path / "new"))
     with pytest.raises(EnrolmentError, match="is replaced"):
         renew("swapped", f"localhost:{site.port + 1}", files(tmp_path / "old"))

@@ -10,9 +10,11 @@ import time
 from contextlib import closing
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from fedgate.cloud_aggregator.events import RecordCount, RecordDiscovery
+from fedgate.cloud_aggregator.storage import postgresql
 from fedgate.cloud_aggregator.storage.store import Store, StoreError, database_of
 from fedgate.config.settings.database import SCHEME, DatabaseUrl
 from tests.support.postgresql import Server
@@ -49,6 +51,17 @@ def test_a_session_of_another_user_is_named_too(url: DatabaseUrl, server: Server
         assert seen_by_another.held_since_ns() is not None
         with pytest.raises(StoreError, match="a session of another user \\(as pid"):
             seen_by_another.hold("aggregator")
+
+
+def test_a_session_that_the_next_connection_gets_too_is_no_place_for_a_lock(
+    url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pooler in transaction mode, where a connection that waits has no session of its own."""
+    with monkeypatch.context() as pooled, pytest.raises(StoreError, match=r"pooler in transaction mode.*session mode"):
+        pooled.setattr(postgresql, "BACKEND", text("SELECT 1"))
+        Store(url, program="aggregator")
+    assert database_of(url).held_since_ns() is None
+    Store(url, program="aggregator").close()
 
 
 def test_who_has_lost_the_lock_writes_nothing_beside_the_next_one(url: DatabaseUrl, server: Server) -> None:

@@ -71,8 +71,13 @@ def test_one_line_each_and_the_exit_code_tells(capsys: pytest.CaptureFixture[str
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "file"), [(gateway_agent, "gateway.toml"), (cloud_aggregator, "aggregator.toml")])
 def test_without_a_broker_it_ends_and_says_what_is_missing(
-    site: Path, capsys: pytest.CaptureFixture[str], program: Callable[[list[str]], int], file: str
+    site: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    program: Callable[[list[str]], int],
+    file: str,
 ) -> None:
+    monkeypatch.setattr("fedgate.config.doctor.imports.TRIALS", dict.fromkeys(TRIALS, "v = 1"))  # tried below
     assert program(["doctor", "-c", str(site / file), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)["findings"]
     failures = [(one["name"], one["text"]) for one in said if one["level"] == "failure"]
@@ -260,6 +265,8 @@ def test_the_share_of_a_core_decides() -> None:
         ("listener 8883\npersistence true\nmax_packet_size 100000\n", "failure"),
         ("listener 8883\npersistence true\nallow_anonymous true\n", "warning"),
         ("listener 1883 127.0.0.1\npersistence true\nallow_anonymous true\n", "ok"),
+        ("listener 8883\nlistener 1883 localhost\npersistence true\nallow_anonymous true\n", "warning"),
+        ("listener 8883\nlistener 1883 127.0.0.1\npersistence false\n", "warning"),
     ],
 )
 def test_what_no_client_sees_is_read_in_the_broker_file(tmp_path: Path, lines: str, level: Level) -> None:
@@ -267,6 +274,13 @@ def test_what_no_client_sees_is_read_in_the_broker_file(tmp_path: Path, lines: s
     assert not list(of_cloud.broker_file(file, 122_880))
     file.write_text(lines)
     assert levels(of_cloud.broker_file(file, 122_880)) == {"broker file": level}
+
+
+def test_nothing_is_wrong_with_the_broker_file_that_init_makes(tmp_path: Path) -> None:
+    for name, words in (("site", []), ("trial", ["--loopback"])):
+        assert cloud_aggregator(["init", str(tmp_path / name), *words]) == 0
+        found = of_cloud.broker_file(tmp_path / name / "mosquitto.conf", 122_880)
+        assert levels(found) == {"broker file": "ok"}
 
 
 def test_the_way_to_a_broker_ends_at_the_step_that_fails(tmp_path: Path) -> None:

@@ -58,6 +58,23 @@ def test_what_finds_no_space_is_asked_for_when_there_is_some_first_come_first() 
     assert not receiver.incoming["b"].assembly.pieces and receiver.incoming["c"].is_parked
 
 
+def test_a_large_body_that_waits_is_not_passed_by_small_ones_that_come_later() -> None:
+    small = describe(BODY[:512], LIMIT)
+    ((header, piece),) = [parse_chunk(payload) for payload in split(BODY[:512], LIMIT)]
+    receiver = Receiver(PATIENCE).expect("small 0", small, 0, len(BODY)).expect("large", TRANSFER, 0, len(BODY))
+    for number in range(1, 4):
+        receiver = receiver.expect(f"small {number}", small, 0, len(BODY))
+        receiver, questions = receiver.ask(NS, len(BODY))
+        assert not questions and all(one.is_parked for key, one in receiver.incoming.items() if key != "small 0")
+    receiver, body = receiver.add("small 0", header, piece, NS)
+    receiver, questions = receiver.ask(NS, len(BODY))
+    assert body is not None and [*questions] == ["large"]
+    for header, piece in CHUNKS:
+        receiver, body = receiver.add("large", header, piece, NS)
+    receiver, questions = receiver.ask(NS, len(BODY))
+    assert body == BODY and [*questions] == ["small 1", "small 2", "small 3"]
+
+
 @pytest.mark.parametrize("others", [(), ("b",)])
 def test_only_where_another_waits_has_a_turn_an_end(others: tuple[str, ...]) -> None:
     receiver = expecting("a", *others, budget_bytes=len(BODY))

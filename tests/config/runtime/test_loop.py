@@ -18,7 +18,8 @@ def collected(made: Loop[str], count: int) -> list[str]:
     """Run the loop until it has stepped through so many events, ticks aside."""
     seen: list[str] = []
 
-    def step(event: str) -> None:
+    def step(events: list[str]) -> None:
+        (event,) = events
         if event != "tick":
             seen.append(event)
         if len(seen) >= count:
@@ -32,7 +33,8 @@ def collected_until(made: Loop[str], last: str) -> list[str]:
     """Run the loop until it comes to an event, and return those before it, ticks aside."""
     seen: list[str] = []
 
-    def step(event: str) -> None:
+    def step(events: list[str]) -> None:
+        (event,) = events
         if event == last:
             made.stop()
         elif event != "tick":
@@ -86,7 +88,8 @@ def test_ticks_come_also_under_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(50):
         made.put("message")
 
-    def step(event: str) -> None:
+    def step(events: list[str]) -> None:
+        (event,) = events
         seen.append(event)
         if seen.count("message") == 50:
             made.stop()
@@ -103,7 +106,7 @@ def test_a_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGUSR1, lambda *_: made.stop())
     threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGUSR1]).start()
     started_s = time.monotonic()
-    made.run(lambda _event: None, lambda: "tick")
+    made.run(lambda _events: None, lambda: "tick")
     signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - started_s < 5.0
 

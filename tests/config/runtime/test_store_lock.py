@@ -80,6 +80,12 @@ def test_a_second_service_on_a_store_ends_at_once_and_names_the_first(module: st
         assert first.poll() is None
 
 
+def test_a_folder_is_not_taken_for_a_file_of_two_names(tmp_path: Path) -> None:
+    with pytest.raises(store_lock.StoreError, match="it is a folder"):
+        take(tmp_path)
+    assert not store_lock.lock_file(tmp_path).exists()
+
+
 def test_a_lock_file_that_was_left_behind_is_no_lock(tmp_path: Path) -> None:
     store = tmp_path / "aggregator.db"
     store_lock.lock_file(store).write_text("1\n")  # a process that is there, as a file with a number would say

@@ -42,17 +42,17 @@ HANGING = """
 import sys, time, importlib
 from importlib import resources
 from pathlib import Path
-module, service, step, settings, flag = sys.argv[1:]
+module, settings, flag = sys.argv[1:]
 kind = importlib.import_module(f"fedgate.{module}.runtime.service").Service
-before = getattr(kind, step)
+before = kind.step_all
 def planted(self, *given, **named):
     while Path(flag).exists():
         time.sleep(0.02)
     return before(self, *given, **named)
-setattr(kind, step, planted)
+kind.step_all = planted
 sys.exit(importlib.import_module(f"fedgate.{module}.__main__").main(["run", "-c", settings]))
 """
-SERVICES = {"gateway_agent": ("gateway", "step"), "cloud_aggregator": ("aggregator", "step_all")}
+SERVICES = {"gateway_agent": "gateway", "cloud_aggregator": "aggregator"}
 ADDRESSES = ("file", "abstract")
 
 
@@ -104,11 +104,11 @@ def process(command: list[Any], log: Path, environment: dict[str, str]) -> Itera
 
 @pytest.mark.parametrize(("manager", "module"), crossed(ADDRESSES, tuple(SERVICES)), indirect=["manager"])
 def test_a_service_says_that_it_works_until_its_loop_hangs(module: str, manager: Manager, tmp_path: Path) -> None:
-    name, step = SERVICES[module]
+    name = SERVICES[module]
     write(tmp_path, free_port())
     flag, log = tmp_path / "hang", tmp_path / "log"
     flag.touch()
-    command = [sys.executable, "-c", HANGING, module, name, step, tmp_path / f"{name}.toml", flag]
+    command = [sys.executable, "-c", HANGING, module, tmp_path / f"{name}.toml", flag]
     with process(command, log, manager.environment(PYTHONFAULTHANDLER="1")) as running:
         waiting.until(lambda: b"watches" in log.read_bytes() or b"aggregator of site" in log.read_bytes())
         time.sleep(1.0)
@@ -131,7 +131,7 @@ def test_a_service_says_that_it_works_until_its_loop_hangs(module: str, manager:
 @pytest.mark.parametrize(("manager", "module"), crossed(ADDRESSES, tuple(SERVICES)), indirect=["manager"])
 def test_a_service_says_that_it_ends(module: str, manager: Manager, tmp_path: Path) -> None:
     write(tmp_path, free_port())
-    command = [sys.executable, "-m", module, "run", "-c", tmp_path / f"{SERVICES[module][0]}.toml"]
+    command = [sys.executable, "-m", module, "run", "-c", tmp_path / f"{SERVICES[module]}.toml"]
     with process(command, tmp_path / "log", manager.environment()) as running:
         manager.waits_for("READY=1")
         running.send_signal(signal.SIGTERM)

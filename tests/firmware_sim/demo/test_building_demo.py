@@ -42,12 +42,12 @@ def test_five_rooms_begin_on_a_tuesday_and_have_a_fault_of_each_kind(shipped: Bu
     assert (begun.weekday(), begun.hour, begun.minute) == (1, 0, 0)
     assert sorted(room.fault for room in shipped.rooms) == sorted(set(SENSOR_FAULTS) - {"other time"})
     for room in shipped.rooms:
-        wrong = np.flatnonzero(room.said != room.healthy)
+        wrong = np.flatnonzero(room.reported != room.healthy)
         assert (
             shipped.watched_s < room.start_s < room.end_s < shipped.story.length_s - shipped.story.features["window_s"]
         )
         assert room.start_s / HOUR_S <= wrong[0] <= wrong[-1] < room.end_s / HOUR_S
-        assert np.isfinite(room.said).all()
+        assert np.isfinite(room.reported).all()
 
 
 def test_the_settings_of_all_programs_are_right(shipped: Building) -> None:
@@ -72,7 +72,7 @@ def watch(built: Building) -> dict[str, Watched]:
     pipes, data = {}, {}
     for room in built.rooms:
         pipe = walk.start(spec, [stream], AlarmTable.model_validate(built.story.alarm), needed)
-        pipe, _ = pushed(built, pipe, room.said, slice(border))
+        pipe, _ = pushed(built, pipe, room.reported, slice(border))
         pipes[room.name], data[room.name] = pipe, walk.training_data(pipe, needed // 3)
         assert pipe.commissioned
     algorithm = build(rooms.ALGORITHM, len(feature_names(spec)), built.story.settings)
@@ -80,7 +80,7 @@ def watch(built: Building) -> dict[str, Watched]:
     model = DETECTORS[algorithm.detector].graph(outcome.server.global_state, algorithm.personal)
     return {
         room.name: watched(
-            built, pipes[room.name], Scorer(model, outcome.local_states[room.name]), data[room.name], room.said
+            built, pipes[room.name], Scorer(model, outcome.local_states[room.name]), data[room.name], room.reported
         )
         for room in built.rooms
     }
@@ -162,10 +162,10 @@ def test_raised_and_cleared_belong_together(shipped: Building) -> None:
 
 def test_limits_are_the_range_of_the_commissioning(shipped: Building) -> None:
     border = round(shipped.watched_s / HOUR_S)
-    values = np.sin(np.arange(len(shipped.rooms[0].said)))
+    values = np.sin(np.arange(len(shipped.rooms[0].reported)))
     for at in (3, 4, 20, 80):  # within a window of one another, and apart
         values[border + at] = -5.0
-    found = building.beyond_limits(shipped, replace(shipped.rooms[0], said=values))
+    found = building.beyond_limits(shipped, replace(shipped.rooms[0], reported=values))
     assert [at_s / HOUR_S - border for at_s in found] == [4, 81]
 
 
@@ -186,7 +186,7 @@ def test_the_picture_is_drawn_the_same_twice_with_and_without_anything_heard(shi
 
 
 def test_the_profile_is_what_is_usual_at_that_hour(shipped: Building) -> None:
-    hours = (np.arange(len(shipped.rooms[0].said)) + 1) % 24
+    hours = (np.arange(len(shipped.rooms[0].reported)) + 1) % 24
     room = replace(shipped.rooms[0], healthy=np.where((hours >= 8) & (hours < 20), 23.0, 20.0))
     at_s, low, high = building_picture.usual(shipped, room)
     tuesday = (at_s >= 14 * DAY_S) & (at_s < 15 * DAY_S)

@@ -1,7 +1,7 @@
 """Goal: every figure in a report is the textbook's, and says so when it is undefined.
 
-Method: scikit-learn and slow, obviously right twins as oracles over random windows with many ties; hand-made cases
-for what those do not define.
+Method: slow, obviously right twins as oracles over random windows with many ties; hand-made cases for what those do
+not define.
 """
 
 import math
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_score
 
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.metrics import MetricError
@@ -33,7 +32,6 @@ def test_roc_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, 
         assert math.isnan(measured)
         return
     assert measured == pytest.approx(np.mean(pairs), abs=1e-12)
-    assert measured == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
     assert metrics.roc_auc(labels, -scores) == pytest.approx(1 - measured, abs=1e-12)
     assert metrics.roc_auc(labels, np.exp(scores)) == measured
 
@@ -55,24 +53,20 @@ def test_auc_error_without_skill_is_that_of_the_rank_sum(damaged: int, healthy: 
     assert metrics.auc_error(0.5, damaged, healthy) == pytest.approx(expected)
 
 
-@given(windows)
-def test_precision_recall_and_f1_are_those_of_scikit_learn(rows: list[tuple[int, int, bool]]) -> None:
-    labels, _, alarmed = columns(rows)
-    oracles = ((metrics.precision, precision_score), (metrics.recall, recall_score), (metrics.f1, f1_score))
-    for ours, theirs in oracles:
-        expected = theirs(labels, alarmed, zero_division=np.nan) if rows else np.nan
-        assert ours(labels, alarmed) == pytest.approx(expected, nan_ok=True)
-
-
 @pytest.mark.parametrize(
     ("labels", "alarmed", "undefined"),
-    [([0, 1], [0, 0], {"precision"}), ([0, 0], [0, 1], {"recall"}), ([0, 0], [0, 0], {"precision", "recall", "f1"})],
+    [
+        ([0, 1], [0, 0], {"precision"}),
+        ([0, 0], [0, 1], {"recall", "balanced_accuracy"}),
+        ([0, 0], [0, 0], {"precision", "recall", "f1", "balanced_accuracy"}),
+        ([], [], {"precision", "recall", "f1", "balanced_accuracy"}),
+    ],
 )
 def test_empty_denominator_is_nan(labels: list[int], alarmed: list[int], undefined: set[str]) -> None:
-    arguments = np.array(labels), np.array(alarmed, dtype=np.bool_)
-    measured = {name: getattr(metrics, name)(*arguments) for name in ("precision", "recall", "f1")}
+    arguments = np.array(labels, dtype=np.int64), np.array(alarmed, dtype=np.bool_)
+    figures = ("precision", "recall", "f1", "balanced_accuracy")
+    measured = {name: getattr(metrics, name)(*arguments) for name in figures}
     assert {name for name, value in measured.items() if math.isnan(value)} == undefined
-    assert all(value == 0 for name, value in measured.items() if name not in undefined)
 
 
 @given(st.sets(st.integers(1, 60), max_size=20), st.integers(1, 8))
@@ -116,12 +110,12 @@ def test_bad_input_is_refused() -> None:
     labels = np.array([0, 1, 1])
     with pytest.raises(MetricError, match=r"0 \(healthy\) and 1 \(damaged\)"):
         metrics.roc_auc(np.array([0, 1, -1]), np.zeros(3))
-    with pytest.raises(MetricError, match=r"\(2,\).*\(3,\)"):
+    with pytest.raises(ValueError, match="inconsistent"):
         metrics.roc_auc(labels, np.zeros(2))
-    with pytest.raises(MetricError, match="1 scores are nan"):
+    with pytest.raises(ValueError, match="NaN"):
         metrics.roc_auc(labels, np.array([0.0, np.nan, 1.0]))
     for area, damaged in ((1.1, 3), (-0.1, 3), (0.5, -1)):
         with pytest.raises(MetricError, match="expected 0 to 1"):
             metrics.auc_error(area, damaged, 3)
-    with pytest.raises(MetricError, match="one state per label"):
+    with pytest.raises(ValueError, match="inconsistent"):
         metrics.recall(labels, np.zeros(2, dtype=np.bool_))

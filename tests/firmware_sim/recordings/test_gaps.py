@@ -151,11 +151,11 @@ def test_what_a_replay_says_it_loses_is_what_the_gateway_loses(
 ) -> None:
     config, path = settings_of(tmp_path), holed(tmp_path, hole_s=hole_s)
     seen = live(read(path), load(config, GatewaySettings))
-    begun_anew = sum(isinstance(event, Lost) and "begins anew" in event.reason for event in seen)
+    restart = sum(isinstance(event, Lost) and "begins anew" in event.reason for event in seen)
     lost = sum(isinstance(event, Lost) for event in seen)
     assert (lost == 0) == (hole_s < 0.4)  # three places are bridged
-    assert begun_anew == (hole_s >= 40.0)
-    if begun_anew:  # a gateway counts one, whatever the time: its clock may have been set
+    assert restart == (hole_s >= 40.0)
+    if restart:  # a gateway counts one, whatever the time: its clock may have been set
         lost = int(hole_s) // 2 + 1  # those that begin from 18 s up to, not including, 20 s and the hole
     assert all(np.ptp(event.values) < 3.0 for event in seen if isinstance(event, Window)) or hole_s < 0.4
     monkeypatch.setattr(node, "replay", lambda *_, **__: 40)

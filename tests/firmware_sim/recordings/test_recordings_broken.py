@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.firmware_sim.recordings import (
@@ -178,7 +178,6 @@ def test_random_bytes(tmp_path_factory: pytest.TempPathFactory, ending: str, dat
     read_or_refuse(path, ReadOptions())
 
 
-@settings(max_examples=400)
 @given(st.sampled_from(SOUND), st.data())
 def test_a_sound_file_with_some_bytes_changed(
     tmp_path_factory: pytest.TempPathFactory, sample: tuple[str, bytes], draw: st.DataObject

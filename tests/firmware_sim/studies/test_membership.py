@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.membership import attack, nearness, traced
-from fedgate.firmware_sim.metrics import MetricError
+from fedgate.firmware_sim.studies.membership import attack, nearness, traced
 from fedgate.models.arrays import Floats
 from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated.support_vectors.ensemble_svdd import Mixture, described
@@ -57,7 +56,7 @@ def test_nothing_measured_is_nan() -> None:
     none = np.zeros(0)
     assert all(np.isnan(attack(*pair)).all() for pair in ((none, np.ones(3)), (np.ones(3), none)))
     assert np.isnan(traced(np.zeros((0, 2)), np.zeros((0, 2)), np.ones((3, 2))))
-    with pytest.raises(MetricError, match="nan"):
+    with pytest.raises(ValueError, match="NaN"):
         attack(np.array([np.nan]), np.ones(3))
 
 

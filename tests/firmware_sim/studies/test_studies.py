@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from fedgate.firmware_sim import children
-from fedgate.firmware_sim.__main__ import main
-from fedgate.firmware_sim.studies import STUDIES, Cell, Figures, Study, StudyOptions
+from fedgate.firmware_sim.__main__ import main as firmware_sim
+from fedgate.firmware_sim.studies.__main__ import main
+from fedgate.firmware_sim.studies.registry import STUDIES
+from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
 from tests.support.syntax import ROOT
 from tests.support.waiting import until
 
@@ -59,7 +61,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(path: Path, *options: str) -> int:
-    return main(["evaluate", "--experiment", str(path), "--data", str(path.parent), "--jobs", "1", *options])
+    return main(["measure", str(path), "--data", str(path.parent), "--jobs", "1", *options])
 
 
 def test_a_report_holds_title_results_and_how_they_came_about(
@@ -68,7 +70,7 @@ def test_a_report_holds_title_results_and_how_they_came_about(
     assert run(experiment) == 0
     text = (experiment.parent / "out/results/cubes.md").read_text(encoding="utf-8")
     assert capsys.readouterr().out.startswith(text)
-    for words in ("# Cubes", "1 -> 1\n2 -> 8\n3 -> 27", "3 cells", "evaluate --experiment cubes.toml --data DATA"):
+    for words in ("# Cubes", "1 -> 1\n2 -> 8\n3 -> 27", "3 cells", "studies measure cubes.toml --data DATA"):
         assert words in text
     assert str(experiment.parent) not in text and (experiment.parent / "out/results/cubes-powers.txt").exists()
 
@@ -115,14 +117,13 @@ def test_json_holds_every_cell(experiment: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
-        ("", ["--clients", "3"], "--clients: a study takes this from its experiment file"),
-        ("", ["--set", "nu=0.1"], "--set: a study takes this from its experiment file"),
         ("", ["--jobs", "0"], "--jobs: expected at least 1, got 0"),
         ("", ["--data", "nowhere"], "--data: expected the folder that holds the data of this study, got nowhere"),
         ("", ["--json", "no/such/folder.json"], "lies in a folder that does not exist"),
         ("exponent = 3|exponent = 'x'", [], "cubes.toml:3: exponent"),
         ("[2]|['x']", ["--profile", "short"], "cubes.toml: short.numbers"),
         ("powers|power", [], "study 'power' is unknown; expected one of"),
+        ("study = |stud = ", [], "cubes.toml:1: study"),
     ],
 )
 def test_a_wrong_option_is_named(
@@ -135,9 +136,12 @@ def test_a_wrong_option_is_named(
     assert MEASURED == []
 
 
-def test_only_a_study_takes_its_options(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "--data", "x.csv", "--fresh"]) == 2
-    assert "--fresh: only a study takes it" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [["check"], ["evaluate", "--experiment"]])
+def test_the_program_that_is_installed_says_where_a_study_is_measured(
+    experiment: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert firmware_sim([*words, str(experiment)]) == 2
+    assert "python -m fedgate.firmware_sim.studies measure" in capsys.readouterr().err
 
 
 def test_check_says_what_a_study_is(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +156,7 @@ MUNICH = ROOT / "firmware_sim/experiments/munich.toml"
 @pytest.mark.soak
 def test_workers_measure_what_one_process_measures(tmp_path: Path) -> None:
     """The figures do not depend on how many work on them."""
-    given = ["evaluate", "--experiment", str(MUNICH), "--data", str(tmp_path), "--profile", "short", "--json"]
+    given = ["measure", str(MUNICH), "--data", str(tmp_path), "--profile", "short", "--json"]
     for jobs in ("1", "2"):
         assert main([*given, str(tmp_path / f"{jobs}.json"), "--results", str(tmp_path / jobs), "--jobs", jobs]) == 0
     one, two = (json.loads((tmp_path / f"{jobs}.json").read_text())["cells"] for jobs in ("1", "2"))
@@ -163,8 +167,8 @@ def test_workers_measure_what_one_process_measures(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
-    given = ["--experiment", str(MUNICH), "--data", str(tmp_path), "--results", str(tmp_path), "--jobs", "2"]
-    command = [sys.executable, "-m", "firmware_sim", "evaluate", *given]
+    given = ["measure", str(MUNICH), "--data", str(tmp_path), "--results", str(tmp_path), "--jobs", "2"]
+    command = [sys.executable, "-m", "fedgate.firmware_sim.studies", *given]
     parent = children.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: len(children.family(parent.pid)) > 3)  # two workers and Python's own tracker of shared resources
     workers = children.family(parent.pid)[1:]

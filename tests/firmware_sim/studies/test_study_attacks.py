@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.hostile import LIAR, lying
-from fedgate.firmware_sim.studies import STUDIES
 from fedgate.firmware_sim.studies.attacks import Options, cells
+from fedgate.firmware_sim.studies.hostile import LIAR, lying
+from fedgate.firmware_sim.studies.registry import STUDIES
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
@@ -45,7 +45,7 @@ def test_the_short_profile_says_what_each_answer_is_worth(tmp_path: Path, data: 
         data,
         results=tmp_path,
         profile="short",
-        command="firmware-sim evaluate",
+        command="measure",
         jobs=1,
         say=print,
     )

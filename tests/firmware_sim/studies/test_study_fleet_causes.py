@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies import STUDIES
 from fedgate.firmware_sim.studies.fleet_causes import BEFORE, LABELS, Options, cells, measure
 from fedgate.firmware_sim.studies.fleet_causes_data import CAUSES, FEATURES, Truth, drawn
+from fedgate.firmware_sim.studies.registry import STUDIES
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import load_options
 from fedgate.models.alarms.attribution import SHIPPED
@@ -35,7 +35,7 @@ def test_the_short_profile_says_what_was_named(tmp_path: Path) -> None:
         tmp_path,
         results=tmp_path,
         profile="short",
-        command="firmware-sim evaluate",
+        command="measure",
         jobs=1,
         say=print,
     )

@@ -13,8 +13,8 @@ import pytest
 
 from fedgate import firmware_sim
 from fedgate.config.settings.settings import SettingsError
-from fedgate.firmware_sim.__main__ import main
 from fedgate.firmware_sim.studies import esn_readout_data
+from fedgate.firmware_sim.studies.__main__ import main
 from fedgate.firmware_sim.studies.esn_readout import STUDY, cells, identity, measure, trained
 from fedgate.firmware_sim.studies.esn_readout_beside import BESIDE, CONSTANT, beside_figures
 from fedgate.firmware_sim.studies.esn_readout_data import gateways_of, roles, rows_of
@@ -265,7 +265,7 @@ def test_wrong_options_are_refused(changes: dict[str, Any], reason: str) -> None
 @pytest.mark.soak
 def test_the_short_profile_writes_a_report_with_its_picture(data: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
-    command = ["evaluate", "--experiment", str(EXPERIMENT), "--data", str(data), "--results", str(results)]
+    command = ["measure", str(EXPERIMENT), "--data", str(data), "--results", str(results)]
     assert main([*command, "--profile", "short", "--jobs", "1"]) == 0
     text = (results / "wesad-tables-6-short.md").read_text(encoding="utf-8")
     for words in (

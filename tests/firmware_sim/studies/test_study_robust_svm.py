@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedgate.firmware_sim.datasets import DataError
-from fedgate.firmware_sim.studies import STUDIES, robust_methods, robust_sensitivity, robust_svm
+from fedgate.firmware_sim.studies import robust_methods, robust_sensitivity, robust_svm
+from fedgate.firmware_sim.studies.registry import STUDIES
 from fedgate.firmware_sim.studies.robust_data import clouds, drawn, fault_codes, shuffled, table
 from fedgate.firmware_sim.studies.robust_figures import NEARLY, paired, standing
 from fedgate.firmware_sim.studies.robust_methods import (

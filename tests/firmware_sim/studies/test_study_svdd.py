@@ -14,8 +14,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
 from fedgate import firmware_sim
-from fedgate.firmware_sim.__main__ import main
 from fedgate.firmware_sim.studies import federated_svdd, svdd_membership, svdd_trials
+from fedgate.firmware_sim.studies.__main__ import main
 from fedgate.firmware_sim.studies.federated_svdd import STUDY, cells, identity, measure
 from fedgate.firmware_sim.studies.study import Cell, load_options
 from fedgate.firmware_sim.studies.svdd_membership import sent_and_originals
@@ -100,7 +100,7 @@ def test_the_short_profile_gives_a_report(
     name: str, expected: tuple[str, ...], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results, file = data / "results", EXPERIMENTS / f"svdd-{name}.toml"
-    command = ["evaluate", "--experiment", str(file), "--data", str(data), "--profile", "short", "--jobs", "1"]
+    command = ["measure", str(file), "--data", str(data), "--profile", "short", "--jobs", "1"]
     assert main([*command, "--results", str(results)]) == 0
     text = (results / f"svdd-{name}-short.md").read_text(encoding="utf-8")
     assert capsys.readouterr().out.startswith(text)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fedgate import firmware_sim
-from fedgate.firmware_sim.__main__ import main
 from fedgate.firmware_sim.datasets import DataError
 from fedgate.firmware_sim.studies import esn_wesad_methods
+from fedgate.firmware_sim.studies.__main__ import main
 from fedgate.firmware_sim.studies.esn_wesad import STUDY, cells, identity, measure
 from fedgate.firmware_sim.studies.esn_wesad_baselines import LOCAL, LOGISTIC, MAJORITY, POOLED
 from fedgate.firmware_sim.studies.esn_wesad_choice import chosen
@@ -63,7 +63,7 @@ def cell_of(method: str, **more: Any) -> Cell:
 
 def test_the_short_profile_gives_a_report(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = data / "results"
-    command = ["evaluate", "--experiment", str(EXPERIMENT), "--data", str(data), "--profile", "short", "--jobs", "1"]
+    command = ["measure", str(EXPERIMENT), "--data", str(data), "--profile", "short", "--jobs", "1"]
     assert main([*command, "--results", str(results)]) == 0
     text = (results / "wesad-table-b3-short.md").read_text(encoding="utf-8")
     assert capsys.readouterr().out.startswith(text)

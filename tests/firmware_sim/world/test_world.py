@@ -31,6 +31,7 @@ from fedgate.gateway_agent.events import Item, Queue, Save
 from fedgate.gateway_agent.state import SECRET, Stored
 from tests.support.masked_rounds import masked_adding, names_of, rows_of, took_part
 from tests.support.sites import topic
+from tests.support.soak import some
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
 
@@ -55,13 +56,14 @@ def test_a_world_without_faults_keeps_its_promises_and_is_alive() -> None:
     assert outcome.counts["cuts"] == 0
 
 
-def test_equal_seeds_give_equal_histories_in_any_process() -> None:
-    code = "from fedgate.firmware_sim.world import world; print('\\n'.join(world.run(11, 0.4).history))"
+@pytest.mark.parametrize("hours", some([0.1, 0.4]))
+def test_equal_seeds_give_equal_histories_in_any_process(hours: float) -> None:
+    code = f"from fedgate.firmware_sim.world import world; print('\\n'.join(world.run(11, {hours}).history))"
     other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = {**os.environ, "PYTHONHASHSEED": other}  # than the one of this process
     run = children.run([sys.executable, "-c", code], PATIENCE_S, text=True, env=environment, cwd=ROOT)
     assert run.returncode == 0, run.stderr
-    here = world.run(11, 0.4).history
+    here = world.run(11, hours).history
     assert run.stdout.splitlines() == "\n".join(here).splitlines() and len(here) > 50
 
 
@@ -160,8 +162,8 @@ def two_by_turns(seen: Witness) -> None:
         for device in ("north", "north~"):
             told = {"state": "online", "boot_id": device, "store_id": "s", "starts": 1, "challenge": number}
             number += 1
-            seen.devices.said(device, status := Status.model_validate(told | {"monotonic_ns": number}))
-            seen.devices.heard("north", status)
+            seen.devices.note_sent(device, status := Status.model_validate(told | {"monotonic_ns": number}))
+            seen.devices.note_received("north", status)
             seen.devices.challenged("north", number)
     seen.devices.accused("north", Alarm.from_bytes(alarm_item()[1].payloads[0]))
     seen.devices.handled["north"] = {"twin"}

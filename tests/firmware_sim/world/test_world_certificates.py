@@ -66,9 +66,9 @@ class Said:
     def revoke(self, *more: Any) -> None:
         self.commit(replace(self.one, reason="revoked", ended_ns=T0_NS), *more)
 
-    def look(self, age_s: float, *, asks: bool, can_tell: bool) -> None:
+    def look(self, age_s: float, *, asks: bool, can_judge: bool) -> None:
         self.now_s = T0_S + age_s
-        self.certificates.looked("north", self.files, 2 / 3, can_tell=can_tell, asks=asks)
+        self.certificates.looked("north", self.files, 2 / 3, can_judge=can_judge, asks=asks)
 
 
 SEED = 9000  # of a world with certificates, in which one gateway is revoked
@@ -153,8 +153,8 @@ def not_answered(seen: Said) -> None:
 
 
 def not_asked(seen: Said) -> None:
-    for age_s, asks, can_tell in ((1, False, True), (700, True, True), (700, False, False), (700, False, True)):
-        seen.look(age_s, asks=asks, can_tell=can_tell)
+    for age_s, asks, can_judge in ((1, False, True), (700, True, True), (700, False, False), (700, False, True)):
+        seen.look(age_s, asks=asks, can_judge=can_judge)
 
 
 def rarely_looked(seen: Said) -> None:

@@ -39,7 +39,7 @@ class Said:
         self, until_s: float, under: Under | None = SAME, *, reaches: bool = True, is_handled: bool = False
     ) -> None:
         self.now_s = until_s + 5.0
-        self.damages.heard("north", until_s, under, lambda: reaches, is_handled=is_handled)
+        self.damages.note_frame("north", until_s, under, lambda: reaches, is_handled=is_handled)
 
 
 def test_damage_that_reaches_the_level_is_told() -> None:
@@ -47,7 +47,7 @@ def test_damage_that_reaches_the_level_is_told() -> None:
     for until_s in (60.0, 90.0, 120.0):
         said.hear(until_s)
     assert len(said.violations) == 1
-    said.damages.told("north", "raised")
+    said.damages.note_alarm("north", "raised")
     said.hear(150.0)
     assert len(said.violations) == 1 and said.damages.counts == {"damaged": 2}
 
@@ -56,7 +56,7 @@ def test_one_that_stands_is_as_good_and_one_that_is_over_is_not() -> None:
     for states, count in ((("raised",), 0), (("raised", "cleared"), 1)):
         said = Said()
         for state in states:
-            said.damages.told("north", state)
+            said.damages.note_alarm("north", state)
         said.hear(90.0)
         said.hear(120.0)
         assert len(said.violations) == count
@@ -71,7 +71,7 @@ def test_what_nobody_could_see_is_no_damage() -> None:
     said.hear(150.0, reaches=False)
     said.hear(150.0, is_handled=True)
     said.hear(240.0)
-    said.damages.heard("west", 150.0, SAME, lambda: True, is_handled=False)
+    said.damages.note_frame("west", 150.0, SAME, lambda: True, is_handled=False)
     assert said.violations == []
 
 

@@ -112,7 +112,7 @@ def test_the_broker_puts_out_who_sends_too_much_and_takes_what_is_just_small_eno
 def test_a_broker_that_lies_says_old_things_again_and_withholds_others() -> None:
     scheduler, made, (_cloud, north) = network(Faults(lies=Lies(replays=3_600.0, withholds=0.0)), "cloud", "north")
     where = topic("all", "manifest", "current")
-    made.trouble_of_lies()
+    made.schedule_lies()
     for version in (b"1", b"2"):
         made.publish("cloud", where, version, retain=True)
         scheduler.run(scheduler.elapsed_s + 5.0)
@@ -120,7 +120,7 @@ def test_a_broker_that_lies_says_old_things_again_and_withholds_others() -> None
     said = [payload for _, payload in north.messages]
     assert len(said) > 20 and said.index(b"2") < len(said) - said[::-1].index(b"1"), "the old one after the new one"
     scheduler, made, (_cloud, north) = network(Faults(lies=Lies(withholds=3_600.0, withheld_s=1e6)), "cloud", "north")
-    made.trouble_of_lies()
+    made.schedule_lies()
     scheduler.run(200.0)
     for channel in ("manifest", "round", "chunk", "receipt", "resend"):
         made.publish("cloud", topic("north", channel, "x"), b"1", retain=False)
@@ -140,7 +140,7 @@ def test_a_broker_that_lies_shows_all_what_is_for_one_and_says_old_statuses_agai
     shown = [(topic("all", "manifest", "current"), manifest), (topic("all", "chunk", "d"), b"body")]
     assert list(dict.fromkeys(west.messages)) == shown and set(shown) < set(north.messages)
     assert made.retained[shown[0][0]] == manifest
-    made.trouble_of_lies()
+    made.schedule_lies()
     for said in (b"1", b"2"):
         made.publish("north", topic("north", "status", "agent"), said, retain=True)
         scheduler.run(scheduler.elapsed_s + 5.0)
@@ -156,7 +156,7 @@ def test_what_is_known_is_not_set_back_but_for_who_was_handled() -> None:
     for status in (old, new):
         elapsed_s[0] += 60.0
         for gateway in ("north", "west"):
-            latest.said(gateway, status)
+            latest.note_sent(gateway, status)
     for status in (old, new, Status(state="offline"), new, old):
         latest.known({"north": status, "west": status}, {"west": {"restored"}})
     assert said == ["what is known of north was set back by 60 s, to an old status"]

@@ -178,7 +178,7 @@ def test_a_probation_that_ends_and_a_way_back_break_no_promise() -> None:
 def test_a_processor_is_slow_for_a_while_and_never_when_nothing_fails_any_more() -> None:
     scheduler = Scheduler()
     stopwatch = Stopwatch(scheduler, np.random.default_rng(0), Processor(slow=3_600.0, takes_s=50.0), print)
-    stopwatch.trouble()
+    stopwatch.schedule_faults()
     assert stopwatch() == stopwatch()
     scheduler.run(60.0)
     assert 0 < -(stopwatch() - stopwatch()) < 50 * NS and stopwatch.slow_until_s is not None

@@ -31,7 +31,7 @@ class Listener:
         self.messages: list[tuple[str, bytes]] = []
         self.links: list[bool] = []
 
-    def heard(self, topic: str, payload: bytes) -> None:
+    def receive(self, topic: str, payload: bytes) -> None:
         self.messages.append((topic, payload))
 
     def linked(self, up: bool) -> None:
@@ -142,7 +142,7 @@ def test_a_gateway_that_comes_back_late_still_finds_its_sensor() -> None:
         ),
         under=None,
         reaches=lambda: False,
-        heard=lambda topic, payload: came_s.append(scheduler.elapsed_s),
+        receive=lambda topic, payload: came_s.append(scheduler.elapsed_s),
         is_up=False,
         is_retired=False,
     )

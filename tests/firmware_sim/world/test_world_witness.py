@@ -55,8 +55,8 @@ def heard_of(
     """
     told = {"state": "online", "boot_id": boot_id, "store_id": "s", "starts": starts, "monotonic_ns": said_ns}
     status = Status.model_validate(told | {"challenge": said_ns - 1} | more)
-    seen.devices.said("north", status)
-    seen.cloud_hears(topic("north", "status", "agent"), status.to_bytes())
+    seen.devices.note_sent("north", status)
+    seen.cloud_receives(topic("north", "status", "agent"), status.to_bytes())
     if is_committed:
         seen.cloud_stepped()
         answer = Receipt(accepted=True, challenge=said_ns)
@@ -482,10 +482,10 @@ def set_back_while_accused(seen: Witness) -> None:
 def one_after_the_other(seen: Witness) -> None:
     """What the one says last is late, or is not, and nobody knows."""
     for device, challenge in (("north", 0), ("north~", 0), ("north~", 1), ("north", 0)):
-        number = len(seen.devices._said) + 1
+        number = len(seen.devices._sent) + 1
         told = {"state": "online", "boot_id": device, "store_id": "s", "monotonic_ns": number, "challenge": challenge}
-        seen.devices.said(device, status := Status.model_validate(told))
-        seen.devices.heard("north", status)
+        seen.devices.note_sent(device, status := Status.model_validate(told))
+        seen.devices.note_received("north", status)
         seen.devices.challenged("north", 1)
     assert seen.devices.audit() == {"restored": 0, "twins": 0}
 

@@ -234,7 +234,8 @@ def test_the_running_agent_tries_models_so(tmp_path: Path, caplog: pytest.LogCap
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"][-1:] == [
         "the process that tried the model was limited in all but seccomp (not here)"
     ]
-    agent._shut_down()
+    agent.stop()
+    agent.run()
 
 
 def trying(state: State, act: Callable[[bytes], object]) -> State:

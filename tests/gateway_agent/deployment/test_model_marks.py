@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fedgate.config.runtime.sqlite import StoreFullError
 from fedgate.gateway_agent.deployment import validation
 from fedgate.gateway_agent.deployment.deployment import (
     LOADS_MAX,
@@ -30,7 +31,7 @@ from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
-from fedgate.gateway_agent.storage.store import Store, StoreFullError
+from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.arrays import Arrays
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import Made, signed

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedgate.gateway_agent.deployment import activation, validation
+from fedgate.gateway_agent.deployment import reloading, validation
 from fedgate.gateway_agent.deployment.deployment import (
     LOADS_MAX,
     STARTS_MAX,
@@ -120,7 +120,7 @@ def test_a_model_that_its_start_refuses_once_is_in_force_after_the_next(
             raise ModelRefusedError("its golden scores differ on this processor")
         return examined(*given)
 
-    monkeypatch.setattr(activation, "examine_model", once)
+    monkeypatch.setattr(reloading, "examine_model", once)
     gateway.restart()
     assert gateway.version == 1 and "stored model 2 refused: its golden" in status(gateway.state).refusal
     gateway.offer(SENSITIVE)
@@ -133,7 +133,7 @@ def test_how_fast_the_processor_is_at_a_start_is_no_reason_against_a_stored_mode
     clock = iter(range(0, 10**18, 10**12))
     blank = _blank(gateway, lambda: next(clock))
     pipeline = blank.monitor.pipeline
-    found, *_ = activation.reload(blank.deployment, blank.context, pipeline, blank.training, gateway.shelf.blobs)
+    found, *_ = reloading.reload(blank.deployment, blank.context, pipeline, blank.training, gateway.shelf.blobs)
     assert found.manifest == SENSITIVE[0]
 
 
@@ -201,7 +201,7 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
         marks.append(restore_models(agent_.store.read().blobs).tries(digest))  # on the disk
         return examined(*given)
 
-    monkeypatch.setattr(activation, "examine_model", loaded)
+    monkeypatch.setattr(reloading, "examine_model", loaded)
     agent_ = on_disk(Small(path), made.shelf)
     assert agent_.state.deployment.manifest is None and agent_.state.deployment.models.tries(digest).rests and not marks
     ticked(agent_, AGAIN_S - 1.0)

@@ -19,12 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedgate.config.runtime.sqlite import StoreError
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.files import APPLICATION
-from fedgate.gateway_agent.storage.store import SCHEMA_VERSION, Store, StoreError
+from fedgate.gateway_agent.storage.store import SCHEMA_VERSION, Store
 from tests.support.sites import Shelf
 
 NAMES = st.sampled_from(["a", "b", "c.raised", "c.cleared"])
@@ -135,8 +136,12 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     ("schema", "application", "reason"),
     [
         (SCHEMA_VERSION + 1, APPLICATION + SCHEMA_VERSION + 1, f"this agent knows {SCHEMA_VERSION}; update the agent"),
-        (2, 0, "an older fedgate made it; move .*/gateway.db away"),
-        (SCHEMA_VERSION - 1, APPLICATION + SCHEMA_VERSION - 1, "an older fedgate made it; move .*/gateway.db away"),
+        (2, 0, r"an older fedgate made it \(schema 2\); move .*/gateway.db away"),
+        (
+            SCHEMA_VERSION - 1,
+            APPLICATION + SCHEMA_VERSION - 1,
+            r"\(schema \d\); move .*/gateway.db away",
+        ),
     ],
 )
 def test_a_store_of_another_agent_is_refused_and_left_as_it_is(
@@ -219,6 +224,7 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
         "outbox": {"u": 3},
         "anomaly_active": True,
         "sensor_alarms": {"x": 5},
+        "link": None,
         "model": None,
         "privacy_epsilon": None,
     }

@@ -20,7 +20,7 @@ PAGE_BYTES = 4_096
 DAY = """
 import json, sys
 from pathlib import Path
-from fedgate.gateway_agent.storage import files
+from fedgate.config.runtime import sqlite
 from fedgate.gateway_agent.storage.store import Store
 from tests.support import flash_day
 from tests.support.kept import service
@@ -29,7 +29,7 @@ def written():
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("wchar")).split()[1])
 
-files.SYNCHRONOUS = "OFF"  # which changes when, not what
+sqlite.SYNCHRONOUS = "OFF"  # which changes when, not what
 begun = written()
 agent = service(Store(Path(sys.argv[1])))
 flash_day.commission(agent)

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.messages import Alarm
+from fedgate.config.runtime import sqlite
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError
 from fedgate.gateway_agent.events import Connection, Item, Keep, Queue, Received, Save
 from fedgate.gateway_agent.machine import DAMAGED
 from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import FEATURES, RESCUED
-from fedgate.gateway_agent.storage import files as store_files
 from fedgate.gateway_agent.storage.files import SET_ASIDE_MAX, set_aside
-from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreError
+from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import OWN
 from tests.support.kept import ME, Small, give, item, opened, said, service, ticked
 from tests.support.sites import T0_NS, WINDOWS, frame, samples, topic
@@ -47,7 +48,7 @@ def commissioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the power never fails, and hundreds of stores are opened."""
-    monkeypatch.setattr(store_files, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(sqlite, "SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture

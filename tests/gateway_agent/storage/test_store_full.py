@@ -13,14 +13,16 @@ import pytest
 
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt, Status
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreFullError
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Connection, Outward, Queue, Received
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.outbox.outbox import is_tombstone
-from fedgate.gateway_agent.runtime.service import REGAIN_S, Service
+from fedgate.gateway_agent.runtime.commit_policy import REGAIN_S
+from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.storage import files
 from fedgate.gateway_agent.storage.files import set_aside
-from fedgate.gateway_agent.storage.store import Store, StoreDamagedError, StoreFullError
+from fedgate.gateway_agent.storage.store import Store
 from tests.support.kept import ME, Small, give, item, names, opened, said, service, ticked
 from tests.support.sites import T0_NS, WINDOWS, frame, samples, topic
 from tests.support.waiting import PATIENCE_S
@@ -51,7 +53,7 @@ def stuck(path: Path) -> tuple[Service, list[Outward]]:
     """Return an agent that has used up its reserve too, and what it said meanwhile."""
     agent, told = full(path), list[Outward]()
     number = 0
-    while not agent._is_stuck:
+    while not agent.policy.is_stuck:
         told += give(agent, f"{number:03d}", item(f"{number:03d}", 0, 1_000))
         number += 1
         assert number < 100
@@ -96,7 +98,7 @@ def test_what_cannot_be_stored_is_not_told_and_is_told_when_it_can(path: Path) -
     assert said(ticked(agent, agent.state.context.settings.exchange.status_s), "status")  # which rests on nothing
     limit(agent.store, is_full=False)
     effects = ticked(agent)
-    assert not agent._is_stuck and waiting <= agent.store.read().outbox.keys()
+    assert not agent.policy.is_stuck and waiting <= agent.store.read().outbox.keys()
     assert waiting & {one.payload.decode().strip() for one in said(effects, "alarm")}
     ticked(agent, REGAIN_S)
     assert agent.state.context.store.problem == ""
@@ -106,8 +108,10 @@ def test_what_cannot_be_stored_is_not_told_and_is_told_when_it_can(path: Path) -
 def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path: Path) -> None:
     agent, _ = stuck(path)
     agent.step(agent.state.context.uptime_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
-    assert agent.state.monitor.windows == WINDOWS and agent.state.monitor.pipeline.commissioned and agent._is_stuck
-    before = len(agent._batch.effects)
+    assert (
+        agent.state.monitor.windows == WINDOWS and agent.state.monitor.pipeline.commissioned and agent.policy.is_stuck
+    )
+    before = len(agent.policy.batch.effects)
     for number in range(300):
         name = f"more-{number}"
         give(agent, name, item(name, 3))  # telemetry is refused, and told in a tombstone
@@ -116,7 +120,7 @@ def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path
             agent.state.context.now_ns, Received(topic(ME, "receipt", "alarm"), Receipt(accepted=True).to_bytes())
         )
         ticked(agent)
-    assert len(agent._batch.effects) <= before + 4 and len(agent._held) < 100
+    assert len(agent.policy.batch.effects) <= before + 4 and len(agent.policy.held) < 100
     (stone,) = [
         Tombstone.from_bytes(one.payloads[0]) for name, one in agent.state.outbox.items.items() if is_tombstone(name)
     ]
@@ -130,7 +134,7 @@ def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path
 
 def test_what_was_given_up_meanwhile_is_not_sent_when_there_is_room(path: Path) -> None:
     agent, _ = stuck(path)
-    held = [one for one in agent._held if one in said([one], "alarm")]
+    held = [one for one in agent.policy.held if one in said([one], "alarm")]
     gone = next(
         name
         for name, one in agent.state.outbox.items.items()
@@ -198,7 +202,7 @@ def test_a_damaged_store_without_room_for_a_new_one_ends_no_agent(path: Path, mo
         for name in ("a", "b"):
             assert not said(give(agent, name, item(name, 0)), "alarm")
             ticked(agent)
-        assert agent._is_stuck and agent.state.context.store.problem == FULL and set_aside(path) == []
+        assert agent.policy.is_stuck and agent.state.context.store.problem == FULL and set_aside(path) == []
     assert files._write is written
     ticked(agent)
     assert agent.store.damage and len(set_aside(path)) == 1 and {"a", "b"} <= agent.store.read().outbox.keys()
@@ -254,8 +258,8 @@ def test_alarms_and_the_update_at_hand_fit_when_others_have_filled_the_disk(disk
     for number in range(200):
         give(agent, f"{number:03d}", item(f"{number:03d}", 0, 1_000))
     held = agent.store.read().outbox
-    assert held["update"] == update and len(held) >= 201 and not agent._is_stuck
-    while not agent._is_stuck:  # until the reserve is used up, and the log is full
+    assert held["update"] == update and len(held) >= 201 and not agent.policy.is_stuck
+    while not agent.policy.is_stuck:  # until the reserve is used up, and the log is full
         name = f"more-{len(agent.state.outbox.items)}"
         give(agent, name, item(name, 0, 60_000))
         assert len(agent.state.outbox.items) < 500
@@ -264,7 +268,7 @@ def test_alarms_and_the_update_at_hand_fit_when_others_have_filled_the_disk(disk
         agent.store.commit([Queue("x", item("x", 0, 60_000))])
     other.unlink()
     ticked(agent)
-    assert not agent._is_stuck and agent.store.read().outbox == agent.state.outbox.items
+    assert not agent.policy.is_stuck and agent.store.read().outbox == agent.state.outbox.items
     ticked(agent, REGAIN_S)
     assert not agent.store.is_tight and agent.state.context.store.problem == ""
     agent.close()

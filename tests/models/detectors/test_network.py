@@ -16,7 +16,7 @@ from fedgate.models.federated import build
 def test_defaults() -> None:
     network = Network()
     assert network.washout_steps == 50
-    assert network.inputs(3) == network.heard(3) == network.outputs(3) == 3
+    assert network.inputs(3) == network.input_count(3) == network.outputs(3) == 3
     assert network.readout_size(3) == 200 + 3 + 1
 
 
@@ -33,7 +33,7 @@ def test_defaults() -> None:
 )
 def test_sizes(settings: dict[str, Any], features: int, inputs: int, heard: int, outputs: int, size: int) -> None:
     network = Network.model_validate(settings)
-    found = (network.inputs(features), network.heard(features), network.outputs(features))
+    found = (network.inputs(features), network.input_count(features), network.outputs(features))
     assert found == (inputs, heard, outputs)
     assert network.readout_size(features) == size
 

@@ -68,7 +68,7 @@ def of_torch(params: Arrays, x: Floats, cell: str, layers: int) -> Array:
 @pytest.mark.parametrize(("cell", "layers", "task"), SHAPES)
 def test_torch_numpy_and_onnx_are_one(cell: str, layers: int, task: str) -> None:
     params, x = made(cell, layers, task, **TASKS[task]), rows(1)
-    found = recurrent.said(params, x)
+    found = recurrent.normalised_outputs(params, x)
     assert np.abs(found - of_torch(params, x, cell, layers)).max() <= TOLERANCE
     assert found.std(axis=0).min() > 100 * TOLERANCE
     scores = recurrent.score(params, x)
@@ -80,7 +80,7 @@ def test_torch_numpy_and_onnx_are_one(cell: str, layers: int, task: str) -> None
 def test_a_residual_is_in_units_of_its_variance(change: bool) -> None:
     params, x = made("lstm", 1, "predict", horizon=2, targets=(2, 0), change=change), rows(2)
     cube = x.reshape(-1, CHANNELS, STEPS)[:, (2, 0)]
-    said = recurrent.said(params, x) + (cube[:, :, -3] if change else 0.0)
+    said = recurrent.normalised_outputs(params, x) + (cube[:, :, -3] if change else 0.0)
     np.testing.assert_allclose(recurrent.outputs(params, x), said)
     mean = (np.square(cube[:, :, -1] - said) / params["variance"]).mean(axis=1)
     expected = np.log(mean + RESIDUAL_FLOOR) - np.log(float(params["border"]) + RESIDUAL_FLOOR)

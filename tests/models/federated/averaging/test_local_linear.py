@@ -15,6 +15,7 @@ from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError
 from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
+from tests.support.soak import some
 
 NU = 0.2
 SGD: dict[str, Any] = {"local": "sgd", "components": 24, "normalisation": "none", "nu": NU, "decay": 0.05}
@@ -120,16 +121,19 @@ def gap(settings: dict[str, Any], data: dict[str, Arrays], seed: int) -> float:
     return (found - least) / least
 
 
-def test_many_epochs_drift_from_the_pooled_optimum_and_the_proximal_term_holds_them() -> None:
-    """Unlike gateways, 20 draws: drift in every one, and less of it with the term; a dual gateway knows the others."""
+@pytest.mark.parametrize(("draws", "most_that_do_not"), some([(4, 0), (20, 2)]))
+def test_many_epochs_drift_from_the_pooled_optimum_and_the_proximal_term_holds_them(
+    draws: int, most_that_do_not: int
+) -> None:
+    """Unlike gateways: drift in every draw, and less of it with the term; a dual gateway knows the others."""
     holds, dual = [], []
-    for seed in range(20):
+    for seed in range(draws):
         data = fleet(seed, apart=1.5)
         few, many = gap({"epochs": 1}, data, seed), gap({"epochs": 30}, data, seed)
         held = gap({"epochs": 30, "mu": 3.0}, data, seed)
         holds.append((many > 2.0 * few, held < 0.8 * many))
         dual.append(gap({"local": "dual", "epochs": 30}, data, seed))
-    assert np.sum(holds, axis=0).min() >= 18
+    assert np.sum(holds, axis=0).min() >= draws - most_that_do_not
     assert max(dual) < 1e-3
 
 

@@ -26,7 +26,6 @@ from fedgate.models.federated.robust_svm.admm import (
     least_strong_convexity,
 )
 from fedgate.models.federated.robust_svm.ball import Ball, Norm
-from fedgate.models.federated.robust_svm.central import central
 from fedgate.models.federated.robust_svm.gateway import imported, with_bias
 from fedgate.models.federated.robust_svm.open_support import risk
 from tests.support.given_width import build
@@ -145,11 +144,10 @@ def test_of_many_rows_an_even_spread_is_trained_on_and_all_count(name: str) -> N
 
 
 @pytest.mark.parametrize("norm", some(NORMS))
-def test_one_gateway_alone_is_central(norm: Norm) -> None:
+def test_one_gateway_alone_finds_its_optimum(norm: Norm) -> None:
     data, ball = labelled(5, 60), Ball(0.02, 0.7, norm)
     w = weights_of(trained({"only": data}, norm=norm, rounds=150))
-    expected = imported(central(data[FEATURES], data[LABELS], ball))[0]
-    assert risk(w, signed(data), ball) == pytest.approx(risk(expected, signed(data), ball), rel=1e-6)
+    assert risk(w, signed(data), ball) == pytest.approx(mixture_optimum([Part(signed(data), ball)]).value, rel=1e-6)
 
 
 def test_two_gateways_with_the_same_data_are_one() -> None:

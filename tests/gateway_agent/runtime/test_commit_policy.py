@@ -6,6 +6,7 @@ at once; and services whose store is looked at, by a reader of its own, at the i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import Connection, Durable, Item, Keep, Outward, Queue, Received, Save, Settle
 from fedgate.gateway_agent.monitor.monitor import ALARMS, MEMORY
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
-from fedgate.gateway_agent.runtime.service import SPENT_COMMIT_S, Service
-from fedgate.gateway_agent.runtime.write_batch import WriteBatch, may_wait
-from fedgate.gateway_agent.state import Stored
+from fedgate.gateway_agent.runtime.commit_policy import SPENT_COMMIT_S, WriteBatch, may_wait
+from fedgate.gateway_agent.runtime.service import Service
+from fedgate.gateway_agent.state import LINK, Stored
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import COUNTED, OWN
 from fedgate.models.time_units import NS
@@ -68,6 +69,20 @@ def test_what_may_wait_is_what_is_told_again_or_costs_a_moment() -> None:
         *(Queue("a", item("a", n)) for n in (0, 1, 2)),
     ]
     assert [may_wait(effect) for effect in [*waiting, *urgent]] == [True] * 6 + [False] * 6
+
+
+def test_a_link_that_comes_and_goes_is_stored_once_a_minute(path: Path) -> None:
+    agent = opened(path)
+    for up in (True, False, True, False):
+        agent.step(agent.state.context.uptime_ns, Connection(up))
+        assert LINK not in on_disk(path).blobs
+        ticked(agent, 10)
+    ticked(agent, 25)
+    assert json.loads(on_disk(path).blobs[LINK])["is_up"] is False
+    before = on_disk(path)
+    ticked(agent, 300)
+    assert same(on_disk(path), before)
+    agent.close()
 
 
 @pytest.fixture
@@ -148,7 +163,7 @@ def test_no_time_to_wait_is_a_commit_a_step(path: Path) -> None:
 
 def test_where_the_budget_is_spent_what_may_wait_waits_longer_and_alarms_do_not(path: Path) -> None:
     agent = opened(path, store={"flash_bytes_per_day": 2**20})
-    agent._done([Save("a model", bytes(1_500_000))])
+    agent.commit(agent.state.context.uptime_ns, [Save("a model", bytes(1_500_000))])
     ticked(agent, 1)
     assert agent.state.context.store.flash.written_bytes > 2**20
     give(agent, "telemetry", item("telemetry", 3))
@@ -203,6 +218,6 @@ def test_a_power_cut_at_any_step_takes_back_no_word_and_a_minute_at_most(
                 assert name in left.outbox
         if len(left.baseline) == len(agent.state.monitor.pipeline.baseline) and left.outbox == agent.state.outbox.items:
             since_ns = agent.state.context.now_ns
-        assert agent.state.context.now_ns - since_ns <= 101 * NS or not agent._batch.effects
+        assert agent.state.context.now_ns - since_ns <= 101 * NS or not agent.policy.batch.effects
     agent.close()
     assert len(on_disk(path).baseline) == len(agent.state.monitor.pipeline.baseline)

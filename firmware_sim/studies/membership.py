@@ -38,7 +38,7 @@ NOTHING_FOUND = Attack(0.5, 0.0)  # what guessing is worth that claims nobody
 def attack(members: Floats, fresh: Floats) -> Attack:
     """Judge the scores of rows that trained (m,) against those of fresh rows (n,), higher meaning "trained".
 
-    Raises `MetricError` where a score is nan. Without rows of either kind both figures are nan.
+    Raises `ValueError` where a score is nan. Without rows of either kind both figures are nan.
     """
     if not len(members) or not len(fresh):
         return Attack(float("nan"), float("nan"))

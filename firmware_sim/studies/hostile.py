@@ -64,7 +64,7 @@ def _lying(phase: Phase, lie: Lie, largest_change: float) -> Phase:
         own, update = phase.train(shared, own, rows, rng)
         first = before or update
         own |= {FIRST + name: array for name, array in first.items()}
-        return own, first if lie == "replay" else _told(update, lie, largest_change)
+        return own, first if lie == "replay" else _falsify(update, lie, largest_change)
 
     return phase._replace(train=train)
 
@@ -94,16 +94,16 @@ def _near(updates: Sequence[Arrays]) -> Arrays:
     spread, length = float(np.sqrt(((changes - mean) ** 2).sum(axis=1).mean())), float(np.linalg.norm(mean))
     lie = mean - (spread / length if length > 0.0 else 0.0) * mean
     parts = np.split(weights.mean() * lie, np.cumsum([updates[0][name].size for name in names])[:-1])
-    told = {name: np.asarray(part.reshape(updates[0][name].shape)) for name, part in zip(names, parts, strict=True)}
+    sent = {name: np.asarray(part.reshape(updates[0][name].shape)) for name, part in zip(names, parts, strict=True)}
     claimed = {name: np.full_like(array, weights.mean()) for name, array in updates[0].items() if name in WEIGHTS}
-    return told | claimed
+    return sent | claimed
 
 
 def _weight(update: Arrays) -> float:
     return next((float(update[name].item()) for name in WEIGHTS if name in update), 1.0)
 
 
-def _told(update: Arrays, lie: Lie, largest_change: float) -> Arrays:
+def _falsify(update: Arrays, lie: Lie, largest_change: float) -> Arrays:
     weights = {name: array for name, array in update.items() if name in WEIGHTS}
     if lie == "claims the most":  # of a usual length: every sum grows as the rows that are claimed
         factor = MAX_SAMPLES / _weight(update)

@@ -1,0 +1,82 @@
+"""What only studies run of the robust SVM: the paper's linear program on a box, and the baseline "Central"."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedgate.firmware_sim.studies.robust_central import central
+from fedgate.firmware_sim.studies.robust_program import worst_case_program
+from fedgate.models.arrays import Floats
+from fedgate.models.federated.robust_svm.ball import Ball, Norm
+from fedgate.models.federated.robust_svm.box import Box, worst_case
+from fedgate.models.federated.robust_svm.gateway import imported, with_bias
+from fedgate.models.federated.robust_svm.open_support import risk
+from tests.support.robust_twins import Part, mixture_optimum
+
+UNIT = Box(0.0, 1.0)
+
+
+def samples(seed: int, count: int = 12) -> tuple[Floats, Floats]:
+    """Return features (N, 3) in [0, 1], the last one constant, and labels of -1 and 1 that they explain in part."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.uniform(size=(count, 2)), np.ones(count)])
+    return x, np.where(x[:, 0] + 0.4 * rng.normal(size=count) > 0.5, 1.0, -1.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    radius=st.floats(1e-4, 2.0),
+    kappa=st.none() | st.floats(0.05, 20.0),
+    norm=st.sampled_from(["1", "inf"]),
+    size=st.floats(0.1, 30.0),
+)
+def test_the_linear_program_finds_the_worst_case(
+    seed: int, radius: float, kappa: float | None, norm: Norm, size: float
+) -> None:
+    (x, y), ball = samples(seed), Ball(radius, kappa, norm)
+    w = np.random.default_rng(seed).normal(size=3) * size
+    found = worst_case_program(x, y, w, ball, UNIT)
+    assert found.value == pytest.approx(worst_case(x, y, w, ball, UNIT).value, rel=1e-7, abs=1e-7)
+    suffered = found.masses @ np.maximum(0.0, 1.0 - found.labels * (found.points @ w))
+    assert suffered == pytest.approx(found.value, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["1", "inf"])
+def test_the_linear_program_finds_a_subgradient_as_good(norm: Norm) -> None:
+    """Both are subgradients of one function; at a point without ties they are the same."""
+    for seed in range(5):
+        (x, y), w = samples(seed, 25), np.random.default_rng(seed).normal(size=3)
+        direct, program = (way(x, y, w, Ball(0.01, 1.0, norm), UNIT) for way in (worst_case, worst_case_program))
+        np.testing.assert_allclose(direct.subgradient(w), program.subgradient(w), atol=1e-7)
+
+
+def test_what_the_linear_program_cannot_solve_teaches() -> None:
+    x, y = samples(11)
+    with pytest.raises(ValueError, match="norm '2' makes no linear program"):
+        worst_case_program(x, y, np.ones(3), Ball(0.1, 1.0, "2"), UNIT)
+    with pytest.raises(ValueError, match=r"reach from .* box 0 to 0\.5; scale them"):
+        worst_case_program(x, y, np.ones(3), Ball(0.1, 1.0, "1"), Box(0.0, 0.5))
+    with pytest.raises(ValueError, match=r"radius.*above 0"):
+        worst_case_program(x, y, np.ones(3), Ball(0.0, 1.0, "1"), UNIT)
+
+
+@pytest.mark.parametrize("norm", ["1", "2", "inf"])
+def test_central_is_the_optimum(norm: Norm) -> None:
+    (x, y), ball = samples(5, 30), Ball(0.02, 0.7, norm)
+    z = with_bias(x) * y[:, None]
+    (w,) = imported(central(x, np.where(y > 0.0, 1, 0), ball))
+    assert risk(w, z, ball) == pytest.approx(mixture_optimum([Part(z, ball)]).value, rel=1e-6)
+
+
+def test_central_is_one_against_the_rest() -> None:
+    rng = np.random.default_rng(9)
+    x = np.concatenate([rng.normal(at, 1.0, (30, 2)) for at in ((0, 0), (6, 0), (0, 6))])
+    labels, ball = np.repeat([0, 1, 2], 30), Ball(0.01, 1.0, "1")
+    both = central(x, labels, ball, classes=2)
+    alone = central(x, (labels == 2).astype(int), ball)
+    np.testing.assert_allclose(both["weights"][1], alone["weights"][0])
+    assert both["weights"].shape == (2, 2) and both["intercept"].shape == (2,)
