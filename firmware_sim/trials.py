@@ -20,7 +20,7 @@ from fedgate.firmware_sim.splits import Split
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.protocol.algorithm import NORMALISATION, Algorithm, RoundFailedError, lacking, normalise
+from fedgate.models.federated.protocol.algorithm import NORMALISATION, Algorithm, RoundFailedError, normalise
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.units import in_own_units, scales
 
@@ -134,7 +134,7 @@ def _fit(
         raise (NothingSentError if is_silent else TrainingError)(str(error)) from error  # what is wrong with them
     if not any(sent_bytes.values()):
         raise NothingSentError("nothing was sent")
-    if why := lacking(outcome.server):
+    if why := algorithm.lacking(outcome.server):
         raise TrainingError(f"the training makes no model: {why}")
     # The same object for all who keep nothing, so that equal work is known as equal.
     own = {client: kept or NOTHING for client, kept in outcome.local_states.items()}

@@ -40,7 +40,7 @@ from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust, save_newest
 from fedgate.models.alarms.threshold import AlarmState
 from fedgate.models.arrays import Arrays
 from fedgate.models.features.spec import FeatureSpec
-from fedgate.models.federated.protocol.algorithm import SPENT, ledger_of
+from fedgate.models.federated.wrappers.privacy_ledger import SPENT, ledger_of
 
 FEATURES, SECRET, FLASH, RESCUED, LINK = "features", "secret", "flash", "rescued", "link"  # keys of stored blobs
 

@@ -9,7 +9,7 @@ from fedgate.config.runtime.version import VERSION
 from fedgate.gateway_agent.deployment.deployment import probation_left_s
 from fedgate.gateway_agent.outbox.outbox import count_held_bytes
 from fedgate.gateway_agent.state import State
-from fedgate.models.federated.protocol.algorithm import EPSILON
+from fedgate.models.federated.wrappers.privacy_ledger import EPSILON
 
 
 def status(state: State) -> Status:

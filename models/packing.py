@@ -56,20 +56,22 @@ def packed(arrays: Mapping[str, Array], names: Iterable[str], number: Number, sh
     return message | ({SCALES: np.array(scales)} if number in STEPS else {})
 
 
-def unpacked(message: Mapping[str, Array], number: Number, share: float, entries_max: int = ENTRIES_MAX) -> Arrays:
-    """Return the arrays of a message, those that were narrowed as float64.
+def unpacked(
+    message: Mapping[str, Array], names: Iterable[str], number: Number, share: float, entries_max: int = ENTRIES_MAX
+) -> Arrays:
+    """Return the arrays of a message, those of `names` as float64.
 
     Raises `PackingError` for a message of other options, or one that contradicts itself, or whose narrowed arrays would
     have more than `entries_max` entries in all.
     """
     arrays = {name: array for name, array in message.items() if not _is_ours(name)}
-    names = sorted(name for name, array in arrays.items() if array.ndim > 0 and array.dtype == np.dtype(number))
-    if share < 1.0:  # of which a bitmap tells, so that exact arrays of the same width stay apart
-        names = [name for name in names if MASK + name in message]
+    names = sorted(arrays.keys() & set(names))
     expected = {part + name for part in (MASK, SHAPE) for name in names if share < 1.0}
     expected |= {SCALES} if number in STEPS else set()
     if (found := {name for name in message if _is_ours(name)}) != expected:
         raise PackingError(f"expected beside values of {number} arrays {sorted(expected)}, got {sorted(found)}")
+    if odd := [name for name in names if arrays[name].dtype != np.dtype(number)]:
+        raise PackingError(f"{odd[0]}: expected values of {number}, got {arrays[odd[0]].dtype}")
     scales = _of_type(message, SCALES, np.float64, (len(names),)) if number in STEPS else np.ones(len(names))
     shapes = {name: message[name].shape if share == 1.0 else _claimed(message, name) for name in names}
     if (claimed := sum(math.prod(shape) for shape in shapes.values())) > entries_max:

@@ -25,7 +25,8 @@ from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base.graph import OPSET, is_alike
 from fedgate.models.features.spec import FeatureSpec, feature_names
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server, site_of
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.wrappers.site_thresholds import site_of
 from fedgate.models.time_units import NS
 from fedgate.models.units import COMMON
 

@@ -19,7 +19,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Keys, MessageError
 from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation.server import member_of
 
 REASON_LENGTH = 500

@@ -14,13 +14,14 @@ from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import DropHeld, Effect, HoldUpdate
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, admit_held, save_training
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.protocol.algorithm import Algorithm, UpdateError
+from fedgate.models.federated.protocol.algorithm import Algorithm
+from fedgate.models.federated.protocol.schema import UpdateError
 
 
 def bears(algorithm: Algorithm) -> bool:
     """Tell whether updates of an algorithm may be counted a round later: changes, of rounds that are one exchange."""
     phases = algorithm.phases[algorithm.setup :]
-    return len(phases) == 1 and phases[0].reducer.additive and phases[0].reducer.bears == "error"
+    return len(phases) == 1 and phases[0].bears == "error"
 
 
 def is_kept(rounds: Rounds, context: Context) -> bool:

@@ -20,7 +20,7 @@ from fedgate.cloud_aggregator.rounds.rounds import Rounds, pack_shared, save_tra
 from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
-from fedgate.models.federated.protocol.algorithm import Server, close_round, is_silent, lacking
+from fedgate.models.federated.protocol.algorithm import Server, close_round, is_silent
 from fedgate.models.time_units import NS
 
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
@@ -277,7 +277,7 @@ def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tu
 def _has_learned(rounds: Rounds, context: Context) -> bool:
     """Tell whether the model is another than that with which its training began."""
     server = rounds.algorithm.start(generator(context.settings.algorithm.seed, 0, "cloud"))
-    return not alike(server.global_state, rounds.server.global_state) and not lacking(rounds.server)
+    return not alike(server.global_state, rounds.server.global_state) and not rounds.algorithm.lacking(rounds.server)
 
 
 def _advance(rounds: Rounds) -> tuple[Server, str, bool]:
@@ -290,7 +290,7 @@ def _advance(rounds: Rounds) -> tuple[Server, str, bool]:
     if isinstance(server, Exception):
         failed = f"{type(server).__name__}: {server}"
     elif finite(server.global_state):
-        why = lacking(server)
+        why = rounds.algorithm.lacking(server)
         return server, f"makes no model: {why}" if why else "", False
     else:
         failed = "its parameters are not finite"

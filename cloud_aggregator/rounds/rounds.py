@@ -17,7 +17,9 @@ from fedgate.config.protocol.receiver import Patience, Receiver
 from fedgate.config.protocol.transfer import describe
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.arrays import Arrays, exchange_secret, generator, joined, parted
-from fedgate.models.federated.protocol.algorithm import NOISE_SECRET, Algorithm, Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.protocol.schema import UpdateError
+from fedgate.models.federated.wrappers.privacy_ledger import NOISE_SECRET
 
 RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the

@@ -24,8 +24,8 @@ from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
 from fedgate.models.federated.defences.wrapper import Defence, with_update_filter
-from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 
 LINEAR: dict[str, Any] = {"loss": "logistic", "components": 0, "normalisation": "none", "unit": "feature"}
 NOBODY: Cell = {"lie": "none", "liars": 0}

@@ -22,8 +22,9 @@ from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
 from fedgate.models.detectors.esn import ridge_readout
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.federated import build
-from fedgate.models.federated.protocol.algorithm import EPSILON, Algorithm, Phase, Server
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.wrappers.privacy_ledger import EPSILON
 
 RIDGE = 0.01  # in mean eigenvalues, as IncFed's default
 
@@ -120,14 +121,14 @@ def _watched(algorithm: Algorithm, told: Callable[[Arrays], None], received: lis
 def _weighed(phase: Phase, received: list[int]) -> Phase:
     sizes: dict[int, tuple[Arrays, int]] = {}  # all gateways receive the same; it is kept so that its id stays its own
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         if id(shared) not in sizes:
             sizes.clear()
             sizes[id(shared)] = (shared, len(encode(shared)))
         received.append(sizes[id(shared)][1])
         return phase.train(shared, own, data, rng)
 
-    return phase._replace(train=train)
+    return phase._replace(learn=learn)
 
 
 def _ridge(options: Options, rows: dict[str, Arrays], later: Floats) -> Figures:

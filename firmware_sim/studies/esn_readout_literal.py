@@ -23,8 +23,6 @@ from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, generator
 from fedgate.models.detectors.esn.gradient_readout import Examples, descended, fisher
 from fedgate.models.federated.averaging.esn_fedavg import READOUT, Averaging
 from fedgate.models.federated.averaging.esn_fedcurv import (
-    CURVATURE,
-    CURVED,
     PAPER_PENALTY,
     Part,
     Printed,
@@ -66,11 +64,7 @@ def literal(step: Averaging, plain: Algorithm, fault: Fault) -> Algorithm:
             global_state={**server.global_state, "fleet.curvature": nothing, "fleet.curved_readout": nothing}
         )
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        shape = server.global_state[READOUT].shape
-        return step.admitted(server, update, {CURVATURE: shape, CURVED: shape})
-
-    return plain._replace(start=start, phases=(curved(step, local, admit),))
+    return plain._replace(start=start, phases=(curved(step, local, step.check),))
 
 
 def sums_of_algorithm_2(parts: list[Floats], rounds: int) -> list[float]:

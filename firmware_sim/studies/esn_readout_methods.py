@@ -19,8 +19,9 @@ from fedgate.models.federated.averaging.esn_fedavg import READOUT, SAMPLES, Aver
 from fedgate.models.federated.averaging.esn_fedcurv import DEFAULT_PENALTY, PAPER_PENALTY, readout_fedcurv
 from fedgate.models.federated.defences.discriminator import CONTEXT, train_discriminator
 from fedgate.models.federated.defences.wrapper import with_update_filter
-from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Server
 from fedgate.models.federated.protocol.reducer import STACK
+from fedgate.models.federated.protocol.schema import UpdateError
 
 LARGEST_CHANGE = 1e3
 
@@ -83,20 +84,17 @@ def median(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm with the median of each coordinate in place of the weighted mean; no sum, so no masks."""
     (phase,) = algorithm.phases
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        admitted = phase.admit(server, update)
-        return {name: array[None] for name, array in admitted.items()}
+    def counted(server: Server, update: Arrays) -> Arrays:
+        return {name: array[None] for name, array in phase.counted(server, update).items()}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         weights = total[SAMPLES].reshape(-1, *[1] * (total[READOUT].ndim - 1))
         count = float(total[SAMPLES].sum())
         middle = {READOUT: count * np.median(total[READOUT] / weights, axis=0), SAMPLES: np.array(count)}
         sums = {name: rows.sum(axis=0) for name, rows in total.items()}
         return phase.advance(server, {**sums, **middle})
 
-    return algorithm._replace(phases=(phase._replace(reducer=STACK, admit=admit, advance=advance),))
+    return algorithm._replace(phases=(phase._replace(reducer=STACK, counted=counted, advance=advance),))
 
 
 def reservoirs_of(network: Network, names: list[str], feature_count: int, seed: int) -> dict[str, Arrays]:
@@ -109,13 +107,13 @@ def with_own_reservoirs(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm for gateways whose data holds a reservoir of their own, passed off as the common one."""
     (phase,) = algorithm.phases
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         reservoir_ = {name: array for name, array in data.items() if name.startswith(PREFIX)}
         rows = {name: array for name, array in data.items() if name not in reservoir_}
         own, update = phase.train({**shared, **reservoir_}, own, rows, rng)
         return own, {**update, IDENTITY: reservoir.identity(shared)} if update else {}
 
-    return algorithm._replace(phases=(phase._replace(train=train),))
+    return algorithm._replace(phases=(phase._replace(learn=learn),))
 
 
 class Watch:
@@ -123,7 +121,9 @@ class Watch:
 
     def __init__(self, algorithm: Algorithm) -> None:
         (self._phase,) = algorithm.phases
-        self.algorithm = algorithm._replace(phases=(self._phase._replace(admit=self._admit, advance=self._advance),))
+        self.algorithm = algorithm._replace(
+            phases=(self._phase._replace(counted=self._counted, advance=self._advance),)
+        )
         self._sender = ""
         self._readouts: dict[int, Floats] = {}
         self.verdicts: list[tuple[str, bool]] = []
@@ -136,10 +136,10 @@ class Watch:
         del error
         self.verdicts.append((name, False))
 
-    def _admit(self, server: Server, update: Arrays) -> Arrays:
-        admitted = self._phase.admit(server, update)
-        self.verdicts.append((self._sender, bool(np.any(admitted[READOUT]))))  # the thesis's rejected do not move
-        return admitted
+    def _counted(self, server: Server, update: Arrays) -> Arrays:
+        found = self._phase.counted(server, update)
+        self.verdicts.append((self._sender, bool(np.any(found[READOUT]))))  # the thesis's rejected do not move
+        return found
 
     def _advance(self, server: Server, total: Arrays) -> Server:
         after = self._phase.advance(server, total)

@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 
 from fedgate.models.arrays import LABELS, Arrays, generator
-from fedgate.models.federated.defences.single_update import WEIGHTS
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Phase
+from fedgate.models.federated.protocol.schema import Schema, named
 
 LIAR = "liar"  # in the data of a gateway that lies; any array
 FIRST = "first."  # in the state of one that replays: its first update
@@ -53,7 +53,7 @@ def lying(algorithm: Algorithm, lie: Lie, *, largest_change: float = 1e3, honest
 
 
 def _lying(phase: Phase, lie: Lie, largest_change: float) -> Phase:
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         if LIAR not in data:
             return phase.train(shared, own, data, rng)
         rows = {name: array for name, array in data.items() if name != LIAR}
@@ -64,30 +64,32 @@ def _lying(phase: Phase, lie: Lie, largest_change: float) -> Phase:
         own, update = phase.train(shared, own, rows, rng)
         first = before or update
         own |= {FIRST + name: array for name, array in first.items()}
-        return own, first if lie == "replay" else _falsify(update, lie, largest_change)
+        return own, first if lie == "replay" else _falsify(phase.schema, update, lie, largest_change)
 
-    return phase._replace(train=train)
+    return phase._replace(learn=learn)
 
 
 def _colluding(phase: Phase, honest: Sequence[Arrays]) -> Phase:
     agreed: dict[bytes, Arrays] = {}  # on the latest model alone, or every liar would train for every honest gateway
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         if LIAR not in data:
             return phase.train(shared, own, data, rng)
         key = b"".join(shared[name].tobytes() for name in sorted(shared))
         if key not in agreed:
             agreed.clear()
-            agreed[key] = _near([phase.train(shared, {}, rows, generator(0, 0, "colluding"))[1] for rows in honest])
+            updates = [phase.train(shared, {}, rows, generator(0, 0, "colluding"))[1] for rows in honest]
+            agreed[key] = _near(phase.schema, updates)
         return own, dict(agreed[key])
 
-    return phase._replace(train=train)
+    return phase._replace(learn=learn)
 
 
-def _near(updates: Sequence[Arrays]) -> Arrays:
+def _near(schema: Schema, updates: Sequence[Arrays]) -> Arrays:
     """Return the mean of honest updates, moved back along itself as far as they lie from it (root mean square)."""
-    names = sorted(name for name in updates[0] if name not in WEIGHTS)
-    weights = np.array([_weight(update) for update in updates])
+    claims = named(schema, "weight")
+    names = sorted(name for name in updates[0] if name not in claims)
+    weights = np.array([_weight(schema, update) for update in updates])
     changes = np.stack([np.concatenate([np.ravel(each[name]) for name in names]) for each in updates])
     changes = changes / weights[:, None]  # (n, D)
     mean = changes.mean(axis=0)
@@ -95,40 +97,36 @@ def _near(updates: Sequence[Arrays]) -> Arrays:
     lie = mean - (spread / length if length > 0.0 else 0.0) * mean
     parts = np.split(weights.mean() * lie, np.cumsum([updates[0][name].size for name in names])[:-1])
     sent = {name: np.asarray(part.reshape(updates[0][name].shape)) for name, part in zip(names, parts, strict=True)}
-    claimed = {name: np.full_like(array, weights.mean()) for name, array in updates[0].items() if name in WEIGHTS}
+    claimed = {name: np.full_like(array, weights.mean()) for name, array in updates[0].items() if name in claims}
     return sent | claimed
 
 
-def _weight(update: Arrays) -> float:
-    return next((float(update[name].item()) for name in WEIGHTS if name in update), 1.0)
+def _weight(schema: Schema, update: Arrays) -> float:
+    return next((float(update[name].item()) for name in named(schema, "weight")), 1.0)
 
 
-def _falsify(update: Arrays, lie: Lie, largest_change: float) -> Arrays:
-    weights = {name: array for name, array in update.items() if name in WEIGHTS}
+def _falsify(schema: Schema, update: Arrays, lie: Lie, largest_change: float) -> Arrays:
+    weights, weight = named(schema, "weight"), _weight(schema, update)
     if lie == "claims the most":  # of a usual length: every sum grows as the rows that are claimed
-        factor = MAX_SAMPLES / _weight(update)
+        factor = MAX_SAMPLES / weight
         return {name: np.asarray((factor if name in weights else -factor) * array) for name, array in update.items()}
-    factor = _factor(update, weights, lie, largest_change)
+    changes = {name: array for name, array in update.items() if name not in weights}
+    factor = _factor(changes, weight, lie, largest_change)
     return {name: array if name in weights else np.asarray(factor * array) for name, array in update.items()}
 
 
-def _factor(update: Arrays, weights: Arrays, lie: Lie, largest_change: float) -> float:
+def _factor(changes: Arrays, weight: float, lie: Lie, largest_change: float) -> float:
     match lie:
         case "sign flip":
             return -1.0
         case "times 10, flipped":
             return -10.0
         case "largest, flipped":
-            return -LARGEST * largest_change / _longest(update, weights)
+            longest = max(float(np.linalg.norm(np.ravel(array))) for array in changes.values())
+            return -LARGEST * largest_change * weight / longest
         case "times 1e6":
             return FAR
         case "not a number":
             return float("nan")
         case _:
             return 1.0  # the lie is in the rows
-
-
-def _longest(update: Arrays, weights: Arrays) -> float:
-    """Return the length of the longest array of a change per sample."""
-    longest = max(float(np.linalg.norm(np.ravel(array))) for name, array in update.items() if name not in weights)
-    return longest / _weight(weights)

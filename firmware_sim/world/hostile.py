@@ -33,7 +33,6 @@ from fedgate.firmware_sim.world.shared import World
 from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.models.arrays import FEATURES as ROWS
 from fedgate.models.arrays import LABELS, SECRET, Arrays, generator
-from fedgate.models.federated.protocol.algorithm import counting
 from fedgate.models.time_units import NS
 
 NAME = "mallory"
@@ -345,7 +344,7 @@ class Device:
         rng = generator(state.context.settings.algorithm.seed, state.rounds.server.round_index, NAME)
         train = state.rounds.algorithm.phases[state.rounds.server.phase].train
         try:
-            self._own, update = train(state.rounds.server.global_state, self._own, counting(data), rng)
+            self._own, update = train(state.rounds.server.global_state, self._own, data, rng)
         except UNTRAINED:
             update = {"x": self._rng.normal(size=3)}
         self._made = (number, update)

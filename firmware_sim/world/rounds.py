@@ -11,7 +11,8 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import round_number
 from fedgate.models.arrays import Arrays, equal, finite
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.protocol.schema import UpdateError
 
 TOLERANCE = 1e-9  # sums of floats depend on their order, and a solver doubles that
 FAILED = (ArithmeticError, LookupError, TypeError, ValueError)

@@ -37,7 +37,7 @@ from fedgate.models.arrays import (
     parted,
 )
 from fedgate.models.federated import build
-from fedgate.models.federated.protocol.algorithm import NOTHING_TO_SEND, counting
+from fedgate.models.federated.protocol.algorithm import NOTHING_TO_SEND
 from fedgate.models.federated.wrappers.differential_privacy import PrivacyWarning
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
@@ -69,7 +69,7 @@ def answer(job: bytes, files: Sequence[Path] = ()) -> bytes:
     rows = add_labelled(data, known) if algorithm.labels else data
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        own, update = train(parts.get("shared", {}), own, counting(rows), rng)
+        own, update = train(parts.get("shared", {}), own, rows, rng)
     # In a later exchange of a round nothing is a usual answer, such as of those whom an election left out.
     is_first = order["phase"] <= algorithm.setup and order["phase"] % algorithm.stride == 0
     is_silent = not update and is_first

@@ -21,7 +21,7 @@ from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found
 from fedgate.gateway_agent.training.training import OWN, PRIVACY
-from fedgate.models.federated.protocol.algorithm import lost_ledger
+from fedgate.models.federated.wrappers.privacy_ledger import lost_ledger
 
 APPLICATION = 0x0FED_6000  # plus the schema; a second place for it, so that a damaged byte is no newer agent
 NEWER_MAX = 100

@@ -29,7 +29,7 @@ from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from fedgate.gateway_agent.storage.rows import Found
 from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training.training import OWN
-from fedgate.models.federated.protocol.algorithm import EPSILON
+from fedgate.models.federated.wrappers.privacy_ledger import EPSILON
 
 KIB = 1024
 THREAD_IO = Path("/proc/thread-self/io")

@@ -37,7 +37,8 @@ from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.arrays import COUNTED as IS_COUNTED
 from fedgate.models.arrays import FEATURES, RADIUS, WEIGHT, Arrays, is_fleeting, joined, parted, ratchet
-from fedgate.models.federated.protocol.algorithm import ledger_of, normalise, outlives
+from fedgate.models.federated.protocol.algorithm import NORMALISATION, normalise
+from fedgate.models.federated.wrappers.privacy_ledger import ledger_of
 from fedgate.models.time_units import NS
 
 OWN, COUNTED, INVITED, PRIVACY = "own", "counted", "invited", "privacy"  # keys of stored blobs
@@ -105,7 +106,8 @@ def own_in(training: Training, run: str) -> Arrays:
     what was spent of its privacy.
     """
     is_same = training.answered is not None and training.answered[0] == run
-    return {name: array for name, array in training.own.items() if is_same or outlives(name)}
+    outlives = {*NORMALISATION, *ledger_of(training.own)}
+    return {name: array for name, array in training.own.items() if is_same or name in outlives}
 
 
 def note_receipt(training: Training) -> tuple[Training, list[Effect]]:

@@ -15,8 +15,9 @@ import numpy as np
 
 from fedgate.models.arrays import DTYPES, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, UpdateError, close_round
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import (
     ROUNDS,
     SEED,

@@ -25,7 +25,7 @@ from fedgate.models.arrays import LABELS, generator
 from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.federated import build
 from fedgate.models.federated.defences.discriminator import train_discriminator
-from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.schema import UpdateError
 from tests.fuzz.target import Target
 from tests.support.recording_samples import sound_files
 from tests.support.sites import FEATURES, SITE, faults

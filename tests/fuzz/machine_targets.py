@@ -24,7 +24,8 @@ from fedgate.gateway_agent import events, machine
 from fedgate.gateway_agent.state import State
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.protocol.algorithm import RoundFailedError, Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import RoundFailedError, Server
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation.options import LeftOutWarning
 from fedgate.models.testing.exchanges import Exchange, exchanges_of
 from tests.fuzz.target import Target

@@ -31,7 +31,7 @@ LEAST: dict[Number, float] = {"float32": float(np.finfo(np.float32).smallest_sub
 
 
 def there_and_back(array: Array, number: Number, share: float) -> Floats:
-    return np.asarray(unpacked(packed({"a": array}, ["a"], number, share), number, share)["a"])
+    return np.asarray(unpacked(packed({"a": array}, ["a"], number, share), ["a"], number, share)["a"])
 
 
 @given(values, st.sampled_from(NUMBERS))
@@ -93,7 +93,7 @@ LIES: dict[str, Arrays] = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_message_that_contradicts_itself_is_refused(lie: str) -> None:
     with pytest.raises(PackingError, match=r"expected .*got"):
-        unpacked(hostile(**LIES[lie]), "int8", 0.25)
+        unpacked(hostile(**LIES[lie]), ["a"], "int8", 0.25)
 
 
 def test_a_claim_allocates_nothing() -> None:
@@ -102,7 +102,7 @@ def test_a_claim_allocates_nothing() -> None:
     tracemalloc.start()
     for shape in ([size], [2**40], [2**62, 2**62]):
         with pytest.raises(PackingError):
-            unpacked(hostile(**{**claimed, "shape.a": np.array(shape)}), "int8", 0.25)
+            unpacked(hostile(**{**claimed, "shape.a": np.array(shape)}), ["a"], "int8", 0.25)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < size, "eight bytes an entry would be 128 MiB"

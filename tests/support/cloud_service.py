@@ -16,8 +16,9 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Receipt, Status
 from fedgate.config.protocol.transfer import split
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, checked
-from fedgate.models.federated.protocol.reducer import CHANGES, CONTRIBUTIONS, Reducer
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
+from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, Role
 from fedgate.models.time_units import NS
 from tests.support.sites import KEY, T0_NS, aggregator_settings, topic, with_record
 
@@ -26,10 +27,10 @@ NAMES = ("east", "north", "west")
 CHUNK = 1_024
 
 
-def mean_of(size: int, *, reducer: Reducer = CHANGES, remembers: bool = False) -> Algorithm:
+def mean_of(size: int, *, role: Role = "delta", remembers: bool = False) -> Algorithm:
     """Return an algorithm whose gateways send changes `w` (size,) and a count `n`: all that a round is, and no more."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         raise NotImplementedError("gateways are made by hand here")
 
     def advance(server: Server, total: Arrays) -> Server:
@@ -37,17 +38,11 @@ def mean_of(size: int, *, reducer: Reducer = CHANGES, remembers: bool = False) -
             global_state={"w": (server.global_state["w"] + total["w"] / total["n"]).astype(np.float32)}
         )
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        return checked(update, {"w": (size,), "n": ()})
-
     def start(rng: np.random.Generator) -> Server:
         return Server({"w": np.zeros(size, dtype=np.float32)}, {})
 
-    phase = Phase(train, reducer, advance, admit)
+    phase = Phase(learn, SUM, advance, {"w": Field((size,), role), "n": Field((), "weight")})
     return Algorithm("linear", start, (phase,), rounds=10**6, remembers=remembers)
-
-
-SUMS = {"changes": CHANGES, "contributions": CONTRIBUTIONS}
 
 
 class Cloud:

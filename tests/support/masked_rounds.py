@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import COUNTED, FEATURES, SECRET, Array, Arrays, exchange_secret, generator
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, close_round
 from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field
 from fedgate.models.federated.secure_aggregation.client import STEPS
 from fedgate.models.federated.secure_aggregation.wrapper import Masking, with_secure_aggregation
 
@@ -42,22 +43,18 @@ class Round(NamedTuple):
 def adding(size: int) -> Algorithm:
     """Return an algorithm whose model is the sum of the gateways' rows, and how many rounds made one."""
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        rows = data[FEATURES]
-        return own, {SUMMED: rows.sum(axis=0)} if len(rows) else {}
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        return own, {SUMMED: data[FEATURES].sum(axis=0)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         return server._replace(
             global_state={SUMMED: total[SUMMED], "rounds": server.global_state["rounds"] + np.ones(())}
         )
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        return checked(update, {SUMMED: (size,)})
-
     first = {SUMMED: np.zeros(size), "rounds": np.zeros(())}
-    return Algorithm("linear", lambda rng: Server(first, {}), (Phase(train, SUM, advance, admit),))
+    return Algorithm(
+        "linear", lambda rng: Server(first, {}), (Phase(learn, SUM, advance, {SUMMED: Field((size,), "sum")}),)
+    )
 
 
 def rows_of(names: Iterable[str], size: int, seed: int = SEED) -> dict[str, Arrays]:

@@ -12,16 +12,17 @@ from types import MappingProxyType
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field as Setting
 
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
-from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained, UpdateError, checked, normalise
-from fedgate.models.federated.protocol.reducer import CHANGES, MEASURED_CHANGES, Reducer
+from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained, normalise
+from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, Role, UpdateError, counting
 
 SAMPLES = "samples"
 STEP = "step"  # () in `global_state`: how many models the training has made
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Setting(ge=0, allow_inf_nan=False)]
 SLACK = 1e-6  # of a bound, for rounding
 
 Judge = Callable[[Arrays, Arrays], None]  # (change, contribution) of a gateway, of the trained arrays; may refuse
@@ -39,32 +40,28 @@ def averaging(
     measured: Mapping[str, str] = MappingProxyType({}),
     max_samples: int,
     normalisation: str,
-    reducer: Reducer = CHANGES,
+    role: Role = "delta",
 ) -> Phase:
     """Return the one phase of FedAvg around a local trainer and the judge of what it may give.
 
     `trained` names the arrays of `global_state` that move; all others are constants of the training but `step`, which
     counts the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below
     zero, the update holds their sums, and the array of `global_state` named beside it becomes the mean over all rows.
-    One gateway counts for at most `max_samples` rows, whatever it claims. `reducer` is another where gateways give no
-    steps.
+    One gateway counts for at most `max_samples` rows, whatever it claims. `role` is another where they give no steps.
     """
     optimiser = stepping(rate, server_optimiser)
+    schema = {name: Field(name, role, moves=True) for name in trained}
+    schema |= {name: Field(known_as, "metric", least=0.0) for name, known_as in measured.items()}
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        count = len(data[FEATURES])
-        if count == 0:
-            return local_state, {}
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         local_state, z = normalise(local_state, data, normalisation)
         local_state, moved = improve(global_state, local_state, {**data, FEATURES: z}, rng)
-        weight = float(min(count, max_samples))
+        weight = float(min(len(z), max_samples))
         update = {name: np.asarray(weight * (moved[name] - global_state[name])) for name in trained}
         update |= {name: np.asarray(weight * moved[name]) for name in measured}
         return local_state, {**update, SAMPLES: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         global_state = server.global_state
         moved, kept = optimiser.stepped(global_state, server.server_state, total, total[SAMPLES], trained)
         means = {known_as: np.asarray(total[name] / total[SAMPLES]) for name, known_as in measured.items()}
@@ -72,26 +69,11 @@ def averaging(
             global_state={**global_state, **moved, **means, STEP: np.asarray(global_state[STEP] + 1)}, server_state=kept
         )
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        shapes = {name: server.global_state[name].shape for name in trained} | {SAMPLES: ()}
-        shapes |= {name: server.global_state[known_as].shape for name, known_as in measured.items()}
-        wide = counted(checked(update, shapes), max_samples)
-        for name in measured:
-            if (least := float(wide[name].min())) < 0.0:
-                raise UpdateError(f"{name}: expected sums of what is never below zero, got {least:g}")
-        change = {name: np.asarray(wide[name] / wide[SAMPLES]) for name in trained}
+    def check(server: Server, update: Arrays) -> None:
+        change = {name: np.asarray(update[name] / update[SAMPLES]) for name in trained}
         judge(change, {name: np.asarray(change[name] + server.global_state[name]) for name in trained})
-        return wide
 
-    return Phase(train, MEASURED_CHANGES if measured and reducer == CHANGES else reducer, advance, admit)
-
-
-def counted(update: Arrays, max_samples: int) -> Arrays:
-    """Return the update if it claims as many samples as one gateway may, else raise `UpdateError`."""
-    count = float(update[SAMPLES])
-    if not 1 <= count <= max_samples:
-        raise UpdateError(f"samples: expected 1 to {max_samples}, got {count:g}")
-    return update
+    return Phase(learn, SUM, advance, {**schema, SAMPLES: counting(max_samples)}, check)
 
 
 def within(what: str, found: float, most: float) -> None:

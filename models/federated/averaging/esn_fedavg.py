@@ -12,7 +12,7 @@ How gateways train stands in `global_state` under `recipe.`, so that a defence c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,8 +29,8 @@ from fedgate.models.detectors.esn.gradient_readout import (
 )
 from fedgate.models.detectors.esn.network import Classifier, Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
-from fedgate.models.federated.averaging.averaging import counted, within
-from fedgate.models.federated.closed_form.series import Lesson, judged, lesson
+from fedgate.models.federated.averaging.averaging import within
+from fedgate.models.federated.closed_form.series import OF_RESERVOIR, Lesson, lesson, traits_of
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
@@ -39,10 +39,10 @@ from fedgate.models.federated.protocol.algorithm import (
     Positive,
     Server,
     Trained,
-    checked,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.reducer import CHANGES
+from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, counting
 
 READOUT, SAMPLES, STEP = "readout", "samples", "step"
 RECIPE = "recipe."
@@ -98,13 +98,20 @@ class Averaging(NamedTuple):
         change = np.asarray(weight * (moved - global_state[READOUT]))
         return {READOUT: change, SAMPLES: np.array(weight), IDENTITY: identity(global_state)}
 
-    def admitted(self, server: Server, update: Arrays, shapes: Mapping[str, tuple[int | None, ...]]) -> Arrays:
-        """Return an update without the identity of its reservoir; `shapes` are those of what else it must hold."""
-        expected = {READOUT: server.global_state[READOUT].shape, SAMPLES: (), **shapes}
-        wide = counted(checked(judged(server.global_state, update), expected), self.max_samples)
-        size = float(np.linalg.norm(wide[READOUT] / wide[SAMPLES]))
+    @property
+    def schema(self) -> dict[str, Field]:
+        """Return what an update holds, whatever comes on top."""
+        return {
+            READOUT: Field(READOUT, "delta", moves=True),
+            SAMPLES: counting(self.max_samples),
+            IDENTITY: OF_RESERVOIR,
+        }
+
+    def check(self, server: Server, update: Arrays) -> None:
+        """Raise `UpdateError` for a change that is longer than one may ask for."""
+        del server
+        size = float(np.linalg.norm(update[READOUT] / update[SAMPLES]))
         within(f"{READOUT} (setting 'largest_change')", size, self.largest_change)
-        return wide
 
     def averaged(self, server: Server, total: Arrays) -> Server:
         """Return the server one step of the rate along the mean change."""
@@ -146,7 +153,7 @@ def begin(
 def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorithm:
     """Return FedAvg with settings that are checked already."""
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         local_state, rows = step.learned(global_state, local_state, data)
         if len(rows.states) == 0:
             return local_state, {}
@@ -154,15 +161,11 @@ def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorith
             global_state, descended(global_state[READOUT], rows, rng, step.descent), len(rows.states)
         )
 
-    def advance(server: Server, total: Arrays) -> Server:
-        return step.averaged(server, total) if total else server
-
-    def admit(server: Server, update: Arrays) -> Arrays:
-        return step.admitted(server, update, {})
-
-    phase = Phase(train, CHANGES, advance, admit)
+    phase = Phase(learn, SUM, step.averaged, step.schema, step.check)
     personal = personal_tensors(step.normalisation)
-    return Algorithm("esn", begin(step, feature_count), (phase,), rounds, personal, labels=True)
+    return Algorithm(
+        "esn", begin(step, feature_count), (phase,), rounds, personal, labels=True, traits=traits_of(step.network)
+    )
 
 
 CLASSIFY = Network(task="classify")

@@ -47,6 +47,7 @@ from fedgate.models.federated.averaging.esn_fedavg import (
     begin,
 )
 from fedgate.models.federated.closed_form.readout_sums import bounds_of
+from fedgate.models.federated.closed_form.series import traits_of
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
@@ -55,10 +56,10 @@ from fedgate.models.federated.protocol.algorithm import (
     Positive,
     Server,
     Trained,
-    UpdateError,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, UpdateError
 
 CURVATURE, CURVED = "curvature", "curved_readout"  # D and D ⊙ W of one gateway
 ALL_CURVATURE, ALL_CURVED = "fleet.curvature", "fleet.curved_readout"  # their sums
@@ -144,10 +145,10 @@ def batch_fisher(readout: Floats, states: Array) -> Floats:
     return np.asarray(np.square(slopes.T @ states) / len(states))
 
 
-def curved(step: Averaging, local: Local, admit: Callable[[Server, Arrays], Arrays]) -> Phase:
+def curved(step: Averaging, local: Local, check: Callable[[Server, Arrays], None]) -> Phase:
     """Return the one exchange around what a gateway does with its rows."""
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         local_state, rows = step.learned(global_state, local_state, data)
         if len(rows.states) == 0:
             return local_state, {}
@@ -158,13 +159,12 @@ def curved(step: Averaging, local: Local, admit: Callable[[Server, Arrays], Arra
         return local_state, {**update, CURVATURE: part.curvature, CURVED: part.curved}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         server = step.averaged(server, total)
         sums = {ALL_CURVATURE: total[CURVATURE], ALL_CURVED: total[CURVED]}
         return server._replace(global_state={**server.global_state, **sums})
 
-    return Phase(train, SUM, advance, admit)
+    schema = {**step.schema, CURVATURE: Field(READOUT, "sum"), CURVED: Field(READOUT, "sum")}
+    return Phase(learn, SUM, advance, schema, check)
 
 
 def check_curvature(server: Server, update: Mapping[str, Array], most: Floats, *, exact: bool) -> None:
@@ -193,12 +193,10 @@ def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds:
 
     largest = bounds_of(step.network, feature_count, step.max_samples).regressors  # (M,)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        shape = server.global_state[READOUT].shape
-        wide = step.admitted(server, update, {CURVATURE: shape, CURVED: shape})
+    def check(server: Server, update: Arrays) -> None:
+        step.check(server, update)
         most = step.descent.batch * max(step.network.classes - 1, 1) ** 2 if paper else 0.25
-        check_curvature(server, wide, most * np.square(largest), exact=not paper)
-        return wide
+        check_curvature(server, update, most * np.square(largest), exact=not paper)
 
     def more(global_state: Arrays) -> Arrays:
         nothing = np.zeros_like(global_state[READOUT])
@@ -213,9 +211,11 @@ def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds:
         found = fisher(moved, rows.states)
         return moved, Part(found, found * moved)
 
-    phase = curved(step, local, admit)
+    phase = curved(step, local, check)
     personal = personal_tensors(step.normalisation)
-    return Algorithm("esn", begin(step, feature_count, more), (phase,), rounds, personal, labels=True)
+    return Algorithm(
+        "esn", begin(step, feature_count, more), (phase,), rounds, personal, labels=True, traits=traits_of(step.network)
+    )
 
 
 def esn_fedcurv(

@@ -29,13 +29,13 @@ from fedgate.models.federated.averaging.local_linear import (
     LocalSolver,
     at_home,
     begin,
+    each_alone,
     on_a_map,
     solver_for,
 )
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser
-from fedgate.models.federated.defences.robust_mean import Liars, Robust, each_alone, with_robust_mean
+from fedgate.models.federated.defences.robust_mean import Liars, Robust, with_robust_mean
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
-from fedgate.models.federated.protocol.reducer import CHANGES, CONTRIBUTIONS
 
 
 def fedavg(
@@ -98,13 +98,15 @@ def fedavg(
         server_optimiser=server_optimiser,
         max_samples=max_samples,
         normalisation=normalisation,
-        reducer=CHANGES if solver == "sgd" else CONTRIBUTIONS,
+        role="delta" if solver == "sgd" else "full",
     )
     start = begin(feature_count, components, gamma, loss, shared_count)
     personal = (*personal_tensors(normalisation), *(() if share is None else (linear.HOME,)))
     algorithm = Algorithm("linear", start, (phase,), rounds, personal, labels=loss == "logistic")
     if robust is not None:
-        algorithm = with_robust_mean(each_alone(algorithm), robust.against(liars))
+        if solver != "sgd":
+            algorithm = algorithm._replace(phases=(each_alone(phase),))
+        algorithm = with_robust_mean(algorithm, robust.against(liars))
     return on_a_map(algorithm, gamma, components, normalisation)
 
 

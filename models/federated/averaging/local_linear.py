@@ -34,9 +34,9 @@ from fedgate.models.detectors.base.random_features import WIDTH
 from fedgate.models.detectors.svm.checks import map_width, spread, warn_of_share
 from fedgate.models.detectors.svm.dual_ascent import common_step
 from fedgate.models.federated.averaging.averaging import STEP, Improve, within
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server, Trained
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, Trained
 from fedgate.models.federated.protocol.kernel_width import with_width
-from fedgate.models.federated.support_vectors.local_dual import Local, contribute
+from fedgate.models.federated.support_vectors.local_dual import Local, contribute, withdrawn
 
 LocalSolver = Literal["dual", "dual-sgd", "sgd"]
 LENGTH = float(np.sqrt(2.0))  # no row of the random map is longer
@@ -184,6 +184,22 @@ def at_home(improve: Improve, shared_count: int) -> Improve:
         return {**local_state, linear.HOME: home}, {**moved, "weights": weights}
 
     return split
+
+
+def each_alone(phase: Phase) -> Phase:
+    """Return the exchange of an average of the dual of which any mean may be taken.
+
+    Where gateways give parts of one dual, which fit together in their mean and in nothing else, every gateway sends the
+    solution of its own rows alone instead, and solutions may be averaged in any way (Yin et al. 2018, Section 5, one
+    round).
+    """
+
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        after, update = phase.learn(global_state, local_state, data, rng)
+        return withdrawn(after), update
+
+    schema = {name: field._replace(role="delta") if field.moves else field for name, field in phase.schema.items()}
+    return phase._replace(learn=learn, schema=schema)
 
 
 def begin(

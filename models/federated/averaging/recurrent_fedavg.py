@@ -44,6 +44,7 @@ from fedgate.models.federated.protocol.algorithm import (
     healthy_rows,
     personal_tensors,
 )
+from fedgate.models.federated.protocol.composition import FLOAT32, WINDOWS
 
 SQUARES, CLASS_COUNTS, CLASS_SHARES = "squares", "class_counts", "class_shares"
 VARIANCE = "variance"
@@ -135,10 +136,11 @@ def _begin(local: Local, feature_count: int) -> Callable[[np.random.Generator], 
 
 
 def _on_teaching_rows(phase: Phase, local: Local) -> Phase:
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        return phase.train(global_state, local_state, local.rows_of(data), rng)
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        rows = local.rows_of(data)
+        return phase.train(global_state, local_state, rows, rng)  # of which none may be left
 
-    return phase._replace(train=train)
+    return phase._replace(learn=learn)
 
 
 def recurrent_fedavg(
@@ -202,4 +204,5 @@ def recurrent_fedavg(
         personal,
         labels=network.task == "classify",
         libraries=("torch",),
+        traits=frozenset({WINDOWS, FLOAT32}),
     )

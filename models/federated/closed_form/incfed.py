@@ -25,33 +25,31 @@ does not hide a change: the difference that a few new rows make betrays those, h
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
 from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
 from fedgate.models.federated.closed_form.readout_sums import TURNED, bounds_of, judge
-from fedgate.models.federated.closed_form.series import Lesson, judged, lesson
+from fedgate.models.federated.closed_form.series import OF_RESERVOIR, Lesson, lesson, traits_of
 from fedgate.models.federated.protocol.algorithm import (
-    CONDITION,
     MAX_SAMPLES,
-    UNDETERMINED,
     Algorithm,
     Count,
     Phase,
     Server,
     Trained,
-    checked,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.contributions import BEFORE, STEP, difference, settled, weight_of
 from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, Shape
 from fedgate.models.moments import triangle
 
 Normalisation = Literal["own", "none"]
@@ -61,11 +59,13 @@ class RankWarning(UserWarning):
     """The sums determine no readout; the message names a ridge that would."""
 
 
-Ridge = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Ridge = Annotated[float, Setting(ge=0, allow_inf_nan=False)]
 ClassWeight = Literal["none", "balanced"]
 Widen = Callable[[Arrays, Floats], Floats]
 
 NETWORK = Network()
+# In `global_state`: the condition of the system of equations, and what stands there where it determines no model.
+CONDITION, UNDETERMINED = "condition", float(np.finfo(np.float64).max)
 DEFAULT_RIDGE = 0.01  # in mean eigenvalues
 PAPER_RIDGE = 1e-6  # the paper's λ, as it is
 FEWEST_LEFT = 1e-6  # rows; below it only rounding is left of weights that were taken back
@@ -102,14 +102,14 @@ def incfed(
     balanced, bounds = class_weight == "balanced", bounds_of(network, feature_count, max_samples)
     beta = ridge if ridge is not None else PAPER_RIDGE if paper else DEFAULT_RIDGE
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    shapes = shapes_of(network.outputs(feature_count), len(bounds.regressors), balanced)
+
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         weight, step = weight_of(data), int(global_state[STEP])
-        if len(data[FEATURES]) == 0 and weight > 0.0:
-            return local_state, {}
         local_state = settled(local_state, data, step)
         if weight == 0.0:
-            present = {name: np.zeros(shape) for name, shape in _shapes(global_state, balanced).items()}
+            present = {name: np.zeros(shape) for name, shape in shapes.items()}
         else:
             taught = lesson(network, global_state, local_state, data, normalisation)
             local_state = taught.local_state
@@ -120,19 +120,35 @@ def incfed(
         return local_state, {**change, TURNED: _turned(local_state, present, change), IDENTITY: identity(global_state)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        return added(server, total, beta, absolute=paper) if total else server
+        return added(server, total, beta, absolute=paper)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        wide = checked(judged(server.global_state, update), _shapes(server.global_state, balanced) | {TURNED: ()})
-        judge(server.server_state, wide, bounds)
-        return wide
+    def check(server: Server, update: Arrays) -> None:
+        judge(server.server_state, update, bounds)
 
     def start(rng: np.random.Generator) -> Server:
         return Server(untrained(esn.initial(rng, network, feature_count)), {})
 
-    phase = Phase(train, SUM, advance, admit)
+    phase = Phase(learn, SUM, advance, schema_of({**shapes, TURNED: ()}), check, takes_back=True)
     personal, labels = personal_tensors(normalisation), network.task == "classify"
-    return Algorithm("esn", start, (phase,), rounds, personal, labels=labels, remembers=True)
+    return Algorithm(
+        "esn",
+        start,
+        (phase,),
+        rounds,
+        personal,
+        labels=labels,
+        lacking=lacking,
+        remembers=True,
+        traits=traits_of(network),
+    )
+
+
+def lacking(server: Server) -> str:
+    """Return why there is no readout in the server's state, or none any more; empty where there is one."""
+    if float(server.server_state.get(SAMPLES, 1.0)) == 0.0:
+        return "nobody is left in its sums"
+    is_undetermined = float(server.global_state[CONDITION]) >= UNDETERMINED
+    return "its sums determine no model; see the setting 'ridge'" if is_undetermined else ""
 
 
 def _turned(local_state: Arrays, present: Arrays, change: Arrays) -> Array:
@@ -152,10 +168,16 @@ def scaled(sums: Arrays, weight: float, max_samples: int) -> Arrays:
     return {name: np.asarray(share * array) for name, array in sums.items()}
 
 
-def _shapes(global_state: Arrays, balanced: bool) -> dict[str, tuple[int, ...]]:
-    outputs, size = global_state["readout"].shape
+def shapes_of(outputs: int, size: int, balanced: bool) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a gateway's sums over regressors (M,) and targets (c,)."""
     grams = (outputs,) if balanced else ()
     return {GRAM: (*grams, triangle(size)), CROSS: (outputs, size), SQUARES: (outputs,), SAMPLES: ()}
+
+
+def schema_of(shapes: Mapping[str, Shape]) -> dict[str, Field]:
+    """Return the form of sums of these shapes over the rows of one reservoir."""
+    schema = {name: Field(shape, "weight" if name == SAMPLES else "sum") for name, shape in shapes.items()}
+    return {**schema, IDENTITY: OF_RESERVOIR}
 
 
 def _sums(taught: Lesson, balanced: bool) -> Arrays:

@@ -40,11 +40,13 @@ from fedgate.models.federated.closed_form.incfed import (
     PAPER_RIDGE,
     Normalisation,
     Ridge,
+    lacking,
     untrained,
 )
 from fedgate.models.federated.closed_form.partial_phases import DIRECTIONS, Plan, electing, masking, reducing
 from fedgate.models.federated.closed_form.readout_sums import bounds_of
 from fedgate.models.federated.closed_form.reservoir_directions import driven_directions
+from fedgate.models.federated.closed_form.series import traits_of
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Server, personal_tensors
 
 Select = Literal["shared", "principal", "importance", "random"]
@@ -89,6 +91,7 @@ def partial_incfed(
     of_its_own = select in ("importance", "random")
     plan = Plan(
         network,
+        network.outputs(feature_count),
         _neurons(network.layers * network.units, neurons, cohort),
         0.0 if select == "random" else alpha,
         _ridge(ridge, of_its_own=of_its_own, paper=paper),
@@ -109,7 +112,18 @@ def partial_incfed(
     setup = (electing(plan),) * (select == "shared")
     phases = (*setup, masking(plan) if of_its_own else reducing(plan, len(setup)))
     personal, labels = personal_tensors(normalisation), network.task == "classify"
-    return Algorithm("esn", start, phases, rounds, personal, setup=len(setup), labels=labels, remembers=True)
+    return Algorithm(
+        "esn",
+        start,
+        phases,
+        rounds,
+        personal,
+        setup=len(setup),
+        labels=labels,
+        lacking=lacking,
+        remembers=True,
+        traits=traits_of(network),
+    )
 
 
 def _neurons(units: int, neurons: int | None, cohort: int | None) -> int:

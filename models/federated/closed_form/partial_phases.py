@@ -11,27 +11,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.esn import ridge_readout
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
-from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
+from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM, SAMPLES, RankError
 from fedgate.models.federated.closed_form import column_masks
-from fedgate.models.federated.closed_form.incfed import Normalisation, RankWarning, scaled, solved
-from fedgate.models.federated.closed_form.readout_sums import SLACK, Bounds, judge
-from fedgate.models.federated.closed_form.series import judged, lesson
-from fedgate.models.federated.protocol.algorithm import (
+from fedgate.models.federated.closed_form.incfed import (
     CONDITION,
     UNDETERMINED,
-    Phase,
-    Server,
-    Trained,
-    UpdateError,
-    checked,
+    Normalisation,
+    RankWarning,
+    scaled,
+    schema_of,
+    shapes_of,
+    solved,
 )
+from fedgate.models.federated.closed_form.readout_sums import SLACK, Bounds, judge
+from fedgate.models.federated.closed_form.series import lesson
+from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained
 from fedgate.models.federated.protocol.contributions import STEP, weight_of
 from fedgate.models.federated.protocol.reducer import SUM
-from fedgate.models.moments import symmetric, triangle
+from fedgate.models.federated.protocol.schema import UpdateError
+from fedgate.models.moments import symmetric
 
 Sums = Callable[[Array, Array], Arrays]  # of regressors and targets
 
@@ -43,6 +45,7 @@ class Plan(NamedTuple):
     """What all phases know: the network, k of its N units, and how sums are made, bounded and solved."""
 
     network: Network
+    outputs: int
     neurons: int
     alpha: float
     ridge: float
@@ -58,13 +61,12 @@ class Plan(NamedTuple):
 
     def taught(self, global_state: Arrays, local_state: Arrays, data: Arrays, sums: Sums) -> tuple[Arrays, Arrays]:
         """Return the state of a gateway and its sums, `{}` where it has nothing to send."""
-        weight = weight_of(data)
-        if len(data[FEATURES]) == 0 or weight == 0.0:
-            return local_state, {}
         taught = lesson(self.network, global_state, local_state, data, self.normalisation)
         if len(taught.regressors) < self.fewest_rows:
             return taught.local_state, {}
-        return taught.local_state, scaled(sums(taught.regressors, taught.targets), weight, self.bounds.max_samples)
+        return taught.local_state, scaled(
+            sums(taught.regressors, taught.targets), weight_of(data), self.bounds.max_samples
+        )
 
 
 def electing(plan: Plan) -> Phase:
@@ -74,32 +76,29 @@ def electing(plan: Plan) -> Phase:
         states = regressors[:, : plan.units].astype(np.float64)
         return {IMPORTANCE: np.square(states).sum(axis=0), SAMPLES: np.array(float(len(targets)))}
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         local_state, found = plan.taught(global_state, local_state, data, sums)
         return local_state, {**found, IDENTITY: identity(global_state)} if found else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         best = np.argsort(-total[IMPORTANCE], kind="stable")[: plan.neurons]
         return server._replace(global_state={**server.global_state, ELECTED: np.sort(best).astype(np.int64)}, phase=1)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        wide = checked(judged(server.global_state, update), {IMPORTANCE: (plan.units,), SAMPLES: ()})
-        rows = _counted(wide, plan.bounds)
-        least, most = float(wide[IMPORTANCE].min()), float(wide[IMPORTANCE].max())
+    def check(server: Server, update: Arrays) -> None:
+        del server
+        rows = _counted(update, plan.bounds)
+        least, most = float(update[IMPORTANCE].min()), float(update[IMPORTANCE].max())
         if least < 0.0 or most > rows * (1.0 + SLACK):
             raise UpdateError(f"{IMPORTANCE}: expected 0 to {rows:g} of as many rows, got {least:g} to {most:g}")
-        return wide
 
-    return Phase(train, SUM, advance, admit)
+    return Phase(learn, SUM, advance, schema_of({IMPORTANCE: (plan.units,), SAMPLES: ()}), check)
 
 
 def reducing(plan: Plan, phase: int) -> Phase:
     """Return the exchange in which gateways send the sums of the k units, or directions, that `global_state` names."""
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
         local_state, found = plan.taught(
             global_state, local_state, data, lambda s, y: ridge_readout.sums(reduced(global_state, s, plan.units), y)
@@ -107,29 +106,23 @@ def reducing(plan: Plan, phase: int) -> Phase:
         return local_state, {**found, IDENTITY: identity(global_state)} if found else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         made = solved(
             server.global_state, total, plan.ridge, absolute=plan.absolute, widen=partial(widened, units=plan.units)
         )
         return server._replace(global_state=_stepped(made), phase=phase)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        outputs, size = server.global_state["readout"].shape
-        size -= plan.units - plan.neurons
-        shapes = {GRAM: (triangle(size),), CROSS: (outputs, size), SQUARES: (outputs,), SAMPLES: ()}
-        wide = checked(judged(server.global_state, update), shapes)
-        _counted(wide, plan.bounds)
-        judge({}, wide, plan.bounds._replace(regressors=_largest(server.global_state, plan)))
-        return wide
+    def check(server: Server, update: Arrays) -> None:
+        _counted(update, plan.bounds)
+        judge({}, update, plan.bounds._replace(regressors=_largest(server.global_state, plan)))
 
-    return Phase(train, SUM, advance, admit)
+    size = len(plan.bounds.regressors) - plan.units + plan.neurons
+    return Phase(learn, SUM, advance, schema_of(shapes_of(plan.outputs, size, balanced=False)), check)
 
 
 def masking(plan: Plan) -> Phase:
     """Return the exchange in which every gateway sends columns of its own choice."""
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         local_state, found = plan.taught(global_state, local_state, data, ridge_readout.sums)
         if not found:
             return local_state, {}
@@ -138,8 +131,6 @@ def masking(plan: Plan) -> Phase:
         return local_state, {**column_masks.masked(found, columns, plan.units), IDENTITY: identity(global_state)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         try:
             weights, condition = column_masks.solve(total, plan.ridge, absolute=plan.absolute)
         except RankError as error:
@@ -148,12 +139,12 @@ def masking(plan: Plan) -> Phase:
         made = {**server.global_state, "readout": weights, CONDITION: np.array(condition)}
         return server._replace(global_state=_stepped(made))
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        outputs, size = server.global_state["readout"].shape
-        shapes = column_masks.shapes(plan.neurons, outputs, size, plan.units)
-        return column_masks.placed(checked(judged(server.global_state, update), shapes), plan.bounds, plan.units)
+    def counted(server: Server, update: Arrays) -> Arrays:
+        del server
+        return column_masks.placed(update, plan.bounds, plan.units)
 
-    return Phase(train, SUM, advance, admit)
+    shapes = column_masks.shapes(plan.neurons, plan.outputs, len(plan.bounds.regressors), plan.units)
+    return Phase(learn, SUM, advance, schema_of(shapes), counted=counted)
 
 
 def reduced(global_state: Arrays, regressors: Array, units: int) -> Array:

@@ -7,7 +7,6 @@ reconstructed is in the rows themselves, so that the other tasks do not look at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +15,13 @@ from numpy.typing import NDArray
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats
 from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.network import Network
-from fedgate.models.detectors.esn.reservoir import IDENTITY, SEED_BYTES, Singles, contraction, identity
-from fedgate.models.federated.protocol.algorithm import UpdateError, normalise
+from fedgate.models.detectors.esn.reservoir import Singles, contraction, identity
+from fedgate.models.federated.protocol.algorithm import normalise
+from fedgate.models.federated.protocol.composition import WINDOWS
+from fedgate.models.federated.protocol.schema import Field
 
+# In every update: sums over another reservoir have no meaning here.
+OF_RESERVOIR = Field((64,), "identity", of=identity)
 STEP = "step"  # in `global_state`: how many models the training has made
 
 
@@ -29,6 +32,11 @@ def without_gaps(x: Array) -> tuple[Floats, NDArray[np.int64]]:
     missing = np.diff(whole, prepend=-1) - 1
     missing[:1] = NEW_SERIES
     return rows[whole], missing
+
+
+def traits_of(network: Network) -> frozenset[str]:
+    """Return what is to be known of rows of such a network."""
+    return frozenset({WINDOWS} if network.steps > 1 else ())
 
 
 class Lesson(NamedTuple):
@@ -51,10 +59,6 @@ def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Ar
     rows. Raises `ValueError` where task `classify` finds no labels, or one that is no class.
     """
     given = {name: array for name, array in data.items() if name != LABELS or network.task == "classify"}
-    if len(given[FEATURES]) == 0:
-        nothing = np.zeros(0, dtype=np.int64)
-        size, count = global_state["readout"].shape[1], global_state["readout"].shape[0]
-        return Lesson(local_state, np.zeros((0, size), np.float32), np.zeros((0, count)), nothing, nothing)
     esn.finite_rows(given[FEATURES])  # before they can spoil the scale
     local_state, z = normalise(local_state, given, normalisation)
     way = esn.taught(global_state, z, given.get(MISSING))
@@ -72,23 +76,3 @@ def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Ar
         targets = esn.targets_of(global_state, way.inputs)[usable]
         classes = np.zeros(len(targets), dtype=np.int64)
     return Lesson(local_state, way.regressors[usable], targets, rows[usable], classes)
-
-
-def judged(global_state: Mapping[str, Array], update: Arrays) -> Arrays:
-    """Return an update without the identity of its reservoir, so that what is left is a plain sum.
-
-    Raises `UpdateError`, naming both seeds, for an update of another reservoir.
-    """
-    expected, found = identity(global_state), update.get(IDENTITY)
-    if found is None:
-        raise UpdateError(f"expected array {IDENTITY!r} with the identity of the reservoir, got {sorted(update)}")
-    if found.dtype != expected.dtype or found.shape != expected.shape:
-        raise UpdateError(f"{IDENTITY}: expected 64 bytes of shape (64,), got {found.dtype} of shape {found.shape}")
-    if not np.array_equal(found, expected):
-        parts = [(each[:SEED_BYTES].tobytes().hex(), each[SEED_BYTES:].tobytes().hex()) for each in (expected, found)]
-        (seed, digest), (other_seed, other_digest) = parts
-        raise UpdateError(
-            f"{IDENTITY}: expected seed {seed} with digest {digest}, got seed {other_seed} with digest {other_digest}: "
-            "sums over another reservoir have no meaning here"
-        )
-    return {name: array for name, array in update.items() if name != IDENTITY}

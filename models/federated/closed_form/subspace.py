@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.subspace import Which, bordered
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
@@ -28,13 +28,13 @@ from fedgate.models.federated.protocol.algorithm import (
     Phase,
     Server,
     Trained,
-    UpdateError,
-    checked,
     healthy_rows,
     normalise,
     personal_tensors,
 )
+from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE
 from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, Shape, UpdateError, counting
 from fedgate.models.moments import (
     PRODUCTS,
     SAMPLES,
@@ -82,12 +82,10 @@ def gathering(
     Rows labelled as faults are left out. Of a gateway with more than `max_samples` rows the moments are scaled down to
     that count. `remedy` says what to set where features as they are lie too far from zero to be squared.
     """
-    size = feature_count if sketch_size is None else sketch_size
+    size, largest = feature_count if sketch_size is None else sketch_size, max_samples * LARGEST_FEATURE**2
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        if len(data[FEATURES]) == 0:
-            return local_state, {}
         local_state, z = healthy(local_state, data, normalisation)
         if len(z) == 0:
             return local_state, {}
@@ -97,22 +95,20 @@ def gathering(
             check_levels(z, remedy)
         return local_state, capped(moments(z @ global_state[SKETCH] if SKETCH in global_state else z), max_samples)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        shapes = {SAMPLES: (), SUM_OF_ROWS: (size,), PRODUCTS: (triangle(size),)}
-        wide = checked(update, shapes, largest=max_samples * LARGEST_FEATURE**2)
-        check_count(wide, max_samples)
-        check_positive(wide)
+    def check(server: Server, update: Arrays) -> None:
+        check_positive(update)
         if normalisation == "own":
             # A feature that moves on few gateways has a small unit in the reference, and is large in it on those few.
-            unit, means = server.global_state.get(UNIT, np.ones(feature_count)), wide[SUM_OF_ROWS] / wide[SAMPLES]
-            squares = np.diag(symmetric(wide[PRODUCTS], size)) / wide[SAMPLES]
+            unit, means = server.global_state.get(UNIT, np.ones(feature_count)), update[SUM_OF_ROWS] / update[SAMPLES]
+            squares = np.diag(symmetric(update[PRODUCTS], size)) / update[SAMPLES]
             if sketch_size is None:
                 check_own_units(float(np.mean(np.square(unit) * squares)), unit * means)
             else:  # which makes no row longer, so that the mean square bounds the means too
                 check_own_units(max(float(unit.min()) ** 2, RAREST) * float(squares.sum()) / feature_count, means[:0])
-        return wide
 
-    return Phase(train, SUM, advance, admit)
+    shapes: dict[str, Shape] = {SUM_OF_ROWS: (size,), PRODUCTS: (triangle(size),)}
+    schema = {name: Field(shape, "sum", largest=largest) for name, shape in shapes.items()}
+    return Phase(learn, SUM, advance, {**schema, SAMPLES: counting(max_samples)}, check)
 
 
 def capped(update: Arrays, max_samples: int) -> Arrays:
@@ -139,13 +135,6 @@ def check_levels(z: Array, remedy: str) -> None:
             f"feature {lost[0]} lies {level:.3g} of its deviations from zero, expected up to {FARTHEST_LEVEL:g}: in "
             f"its squares the variance would lose its digits; {remedy}"
         )
-
-
-def check_count(update: Arrays, max_samples: int) -> None:
-    """Raise `UpdateError` for an absurd number of rows."""
-    count = float(update[SAMPLES])
-    if not 1 <= count <= max_samples:
-        raise UpdateError(f"{SAMPLES}: expected 1 to {max_samples}, got {count:g}")
 
 
 def check_own_units(mean_square: float, means: Array) -> None:
@@ -190,10 +179,8 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
     deviation.
     """
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del global_state, rng
-        if len(data[FEATURES]) == 0:
-            return local_state, {}
         local_state, z = healthy(local_state, data, normalisation)
         if len(z) == 0:
             return local_state, {}
@@ -201,25 +188,20 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
         return local_state, capped(sums, max_samples)
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         mean = total[SUM_OF_ROWS] / total[SAMPLES]
         found = reference_of(mean, total[SQUARES] / total[SAMPLES] - np.square(mean))
         return server._replace(global_state={**server.global_state, POINT: found.point, UNIT: found.unit}, phase=1)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
+    def check(server: Server, update: Arrays) -> None:
         del server
-        shapes = {SAMPLES: (), SUM_OF_ROWS: (feature_count,), SQUARES: (feature_count,)}
-        wide = checked(update, shapes, largest=max_samples * LARGEST_FEATURE**2)
-        check_count(wide, max_samples)
-        slack = wide[SQUARES] * (1.0 + NEGATIVE) - np.square(wide[SUM_OF_ROWS]) / wide[SAMPLES]
+        slack = update[SQUARES] * (1.0 + NEGATIVE) - np.square(update[SUM_OF_ROWS]) / update[SAMPLES]
         if (slack < 0.0).any():
             raise UpdateError(f"{SQUARES}: expected at least {SUM_OF_ROWS}² / {SAMPLES}, got {slack.min():.3g} less")
         if normalisation == "own":
-            check_own_units(float(wide[SQUARES].mean() / wide[SAMPLES]), wide[SUM_OF_ROWS] / wide[SAMPLES])
-        return wide
+            check_own_units(float(update[SQUARES].mean() / update[SAMPLES]), update[SUM_OF_ROWS] / update[SAMPLES])
 
-    return Phase(train, SUM, advance, admit)
+    field = Field((feature_count,), "sum", largest=max_samples * LARGEST_FEATURE**2)
+    return Phase(learn, SUM, advance, {SAMPLES: counting(max_samples), SUM_OF_ROWS: field, SQUARES: field}, check)
 
 
 def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> Floats:
@@ -229,14 +211,14 @@ def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> Floats:
 
 
 def federated_subspace(
-    feature_count: Annotated[int, Field(ge=2)],
+    feature_count: Annotated[int, Setting(ge=2)],
     *,
     components: Count = 10,
     which: Which = "both",
-    outside: Annotated[float, Field(gt=0, lt=1)] = 0.05,
-    sketch: Annotated[int, Field(ge=2)] | None = None,
+    outside: Annotated[float, Setting(gt=0, lt=1)] = 0.05,
+    sketch: Annotated[int, Setting(ge=2)] | None = None,
     reference: Literal["zero", "pooled"] = "zero",
-    forget: Annotated[float, Field(ge=0, le=1)] = 1.0,
+    forget: Annotated[float, Setting(ge=0, le=1)] = 1.0,
     rounds: Count = 1,
     max_samples: Count = MAX_SAMPLES,
     normalisation: Normalisation = "own",
@@ -266,8 +248,6 @@ def federated_subspace(
         return zero._replace(point=global_state[POINT], unit=global_state[UNIT]) if POINT in global_state else zero
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         kept = {name: np.asarray(forget * server.server_state.get(name, 0.0) + array) for name, array in total.items()}
         projection: Array | None = server.global_state.get(SKETCH)
         found = bordered(subspace(kept, components, place(server.global_state), projection), which, outside)
@@ -284,4 +264,5 @@ def federated_subspace(
         sketch_size=sketch,
     )
     personal = personal_tensors(normalisation)
-    return Algorithm("subspace", start, (*setup, gather), rounds, personal, setup=len(setup))
+    traits = frozenset({UNIT_FREE, MOMENTS})
+    return Algorithm("subspace", start, (*setup, gather), rounds, personal, setup=len(setup), traits=traits)

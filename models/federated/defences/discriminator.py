@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from fedgate.models.adam import Adam
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, joined, parted
-from fedgate.models.federated.defences.single_update import change_of, moving
+from fedgate.models.federated.defences.single_update import change_of
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.protocol.schema import Schema, moving
 
 SIZES = (64, 32)
 DROPOUT = 0.2
@@ -134,16 +135,17 @@ def train_discriminator(
         raise ValueError("a discriminator needs at least 1 trusted table, got none")
     server = algorithm.start(rng)
     changes, clean, constant = [], [], set(server.global_state)
+    moves = bool(moving(algorithm.phases[0].schema))
     for is_clean, deviations in ((True, 0.0), (False, noise)):
         tables = [with_noise(table, deviations, rng) for table in trusted for _ in range(COPIES)]
-        found, moved, end = _changes(algorithm, server, tables, rounds, rng)
+        found, end = _changes(algorithm, server, tables, rounds, rng)
         changes += found
         clean += [is_clean] * len(found)
         constant = {name for name in constant if np.array_equal(server.global_state[name], end.global_state[name])}
     if not changes:
         raise ValueError("expected trusted tables that give updates, got none: they may be shorter than a washout")
     context = joined({CONTEXT: {name: server.global_state[name] for name in sorted(constant)}})
-    return {**fit(np.array(changes), np.array(clean), rng, epochs=epochs), **context, MOVES: np.array(bool(moved))}
+    return {**fit(np.array(changes), np.array(clean), rng, epochs=epochs), **context, MOVES: np.array(moves)}
 
 
 def with_noise(table: Arrays, deviations: float, rng: np.random.Generator) -> Arrays:
@@ -154,9 +156,9 @@ def with_noise(table: Arrays, deviations: float, rng: np.random.Generator) -> Ar
 
 def _changes(
     algorithm: Algorithm, server: Server, tables: Sequence[Arrays], rounds: int, rng: np.random.Generator
-) -> tuple[list[Floats], set[str], Server]:
-    """Train on tables, each a gateway; return what every update would take away, of what, and the server at the end."""
-    (phase,), found, moved = algorithm.phases, [], set[str]()
+) -> tuple[list[Floats], Server]:
+    """Train on tables, each a gateway; return what every update would take away, and the server at the end."""
+    (phase,), found = algorithm.phases, []
     local_state: list[Arrays] = [{} for _ in tables]
     for _ in range(rounds):
         total: Arrays = {}
@@ -164,16 +166,15 @@ def _changes(
             local_state[index], update = phase.train(server.global_state, local_state[index], table, rng)
             if update:
                 admitted = phase.admit(server, update)
-                found.append(taken_away(server.global_state, admitted))
-                moved |= set(moving(server.global_state, admitted))
+                found.append(taken_away(phase.schema, admitted))
                 total = phase.reducer.merge(total, admitted)
         server = close_round(algorithm, server, total)
-    return found, moved, server
+    return found, server
 
 
-def taken_away(global_state: Mapping[str, Array], update: Mapping[str, Array]) -> Floats:
+def taken_away(schema: Schema, update: Mapping[str, Array]) -> Floats:
     """Return what the network sees of an admitted update: W_t - W_{t+1}, as a vector (P,)."""
-    return -change_of(global_state, update)
+    return -change_of(schema, update)
 
 
 def check_context(network: Mapping[str, Array], global_state: Mapping[str, Array]) -> None:

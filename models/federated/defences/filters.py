@@ -23,7 +23,8 @@ from fedgate.models.arrays import FEATURES, LABELS, MISSING, Array, Arrays, Floa
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.defences.discriminator import check_context, judged_clean, taken_away
 from fedgate.models.federated.defences.single_update import change_of, model_of
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, UpdateError, normalise
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, normalise
+from fedgate.models.federated.protocol.schema import UpdateError
 
 CHANCE = 0.5  # of `ranking_and_border` for a score that says nothing
 LEAST_LOSS = 0.02  # below it a model makes hardly any mistake, and a share of nothing would refuse everybody
@@ -108,7 +109,7 @@ def trusted_filter(
         return float(memory.get(LIMIT, CHANCE)) if is_of_these else CHANCE
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
-        model, limit = model_of(phase, server, update), limit_of(memory)
+        model, limit = model_of(algorithm, phase, server, update), limit_of(memory)
         losses = [
             ranking_and_border(each.scores(scores, model), each.anomalous) for each in rows_of(server.global_state)
         ]
@@ -173,8 +174,8 @@ def statistic_filter(width: float) -> UpdateFilter:
     """
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
-        del phase
-        change = change_of(server.global_state, update)
+        del server
+        change = change_of(phase.schema, update)
         norm = float(np.linalg.norm(change))
         if norm == 0.0:
             return _noted(0.0, 0.0, 0.0, change)  # asks for nothing, and is no example of what is usual
@@ -216,8 +217,8 @@ def network_filter(network: Arrays) -> UpdateFilter:
     """Return the thesis's filter: refused is a change that the network takes for one of noisy data."""
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
-        del phase, memory
-        change = taken_away(server.global_state, update)
+        del server, memory
+        change = taken_away(phase.schema, update)
         inputs = len(network["layer0.weights"])
         if change.size != inputs:
             raise UpdateError(f"expected {inputs} numbers, as the discriminator knows, got {change.size}")

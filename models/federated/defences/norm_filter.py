@@ -25,8 +25,10 @@ import numpy as np
 from fedgate.models.arrays import Array, Arrays
 from fedgate.models.federated.defences.filters import UpdateFilter
 from fedgate.models.federated.defences.single_update import change_of
-from fedgate.models.federated.protocol.algorithm import MOVED, Phase, Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import Phase, Server
+from fedgate.models.federated.protocol.schema import UpdateError
 
+MOVED = "moved"  # () whether any round has moved the model yet
 # The histogram (B,), how many lengths were ever noted, and how many in the round with most of them.
 LENGTHS, KNOWN, MOST_NOTED = "lengths", "known", "most_noted"
 FEWEST = 3  # lengths before one of them is the usual one
@@ -41,8 +43,8 @@ def norm_filter(factor: float) -> UpdateFilter:
     """Return the filter that takes changes up to `factor` times the usual length."""
 
     def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
-        del phase
-        length = float(np.linalg.norm(change_of(server.global_state, update)))
+        del server
+        length = float(np.linalg.norm(change_of(phase.schema, update)))
         if not measures(memory):
             bound = factor * usual_length(memory)
             if not length <= bound:

@@ -28,10 +28,11 @@ from fedgate.models.federated.defences.robust_rules import (
     krum_chosen,
     trimmed_mean,
 )
-from fedgate.models.federated.defences.single_update import WEIGHTS, moving, weight_of
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, Trained, UpdateError
-from fedgate.models.federated.protocol.reducer import CHANGES, CONTRIBUTIONS, ROBUST_STACK
-from fedgate.models.federated.support_vectors.local_dual import withdrawn
+from fedgate.models.federated.defences.single_update import counted_once
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, Trained
+from fedgate.models.federated.protocol.composition import check_composition, having
+from fedgate.models.federated.protocol.reducer import STACK
+from fedgate.models.federated.protocol.schema import UpdateError, named
 from fedgate.models.whole import round_down, round_up
 
 Rule = Literal["median", "trimmed-mean", "krum", "multi-krum", "clipped"]
@@ -119,57 +120,35 @@ def with_robust_mean(algorithm: Algorithm, robust: Robust) -> Algorithm:
     Raises `ValueError` where that is no sum of changes: of a system of equations, or of what gateways remember to have
     given, any other mean is no solution.
     """
-    reducer = algorithm.phases[-1].reducer
-    if reducer.bears != "error":
-        raise ValueError(
-            f"robust given for an algorithm whose model is made by a {reducer.name!r}, expected a 'sum of changes': of "
-            "anything else only the sum is a solution; choose an algorithm that averages changes, such as fedavg with "
-            "loss 'logistic', fedavg-median without labels, or a [defence], which stands before any sum"
-        )
-    return algorithm._replace(phases=(*algorithm.phases[:-1], _kept_apart(algorithm.phases[-1], robust)))
+    check_composition(algorithm, "robust")
+    *others, model = algorithm.phases
+    return having(algorithm, "robust", phases=(*others, _kept_apart(model, robust)))
 
 
 def _kept_apart(phase: Phase, robust: Robust) -> Phase:
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        local_state, update = phase.train(global_state, local_state, data, rng)
+    changes, weights = named(phase.schema, "delta"), named(phase.schema, "weight")
+
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        local_state, update = phase.learn(global_state, local_state, data, rng)
         return local_state, {name: array[None] for name, array in update.items()}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        ones = {name: np.asarray(rows[0]) for name, rows in total.items() if name in WEIGHTS}
-        rows = {name: rows for name, rows in total.items() if name not in ones}
-        moved = moving(server.global_state, {name: rows[0] for name, rows in rows.items()}) or sorted(rows)
+        ones = {name: np.asarray(total[name][0]) for name in weights}
         try:
-            mean = robust.mean(rows, moved)
+            mean = robust.mean({name: rows for name, rows in total.items() if name not in ones}, changes)
         except TooFewRowsError as error:
             raise RoundFailedError(str(error)) from None
         return phase.advance(server, {**mean, **ones})
 
-    def admit(server: Server, update: Arrays) -> Arrays:
+    def unpacked(server: Server, update: Arrays) -> Arrays:
         for name, array in update.items():
             if array.ndim == 0 or len(array) != 1:
                 raise UpdateError(f"{name}: expected one row, got an array of shape {array.shape}")
-        admitted = phase.admit(server, {name: array.reshape(array.shape[1:]) for name, array in update.items()})
-        weight = weight_of(admitted)
-        return {name: np.asarray(array / weight)[None] for name, array in admitted.items()}
+        return phase.unpacked(server, {name: array.reshape(array.shape[1:]) for name, array in update.items()})
 
-    return Phase(train, ROBUST_STACK._replace(check=robust.check), advance, admit)
+    def counted(server: Server, update: Arrays) -> Arrays:
+        admitted = counted_once(phase.schema, phase.counted(server, update))
+        return {name: array[None] for name, array in admitted.items()}
 
-
-def each_alone(algorithm: Algorithm) -> Algorithm:
-    """Return an average of the one-class SVM of which any mean may be taken.
-
-    Where gateways give parts of one dual, which fit together in their mean and in nothing else, every gateway sends the
-    solution of its own rows alone instead, and solutions may be averaged in any way (Yin et al. 2018, Section 5, one
-    round).
-    """
-    *setup, phase = algorithm.phases
-    if phase.reducer != CONTRIBUTIONS:
-        return algorithm
-
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        after, update = phase.train(global_state, local_state, data, rng)
-        return withdrawn(after) if update else local_state, update
-
-    return algorithm._replace(phases=(*setup, phase._replace(train=train, reducer=CHANGES)))
+    reducer = STACK._replace(check=robust.check)
+    return phase._replace(learn=learn, reducer=reducer, advance=advance, unpacked=unpacked, counted=counted)

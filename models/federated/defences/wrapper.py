@@ -8,7 +8,7 @@ the update as more numbers to be added, is taken out of the total before the alg
 `server_state` under `judge.`, out of the algorithm's sight.
 
 A filter looks at single updates, so it cannot be joined with secure aggregation, under which the cloud sees only sums:
-whoever joins masks to an algorithm must refuse one of which `is_defended` says so. Exchanges before the last of a round
+nor with anything that keeps updates apart (`composition`). Exchanges before the last of a round
 (an election of neurons, say) are not judged, and a filter may refuse everybody: then the model stays as it is.
 """
 
@@ -29,12 +29,14 @@ from fedgate.models.federated.defences.filters import (
     statistic_filter,
     trusted_filter,
 )
-from fedgate.models.federated.defences.norm_filter import norm_filter
-from fedgate.models.federated.defences.single_update import counted_once, moving
-from fedgate.models.federated.protocol.algorithm import JUDGE, Algorithm, Phase, Server, UpdateError
-from fedgate.models.federated.protocol.reducer import SURVEY_SUM
+from fedgate.models.federated.defences.norm_filter import MOVED, norm_filter
+from fedgate.models.federated.defences.single_update import counted_once
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
+from fedgate.models.federated.protocol.composition import check_composition, having, model_phase
+from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
+from fedgate.models.federated.protocol.schema import UpdateError, moving
 
-PREFIX = JUDGE
+JUDGE = "judge."  # before what a filter remembers in `server_state`
 
 
 class DefenceError(ValueError):
@@ -81,14 +83,8 @@ def with_update_filter(
     Raises:
         DefenceError: the model is not made by a sum, there is a defence already, or what is needed to judge is missing.
     """
-    if is_defended(algorithm):
-        raise DefenceError("the algorithm has a defence, expected one without; choose one of both")
-    last = max(index for index, phase in enumerate(algorithm.phases) if phase.reducer != SURVEY_SUM)
-    if last < algorithm.setup or not algorithm.phases[last].reducer.additive:
-        raise DefenceError(
-            f"the model is made by the reducer {algorithm.phases[last].reducer.name!r}, expected 'sum', before which a"
-            " defence stands; choose an additive algorithm"
-        )
+    check_composition(algorithm, "defence")
+    last = model_phase(algorithm)
     update_filter = _filter_of(algorithm, algorithm.phases[last], defence, trusted, network, score)
 
     def start(rng: np.random.Generator) -> Server:
@@ -96,17 +92,16 @@ def with_update_filter(
         update_filter.check(server.global_state)
         return server
 
-    phases = [_hidden_from(phase) for phase in algorithm.phases]
+    def lacking(server: Server) -> str:
+        has_moved = float(server.server_state.get(JUDGE + MOVED, 1.0)) != 0.0
+        return algorithm.lacking(server) if has_moved else "its defence has only measured so far"
+
+    phases = [hidden(phase, JUDGE) for phase in algorithm.phases]
     lessons = trusted if defence.teach else ()
     following = last + 1 if last + 1 < len(phases) else algorithm.setup
     phases[last] = _guarded(algorithm.phases[last], following, update_filter, lessons, paper=defence.paper)
     rounds = algorithm.rounds + (defence.kind == "norm")  # whose first one only measures
-    return algorithm._replace(start=start, phases=tuple(phases), rounds=rounds)
-
-
-def is_defended(algorithm: Algorithm) -> bool:
-    """Tell whether the algorithm looks at single updates, so that they cannot travel masked."""
-    return any(isinstance(phase.admit, _Guard) for phase in algorithm.phases)
+    return having(algorithm, "defence", start=start, phases=tuple(phases), rounds=rounds, lacking=lacking)
 
 
 def _filter_of(
@@ -121,12 +116,14 @@ def _filter_of(
         raise DefenceError(f"paper given for defence {defence.kind!r}, expected 'network', which is the thesis's own")
     if defence.teach and defence.kind != "trusted":
         raise DefenceError(f"teach given for defence {defence.kind!r}, expected 'trusted', which has tables for it")
+    if defence.teach and not moving(phase.schema):
+        raise DefenceError("teach given for an algorithm that does not average, expected one that does")
     if defence.kind == "statistic":
         return statistic_filter(defence.width)
     if defence.kind == "norm":
-        if phase.reducer.bears == "nothing":
+        if phase.bears == "nothing":
             raise DefenceError(
-                f"defence 'norm' given for reducer {phase.reducer.name!r}, expected a sum of changes or contributions:"
+                "defence 'norm' given for a sum over rows, expected one of changes or of all that gateways have to say:"
                 " its first round only measures, and what was sent in it would be missing from a sum that is kept"
             )
         return norm_filter(defence.norm_factor)
@@ -141,77 +138,36 @@ def _filter_of(
     return network_filter(network)
 
 
-def _split(arrays: Arrays) -> tuple[Arrays, Arrays]:
-    """Return what belongs to the algorithm, and what to the filter, without the prefix."""
-    others = {name: array for name, array in arrays.items() if not name.startswith(PREFIX)}
-    return others, {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
-
-
-def _prefixed(notes: Arrays) -> Arrays:
-    return {PREFIX + name: array for name, array in notes.items()}
-
-
-class _Guard:
-    """The `admit` of an exchange behind a filter."""
-
-    def __init__(self, phase: Phase, update_filter: UpdateFilter, *, paper: bool) -> None:
-        self._phase, self._filter, self._paper = phase, update_filter, paper
-
-    def __call__(self, server: Server, update: Arrays) -> Arrays:
-        kept, memory = _split(server.server_state)
-        bare = server._replace(server_state=kept)
-        admitted = self._phase.admit(bare, update)
-        try:
-            notes = self._filter.notes(self._phase, bare, memory, admitted)
-        except UpdateError:
-            if not self._paper:
-                raise
-            return {
-                **admitted,
-                **{name: np.zeros_like(admitted[name]) for name in moving(server.global_state, admitted)},
-            }
-        counted = admitted if self._paper else counted_once(self._phase, server.global_state, admitted)
-        return {**counted, **_prefixed(notes)}
-
-
 def _guarded(
     phase: Phase, following: int, update_filter: UpdateFilter, lessons: Sequence[Arrays], *, paper: bool
 ) -> Phase:
+    """Return the exchange behind a filter, which sees an update when it is admitted otherwise."""
+    inner = hidden(phase, JUDGE)
+
+    def counted(server: Server, update: Arrays) -> Arrays:
+        kept, memory = split(server.server_state, JUDGE)
+        admitted = inner.counted(server, update)
+        try:
+            notes = update_filter.notes(phase, server._replace(server_state=kept), memory, admitted)
+        except UpdateError:
+            if not paper:
+                raise
+            return {**admitted, **{name: np.zeros_like(admitted[name]) for name in moving(phase.schema)}}
+        once = admitted if paper else counted_once(phase.schema, admitted)
+        return {**once, **prefixed(JUDGE, notes)}
+
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        sums, notes = _split(total)
-        kept, memory = _split(server.server_state)
-        bare = server._replace(server_state=kept)
+        sums, notes = split(total, JUDGE)
+        kept, memory = split(server.server_state, JUDGE)
+        remembered = prefixed(JUDGE, update_filter.remembered(memory, notes))
         if update_filter.measures(memory):
-            remembered = _prefixed(update_filter.remembered(memory, notes))
-            return bare._replace(server_state={**kept, **remembered}, phase=following)
+            return server._replace(server_state={**kept, **remembered}, phase=following)
         for index, table in enumerate(lessons):
             rng = generator(0, server.round_index, f"trusted/{index}")
             _, update = phase.train(server.global_state, {}, table, rng)
-            lesson = phase.admit(bare, update) if update else {}
-            if lesson and not moving(server.global_state, lesson):
-                raise DefenceError("teach given for an algorithm that does not average, expected one that does")
-            sums = phase.reducer.merge(sums, counted_once(phase, server.global_state, lesson))
-        advanced = phase.advance(bare, sums)
-        return advanced._replace(
-            server_state={**advanced.server_state, **_prefixed(update_filter.remembered(memory, notes))}
-        )
+            lesson = inner.admit(server, update) if update else {}
+            sums = phase.reducer.merge(sums, counted_once(phase.schema, lesson) if lesson else {})
+        advanced = inner.advance(server, sums)
+        return advanced._replace(server_state={**split(advanced.server_state, JUDGE)[0], **remembered})
 
-    return phase._replace(advance=advance, admit=_Guard(phase, update_filter, paper=paper))
-
-
-def _hidden_from(phase: Phase) -> Phase:
-    """Return an exchange that is not judged, and does not see what the filter keeps."""
-
-    def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        kept, memory = _split(server.server_state)
-        advanced = phase.advance(server._replace(server_state=kept), total)
-        return advanced._replace(server_state={**advanced.server_state, **_prefixed(memory)})
-
-    def admit(server: Server, update: Arrays) -> Arrays:
-        return phase.admit(server._replace(server_state=_split(server.server_state)[0]), update)
-
-    return phase._replace(advance=advance, admit=admit)
+    return inner._replace(advance=advance, counted=counted)

@@ -1,12 +1,11 @@
 """What a federated algorithm is: records of pure functions over `Arrays`, and the laws they keep (ours).
 
-    Algorithm(start, phases)                start(rng) -> Server
-      Phase(train, reducer, advance, admit)   train(global_state, local_state, data, rng) -> (local_state, update)   on
-      the gateway
-                                            reducer.merge(total, update) -> total, {} is zero    anywhere
-                                            reducer.closed(total) -> total in its order          in the cloud
-                                            advance(server, total) -> server                   in the cloud
-                                            admit(server, update) -> update                    in the cloud
+    Algorithm(start, phases)   start(rng) -> Server
+      Phase                    train(global_state, local_state, data, rng) -> (local_state, update)    on the gateway
+                               admit(server, update) -> update by its schema                           in the cloud
+                               reducer.merge(total, update) -> total, {} is zero                       anywhere
+                               reducer.closed(total) -> total in its order                             in the cloud
+                               advance(server, total) -> server                                        in the cloud
 
 Every state has a half that travels and a half that stays: `global_state | server_state` in the cloud, `update |
 local_state` on the gateway. A gateway always scores with `{**global_state, **local_state}`; that one line is
@@ -19,19 +18,22 @@ one operation. A protocol of several exchanges is several phases. The laws below
   round anew, so that a round whose gateways vanished half way through it cannot stall the training.
 - The update of an empty data set is `{}`, the identity. Names in `local_state` never occur in an update.
 - A bounded reducer keeps its size over any number of merges.
-- `admit` refuses what is not finite, wrongly named or shaped, or absurdly weighted, and says why.
+- What `train` sends has the form of the schema. `admit` refuses what has not, what is not finite or absurdly weighted,
+  and says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from fedgate.models.arrays import FEATURES, LABELS, SECRET, WEIGHT, Array, Arrays, finite
+from fedgate.models.arrays import FEATURES, IDENTITY, LABELS, MEMBERS, SECRET, Array, Arrays
+from fedgate.models.federated.protocol.contributions import weight_of
 from fedgate.models.federated.protocol.reducer import Reducer
+from fedgate.models.federated.protocol.schema import Schema, fitted, named
 from fedgate.models.units import in_own_units, scales
 
 # Ranges of settings, which `registry.build` checks before a wrong one can stop or hang a training.
@@ -42,34 +44,8 @@ Count = Annotated[int, Field(ge=1)]
 # The names under which a gateway keeps its centre and its scale of each feature.
 NORMALISATION = ("center", "scale")
 
-# What a gateway has spent of its privacy belongs to its data and not to one training; EPSILON is the sum of it.
-LEDGER = "privacy."
-EPSILON, RELEASES, SPENT = f"{LEDGER}epsilon", f"{LEDGER}releases", f"{LEDGER}spent"
-
-# In `server_state`: what the cloud's own noise is drawn from. It follows from the seed, until an aggregator puts in a
-# real one.
-NOISE_SECRET = f"{LEDGER}secret"
-
-# What a defence remembers in `server_state`; and there, whether any round has moved the model yet.
-JUDGE, MOVED = "judge.", "moved"
-
-# Before the names of what a survey leaves in `global_state`.
-SITE = "site."
-
-# What an update may hold where nothing is known of its units: below it sums, squares and the float32 of the exported
-# model stay finite. Moments of rows in large units are larger and pass a bound of their own.
-LARGEST = 1e15
-
 # One gateway counts for no more rows than the longest baseline there is (`fedgate.config.settings.settings.Baseline`).
 MAX_SAMPLES = 20_000
-
-# In `global_state` of algorithms that solve a system of equations: its condition, and what stands there where there is
-# none.
-CONDITION, UNDETERMINED = "condition", float(np.finfo(np.float64).max)
-
-
-class UpdateError(ValueError):
-    """An update that must not be counted; the message says what was wrong with it."""
 
 
 class RoundFailedError(ValueError):
@@ -95,13 +71,62 @@ Trained = tuple[Arrays, Arrays]  # the local state after a training, and the upd
 Train = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], Trained]
 
 
-class Phase(NamedTuple):
-    """One exchange: gateways train and send, the cloud judges, merges and advances."""
+def _as_sent(server: Server, update: Arrays) -> Arrays:
+    del server
+    return update
 
-    train: Train
+
+def _anything(server: Server, update: Arrays) -> None:
+    del server, update
+
+
+class Phase(NamedTuple):
+    """One exchange: gateways train and send, the cloud admits, merges and advances.
+
+    `learn` is what a gateway does that has rows, `schema` the form of what it sends. What an algorithm checks beyond
+    that, `check` does: it raises `UpdateError` for a well-formed update that must not be counted. Of one that may
+    `counted` makes what is added; `unpacked` makes the update of a message that travels in another form. A gateway that
+    leaves, with weight 0, has no rows, and its training `takes_back` what was counted of it where anything was.
+    """
+
+    learn: Train
     reducer: Reducer
-    advance: Callable[[Server, Arrays], Server]
-    admit: Callable[[Server, Arrays], Arrays]
+    advance: Callable[[Server, Arrays], Server]  # of a total that is not empty
+    schema: Schema
+    check: Callable[[Server, Arrays], None] = _anything
+    counted: Callable[[Server, Arrays], Arrays] = _as_sent
+    unpacked: Callable[[Server, Arrays], Arrays] = _as_sent
+    takes_back: bool = False
+
+    def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        """Return the gateway's state after a training, and its update: `{}` where it has no rows, or leaves and has
+        nothing to take back.
+        """
+        leaves = weight_of(data) == 0.0
+        data = without_rows(data) if leaves else data
+        if len(data[FEATURES]) == 0 and not (leaves and self.takes_back):
+            return local_state, {}
+        return self.learn(global_state, local_state, data, rng)
+
+    def admit(self, server: Server, update: Arrays) -> Arrays:
+        """Return what is counted of an update; raises `UpdateError` with the reason where it must not be."""
+        wide = fitted(self.schema, server.global_state, self.unpacked(server, update))
+        self.check(server, wide)
+        return self.counted(server, wide)
+
+    @property
+    def bears(self) -> Literal["nothing", "rounding", "error"]:
+        """Return what may be done to an update on its way: error of any kind where the model takes a step along its
+        sum, rounding where every update says all anew; nothing where rows are kept apart or numbers belong together.
+        """
+        if not self.reducer.additive or named(self.schema, "sum", "bytes", "ring"):
+            return "nothing"
+        return "rounding" if named(self.schema, "full") else "error"
+
+
+def _nothing(server: Server) -> str:
+    del server
+    return ""
 
 
 def _as_it_is(server: Server) -> Server:
@@ -116,8 +141,10 @@ class Algorithm(NamedTuple):
     and feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels`
     the algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
     together and begin together anew. Only gateways that have the `libraries` can train it. `restored` puts the model
-    back into `global_state` where a round that came to nothing had moved it out of the way. It `remembers` where a
-    gateway's update rests on which of its earlier ones were counted: one of the two that forgets spoils the sum.
+    back into `global_state` where a round that came to nothing had moved it out of the way; `lacking` says why there is
+    no model in a state, or none any more, and nothing where there is one. It `remembers` where a gateway's update rests
+    on which of its earlier ones were counted: one of the two that forgets spoils the sum. Its `traits` say what it is
+    put together with (`composition`).
     """
 
     detector: str
@@ -130,7 +157,9 @@ class Algorithm(NamedTuple):
     stride: int = 1
     libraries: tuple[str, ...] = ()
     restored: Callable[[Server], Server] = _as_it_is
+    lacking: Callable[[Server], str] = _nothing
     remembers: bool = False
+    traits: frozenset[str] = frozenset()
 
     def exchanges(self, rounds: int | None = None) -> int:
         """Return how many exchanges make so many rounds from the beginning of a training, by default `self.rounds`."""
@@ -164,69 +193,10 @@ def is_silent(algorithm: Algorithm, phase: int, total: Arrays) -> bool:
     return not total and (algorithm.stride == 1 or phase % algorithm.stride < algorithm.stride - 1)
 
 
-def site_of(global_state: Arrays) -> Arrays:
-    """Return what the last survey left: `scores` (B,), and of a profile `count` (C,), `sum` and `square` (C, F)."""
-    return {name.removeprefix(SITE): array for name, array in global_state.items() if name.startswith(SITE)}
-
-
-def lacking(server: Server) -> str:
-    """Return why there is no model in the server's state, or none any more; empty where there is one."""
-    if float(server.server_state.get("samples", 1.0)) == 0.0:
-        return "nobody is left in its sums"
-    if float(server.server_state.get(JUDGE + MOVED, 1.0)) == 0.0:
-        return "its defence has only measured so far"
-    if float(server.global_state.get(CONDITION, 1.0)) >= UNDETERMINED:
-        return "its sums determine no model; see the setting 'ridge'"
-    return ""
-
-
-def checked(update: Arrays, shapes: Mapping[str, tuple[int | None, ...]], *, largest: float = LARGEST) -> Arrays:
-    """Return the update as float64 if its names, shapes and values are as expected, else raise `UpdateError`.
-
-    `shapes` gives the expected shape of every array; `None` stands for any length. No value may be above `largest`.
-    Narrower numbers are widened, so that no sum can overflow or depend on its order, whatever type a gateway chose to
-    send.
-    """
-    if update.keys() != shapes.keys():
-        raise UpdateError(f"expected arrays {sorted(shapes)}, got {sorted(update)}")
-    for name, shape in shapes.items():
-        found = update[name].shape
-        if len(found) != len(shape) or any(want not in (None, have) for want, have in zip(shape, found, strict=True)):
-            raise UpdateError(f"{name}: expected shape {shape}, got {found}")
-        if update[name].dtype.kind not in "fiu":
-            raise UpdateError(f"{name}: expected numbers, got {update[name].dtype}")
-    if not finite(update):
-        raise UpdateError("expected finite values, got NaN or infinity")
-    wide = {name: np.asarray(array, dtype=np.float64) for name, array in update.items()}
-    for name, array in wide.items():
-        found_largest = float(np.abs(array).max(initial=0.0))
-        if found_largest > largest:
-            raise UpdateError(f"{name}: expected values up to {largest:g}, got {found_largest:g}")
-    return wide
-
-
-def counting(data: Arrays) -> Arrays:
-    """Return what a gateway trains on: all its data, or where its weight is 0 no rows, so that it sends nothing but
-    what it takes back.
-    """
-    if float(data.get(WEIGHT, 1.0)) != 0.0:
-        return data
-    return {name: array[:0] if array.ndim and name != SECRET else array for name, array in data.items()}
-
-
-def outlives(name: str) -> bool:
-    """Tell whether a gateway's own tensor of this name is kept when another training begins."""
-    return name in NORMALISATION or name.startswith(LEDGER)
-
-
-def ledger_of(local_state: Mapping[str, Array]) -> Arrays:
-    """Return what a gateway's own tensors say of the privacy that it has spent."""
-    return {name: array for name, array in local_state.items() if name.startswith(LEDGER)}
-
-
-def lost_ledger() -> Arrays:
-    """Return the ledger of a gateway that no longer knows what it has spent: there is no budget that it has left."""
-    return {RELEASES: np.array(0, np.int64), SPENT: np.array(np.inf), EPSILON: np.array(np.inf)}
+def without_rows(data: Arrays) -> Arrays:
+    """Return what a gateway trains on that leaves: no rows, so that it sends nothing but what it takes back."""
+    whole = (SECRET, IDENTITY, MEMBERS)
+    return {name: array[:0] if array.ndim and name not in whole else array for name, array in data.items()}
 
 
 def personal_tensors(normalisation: str) -> tuple[str, ...]:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Train, Trained
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Trained
+from fedgate.models.federated.protocol.composition import having
 from fedgate.models.federated.protocol.kernel_width import counting
-from fedgate.models.federated.wrappers.feature_step import behind, without
+from fedgate.models.federated.protocol.namespace import hidden
+from fedgate.models.federated.wrappers.feature_step import begun_with
 from fedgate.models.units import COMMON
 
 
@@ -24,16 +26,17 @@ def in_common_unit(algorithm: Algorithm) -> Algorithm:
     gather = counting(
         lambda local_state, data: (local_state, _mean_squares(data)), lambda quantile: {COMMON: _nearest(quantile(0.5))}
     )
-    phases = (gather, *(behind(phase, COMMON, _in_unit(phase)) for phase in algorithm.phases))
-    return algorithm._replace(phases=phases, setup=1 + algorithm.setup)
+    return begun_with(gather, having(algorithm, "unit"), [_in_unit(phase) for phase in algorithm.phases])
 
 
-def _in_unit(phase: Phase) -> Train:
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+def _in_unit(phase: Phase) -> Phase:
+    inner = hidden(phase, COMMON)
+
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         seen = {**data, FEATURES: np.asarray(data[FEATURES], dtype=np.float64) / global_state[COMMON]}
-        return phase.train(without(global_state, COMMON), local_state, seen, rng)
+        return inner.learn(global_state, local_state, seen, rng)
 
-    return train
+    return inner._replace(learn=learn)
 
 
 def _mean_squares(data: Arrays) -> Floats:

@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from fedgate.models.arrays import FEATURES, ROUNDING, Array, Arrays, Floats
+from fedgate.models.arrays import ROUNDING, Array, Arrays, Floats
 from fedgate.models.detectors.svm.checks import Quantile, squared_pair_distances
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
@@ -27,14 +27,14 @@ from fedgate.models.federated.protocol.algorithm import (
     RoundFailedError,
     Server,
     Trained,
-    UpdateError,
-    checked,
     healthy_rows,
     normalise,
 )
+from fedgate.models.federated.protocol.composition import UNIT_FREE, having
 from fedgate.models.federated.protocol.contributions import weight_of
 from fedgate.models.federated.protocol.reducer import SUM
-from fedgate.models.federated.wrappers.feature_step import behind
+from fedgate.models.federated.protocol.schema import Field, UpdateError
+from fedgate.models.federated.wrappers.feature_step import begun_with
 
 DISTANCES = "distances"
 PER_OCTAVE = 4
@@ -52,8 +52,11 @@ def with_width(
     normalisation: str,
 ) -> Algorithm:
     """Return the algorithm with an exchange before its first that puts γ by a rule into `global_state` under `name`; as
-    it is where γ is given.
+    it is where γ is given, or each gateway takes its own.
     """
+    if gamma == "median":
+        return algorithm
+    algorithm = having(algorithm, UNIT_FREE)
     if gamma is not None:
         return algorithm
 
@@ -62,8 +65,7 @@ def with_width(
         return local_state, squared_pair_distances(healthy_rows(data, z))
 
     gather = counting(squares_of, lambda quantile: {name: np.array(rule(quantile))})
-    phases = (gather, *(behind(phase, (), phase.train) for phase in algorithm.phases))
-    return algorithm._replace(phases=phases, setup=1 + algorithm.setup)
+    return begun_with(gather, algorithm, algorithm.phases)
 
 
 def counting(
@@ -74,31 +76,24 @@ def counting(
     `squares_of(own, data)` returns the gateway's state and its squares (p,), all above zero.
     """
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del global_state, rng
-        if len(data[FEATURES]) == 0:
-            return local_state, {}
         local_state, squares = squares_of(local_state, data)
         counts = scaled(counted(squares), round(FULL * min(weight_of(data), 1.0)))
         return local_state, {DISTANCES: counts} if counts.any() else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         known = partial(quantile, total[DISTANCES])
         return server._replace(global_state={**server.global_state, **found(known)}, phase=1)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
+    def check(server: Server, update: Arrays) -> None:
         del server
-        wide = checked(update, {DISTANCES: (BINS,)}, largest=FULL)
-        counts = wide[DISTANCES]
-        least, pairs = float(counts.min()), float(counts.sum())
-        if least < 0.0 or not 1 <= pairs <= FULL or (counts != np.rint(counts)).any():
-            expected = f"expected whole counts that add up to 1 to {FULL}, none negative"
-            raise UpdateError(f"{DISTANCES}: {expected}, got {pairs:g} with a least of {least:g}")
-        return wide
+        counts = update[DISTANCES]
+        pairs = float(counts.sum())
+        if not 1 <= pairs <= FULL or (counts != np.rint(counts)).any():
+            raise UpdateError(f"{DISTANCES}: expected whole counts that add up to 1 to {FULL}, got {pairs:g}")
 
-    return Phase(train, SUM, advance, admit)
+    return Phase(learn, SUM, advance, {DISTANCES: Field((BINS,), "sum", least=0.0, largest=FULL)}, check)
 
 
 def counted(squares: Floats) -> Floats:

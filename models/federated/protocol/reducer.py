@@ -7,7 +7,7 @@ bounded reducer costs the cloud the same memory for ten gateways as for ten thou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,19 +22,14 @@ def _any_number(updates: int) -> None:
 
 class Reducer(NamedTuple):
     """A commutative, associative merge with `{}` as identity, up to what `closed` makes of a total when its exchange
-    ends: the same arrays whatever came first.
-
-    `bears` says what may be done to an update on its way: `nothing`, where a system of equations is solved from the sum
-    or its numbers belong together; `rounding`, where every update says everything anew; or `error` of any kind, where
-    the model takes a step along the sum, so that what is left out of one update can be made good by the next. `check`
-    raises `ValueError` for so few updates that a round of them comes to nothing.
+    ends: the same arrays whatever came first. `check` raises `ValueError` for so few updates that a round of them comes
+    to nothing.
     """
 
     name: str
     merge: Callable[[Arrays, Arrays], Arrays]
     additive: bool
     bounded: bool
-    bears: Literal["nothing", "rounding", "error"] = "nothing"
     closed: Callable[[Arrays], Arrays] = dict
     check: Callable[[int], None] = _any_number
 
@@ -77,8 +72,6 @@ def _joined(runs: list[Arrays]) -> Arrays:
 
 def _in_order(total: Arrays) -> Arrays:
     """Return the rows of all runs in the order of their bytes, so that the order of arrival cannot be seen."""
-    if not total:
-        return {}
     rows = _joined(_runs(total))
     count = _length(rows)
     if count == 0:
@@ -91,11 +84,4 @@ def _in_order(total: Arrays) -> Arrays:
 
 
 SUM = Reducer("sum", _add, additive=True, bounded=True)
-CONTRIBUTIONS = SUM._replace(name="sum of contributions", bears="rounding")
-CHANGES = SUM._replace(name="sum of changes", bears="error")
-# Beside the changes means of the gateway's rows, such as squared residuals: one bound on all of it would be theirs.
-MEASURED_CHANGES = CHANGES._replace(name="sum of changes and of means beside them")
-# Of how the model scores, at the end of a round: it makes no model.
-SURVEY_SUM = SUM._replace(name="sum of a survey")
 STACK = Reducer("stack", _stack, additive=False, bounded=False, closed=_in_order)
-ROBUST_STACK = STACK._replace(name="stack of changes")  # of which a robust mean is taken

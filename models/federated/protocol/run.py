@@ -19,11 +19,10 @@ from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     RoundFailedError,
     Server,
-    UpdateError,
     close_round,
-    counting,
     is_silent,
 )
+from fedgate.models.federated.protocol.schema import UpdateError
 
 REPEATED = 3  # times as many exchanges as needed may be run, so that rounds that fail by chance are made good
 
@@ -77,7 +76,7 @@ def run(
             told = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}
             rng = generator(seed, index // algorithm.stride, name, secret)  # as without masks
             local_states[name], update = phase.train(
-                server.global_state, local_states[name], counting({**data[name], **told}), rng
+                server.global_state, local_states[name], {**data[name], **told}, rng
             )
             on_update(name, update)
             if not update:

@@ -19,7 +19,6 @@ cloud the other, and ADMM of two blocks converges for every ρ (Boyd et al. 2011
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -32,18 +31,16 @@ from fedgate.models.federated.protocol.algorithm import (
     Positive,
     Server,
     Trained,
-    UpdateError,
-    checked,
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.reducer import CONTRIBUTIONS
+from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import ONE, Field
 from fedgate.models.federated.protocol.weights import check_weighed, most_weight
 from fedgate.models.federated.robust_svm.ball import LabelCost, NormSetting, ball_of_settings
 from fedgate.models.federated.robust_svm.gateway import (
     Weighting,
     ball_of,
-    counts_nothing,
     exported,
     imported,
     signs_of,
@@ -104,10 +101,8 @@ def robust_svm_admm(
     """
     ball, most = ball_of_settings(radius, kappa, norm), most_weight(weights, max_weight)
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        if counts_nothing(data):
-            return local_state, {}
         signs, own_ball = signs_of(data, classes), ball_of(data, ball)
         weight = weight_of(data, weights, len(data[FEATURES]), most)
         local_state, features = normalise(local_state, data, normalisation)
@@ -120,8 +115,6 @@ def robust_svm_admm(
         return local_state, {PROPOSALS: weight * (w + u), WEIGHTS: np.array(weight), GATEWAYS: np.ones(())}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         needed = least_strong_convexity(rho, round(float(total[GATEWAYS])))
         mu = float(server.global_state[STRONG_CONVEXITY])
         wanted = max(mu, needed) if strong_convexity == "auto" else mu
@@ -133,24 +126,15 @@ def robust_svm_admm(
         del rng
         return _first(np.zeros((classes, feature_count + 1)), strong_convexity)
 
-    admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=most, largest=largest_weight)
-    phase = Phase(train, CONTRIBUTIONS, advance, admit)
+    schema = {PROPOSALS: Field((classes, feature_count + 1), "full"), WEIGHTS: Field((), "weight"), GATEWAYS: ONE}
+    check = check_weighed(PROPOSALS, WEIGHTS, max_weight=most, largest=largest_weight)
+    phase = Phase(learn, SUM, advance, schema, check)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
 
 
 def _first(W: Floats, strong_convexity: float | str | None) -> Server:
     mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
     return Server(global_state={**exported(W), STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, server_state={})
-
-
-def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float, largest: float) -> Arrays:
-    del server
-    wide = checked(update, {PROPOSALS: shape, WEIGHTS: (), GATEWAYS: ()})
-    check_weighed(wide, PROPOSALS, WEIGHTS, max_weight=max_weight, largest=largest)
-    count = float(wide[GATEWAYS])
-    if count != 1.0:
-        raise UpdateError(f"{GATEWAYS}: expected 1, got {count:g}")
-    return wide
 
 
 def _disagreement(local_state: Arrays, z: Floats, step: float) -> Floats:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
+from fedgate.models.arrays import LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
 from fedgate.models.detectors.svm.checks import spread
 from fedgate.models.federated.robust_svm.ball import Ball
 
@@ -54,11 +54,6 @@ def thinned(z: Array, signs: Array, max_rows: int) -> tuple[Floats, Floats]:
     the first to the last.
     """
     return with_bias(spread(z, max_rows)), spread(signs.T, max_rows).T
-
-
-def counts_nothing(data: Arrays) -> bool:
-    """Tell whether a gateway has no rows, or a weight of 0, which says that it does not want to count."""
-    return len(data[FEATURES]) == 0 or _number(data, WEIGHT, 1.0) == 0.0
 
 
 def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> float:

@@ -13,7 +13,6 @@ border both are the same.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -26,18 +25,18 @@ from fedgate.models.federated.protocol.algorithm import (
     Positive,
     Server,
     Trained,
-    checked,
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.reducer import CHANGES
+from fedgate.models.federated.protocol.composition import UNIT_FREE
+from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field
 from fedgate.models.federated.protocol.weights import check_weighed, most_weight
 from fedgate.models.federated.robust_svm.ball import Ball, LabelCost, NormSetting, ball_of_settings
 from fedgate.models.federated.robust_svm.box import Box, worst_case
 from fedgate.models.federated.robust_svm.gateway import (
     Weighting,
     ball_of,
-    counts_nothing,
     exported,
     imported,
     signs_of,
@@ -85,10 +84,8 @@ def robust_svm_subgradient(
             return subgradient(w, x * sign[:, None], own_ball)
         return worst_case(x, sign, w, own_ball, limits).subgradient(w)
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        if counts_nothing(data):
-            return local_state, {}
         signs, own_ball = signs_of(data, classes), ball_of(data, ball_of_settings(radius, kappa, norm))
         weight = weight_of(data, weights, len(data[FEATURES]), most)
         local_state, z = normalise(local_state, data, normalisation)
@@ -107,16 +104,11 @@ def robust_svm_subgradient(
             global_state={**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}, server_state={}
         )
 
-    admit = partial(_admitted, shape=(classes, feature_count + 1), max_weight=most, largest=largest_weight)
-    phase = Phase(train, CHANGES, advance, admit)
-    return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
-
-
-def _admitted(server: Server, update: Arrays, *, shape: tuple[int, int], max_weight: float, largest: float) -> Arrays:
-    del server
-    wide = checked(update, {SLOPES: shape, WEIGHTS: ()})
-    check_weighed(wide, SLOPES, WEIGHTS, max_weight=max_weight, largest=largest)
-    return wide
+    schema = {SLOPES: Field((classes, feature_count + 1), "delta"), WEIGHTS: Field((), "weight")}
+    check = check_weighed(SLOPES, WEIGHTS, max_weight=most, largest=largest_weight)
+    phase = Phase(learn, SUM, advance, schema, check)
+    personal, traits = personal_tensors(normalisation), frozenset({UNIT_FREE} if box is not None else ())
+    return Algorithm("linear-svm", start, (phase,), rounds, personal, labels=True, traits=traits)
 
 
 def _limits(box: tuple[float, float] | None) -> Box | None:

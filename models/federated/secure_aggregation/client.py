@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedgate.models.arrays import COUNTED, FEATURES, IDENTITY, MEMBERS, Array, Arrays, parted
+from fedgate.models.arrays import COUNTED, IDENTITY, MEMBERS, Array, Arrays, parted
 from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained
 from fedgate.models.federated.protocol.contributions import BEFORE, weight_of
 from fedgate.models.federated.secure_aggregation.keys import (
@@ -96,8 +96,6 @@ class Gateway(NamedTuple):
     def keys(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Begin a round with new keys, whatever became of the one before."""
         del global_state, rng
-        if _is_silent(data):
-            return local_state, {}
         inner, mine = split(local_state)
         secret = secret_of(data)
         keys = Keys.of(secret)
@@ -120,7 +118,7 @@ class Gateway(NamedTuple):
         """
         del rng
         (inner, mine), told = split(local_state), split(global_state)[1]
-        if _is_silent(data) or _stage(mine) != KEYS_SENT or SECRET not in mine:
+        if _stage(mine) != KEYS_SENT or SECRET not in mine:
             return local_state, {}
         roster, keys = Roster.of(told, self.masking), Keys.of(mine[SECRET].tobytes())
         found = np.flatnonzero((roster.agreement == bytes_of(public_key(keys.agreement))).all(axis=1))
@@ -153,7 +151,7 @@ class Gateway(NamedTuple):
         wrap or would be lost in rounding, both before there is a mask.
         """
         (inner, mine), (model, told) = split(local_state), split(global_state)
-        if _is_silent(data) or _stage(mine) != SHARES_SENT or SECRET not in mine:
+        if _stage(mine) != SHARES_SENT or SECRET not in mine:
             return local_state, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
         if not _is_of(told, roster) or place not in (posted := _places(told, POSTED, roster)):
@@ -173,7 +171,7 @@ class Gateway(NamedTuple):
         admitted = self.phase.admit(Server(model, before), update)
         if not any(array.any() for array in admitted.values()):
             return {**after, **prefixed(mine)}, {}
-        is_solved = self.phase.reducer.bears == "nothing"
+        is_solved = self.phase.bears == "nothing"
         check_units(admitted, {**model, **before}, self.masking.quantum, each=is_solved)
         most = most_of(len(posted), self.masking.quantum, self.masking.range)
         vector, layout = encoded(admitted, self.masking.quantum, most)
@@ -193,9 +191,9 @@ class Gateway(NamedTuple):
 
         Raises `RosterError` where so few are that their sum would tell of one.
         """
-        del rng
+        del data, rng
         (inner, mine), told = split(local_state), split(global_state)[1]
-        if _is_silent(data) or _stage(mine) not in (SHARES_SENT, INPUT_SENT) or SECRET not in mine:
+        if _stage(mine) not in (SHARES_SENT, INPUT_SENT) or SECRET not in mine:
             return local_state, {}
         roster, place, has_sent = Roster.of(mine, self.masking), int(mine[PLACE]), _stage(mine) == INPUT_SENT
         if not _is_of(told, roster) or POSTED not in mine:
@@ -218,7 +216,7 @@ class Gateway(NamedTuple):
         """
         del rng
         (inner, mine), told = split(local_state), split(global_state)[1]
-        if _is_silent(data) or _stage(mine) != CONFIRMATION_SENT or SECRET not in mine:
+        if _stage(mine) != CONFIRMATION_SENT or SECRET not in mine:
             return local_state, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
         if not _is_of(told, roster) or place not in _places(told, CONFIRMED, roster):
@@ -326,11 +324,6 @@ def mask_key(private: X25519PrivateKey, roster: Roster, place: int, other: int, 
     """
     context = roster.pair(min(place, other), max(place, other)) + handed
     return agreed(private, roster.agreement[other].tobytes(), "mask", context)
-
-
-def _is_silent(data: Arrays) -> bool:
-    """Tell whether a gateway has no rows; one that leaves may still have something to take back."""
-    return len(data[FEATURES]) == 0 and weight_of(data) > 0.0
 
 
 def _count(arrays: Arrays, name: str) -> int:

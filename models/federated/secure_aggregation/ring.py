@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays
-from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.reducer import Reducer
+from fedgate.models.federated.protocol.schema import UpdateError
 
 Ring = NDArray[np.uint64]
 

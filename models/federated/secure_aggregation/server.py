@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays
-from fedgate.models.federated.protocol.algorithm import Phase, RoundFailedError, Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import Phase, RoundFailedError, Server
+from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.federated.secure_aggregation.client import (
     BOX_BYTES,
     COMMITMENT,
@@ -75,6 +76,18 @@ from fedgate.models.federated.secure_aggregation.ring import LAYOUT, by_layout, 
 ROSTER = (*PUBLIC_KEYS, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
 MODEL = "model."
 ANY_KEY = bytes(KEY_BYTES)  # to try public keys with
+# What is sent in each of the five exchanges; n is one of each gateway, so that rows stack up.
+OF_KEY, OF_SIGNATURE = Field((1, KEY_BYTES), "bytes"), Field((1, SIGNATURE_BYTES), "bytes")
+KEYS = {**dict.fromkeys(ROSTER, OF_KEY), VOUCHER: Field((1, VOUCHER_BYTES), "bytes")}
+SEALED_SHARES = {
+    SEALED: Field((1, None, BOX_BYTES), "bytes"),
+    PART: Field((1,), "bytes"),
+    SIGNATURE: OF_SIGNATURE,
+    TOKEN: OF_KEY,
+}
+INPUT = {MASKED: Field((None,), "ring"), LAYOUT: Field((None,), "bytes"), TOKEN: OF_KEY}
+CONFIRMATION = {SIGNATURE: OF_SIGNATURE, TOKEN: OF_KEY}
+REVEALED_SHARES = {SHARES: Field((1, None, KEY_BYTES), "bytes"), TOKEN: OF_KEY}
 LOST_MOST = 64  # 2 kB with each model; a gateway would have to miss as many failed rounds since its last input
 
 
@@ -88,10 +101,11 @@ class Cloud(NamedTuple):
     number: int
     remembers: bool
 
-    def admit_keys(self, server: Server, update: Arrays) -> Arrays:
-        """Return the keys of one gateway, each (1, 32) bytes; raises `UpdateError` for those that nobody can use."""
+    def check_keys(self, server: Server, update: Arrays) -> None:
+        """Raise `UpdateError` for keys that nobody can agree with, of which one stands twice, or with a voucher for
+        others.
+        """
         del server
-        _check_bytes(update, {**dict.fromkeys(ROSTER, (1, KEY_BYTES)), VOUCHER: (1, VOUCHER_BYTES)})
         if update[VOUCHER].any() and member_of(update) == "":
             raise UpdateError(f"{VOUCHER}: expected one for the keys beside it, or zeros, got that of other keys")
         for name in (AGREEMENT, CHANNEL):
@@ -101,14 +115,11 @@ class Cloud(NamedTuple):
                 raise UpdateError(f"{name}: {error}") from None
         if _repeated(update).any():
             raise UpdateError(f"expected {', '.join(ROSTER)} that differ, got one twice")
-        return update
 
     def begin(self, server: Server, total: Arrays) -> Server:
         """Hand out the roster. Whoever says what another says, too, is left out, and so is the other: nobody can tell
         which of them took it from whom.
         """
-        if not total:
-            return server
         inner, mine = self._inner(server), split(server.server_state)[1]
         if (twice := _repeated(total)).any():
             _left_out("keys that another sent, too", total[AGREEMENT][twice])
@@ -119,14 +130,12 @@ class Cloud(NamedTuple):
         kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, LOST)}
         return _next(server, inner, {}, told, kept)
 
-    def admit_shares(self, server: Server, update: Arrays) -> Arrays:
-        """Return the sealed shares of one place of the roster and its signature under what it was told of the round;
-        raises `UpdateError` for shares of anybody else.
+    def count_shares(self, server: Server, update: Arrays) -> Arrays:
+        """Return the sealed shares of one place of the roster and its signature under this round; raises `UpdateError`
+        for shares of anybody else.
         """
         mine = split(server.server_state)[1]
-        neighbours = self.masking.holders_of(len(mine[TOKEN])) - 1
-        shapes = {SEALED: (1, neighbours, BOX_BYTES), PART: (1,), SIGNATURE: (1, SIGNATURE_BYTES)}
-        _check_bytes(update, {**shapes, TOKEN: (1, KEY_BYTES)})
+        _check_holders(update[SEALED], self.masking.holders_of(len(mine[TOKEN])) - 1)
         part, most = int(update[PART][0]), LEAVES if self.remembers else NO_PART
         if part > most:
             raise UpdateError(f"{PART}: expected 0 to {most}, got {part}")
@@ -140,8 +149,6 @@ class Cloud(NamedTuple):
 
         Raises `RoundFailedError` for fewer of them than `fewest`.
         """
-        if not total:
-            return server
         inner, mine = self._inner(server), split(server.server_state)[1]
         roster, senders = self._roster(mine), check_one_each(total[SENDER], "shares")
         posted = _covered(roster, senders, self.masking.fewest)
@@ -155,25 +162,16 @@ class Cloud(NamedTuple):
         kept = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
         return _next(server, inner, inner.global_state, told, kept)
 
-    def admit_input(self, server: Server, update: Arrays) -> Arrays:
-        """Return the masked input (P,) uint64 of one place by its layout; raises `UpdateError` for what has no layout
-        of its length, and for a place that is not in the round or answers twice.
-        """
-        mine, expected = split(server.server_state)[1], {MASKED, LAYOUT, TOKEN}
-        if update.keys() != expected:
-            raise UpdateError(f"expected arrays {sorted(expected)}, got {sorted(update)}")
-        if update[MASKED].dtype != np.uint64 or update[MASKED].ndim != 1:
-            raise UpdateError(f"{MASKED}: expected (P,) uint64, got {update[MASKED].shape} {update[MASKED].dtype}")
+    def count_input(self, server: Server, update: Arrays) -> Arrays:
+        """Return the masked input (P,) uint64 of one place of the roster, by its layout."""
+        mine = split(server.server_state)[1]
         check_layout(update[LAYOUT], len(update[MASKED]))
-        _check_bytes({TOKEN: update[TOKEN]}, {TOKEN: (1, KEY_BYTES)})
         present = np.zeros(len(mine[TOKEN]), dtype=np.uint64)
         present[_among(_sender(mine, update, INPUT_SENT), mine[POSTED])] = 1
         return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present})
 
     def add_up(self, server: Server, total: Arrays) -> Server:
         """Say whose inputs are in the sum, those of the layout most sent; raises `RoundFailedError` for too few."""
-        if not total:
-            return server
         inner, mine = self._inner(server), split(server.server_state)[1]
         total, others = of_most(total, PRESENT)
         for other in others:
@@ -195,10 +193,9 @@ class Cloud(NamedTuple):
         kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
         return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.global_state))})
 
-    def admit_confirmation(self, server: Server, update: Arrays) -> Arrays:
+    def count_confirmation(self, server: Server, update: Arrays) -> Arrays:
         """Return the signature of one place under whose inputs are in the sum; raises `UpdateError` for any other."""
         mine = split(server.server_state)[1]
-        _check_bytes(update, {SIGNATURE: (1, SIGNATURE_BYTES), TOKEN: (1, KEY_BYTES)})
         sender = _sender(mine, update, CONFIRMATION_SENT)
         place, roster = _among(sender, mine[POSTED]), self._roster(mine)
         text = roster.survivors(mine[PRESENT].tolist())
@@ -208,8 +205,6 @@ class Cloud(NamedTuple):
 
     def hand_out(self, server: Server, total: Arrays) -> Server:
         """Pass on who signed whose inputs are in the sum, and the shares; raises `RoundFailedError` for too few."""
-        if not total:
-            return server
         inner, mine = self._inner(server), split(server.server_state)[1]
         roster, confirmed = self._roster(mine), check_one_each(total[SENDER], "confirmations")
         fewest = int(roster.held_by(confirmed)[mine[PRESENT]].min())
@@ -223,21 +218,19 @@ class Cloud(NamedTuple):
         kept = {name: array for name, array in mine.items() if name != SEALED}
         return _next(server, inner, {}, told, {**kept, CONFIRMED: np.array(confirmed)})
 
-    def admit_reveal(self, server: Server, update: Arrays) -> Arrays:
+    def count_reveal(self, server: Server, update: Arrays) -> Arrays:
         """Return the shares (1, holders, 32) that one place reveals; what is wrong in them is found when it is used."""
         mine = split(server.server_state)[1]
-        holders = self.masking.holders_of(len(mine[TOKEN]))
-        _check_bytes(update, {SHARES: (1, holders, KEY_BYTES), TOKEN: (1, KEY_BYTES)})
+        _check_holders(update[SHARES], self.masking.holders_of(len(mine[TOKEN])))
         sender = _sender(mine, update, REVEALED)
         _among(sender, mine[CONFIRMED])
         return {SHARES: update[SHARES], SENDER: sender}
 
     def unmask(self, server: Server, total: Arrays) -> Server:
-        """Take all masks off the sum and advance the inner algorithm with it; raises `RoundFailedError` for a sum that
-        no honest inputs make.
+        """Take all masks off the sum and advance the inner algorithm with it.
+
+        Raises `RoundFailedError` for a sum that no honest inputs make.
         """
-        if not total:
-            return server
         inner, mine = self._inner(server), split(server.server_state)[1]
         roster, vector = self._roster(mine), mine[MASKED].copy()
         for key, is_taken_off in masks_left(roster, mine, total):
@@ -345,12 +338,9 @@ def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in arrays.items()}
 
 
-def _check_bytes(update: Arrays, shapes: dict[str, tuple[int, ...]]) -> None:
-    if update.keys() != shapes.keys():
-        raise UpdateError(f"expected arrays {sorted(shapes)}, got {sorted(update)}")
-    for name, shape in shapes.items():
-        if update[name].dtype != np.uint8 or update[name].shape != shape:
-            raise UpdateError(f"{name}: expected {shape} uint8, got {update[name].shape} {update[name].dtype}")
+def _check_holders(rows: Array, count: int) -> None:
+    if rows.shape[1] != count:
+        raise UpdateError(f"expected shares of {count} gateways, got {rows.shape[1]}")
 
 
 def _sender(mine: Arrays, update: Arrays, step: int) -> Array:

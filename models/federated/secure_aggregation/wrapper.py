@@ -22,15 +22,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgate.models.federated.defences.wrapper import is_defended
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
+from fedgate.models.federated.protocol.composition import check_composition, having
 from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.federated.secure_aggregation.client import STEPS, Gateway
 from fedgate.models.federated.secure_aggregation.options import LeftOutWarning, Masking
 from fedgate.models.federated.secure_aggregation.recovery import ShareWarning
 from fedgate.models.federated.secure_aggregation.ring import RING_SUM
-from fedgate.models.federated.secure_aggregation.server import Cloud, restored
-from fedgate.models.federated.wrappers.error_feedback import is_compressed
+from fedgate.models.federated.secure_aggregation.server import (
+    CONFIRMATION,
+    INPUT,
+    KEYS,
+    REVEALED_SHARES,
+    SEALED_SHARES,
+    Cloud,
+    restored,
+)
 
 __all__ = ["LeftOutWarning", "Masking", "ShareWarning", "with_secure_aggregation"]
 
@@ -43,21 +50,7 @@ def with_secure_aggregation(algorithm: Algorithm, masking: Masking) -> Algorithm
 
     Raises `ValueError` for an algorithm that does not add up, or that must see single updates.
     """
-    if algorithm.stride != 1:
-        raise ValueError("masking given for an algorithm whose exchanges are masked, expected one without masks")
-    if is_defended(algorithm):
-        raise ValueError("masking given for a defended algorithm: a filter looks at single updates; choose one of both")
-    if is_compressed(algorithm):
-        raise ValueError(
-            "masking given for a compressed algorithm, expected one that is not: masked numbers need one unit for all "
-            "gateways, and each of them must travel; choose one of both"
-        )
-    for index, phase in enumerate(algorithm.phases):
-        if not phase.reducer.additive:
-            raise ValueError(
-                f"masking given for an algorithm whose exchange {index} has the reducer {phase.reducer.name!r},"
-                " expected a sum in each: rows that are kept apart cannot be masked; choose an additive algorithm"
-            )
+    check_composition(algorithm, "masking")
 
     def start(rng: np.random.Generator) -> Server:
         server = algorithm.start(rng)
@@ -69,15 +62,17 @@ def with_secure_aggregation(algorithm: Algorithm, masking: Masking) -> Algorithm
     remembers = algorithm.remembers
     phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index, remembers)]
     setup = STEPS * algorithm.setup
-    return algorithm._replace(start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=restart)
+    return having(algorithm, "masking", start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=restart)
 
 
 def _steps(masking: Masking, phase: Phase, index: int, remembers: bool) -> tuple[Phase, ...]:
+    """Return the five exchanges. Who leaves goes along in each, since the sum that it leaves must be unmasked."""
     gateway, cloud = Gateway(masking, phase, remembers), Cloud(masking, phase, index, remembers)
-    return (
-        Phase(gateway.keys, STACK, cloud.begin, cloud.admit_keys),
-        Phase(gateway.shares, STACK, cloud.pass_on, cloud.admit_shares),
-        Phase(gateway.masked_input, RING_SUM, cloud.add_up, cloud.admit_input),
-        Phase(gateway.confirm, STACK, cloud.hand_out, cloud.admit_confirmation),
-        Phase(gateway.reveal, STACK, cloud.unmask, cloud.admit_reveal),
+    steps = (
+        Phase(gateway.keys, STACK, cloud.begin, KEYS, check=cloud.check_keys),
+        Phase(gateway.shares, STACK, cloud.pass_on, SEALED_SHARES, counted=cloud.count_shares),
+        Phase(gateway.masked_input, RING_SUM, cloud.add_up, INPUT, counted=cloud.count_input),
+        Phase(gateway.confirm, STACK, cloud.hand_out, CONFIRMATION, counted=cloud.count_confirmation),
+        Phase(gateway.reveal, STACK, cloud.unmask, REVEALED_SHARES, counted=cloud.count_reveal),
     )
+    return tuple(step._replace(takes_back=True) for step in steps)

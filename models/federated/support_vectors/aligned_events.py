@@ -58,8 +58,6 @@ class AlignedEvents(NamedTuple):
         """
         del rng
         count = len(data[FEATURES])
-        if count == 0:
-            return local_state, {}
         if count != self.events:
             raise ValueError(
                 f"{count} rows given, expected {self.events}, the events that all gateways saw: the paper's form pairs "

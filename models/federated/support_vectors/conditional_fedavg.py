@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field as Setting
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
 from fedgate.models.detectors.base import linear
@@ -44,12 +44,11 @@ from fedgate.models.federated.protocol.algorithm import (
     Server,
     Share,
     Trained,
-    UpdateError,
-    checked,
     normalise,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.federated.support_vectors.aligned_events import AlignedEvents
 from fedgate.models.federated.support_vectors.local_dual import AFTER, MADE_AT, holds, withdrawn
 from fedgate.models.federated.support_vectors.median_election import ELECTED, election, handshake, pending
@@ -80,9 +79,9 @@ Refit = Callable[[Arrays, Arrays, Floats, Floats, Array], Floats]
 def personalisation(refit: Refit, choice: Edges, one_class: Dual, normalisation: str) -> Phase:
     """Return phase 2: the gateway's own `weights` and `intercept` from its edge vectors; it sends two counts."""
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        if len(data[FEATURES]) == 0 or int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]) - 1:
+        if int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]) - 1:
             return local_state, {}
         local_state, z = normalise(local_state, data, normalisation)
         z = spread(z, one_class.most_rows)
@@ -98,21 +97,17 @@ def personalisation(refit: Refit, choice: Edges, one_class: Dual, normalisation:
         }
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         return server._replace(global_state={**server.global_state, **total}, phase=0)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
+    def check(server: Server, update: Arrays) -> None:
         del server
-        wide = checked(update, {VECTORS_BEFORE: (), VECTORS_AFTER: ()})
-        before, after = float(wide[VECTORS_BEFORE]), float(wide[VECTORS_AFTER])
+        before, after = float(update[VECTORS_BEFORE]), float(update[VECTORS_AFTER])
         if not 0 <= after <= before <= one_class.most_rows:
             raise UpdateError(
                 f"vectors: expected 0 <= after <= before <= {one_class.most_rows}, got {after:g}, {before:g}"
             )
-        return wide
 
-    return Phase(train, SUM, advance, admit)
+    return Phase(learn, SUM, advance, {name: Field((), "sum") for name in (VECTORS_BEFORE, VECTORS_AFTER)}, check)
 
 
 class Comparable(NamedTuple):
@@ -129,8 +124,6 @@ class Comparable(NamedTuple):
     def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Train, keep the contribution pending and send the loss."""
         del rng
-        if len(data[FEATURES]) == 0:
-            return local_state, {}
         again = int(local_state.get(MADE_AT, -1)) == int(global_state[STEP])
         if not again and not int(local_state.get(ELECTED, 0)):
             local_state = withdrawn(local_state)  # the shared model does not hold what this gateway made
@@ -167,10 +160,10 @@ def conditional_fedavg(
     rounds: Count = 20,
     personalise: bool = True,
     neighbours: Count = 20,
-    edge_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.05,
+    edge_tolerance: Annotated[float, Setting(ge=0, lt=1)] = 0.05,
     edge_dimensions: Count = EDGE_DIMENSIONS,
     paper: bool = False,
-    events: Annotated[int, Field(ge=2)] | None = None,
+    events: Annotated[int, Setting(ge=2)] | None = None,
     max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
     normalisation: Literal["own", "none"] = "own",

@@ -29,13 +29,12 @@ from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field as Setting
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from fedgate.models.detectors.svm import ensemble, kernel, svdd
 from fedgate.models.detectors.svm.checks import border_for, map_width
 from fedgate.models.federated.protocol.algorithm import (
-    LARGEST,
     Algorithm,
     Count,
     Phase,
@@ -43,13 +42,12 @@ from fedgate.models.federated.protocol.algorithm import (
     Server,
     Share,
     Trained,
-    UpdateError,
-    checked,
     normalise,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.kernel_width import with_width
 from fedgate.models.federated.protocol.reducer import STACK
+from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.federated.support_vectors.support_vector_election import (
     FEWEST_ROWS,
     WIDTH,
@@ -64,6 +62,7 @@ MEMBER, DROPPED = "member", "dropped"
 PER_MEMBER = ("gamma", MEMBER, DROPPED)  # repeated in each row, since stacked rows are sorted and must find together
 SUM_TOLERANCE = 1e-6
 NO_ORIGIN = np.nan
+WIDTH_OF_KERNEL = Field((None,), "full", largest=np.inf)  # held against that of all, or against that of rows
 WIDEST = 1e3  # times 1 / F, or a thousandth of it: of rows in units of about one deviation no median is farther off
 
 
@@ -191,11 +190,11 @@ def ensemble_svdd(
     c: Positive | None = None,
     gamma: Positive | Literal["median"] | None = None,
     anonymise: bool = True,
-    synthetic_rows: Annotated[int, Field(ge=2)] | None = None,
-    fitted_share: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    synthetic_rows: Annotated[int, Setting(ge=2)] | None = None,
+    fitted_share: Annotated[float, Setting(ge=0, le=1)] = 0.5,
     spread: Positive = 0.1,
     score: Literal["logarithmic", "literal"] = "logarithmic",
-    max_rows: Annotated[int, Field(ge=FEWEST_ROWS)] = 2_000,
+    max_rows: Annotated[int, Setting(ge=FEWEST_ROWS)] = 2_000,
     max_vectors: Count = 500,
     max_model_vectors: Count = 5_000,
     normalisation: Literal["own", "none"] = "own",
@@ -220,7 +219,7 @@ def ensemble_svdd(
     fit = partial(svdd.fit, nu=nu, c=c, most_rows=max_rows, border=border_for(gamma, None))
     mixture = Mixture(synthetic_rows, fitted_share, spread, end_of(normalisation)) if anonymise else None
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         if len(data[FEATURES]) < FEWEST_ROWS:
             return local_state, {}
         local_state, z = normalise(local_state, data, normalisation)
@@ -232,22 +231,21 @@ def ensemble_svdd(
         members = side_by_side(members_of(total), max_model_vectors, literal=score == "literal")
         return server._replace(global_state=members)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        shapes: dict[str, tuple[int | None, ...]] = dict.fromkeys(("coefficients", *PER_MEMBER), (None,))
+    def check(server: Server, update: Arrays) -> None:
         widths = (1.0 / feature_count / WIDEST, WIDEST / feature_count)
         if gamma != "median":
             widths = (width_of(server.global_state, gamma),) * 2
-        wide = checked(update, shapes | {"vectors": (None, feature_count)}, largest=max(LARGEST, widths[1]))
-        check_member(wide, max_vectors, widths)
+        check_member(update, max_vectors, widths)
         if normalisation == "own":
-            check_distance(wide["vectors"])
-        return wide
+            check_distance(update["vectors"])
 
     def start(rng: np.random.Generator) -> Server:
         del rng
         return Server(global_state={}, server_state={})
 
-    phase = Phase(train, STACK, advance, admit)
+    schema = {**dict.fromkeys(("coefficients", MEMBER, DROPPED), Field((None,), "full")), "gamma": WIDTH_OF_KERNEL}
+    schema["vectors"] = Field((None, feature_count), "full")
+    phase = Phase(learn, STACK, advance, schema, check)
     algorithm = Algorithm("ensemble", start, (phase,), personal=personal_tensors(normalisation))
     return with_width(algorithm, gamma, WIDTH, map_width, normalisation)
 

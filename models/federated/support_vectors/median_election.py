@@ -15,9 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Arrays
-from fedgate.models.federated.averaging.averaging import SAMPLES, STEP, Judge, counted
-from fedgate.models.federated.protocol.algorithm import Phase, Server, Train, Trained, UpdateError, checked
-from fedgate.models.federated.protocol.reducer import CONTRIBUTIONS, STACK
+from fedgate.models.federated.averaging.averaging import SAMPLES, STEP, Judge
+from fedgate.models.federated.protocol.algorithm import Phase, Server, Train, Trained
+from fedgate.models.federated.protocol.reducer import STACK, SUM
+from fedgate.models.federated.protocol.schema import ONE, Field, counting
 from fedgate.models.federated.support_vectors.local_dual import MADE_AT
 
 LOSS, MEDIAN, ASKED = "loss", "median", "asked"
@@ -28,23 +29,14 @@ SAME_LOSS = 1e-9  # of the median: gateways whose rows are the same are elected 
 PENDING, SENT = "pending.", "sum."  # before names while they wait on a gateway, and while they travel
 
 
-def handshake(train: Train) -> Phase:
+def handshake(learn: Train) -> Phase:
     """Return phase 0 around a training that leaves its result pending and sends `loss` (1,)."""
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         told = {MEDIAN: np.asarray(np.median(total[LOSS])), ASKED: np.array(len(total[LOSS]), dtype=np.int64)}
         return server._replace(global_state={**server.global_state, **told}, phase=1)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        del server
-        wide = checked(update, {LOSS: (1,)})
-        if wide[LOSS][0] < 0.0:
-            raise UpdateError(f"loss: expected at least 0, got {wide[LOSS][0]:g}")
-        return wide
-
-    return Phase(train, STACK, advance, admit)
+    return Phase(learn, STACK, advance, {LOSS: Field((1,), "metric", least=0.0)})
 
 
 def pending(local_state: Arrays, again: bool, result: Arrays, loss: float) -> tuple[Arrays, Arrays]:
@@ -65,10 +57,9 @@ def pending(local_state: Arrays, again: bool, result: Arrays, loss: float) -> tu
 def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: int) -> Phase:
     """Return phase 1: who has a loss up to the median sends what is pending under `names`, the others nothing."""
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        count = len(data[FEATURES])
-        if count == 0 or int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]):
+        if int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]):
             return local_state, {}
         elected = bool(local_state[f"{PENDING}{LOSS}"] <= global_state[MEDIAN] + SAME_LOSS * abs(global_state[MEDIAN]))
         elections = int(local_state[ELECTIONS]) - int(local_state[ELECTED]) + int(elected)  # a second call counts once
@@ -79,23 +70,18 @@ def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: 
         }
         if not elected:
             return local_state, {}
-        weight = float(min(count, max_samples))
+        weight = float(min(len(data[FEATURES]), max_samples))
         update = {f"{SENT}{name}": np.asarray(weight * local_state[f"{PENDING}{name}"]) for name in names}
         return local_state, {**update, SAMPLES: np.array(weight), MEMBERS: np.array(1.0)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         mean = {name: np.asarray(total[f"{SENT}{name}"] / total[SAMPLES]) for name in names}
         told = {"elected": np.asarray(total[MEMBERS]), STEP: np.asarray(server.global_state[STEP] + 1)}
         return server._replace(global_state={**server.global_state, **mean, **told}, phase=following)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
-        shapes = {f"{SENT}{name}": server.global_state[name].shape for name in names} | {SAMPLES: (), MEMBERS: ()}
-        wide = counted(checked(update, shapes), max_samples)
-        if wide[MEMBERS] != 1.0:
-            raise UpdateError(f"members: expected 1, got {float(wide[MEMBERS]):g}")
-        judge({}, {name: np.asarray(wide[f"{SENT}{name}"] / wide[SAMPLES]) for name in names})
-        return wide
+    def check(server: Server, update: Arrays) -> None:
+        del server
+        judge({}, {name: np.asarray(update[f"{SENT}{name}"] / update[SAMPLES]) for name in names})
 
-    return Phase(train, CONTRIBUTIONS, advance, admit)
+    schema = {f"{SENT}{name}": Field(name, "full") for name in names}
+    return Phase(learn, SUM, advance, {**schema, SAMPLES: counting(max_samples), MEMBERS: ONE}, check)

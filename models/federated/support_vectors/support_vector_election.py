@@ -22,7 +22,7 @@ from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field as Setting
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, at_most
 from fedgate.models.detectors.svm import kernel, svdd
@@ -35,13 +35,12 @@ from fedgate.models.federated.protocol.algorithm import (
     Server,
     Share,
     Trained,
-    UpdateError,
-    checked,
     normalise,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.kernel_width import with_width
 from fedgate.models.federated.protocol.reducer import STACK
+from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.units import FARTHEST
 
 VECTORS, WIDTH = "vectors", "gamma"
@@ -137,10 +136,10 @@ def support_vector_election(
     anonymise: bool = True,
     sigma: Positive = 1.0,
     tau: Positive = 1e-3,
-    epsilon: Annotated[float, Field(gt=0, lt=1)] = 0.1,
-    max_rows: Annotated[int, Field(ge=FEWEST_ROWS)] = 2_000,
-    max_vectors: Annotated[int, Field(ge=FEWEST_ROWS)] = 500,
-    max_total: Annotated[int, Field(ge=FEWEST_ROWS)] = 20_000,
+    epsilon: Annotated[float, Setting(gt=0, lt=1)] = 0.1,
+    max_rows: Annotated[int, Setting(ge=FEWEST_ROWS)] = 2_000,
+    max_vectors: Annotated[int, Setting(ge=FEWEST_ROWS)] = 500,
+    max_total: Annotated[int, Setting(ge=FEWEST_ROWS)] = 20_000,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
     """Support Vector Election over F features.
@@ -161,7 +160,7 @@ def support_vector_election(
     fit = partial(svdd.fit, nu=nu, c=c, border=border_for(gamma, None))
     move = Move(sigma, tau, epsilon, end_of(normalisation)) if anonymise else None
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         if len(data[FEATURES]) < FEWEST_ROWS:
             return local_state, {}
         local_state, z = normalise(local_state, data, normalisation)
@@ -170,25 +169,21 @@ def support_vector_election(
         return local_state, {VECTORS: vectors} if len(vectors) >= FEWEST_ROWS else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         width = width_of(server.global_state, gamma)
         return server._replace(global_state=fit(total[VECTORS], gamma=width, most_rows=max_total))
 
-    def admit(server: Server, update: Arrays) -> Arrays:
+    def check(server: Server, update: Arrays) -> None:
         del server
-        wide = checked(update, {VECTORS: (None, feature_count)})
-        count = len(wide[VECTORS])
+        count = len(update[VECTORS])
         if not FEWEST_ROWS <= count <= max_vectors:
             raise UpdateError(f"vectors: expected {FEWEST_ROWS} to {max_vectors} rows, got {count}")
         if normalisation == "own":
-            check_distance(wide[VECTORS])
-        return wide
+            check_distance(update[VECTORS])
 
     def start(rng: np.random.Generator) -> Server:
         del rng
         return Server(global_state={}, server_state={})
 
-    phase = Phase(train, STACK, advance, admit)
+    phase = Phase(learn, STACK, advance, {VECTORS: Field((None, feature_count), "full")}, check)
     algorithm = Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))
     return with_width(algorithm, gamma, WIDTH, exact_width, normalisation)

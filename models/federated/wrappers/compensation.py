@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field as Setting
 
 from fedgate.models.arrays import FEATURES, Array, Arrays
 from fedgate.models.detectors.base.compensation import (
@@ -34,32 +34,31 @@ from fedgate.models.federated.closed_form.subspace import (
     NEGATIVE,
     Normalisation,
     capped,
-    check_count,
     check_levels,
     check_own_units,
     healthy,
 )
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
-    NORMALISATION,
     Algorithm,
     Phase,
     Server,
     Trained,
-    UpdateError,
-    checked,
     healthy_rows,
     normalise,
     personal_tensors,
 )
+from fedgate.models.federated.protocol.composition import MOMENTS, having
+from fedgate.models.federated.protocol.namespace import hidden, prefixed
 from fedgate.models.federated.protocol.reducer import SUM
-from fedgate.models.federated.wrappers.feature_step import behind, without
+from fedgate.models.federated.protocol.schema import Field, UpdateError, counting
+from fedgate.models.federated.wrappers.feature_step import begun_with
 from fedgate.models.federated.wrappers.whitening import without_units
 from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
 
 PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
 
-Column = Annotated[int, Field(ge=0)]
+Column = Annotated[int, Setting(ge=0)]
 
 
 def with_compensation(
@@ -68,7 +67,7 @@ def with_compensation(
     settings: Mapping[str, Any],
     *,
     compensate: tuple[Column, ...],
-    compensate_prior: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 100.0,
+    compensate_prior: Annotated[float, Setting(ge=0, allow_inf_nan=False)] = 100.0,
 ) -> Algorithm:
     """Return the algorithm of `factory` on features without what their covariates explain.
 
@@ -83,9 +82,10 @@ def with_compensation(
     mode, settings = without_units(factory, settings)
     inner = factory(feature_count - len(columns), **settings)
     covariates = Covariates(columns, np.setdiff1d(np.arange(feature_count), columns), mode == "own", compensate_prior)
-    phases = (_gathering(covariates), *(_on_compensated(phase, covariates) for phase in inner.phases))
     personal = tuple(dict.fromkeys((*personal_tensors(mode), *PERSONAL, *inner.personal)))
-    return inner._replace(phases=phases, personal=personal, setup=1 + inner.setup)
+    phases = [_on_compensated(phase, covariates) for phase in inner.phases]
+    compensated = having(inner, "compensate", MOMENTS, personal=personal)
+    return begun_with(_gathering(covariates), compensated, phases)
 
 
 def _columns(columns: tuple[int, ...], feature_count: int) -> Array:
@@ -105,17 +105,16 @@ def _columns(columns: tuple[int, ...], feature_count: int) -> Array:
 def _gathering(covariates: Covariates) -> Phase:
     """Return the exchange in which gateways send the sums of the regression."""
     features = len(covariates.columns) + len(covariates.others)
-    shapes = {
-        SAMPLES: (),
-        SUM_OF_ROWS: (features,),
-        SQUARES: (features,),
-        PRODUCTS: (len(covariates.columns), features),
+    largest = MAX_SAMPLES * LARGEST_FEATURE**2
+    schema = {
+        SAMPLES: counting(MAX_SAMPLES),
+        SUM_OF_ROWS: Field((features,), "sum", largest=largest),
+        SQUARES: Field((features,), "sum", least=0.0, largest=largest),
+        PRODUCTS: Field((len(covariates.columns), features), "sum", largest=largest),
     }
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del global_state, rng
-        if len(data[FEATURES]) == 0:
-            return local_state, {}
         local_state, z = healthy(local_state, data, _mode(covariates))
         if len(z) == 0:
             return local_state, {}
@@ -124,28 +123,21 @@ def _gathering(covariates: Covariates) -> Phase:
         return local_state, capped(covariates.sums(z), MAX_SAMPLES)
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        step = {COMPENSATION + name: array for name, array in covariates.of_fleet(total).items()}
+        step = prefixed(COMPENSATION, covariates.of_fleet(total))
         return server._replace(global_state={**server.global_state, **step}, phase=1)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
+    def check(server: Server, update: Arrays) -> None:
         del server
-        wide = checked(update, shapes, largest=MAX_SAMPLES * LARGEST_FEATURE**2)
-        check_count(wide, MAX_SAMPLES)
-        _check_possible(covariates, wide)
+        _check_possible(covariates, update)
         if covariates.own_units:
-            check_own_units(float(wide[SQUARES].mean() / wide[SAMPLES]), wide[SUM_OF_ROWS] / wide[SAMPLES])
-        return wide
+            check_own_units(float(update[SQUARES].mean() / update[SAMPLES]), update[SUM_OF_ROWS] / update[SAMPLES])
 
-    return Phase(train, SUM, advance, admit)
+    return Phase(learn, SUM, advance, schema, check)
 
 
 def _check_possible(covariates: Covariates, update: Arrays) -> None:
     """Raise `UpdateError` where no rows could have these sums: what 1 and c explain of a column is more than it has."""
     squares, sums = update[SQUARES], update[SUM_OF_ROWS][None]
-    if (squares < 0.0).any():
-        raise UpdateError(f"{SQUARES}: expected sums of squares, got {squares.min():g}")
     products = np.concatenate([sums, update[PRODUCTS]])  # (1 + q, F) of 1 and c with every column
     ones = np.concatenate([update[SAMPLES][None, None], sums[:, covariates.columns].T])  # (1 + q, 1)
     gram = np.concatenate([ones, products[:, covariates.columns]], axis=1)
@@ -167,24 +159,24 @@ def _on_compensated(phase: Phase, covariates: Covariates) -> Phase:
     """Return a phase of the inner algorithm as one that sees compensated features and keeps the step in
     `global_state`."""
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        units = {name: local_state[name] for name in NORMALISATION if name in local_state}
-        kept = {name: local_state[name] for name in PERSONAL if name in local_state}
+    inner = hidden(phase, COMPENSATION)
+
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         if len(data[FEATURES]) == 0:  # of a gateway that leaves: what it once gave must be taken back
-            seen = {**data, FEATURES: np.zeros((0, len(covariates.others)))}
+            z = np.zeros((0, len(covariates.others)))
         else:
-            units, z = normalise(units, data, _mode(covariates))
+            local_state, z = normalise(local_state, data, _mode(covariates))
             z = np.where(np.abs(z) <= covariates.noise, 0.0, z)  # whose rounding a later step could take for something
             fleet = of_compensation(global_state)
-            if not kept:
-                found = covariates.of_gateway(fleet, healthy_rows(data, z))
-                kept = {COMPENSATION + name: array for name, array in found.items()}
-            seen = {**data, FEATURES: apart_from_weather({**fleet, **of_compensation(kept)}, z)}
-        rest = {name: array for name, array in local_state.items() if name not in (*NORMALISATION, *PERSONAL)}
-        after, update = phase.train(without(global_state, COMPENSATION), rest, seen, rng)
-        return {**units, **kept, **after}, update
+            if not of_compensation(local_state):
+                local_state = {
+                    **local_state,
+                    **prefixed(COMPENSATION, covariates.of_gateway(fleet, healthy_rows(data, z))),
+                }
+            z = apart_from_weather({**fleet, **of_compensation(local_state)}, z)
+        return inner.learn(global_state, local_state, {**data, FEATURES: z}, rng)
 
-    return behind(phase, COMPENSATION, train)
+    return inner._replace(learn=learn)
 
 
 def _mode(covariates: Covariates) -> Normalisation:

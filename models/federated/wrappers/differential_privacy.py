@@ -18,7 +18,7 @@ The ledger rests on the gateway under `privacy.`, and outlives a training: `rele
 `epsilon`. It counts an update once it is made, be it lost or not. When the next one would exceed the budget the gateway
 sends nothing any more, and says so.
 
-Fit are sums of changes (`fedgate.models.federated.protocol.reducer.CHANGES`), in every exchange: of an algorithm with
+Fit are changes (role `delta`), in every exchange: of an algorithm with
 one other it would leak past the noise. A Gram matrix with noise is none; and where a gateway remembers what the model
 holds of it (one-class losses, ADMM, IncFed), bounds and noise would make that untrue. Nor may means of the rows travel
 beside the changes: squared residuals are longer than any change, so that one bound for both would be spent on them.
@@ -31,30 +31,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
+from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, SECRET, Array, Arrays
-from fedgate.models.detectors.esn.reservoir import IDENTITY
-from fedgate.models.federated.defences.single_update import WEIGHTS
-from fedgate.models.federated.protocol.algorithm import (
-    EPSILON,
-    NOISE_SECRET,
-    RELEASES,
-    SPENT,
-    Algorithm,
-    Phase,
-    Positive,
-    Server,
-    Train,
-    Trained,
-    UpdateError,
-    ledger_of,
-)
-from fedgate.models.federated.protocol.reducer import MEASURED_CHANGES
+from fedgate.models.arrays import SECRET, Array, Arrays
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Positive, Server, Train, Trained
+from fedgate.models.federated.protocol.composition import CLOUD_NOISE, check_composition, having
+from fedgate.models.federated.protocol.namespace import hidden
+from fedgate.models.federated.protocol.schema import Field, Schema, UpdateError, named, weight_of
+from fedgate.models.federated.wrappers.privacy_ledger import EPSILON, LEDGER, NOISE_SECRET, RELEASES, SPENT, ledger_of
 from fedgate.models.secret_noise import SECRET_BYTES, noised
 
 LIBRARY = "dp_accounting"
@@ -81,10 +70,10 @@ class Privacy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    clip: Annotated[float, Field(ge=1e-9, le=1e9)]
-    noise_multiplier: Annotated[float, Field(ge=1e-6, le=1e4)]
+    clip: Annotated[float, Setting(ge=1e-9, le=1e9)]
+    noise_multiplier: Annotated[float, Setting(ge=1e-6, le=1e4)]
     epsilon: Positive
-    delta: Annotated[float, Field(gt=0, lt=0.1)] = 1e-5
+    delta: Annotated[float, Setting(gt=0, lt=0.1)] = 1e-5
     where: Literal["gateway", "cloud"] = "gateway"
 
     @property
@@ -116,54 +105,29 @@ def with_differential_privacy(algorithm: Algorithm, privacy: Privacy) -> Algorit
 
     Raises `ValueError` where an exchange would leak past the noise.
     """
-    if any(isinstance(phase.admit, _Bounding) for phase in algorithm.phases):
-        raise ValueError("privacy given for an algorithm that has it, expected one without")
-    for index, phase in enumerate(algorithm.phases):
-        if phase.reducer == MEASURED_CHANGES:
-            raise ValueError(
-                f"privacy given for an algorithm whose exchange {index} is a {phase.reducer.name}, expected changes "
-                "alone, or the bound is spent on the means; set measure = 'own', with which they stay on the gateway"
-            )
-        if phase.reducer.bears != "error":
-            raise ValueError(
-                f"privacy given for an algorithm whose exchange {index} is of kind {phase.reducer.name!r}, expected a "
-                "'sum of changes' in each: what others send does not bear noise, and would leak past it; leave "
-                "whitening, compensation and surveys out, give a kernel's gamma, with normalisation 'none' take unit "
-                "'feature', and choose an algorithm that averages changes, such as fedavg with loss 'logistic'"
-            )
+    check_composition(algorithm, "privacy")
 
     def start(rng: np.random.Generator) -> Server:
         server = algorithm.start(rng)
         secret = np.frombuffer(rng.bytes(SECRET_BYTES), dtype=np.uint8).copy()
         return server._replace(server_state={**server.server_state, NOISE_SECRET: secret})
 
-    phases = tuple(_noised(algorithm, index, privacy) for index in range(len(algorithm.phases)))
-    begin = start if privacy.where == "cloud" else algorithm.start
-    return algorithm._replace(start=begin, phases=phases, libraries=(*algorithm.libraries, LIBRARY))
+    phases = tuple(_noised(phase, index, privacy) for index, phase in enumerate(algorithm.phases))
+    libraries = (*algorithm.libraries, LIBRARY)
+    if privacy.where == "gateway":
+        return having(algorithm, "privacy", phases=phases, libraries=libraries)
+    return having(algorithm, "privacy", CLOUD_NOISE, start=start, phases=phases, libraries=libraries)
 
 
-def is_noised_in_cloud(algorithm: Algorithm) -> bool:
-    """Tell whether the cloud adds the noise, and so relies on updates that are bounded one by one."""
-    return any(isinstance(phase.admit, _Bounding) and phase.admit.in_cloud for phase in algorithm.phases)
-
-
-def bounded(update: Mapping[str, Array], clip: float) -> Arrays:
+def bounded(schema: Schema, update: Mapping[str, Array], clip: float) -> Arrays:
     """Return an update that counts once, with its change no longer than `clip`.
 
-    Raises `ValueError` for one that does not say how much it counts, or holds what cannot be noised or has no length:
-    of a change with one entry that is no number the others would pass as long as they are.
+    Raises `ValueError` for one that has no length: of a change with one entry that is no number the others would pass
+    as long as they are.
     """
-    weights = [name for name in WEIGHTS if name in update]
-    numbers = sorted(name for name in update if name not in (*WEIGHTS, IDENTITY))
-    odd = [name for name in numbers if update[name].dtype.kind != "f"]
-    if len(weights) != 1 or odd:
-        raise ValueError(
-            f"privacy: expected floating-point arrays and one weight of {WEIGHTS}, got {sorted(update)}; choose an "
-            "algorithm that averages changes"
-        )
-    weight = float(update[weights[0]])
+    weight = weight_of(schema, update)
     with np.errstate(all="ignore"):  # what becomes of it is refused below
-        mean = {name: np.asarray(update[name] / weight, dtype=np.float64) for name in numbers}
+        mean = {name: np.asarray(update[name] / weight, dtype=np.float64) for name in named(schema, "delta")}
         length = _length(mean)
     if not math.isfinite(length):
         raise ValueError(
@@ -171,16 +135,14 @@ def bounded(update: Mapping[str, Array], clip: float) -> Arrays:
             "sent or spent; take a smaller learning_rate, and see whether a sensor gives values beyond all bounds"
         )
     factor = min(1.0, clip / max(length, np.finfo(np.float64).tiny))
-    exact = {name: array for name, array in update.items() if name == IDENTITY}
     short = {name: np.asarray(factor * array, dtype=update[name].dtype) for name, array in mean.items()}
-    return short | exact | {weights[0]: np.array(1.0)}
+    return {**update, **short, **{name: np.array(1.0) for name in named(schema, "weight")}}
 
 
-def with_noise(update: Arrays, deviation: float, secret: Array, purpose: str) -> Arrays:
-    """Return a bounded update, or a sum of some, with noise on all it says but on how much it counts; the noise follows
-    from a secret (32,).
+def with_noise(update: Arrays, names: Sequence[str], deviation: float, secret: Array, purpose: str) -> Arrays:
+    """Return a bounded update, or a sum of some, with noise on the arrays `names`, which follows from a
+    secret (32,).
     """
-    names = sorted(name for name in update if name not in (*WEIGHTS, IDENTITY))
     flat = np.concatenate([np.ravel(update[name]) for name in names])
     parts = np.split(noised(flat, deviation, secret, purpose), np.cumsum([update[name].size for name in names])[:-1])
     found = {name: part.reshape(update[name].shape) for name, part in zip(names, parts, strict=True)}
@@ -191,74 +153,60 @@ def _length(arrays: Mapping[str, Array]) -> float:
     return float(np.sqrt(sum(float(np.square(array).sum()) for array in arrays.values())))
 
 
-def _noised(algorithm: Algorithm, index: int, privacy: Privacy) -> Phase:
-    phase = algorithm.phases[index]
-    admit = _Bounding(phase, privacy)
-    if privacy.where == "gateway":
-        return phase._replace(train=_training(algorithm, index, privacy), admit=admit)
+def _noised(phase: Phase, index: int, privacy: Privacy) -> Phase:
+    """Return an exchange of bounded updates. Their length takes the place of what the algorithm says of one."""
+    inner, names = hidden(phase, LEDGER), named(phase.schema, "delta")
+    is_in_cloud = privacy.where == "cloud"
+
+    def check(server: Server, update: Arrays) -> None:
+        del server
+        with np.errstate(over="ignore"):
+            length = _length({name: update[name] for name in names})
+        longest = privacy.longest(sum(update[name].size for name in names))
+        if not length <= longest * (1.0 + SLACK):
+            what = "setting 'privacy.clip'" if is_in_cloud else "of 'privacy.clip' and its noise"
+            raise UpdateError(f"change: expected a finite length up to {longest:g} ({what}), got {length:g}")
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        secret = server.server_state[NOISE_SECRET]
-        sums = with_noise(total, privacy.deviation, secret, f"cloud/{server.round_index}/{index}")
-        advanced = phase.advance(_unkept(server), sums)
-        return advanced._replace(server_state={**advanced.server_state, NOISE_SECRET: secret})
+        purpose = f"cloud/{server.round_index}/{index}"
+        sums = with_noise(total, names, privacy.deviation, server.server_state[NOISE_SECRET], purpose)
+        return inner.advance(server, sums)
 
-    return phase._replace(train=_training(algorithm, index, privacy), advance=advance, admit=admit)
-
-
-def _unkept(server: Server) -> Server:
-    return server._replace(
-        server_state={name: array for name, array in server.server_state.items() if name != NOISE_SECRET}
+    return inner._replace(
+        learn=_learning(inner, names, index, privacy),
+        advance=advance if is_in_cloud else inner.advance,
+        schema={name: _bounded_by_length(field) for name, field in phase.schema.items()},
+        check=check,
     )
 
 
-class _Bounding:
-    """The `admit` of a private exchange: the inner one judges the form of an update, and this one its length."""
-
-    def __init__(self, phase: Phase, privacy: Privacy) -> None:
-        self._phase, self._privacy, self.in_cloud = phase, privacy, privacy.where == "cloud"
-
-    def __call__(self, server: Server, update: Arrays) -> Arrays:
-        said = [name for name in update if name not in (*WEIGHTS, IDENTITY)]
-        form = {name: np.zeros_like(array) if name in said else array for name, array in update.items()}
-        admitted = self._phase.admit(_unkept(server), form)
-        for name in WEIGHTS:
-            if name in admitted and float(admitted[name]) != 1.0:
-                raise UpdateError(f"{name}: expected 1, as all gateways count alike, got {float(admitted[name]):g}")
-        wide = {name: np.asarray(update[name], dtype=np.float64) for name in admitted}
-        with np.errstate(over="ignore"):
-            length = _length({name: wide[name] for name in said})
-        longest = self._privacy.longest(sum(wide[name].size for name in said))
-        if not length <= longest * (1.0 + SLACK):  # what is no number is no length either
-            what = "setting 'privacy.clip'" if self.in_cloud else "of 'privacy.clip' and its noise"
-            raise UpdateError(f"change: expected a finite length up to {longest:g} ({what}), got {length:g}")
-        return wide
+def _bounded_by_length(field: Field) -> Field:
+    """Return what an array of an update is where all gateways count alike and no number has a bound of its own."""
+    if field.role == "weight":
+        return field._replace(least=1.0, largest=1.0)
+    return field._replace(least=-math.inf, largest=math.inf)
 
 
-def _training(algorithm: Algorithm, index: int, privacy: Privacy) -> Train:
+def _learning(phase: Phase, names: Sequence[str], index: int, privacy: Privacy) -> Train:
     """Return how a gateway trains, bounds what it says, adds its noise where it does, and keeps its ledger."""
-    phase = algorithm.phases[index]
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         ledger = ledger_of(local_state)
-        inner = {name: array for name, array in local_state.items() if name not in ledger}
-        following = _spent(ledger, privacy) if len(data[FEATURES]) else ledger
-        if following and not float(following[EPSILON]) <= privacy.epsilon:  # nor where it is no number
+        following = _spent(ledger, privacy)
+        if not float(following[EPSILON]) <= privacy.epsilon:  # nor where it is no number
             warnings.warn(_told(ledger, following, privacy), PrivacyWarning, stacklevel=2)
             return local_state, {}
-        after, update = phase.train(global_state, inner, data, rng)
+        after, update = phase.learn(global_state, local_state, data, rng)
         if not update:
-            return {**after, **ledger}, {}
-        release = bounded(update, privacy.clip)
+            return after, {}
+        release = bounded(phase.schema, update, privacy.clip)
         if privacy.where == "gateway":
             if SECRET not in data:
                 raise ValueError(f"privacy: expected {SECRET!r} in the data, from which noise is drawn, and found none")
-            release = with_noise(release, privacy.deviation, data[SECRET], f"gateway/{index}")
+            release = with_noise(release, names, privacy.deviation, data[SECRET], f"gateway/{index}")
         return {**after, **following}, release
 
-    return train
+    return learn
 
 
 def _spent(ledger: Arrays, privacy: Privacy) -> Arrays:

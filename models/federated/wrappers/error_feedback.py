@@ -16,11 +16,12 @@ place.
 
 A masked sum needs one unit for all gateways, and here each array of each gateway has its own; sparse values could be
 masked, since zeros stay where they are, but then all of them must travel. So neither goes under masks
-(`is_compressed`). Nor does it go with noise that the cloud adds: with a residual in it, one update has no bound.
+. Nor does it go with noise that the cloud adds: with a residual in it, one update has no bound.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping
 from typing import Self
@@ -29,15 +30,22 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedgate.models.arrays import COUNTED, Array, Arrays
-from fedgate.models.federated.defences.single_update import moving
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, Share, Train, Trained, UpdateError
-from fedgate.models.federated.wrappers.differential_privacy import is_noised_in_cloud
+from fedgate.models.federated.protocol.algorithm import (
+    Algorithm,
+    Phase,
+    Server,
+    Share,
+    Train,
+    Trained,
+)
+from fedgate.models.federated.protocol.composition import FLOAT32, check_composition, having
+from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
+from fedgate.models.federated.protocol.schema import Schema, UpdateError, named
 from fedgate.models.packing import Number, PackingError, packed, unpacked
 
 PREFIX = "compression."
 WIDE_BYTES, FLOAT32_BYTES = 8, 4  # of a number as most updates hold it, and of one that torch made
-MADE_IN_FLOAT32 = ("recurrent",)  # detectors
-LEFT, SENT, AT = f"{PREFIX}left.", f"{PREFIX}sent.", f"{PREFIX}at"  # e before the last update, e after it, and where
+LEFT, SENT, AT = "left.", "sent.", "at"  # e before the last update, e after it, and where
 
 
 class Compression(BaseModel):
@@ -73,98 +81,72 @@ def with_error_feedback(algorithm: Algorithm, compression: Compression) -> Algor
 
     Raises `ValueError` where its sums do not bear that, it is compressed already, or the cloud adds noise to it.
     """
-    if is_compressed(algorithm):
-        raise ValueError("compression given for an algorithm that has one, expected one without")
-    if is_noised_in_cloud(algorithm):
-        raise ValueError(
-            "compression given with privacy.where 'cloud', expected 'gateway': what is left over goes into the next "
-            "update, which then is no longer bounded by 'clip'"
-        )
-    bears = {phase.reducer.bears for phase in algorithm.phases}
-    if bears == {"nothing"}:
-        kinds = ", ".join(dict.fromkeys(phase.reducer.name for phase in algorithm.phases))
-        raise ValueError(
-            f"compression given for an algorithm whose exchanges are of kind {kinds}, expected a 'sum of changes': a "
-            "system of equations that is solved from rounded or thinned sums has no solution to trust; leave it out, "
-            "or choose an algorithm that averages changes, such as fedavg"
-        )
-    if algorithm.detector in MADE_IN_FLOAT32 and compression.bytes_per_entry >= FLOAT32_BYTES:
+    check_composition(algorithm, "compression")
+    if FLOAT32 in algorithm.traits and compression.bytes_per_entry >= FLOAT32_BYTES:
         raise ValueError(
             f"compression with number {compression.number!r} and share {compression.share:g} given for an algorithm "
             "whose updates are float32 as they are, so that it saves nothing; expected float16, int8 or a share"
         )
-    if compression.share < 1.0 and "error" not in bears:
+    if compression.share < 1.0 and not any(phase.bears == "error" for phase in algorithm.phases):
         raise ValueError(
             f"compression.share {compression.share:g} given for an algorithm whose updates say everything anew, "
             "expected 1: what is left out of one would be missing in its sum"
         )
     phases = [_compressed(phase, index, compression) for index, phase in enumerate(algorithm.phases)]
-    return algorithm._replace(phases=tuple(phases))
-
-
-def is_compressed(algorithm: Algorithm) -> bool:
-    """Tell whether updates travel compressed, so that they cannot travel masked."""
-    return any(isinstance(phase.admit, _Expanding) for phase in algorithm.phases)
+    return having(algorithm, "compression", phases=tuple(phases))
 
 
 def _compressed(phase: Phase, index: int, compression: Compression) -> Phase:
-    admit = phase.admit if phase.reducer.bears == "nothing" else _Expanding(phase, compression)
-    return phase._replace(train=_training(phase, index, compression), admit=admit)
+    inner = hidden(phase, PREFIX)
+    if phase.bears == "nothing":
+        return inner._replace(learn=_learning(inner, index, compression))
 
-
-class _Expanding:
-    """The `admit` of a compressed exchange. Nothing is expanded beyond what the cloud itself sends down: an update is
-    no larger than what it is about.
-    """
-
-    def __init__(self, phase: Phase, compression: Compression) -> None:
-        self._phase, self._compression = phase, compression
-
-    def __call__(self, server: Server, update: Arrays) -> Arrays:
+    def unpack(server: Server, update: Arrays) -> Arrays:
         try:
-            wide = unpacked(update, self._compression.number, self._compression.share, entries_of(server.global_state))
+            return inner.unpacked(server, _unpacked(phase.schema, server.global_state, update, compression))
         except PackingError as error:
             raise UpdateError(str(error)) from None
-        return self._phase.admit(server, wide)
+
+    return inner._replace(learn=_learning(inner, index, compression), unpacked=unpack)
 
 
-def _training(phase: Phase, index: int, compression: Compression) -> Train:
+def _unpacked(schema: Schema, global_state: Arrays, message: Arrays, compression: Compression) -> Arrays:
+    """Return the update of a message. Nothing is expanded beyond what its schema asks for."""
+    names = narrowed(schema, global_state)
+    size = sum(math.prod(side or 0 for side in schema[name].shape_in(global_state)) for name in names)
+    return unpacked(message, names, compression.number, compression.share, size)
+
+
+def _learning(phase: Phase, index: int, compression: Compression) -> Train:
     """Return how a gateway trains in an exchange and keeps what its message leaves out.
 
     Every exchange learns from `COUNTED` what became of the last update, also one whose own updates are not compressed.
     """
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        inner = {name: array for name, array in local_state.items() if not name.startswith(PREFIX)}
-        mine = {name: array for name, array in local_state.items() if name.startswith(PREFIX)}
-        after, update = phase.train(global_state, inner, data, rng)
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        after, update = phase.learn(global_state, local_state, data, rng)
         if not update:
-            return {**after, **mine}, {}
+            return after, {}
         place = np.array([index, _digest(global_state)], dtype=np.int64)
+        others, mine = split(after, PREFIX)
         left = _settled(mine, data, place)
-        if phase.reducer.bears == "nothing":
-            return {**after, **left}, update
-        names = narrowed(global_state, update)
-        if phase.reducer.bears == "rounding":
-            return {**after, **left}, packed(update, names, compression.number, compression.share)
+        after, names = {**others, **prefixed(PREFIX, left)}, narrowed(phase.schema, global_state)
+        if phase.bears == "nothing":
+            return after, update
+        if phase.bears == "rounding":
+            return after, packed(update, names, compression.number, compression.share)
         waiting = update | {name: update[name] + left.get(f"{LEFT}{index}.{name}", 0.0) for name in names}
         message = packed(waiting, names, compression.number, compression.share)
-        arrived = unpacked(message, compression.number, compression.share, entries_of(waiting))
+        arrived = _unpacked(phase.schema, global_state, message, compression)
         residual = {f"{SENT}{index}.{name}": waiting[name] - arrived[name] for name in names}
-        return {**after, **left, **residual, AT: place}, message
+        return {**after, **prefixed(PREFIX, {**residual, AT: place})}, message
 
-    return train
-
-
-def narrowed(global_state: Arrays, update: Arrays) -> list[str]:
-    """Return the names of what is compressed in an update: arrays that move the model, or where none does, all."""
-    names = moving(global_state, update) or sorted(update)
-    return [name for name in names if update[name].ndim > 0 and update[name].dtype.kind == "f"]
+    return learn
 
 
-def entries_of(arrays: Mapping[str, Array]) -> int:
-    """Return how many entries there are in all."""
-    return sum(array.size for array in arrays.values())
+def narrowed(schema: Schema, global_state: Arrays) -> list[str]:
+    """Return the names of what is compressed in an update: arrays of steps, or of all that there is to say."""
+    return [name for name in named(schema, "delta", "full") if schema[name].shape_in(global_state)]
 
 
 def _settled(mine: Arrays, data: Mapping[str, Array], place: Array) -> Arrays:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
+from pydantic import Field as Setting
 
 from fedgate.models.alarms.profile import cell_count, cells, sums
 from fedgate.models.alarms.profile_spec import ProfileSpec
@@ -23,17 +24,18 @@ from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, Array, Arrays, 
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
-    SITE,
     Algorithm,
     Phase,
     Server,
     Trained,
-    UpdateError,
-    checked,
     normalise,
 )
-from fedgate.models.federated.protocol.reducer import SURVEY_SUM
+from fedgate.models.federated.protocol.composition import check_composition, having
+from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
+from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, UpdateError
 
+SITE = "site."  # before the names of what a survey leaves in `global_state`
 SCORES = "scores"
 MOST_VALUES = 6_000  # of a site's profile: it travels in one message, the manifest
 FARTHEST = 1e6  # deviations of a feature that a survey takes; beyond it a sensor is broken
@@ -49,10 +51,15 @@ class Survey(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     profile: ProfileSpec | None = None
-    columns: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    columns: tuple[Annotated[int, Setting(ge=0)], ...] = ()
 
 
-def with_site_thresholds(algorithm: Algorithm, feature_count: int, survey: Survey) -> Algorithm:
+def site_of(global_state: Arrays) -> Arrays:
+    """Return what the last survey left: `scores` (B,), and of a profile `count` (C,), `sum` and `square` (C, F)."""
+    return split(global_state, SITE)[1]
+
+
+def with_site_thresholds(algorithm: Algorithm, survey: Survey, feature_count: int) -> Algorithm:
     """Return the algorithm with a survey at the end of every round.
 
     Raises `ValueError` for a profile of more values than a manifest holds.
@@ -68,42 +75,36 @@ def with_site_thresholds(algorithm: Algorithm, feature_count: int, survey: Surve
             f"survey.profile: {count} cells of {feature_count} features given, expected at most {MOST_VALUES} sums; "
             "take longer blocks of hours, fewer context bins or fewer features"
         )
-    last, shapes = len(algorithm.phases), _shapes(count, feature_count)
+    check_composition(algorithm, "survey")
+    last = len(algorithm.phases)
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        if len(data[FEATURES]) == 0:
-            return local_state, {}
         update = {SCORES: sketch(_scores(algorithm, global_state, local_state, data))}
         return local_state, update | (
             _profile(survey.profile, survey.columns, local_state, data) if survey.profile else {}
         )
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        told = {SITE + name: array for name, array in total.items()}
-        return server._replace(global_state={**_model(server.global_state), **told}, phase=algorithm.setup)
+        model, told = split(server.global_state, SITE)[0], prefixed(SITE, total)
+        return server._replace(global_state={**model, **told}, phase=algorithm.setup)
 
-    def admit(server: Server, update: Arrays) -> Arrays:
+    def check(server: Server, update: Arrays) -> None:
         del server
-        wide = checked(update, shapes, largest=MAX_SAMPLES * FARTHEST**2)
         for name, fewest in ((SCORES, 1), *([("count", 0)] if count else [])):  # a clock may never have been set
-            least, rows = float(wide[name].min(initial=0.0)), float(wide[name].sum())
-            if least < 0.0 or not fewest <= rows <= MAX_SAMPLES:
-                expected = f"expected {fewest} to {MAX_SAMPLES} rows in all, none negative"
-                raise UpdateError(f"{name}: {expected}, got {rows:g} with a least of {least:g}")
-        return wide
+            if not fewest <= (rows := float(update[name].sum())) <= MAX_SAMPLES:
+                raise UpdateError(f"{name}: expected {fewest} to {MAX_SAMPLES} rows in all, got {rows:g}")
 
-    phases = [
-        _before_a_survey(phase, last if index + 1 == last else None) for index, phase in enumerate(algorithm.phases)
-    ]
-    return algorithm._replace(phases=(*phases, Phase(train, SURVEY_SUM, advance, admit)))
+    *others, model = (hidden(phase, SITE) for phase in algorithm.phases)
+    phases = (*others, _before(last, model), Phase(learn, SUM, advance, _schema(count, feature_count), check))
+    return having(algorithm, "survey", phases=phases)
 
 
-def _shapes(count: int, feature_count: int) -> dict[str, tuple[int | None, ...]]:
-    profile = {"count": (count,), "sum": (count, feature_count), "square": (count, feature_count)}
-    return {SCORES: (BINS,), **(profile if count else {})}
+def _schema(count: int, feature_count: int) -> dict[str, Field]:
+    scores = Field((BINS,), "sum", least=0.0, largest=MAX_SAMPLES)
+    sums = Field((count, feature_count), "sum", largest=MAX_SAMPLES * FARTHEST**2)
+    profile = {"count": scores._replace(shape=(count,)), "sum": sums, "square": sums}
+    return {SCORES: scores, **(profile if count else {})}
 
 
 def _scores(algorithm: Algorithm, global_state: Arrays, local_state: Arrays, data: Arrays) -> Floats:
@@ -112,7 +113,7 @@ def _scores(algorithm: Algorithm, global_state: Arrays, local_state: Arrays, dat
         raise ValueError(f"a survey needs the rows {CALIBRATION!r} in the data and found none; they train no model")
     personal = {name: local_state[name] for name in algorithm.personal if name in local_state}
     rows = np.concatenate([data[FEATURES], data[CALIBRATION]])  # a memory must not begin with those that count
-    scores = DETECTORS[algorithm.detector].score({**_model(global_state), **personal}, rows)
+    scores = DETECTORS[algorithm.detector].score({**split(global_state, SITE)[0], **personal}, rows)
     return np.asarray(scores[len(data[FEATURES]) :])
 
 
@@ -125,25 +126,10 @@ def _profile(spec: ProfileSpec, columns: tuple[int, ...], local_state: Arrays, d
     return sums(spec, cells(spec, data[END_NS], data[FEATURES][:, list(columns)]), inside)
 
 
-def _before_a_survey(phase: Phase, following: int | None) -> Phase:
-    """Return a phase of the inner algorithm that keeps what the last survey left, the last one with the survey next."""
+def _before(survey: int, phase: Phase) -> Phase:
+    """Return the phase that makes the model, after which comes the survey."""
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
-        told = {name: array for name, array in server.global_state.items() if name.startswith(SITE)}
-        advanced = phase.advance(server._replace(global_state=_model(server.global_state)), total)
-        place = advanced.phase if following is None else following
-        return advanced._replace(global_state={**advanced.global_state, **told}, phase=place)
+        return phase.advance(server, total)._replace(phase=survey)
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        return phase.train(_model(global_state), local_state, data, rng)
-
-    def admit(server: Server, update: Arrays) -> Arrays:
-        return phase.admit(server._replace(global_state=_model(server.global_state)), update)
-
-    return Phase(train, phase.reducer, advance, admit)
-
-
-def _model(global_state: Arrays) -> Arrays:
-    return {name: array for name, array in global_state.items() if not name.startswith(SITE)}
+    return phase._replace(advance=advance)

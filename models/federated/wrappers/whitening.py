@@ -23,7 +23,6 @@ from fedgate.models.detectors.base.pca import whitened as whiten_features
 from fedgate.models.federated.closed_form.subspace import Normalisation, gathering
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
-    NORMALISATION,
     Algorithm,
     Count,
     Phase,
@@ -32,7 +31,9 @@ from fedgate.models.federated.protocol.algorithm import (
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.wrappers.feature_step import behind, without
+from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE, having
+from fedgate.models.federated.protocol.namespace import hidden
+from fedgate.models.federated.wrappers.feature_step import begun_with
 from fedgate.models.moments import origin, subspace
 
 
@@ -68,8 +69,6 @@ def with_whitening(
     inner = validated(factory)(width, **settings)
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         step = subspace(total, whiten, origin(feature_count, own_units=mode == "own"))
         if whiten_residual > 0:  # the logarithm of χ²(h) / h has a variance of about 2 / h
             step["weight"] = np.asarray(whiten_residual * np.sqrt(whiten * step["freedom"] / 2.0))
@@ -78,9 +77,10 @@ def with_whitening(
 
     own_units = "set normalisation to 'own', which takes features in the units of each gateway"
     gather = gathering(feature_count, advance, normalisation=mode, max_samples=MAX_SAMPLES, remedy=own_units)
-    phases = (gather, *(_on_whitened(phase, mode, width) for phase in inner.phases))
     personal = tuple(dict.fromkeys((*personal_tensors(mode), *inner.personal)))
-    return inner._replace(phases=phases, personal=personal, setup=1 + inner.setup)
+    phases = [_on_whitened(phase, mode, width) for phase in inner.phases]
+    whitened = having(inner, "whiten", UNIT_FREE, MOMENTS, personal=personal)
+    return begun_with(gather, whitened, phases)
 
 
 def without_units(
@@ -104,16 +104,14 @@ def _on_whitened(phase: Phase, mode: Normalisation, width: int) -> Phase:
     """Return a phase of the inner algorithm as one that sees whitened features (n, width) and keeps the step in
     `global_state`.
     """
+    inner = hidden(phase, WHITENING)
 
-    def train(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        units = {name: local_state[name] for name in NORMALISATION if name in local_state}
-        rest = {name: array for name, array in local_state.items() if name not in NORMALISATION}
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         if len(data[FEATURES]) == 0:  # of a gateway that leaves: what it once gave must be taken back
-            seen = {**data, FEATURES: np.zeros((0, width))}
+            z = np.zeros((0, width))
         else:
-            units, z = normalise(units, data, mode)
-            seen = {**data, FEATURES: whiten_features(of_whitening(global_state), z)}
-        after, update = phase.train(without(global_state, WHITENING), rest, seen, rng)
-        return {**units, **after}, update
+            local_state, z = normalise(local_state, data, mode)
+            z = whiten_features(of_whitening(global_state), z)
+        return inner.learn(global_state, local_state, {**data, FEATURES: z}, rng)
 
-    return behind(phase, WHITENING, train)
+    return inner._replace(learn=learn)

@@ -130,5 +130,5 @@ def test_a_file_that_is_no_discriminator_says_how_to_make_one(tmp_path: Path) ->
 
 def test_a_stacked_algorithm_has_no_sum_to_stand_before(tmp_path: Path) -> None:
     settings = load(write(tmp_path, defence="kind = 'statistic'"), AggregatorSettings)
-    with pytest.raises(ValueError, match="expected 'sum'"):
+    with pytest.raises(ValueError, match="made of rows that are kept apart, expected a sum"):
         defence.algorithm_of(settings, defence.read(settings))

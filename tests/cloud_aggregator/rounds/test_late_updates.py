@@ -18,8 +18,9 @@ from fedgate.cloud_aggregator.rounds.round import LOST_S
 from fedgate.config.protocol.messages import Receipt, Status, round_number
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.protocol.algorithm import Server, UpdateError
-from tests.support.cloud_service import NAMES, READY, SUMS, Cloud, cloud, heard, mean_of
+from fedgate.models.federated.protocol.algorithm import Server
+from fedgate.models.federated.protocol.schema import Role, UpdateError
+from tests.support.cloud_service import NAMES, READY, Cloud, cloud, heard, mean_of
 from tests.support.sites import aggregator_settings, with_record
 
 YES = [Receipt(accepted=True)]
@@ -60,12 +61,11 @@ def test_what_the_server_no_longer_admits_when_the_round_is_closed_is_dropped_an
         made.send("west", slow)
         (phase,) = made.algorithm.phases
 
-        def admit(server: Server, update: Arrays) -> Arrays:
+        def check(server: Server, update: Arrays) -> None:
             if float(update["w"][0]) > 5.0:
                 raise UpdateError("longer than the server of this round bears")
-            return phase.admit(server, update)
 
-        stricter = made.algorithm._replace(phases=(phase._replace(admit=admit),))
+        stricter = made.algorithm._replace(phases=(phase._replace(check=check),))
         made.service.state = with_record(made.service.state, "rounds", algorithm=stricter)
         closed(made, "north")
         assert counted(made)[-1] == (["north"], []) and made.w == 2.0 and made.service.state.rounds.held == {}
@@ -139,10 +139,10 @@ def test_an_update_that_is_too_old_is_refused_with_the_reason(tmp_path: Path, la
 
 
 def test_the_policy_refuse_and_sums_that_do_not_bear_it_refuse(tmp_path: Path) -> None:
-    cases = {"refuse": ("changes", "refuse"), "contributions": ("contributions", "next-round")}
-    for name, (kind, policy) in cases.items():
+    cases: dict[str, tuple[Role, str]] = {"refuse": ("delta", "refuse"), "contributions": ("full", "next-round")}
+    for name, (role, policy) in cases.items():
         (folder := tmp_path / name).mkdir()
-        with cloud(folder, mean_of(3, reducer=SUMS[kind]), rounds=POLICY["rounds"] | {"late": policy}) as made:
+        with cloud(folder, mean_of(3, role=role), rounds=POLICY["rounds"] | {"late": policy}) as made:
             slow = made.body(9.0)
             closed(made, "north")
             (receipt,) = made.send("west", slow)

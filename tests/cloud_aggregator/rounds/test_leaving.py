@@ -10,7 +10,7 @@ import pytest
 
 from fedgate.models.arrays import SECRET, WEIGHT, Arrays, equal, exchange_secret, generator
 from fedgate.models.federated import build
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round, counting
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.secure_aggregation.options import PREFIX
 from tests.end_to_end.test_exchange import loop
 from tests.support.exchange_cases import SMALL
@@ -108,7 +108,7 @@ def test_leaving_takes_back_what_was_given_whatever_is_around_the_algorithm(wrap
     for _ in range(round_of):
         found, own = exchanged(algorithm, found, own, data)
     assert not equal(sums_of(found), sums_of(expected), 1e-3)
-    leaving = data | {gateway: counting({**data[gateway], WEIGHT: np.array(0.0)}) for gateway in leavers}
+    leaving = data | {gateway: {**data[gateway], WEIGHT: np.array(0.0)} for gateway in leavers}
     for _ in range(round_of):
         found, own = exchanged(algorithm, found, own, leaving)
     assert equal(sums_of(found), sums_of(expected), 1e-7)

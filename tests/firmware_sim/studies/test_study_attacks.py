@@ -14,7 +14,7 @@ from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.federated.defences.single_update import change_of
-from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.schema import UpdateError
 from tests.support.given_width import build
 from tests.support.syntax import ROOT
 
@@ -94,12 +94,15 @@ def test_those_who_collude_send_the_same_as_far_off_as_an_honest_gateway() -> No
     plain = build("fedavg", 2, {"loss": "logistic", "components": 0, "normalisation": "none"})
     honest = [{FEATURES: rows()[FEATURES] + way, LABELS: rows()[LABELS]} for way in (0.0, 0.5, 1.0)]
     phase, server = lying(plain, "colluding", honest=honest).phases[0], plain.start(generator(0, 0, "cloud"))
-    told = [phase.train(server.global_state, {}, {LIAR: np.ones(1)}, generator(0, 0, name))[1] for name in ("a", "b")]
+    told = [
+        phase.train(server.global_state, {}, {**rows(), LIAR: np.ones(1)}, generator(0, 0, name))[1]
+        for name in ("a", "b")
+    ]
     assert all(np.array_equal(told[0][name], told[1][name]) for name in told[0])
     sent = [plain.phases[0].train(server.global_state, {}, each, generator(0, 0, "colluding"))[1] for each in honest]
-    asked = np.stack([change_of(server.global_state, update) for update in sent])
+    asked = np.stack([change_of(phase.schema, update) for update in sent])
     spread = np.sqrt(((asked - asked.mean(axis=0)) ** 2).sum(axis=1).mean())
-    moved = change_of(server.global_state, told[0]) - asked.mean(axis=0)
+    moved = change_of(phase.schema, told[0]) - asked.mean(axis=0)
     np.testing.assert_allclose(np.linalg.norm(moved), spread, rtol=1e-9)
     assert moved @ asked.mean(axis=0) < 0.0
     with pytest.raises(ValueError, match="'colluding' given without data of honest gateways"):

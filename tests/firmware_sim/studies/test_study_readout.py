@@ -27,8 +27,8 @@ from fedgate.firmware_sim.studies.study import Cell, Profile, load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.detectors.esn import esn, reservoir
 from fedgate.models.federated.closed_form.series import lesson
-from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from tests.support.given_width import build
 
 EXPERIMENT = Path(firmware_sim.__file__).parent / "experiments" / "wesad-tables-6.toml"
@@ -185,7 +185,7 @@ def test_other_reservoirs_are_refused_but_by_the_study(data: Path) -> None:
     plain = algorithm_of(options, Memory(), FEDAVG, 1.0, CHANNELS)
     server, train = plain.start(generator(0, 0, "cloud")), plain.phases[0].train
     _, update = train({**server.global_state, **clients["S2"]}, {}, clients["S2"], generator(0, 0, "S2"))
-    with pytest.raises(UpdateError, match=r"expected seed .* got seed"):
+    with pytest.raises(UpdateError, match=r"reservoir: expected .* have no meaning here"):
         plain.phases[0].admit(server, update)
     found = run(with_own_reservoirs(plain), clients, rounds=1).server.global_state["readout"]
     same = {name: {key: rows[key] for key in (FEATURES, LABELS)} for name, rows in clients.items()}

@@ -13,8 +13,8 @@ import pytest
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.state import SECRET
 from fedgate.gateway_agent.storage.store import Store
-from fedgate.models.federated.protocol.algorithm import EPSILON, RELEASES
 from fedgate.models.federated.wrappers.differential_privacy import Privacy
+from fedgate.models.federated.wrappers.privacy_ledger import EPSILON, RELEASES
 from tests.support.sites import Site, aggregator_settings, gateway_settings
 
 NAMES = ("east", "north", "west")

@@ -179,7 +179,7 @@ def test_what_a_training_warns_of_is_said_beside_a_spent_budget(monkeypatch: pyt
         return {}, {}
 
     made = build("fedavg", 3, SETTINGS["fedavg"])
-    phases = tuple(phase._replace(train=warned) for phase in made.phases)
+    phases = tuple(phase._replace(learn=warned) for phase in made.phases)
     monkeypatch.setattr("fedgate.gateway_agent.runtime.training_worker.build", lambda *_: made._replace(phases=phases))
     assert wire.decode(answer(job()))[1] == {"remarks": ["all lie outside", "no noise is left"]}
 

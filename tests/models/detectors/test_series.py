@@ -14,11 +14,12 @@ from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.esn.network import EchoStateWarning, Network
 from fedgate.models.detectors.esn.reservoir import DIGEST, IDENTITY, SEED, identity
 from fedgate.models.detectors.svm.checks import DataError
-from fedgate.models.federated.closed_form.series import STEP, Lesson, judged, lesson, without_gaps
-from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.closed_form.series import OF_RESERVOIR, STEP, Lesson, lesson, without_gaps
+from fedgate.models.federated.protocol.schema import Field, UpdateError, fitted
 
 COUNT = 4
 SMALL = {"units": 8, "washout": 5}
+SCHEMA = {"gram": Field((3,), "sum"), IDENTITY: OF_RESERVOIR}
 
 
 def rows(seed: int, count: int = 40) -> Floats:
@@ -112,7 +113,7 @@ def test_every_step_of_a_row_is_taught_its_class() -> None:
     np.testing.assert_array_equal(found.classes, labels[found.rows])
 
 
-@given(lengths=st.lists(st.integers(0, 15), min_size=1, max_size=5), gap=st.sampled_from([NEW_SERIES, 3, 100]))
+@given(lengths=st.lists(st.integers(1, 15), min_size=1, max_size=5), gap=st.sampled_from([NEW_SERIES, 3, 100]))
 @settings(deadline=None, max_examples=25)
 def test_the_sums_of_many_series_are_those_of_one_with_resets(lengths: list[int], gap: int) -> None:
     x = rows(10, sum(lengths))
@@ -130,12 +131,6 @@ NAMES = ("regressors", "targets")
 
 
 def test_no_rows_teach_nothing_and_change_nothing() -> None:
-    for data in ({FEATURES: np.zeros((0, COUNT))}, {FEATURES: np.zeros((0, COUNT)), LABELS: np.zeros(0)}):
-        for task in ("predict", "classify"):
-            found = taught(data, task=task)
-            assert found.local_state == {}
-            shape = made(task=task)[1]["readout"].shape
-            assert found.regressors.shape == (0, shape[1]) and found.targets.shape == (0, shape[0])
     assert len(taught({FEATURES: rows(11, 5)}).regressors) == 0  # no longer than the washout
 
 
@@ -149,15 +144,15 @@ def test_rows_that_are_no_numbers_are_refused() -> None:
 def test_an_update_of_the_same_reservoir_goes_on_without_its_identity() -> None:
     _, shared = made()
     update = {"gram": np.ones(3), IDENTITY: identity(shared)}
-    assert judged(shared, update).keys() == {"gram"}
+    assert fitted(SCHEMA, shared, update).keys() == {"gram"}
     assert update.keys() == {"gram", IDENTITY}
 
 
-def test_an_update_of_another_reservoir_is_refused_with_both_seeds() -> None:
+def test_an_update_of_another_reservoir_is_refused_with_both_identities() -> None:
     (_, shared), network = made(), Network(**SMALL)
     other = esn.initial(np.random.default_rng(5), network, COUNT)
-    with pytest.raises(UpdateError, match=r"expected seed .*, got seed ") as caught:
-        judged(shared, {IDENTITY: identity(other)})
+    with pytest.raises(UpdateError, match=r"reservoir: expected .*, got .* have no meaning here") as caught:
+        fitted(SCHEMA, shared, {"gram": np.ones(3), IDENTITY: identity(other)})
     for params in (shared, other):
         for name in (SEED, DIGEST):
             assert params[name].tobytes().hex() in str(caught.value)
@@ -165,11 +160,11 @@ def test_an_update_of_another_reservoir_is_refused_with_both_seeds() -> None:
 
 def test_an_update_without_a_reservoir_is_refused() -> None:
     _, shared = made()
-    with pytest.raises(UpdateError, match=r"expected array 'reservoir'.*got"):
-        judged(shared, {"gram": np.ones(3)})
+    with pytest.raises(UpdateError, match=r"expected arrays \['gram', 'reservoir'\], got \['gram'\]"):
+        fitted(SCHEMA, shared, {"gram": np.ones(3)})
     for wrong in (identity(shared)[:40], identity(shared).astype(float), identity(shared)[None]):
-        with pytest.raises(UpdateError, match=r"expected 64 bytes of shape \(64,\), got"):
-            judged(shared, {IDENTITY: wrong})
+        with pytest.raises(UpdateError, match=r"reservoir: expected (shape \(64,\)|uint8), got"):
+            fitted(SCHEMA, shared, {"gram": np.ones(3), IDENTITY: wrong})
 
 
 def test_a_network_that_does_not_forget_says_so_in_the_first_round_only() -> None:

@@ -14,7 +14,8 @@ from hypothesis.extra.numpy import arrays as any_array
 from fedgate.config.settings.settings import Baseline
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays
 from fedgate.models.federated import ALGORITHMS, build
-from fedgate.models.federated.protocol.algorithm import LARGEST, MAX_SAMPLES, UpdateError, checked, normalise
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, normalise
+from fedgate.models.federated.protocol.schema import LARGEST, Field, UpdateError, fitted
 from fedgate.models.units import scales
 
 # Units from nanostrain to pascals of a bearing: what a feature is measured in must not matter.
@@ -23,24 +24,24 @@ MAGNITUDES = st.integers(-12, 9).map(lambda power: 10.0**power)
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.int32, np.uint64])
 def test_numbers_of_any_type_are_admitted_as_float64(dtype: type[np.generic]) -> None:
-    admitted = checked({"w": np.array([1, 2], dtype=dtype)}, {"w": (2,)})
+    admitted = fitted({"w": Field((2,), "sum")}, {}, {"w": np.array([1, 2], dtype=dtype)})
     assert admitted["w"].dtype == np.float64
     assert admitted["w"].tolist() == [1.0, 2.0]
 
 
 def test_admitted_updates_cannot_overflow_their_sum() -> None:
-    most = checked({"w": np.array([LARGEST, -LARGEST])}, {"w": (2,)})
+    most = fitted({"w": Field((2,), "sum")}, {}, {"w": np.array([LARGEST, -LARGEST])})
     with np.errstate(over="raise", invalid="raise"):
         assert np.isfinite(np.float32(np.square(most["w"]) * 100_000)).all()
     with pytest.raises(UpdateError, match=r"w: expected values up to 1e\+15, got 2e\+15"):
-        checked({"w": np.array([0.0, -2.0 * LARGEST])}, {"w": (2,)})
+        fitted({"w": Field((2,), "sum")}, {}, {"w": np.array([0.0, -2.0 * LARGEST])})
 
 
 def test_a_wider_bound_may_be_asked_for() -> None:
     most = {"w": np.array([50.0 * LARGEST])}
-    assert checked(most, {"w": (1,)}, largest=100.0 * LARGEST)["w"].tolist() == most["w"].tolist()
+    assert fitted({"w": Field((1,), "sum", largest=100.0 * LARGEST)}, {}, most)["w"].tolist() == most["w"].tolist()
     with pytest.raises(UpdateError, match=r"w: expected values up to 3, got 4"):
-        checked({"w": np.array([4.0])}, {"w": (1,)}, largest=3.0)
+        fitted({"w": Field((1,), "sum", largest=3.0)}, {}, {"w": np.array([4.0])})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_by_default_no_gateway_counts_for_more_than_the_longest_baseline(name: s
 )
 def test_a_refusal_says_what_was_found_and_what_was_expected(update: Arrays, reason: str) -> None:
     with pytest.raises(UpdateError, match=reason):
-        checked(update, {"w": (None, 2), "n": ()})
+        fitted({"w": Field((None, 2), "sum"), "n": Field((), "weight")}, {}, update)
 
 
 def test_units_are_those_of_healthy_rows() -> None:

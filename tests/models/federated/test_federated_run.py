@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, WEIGHT, Arrays, Floats, equal, generator, select
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, checked, close_round
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server, close_round
 from fedgate.models.federated.protocol.reducer import STACK, SUM
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import Field
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, fleet
 
@@ -22,15 +23,11 @@ Pair = tuple[Arrays, Arrays]
 
 
 def lose(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Pair:
-    if len(data[FEATURES]) == 0:
-        return own, {}
     loss = np.abs(data[FEATURES] - shared["mean"]).mean()
     return {**own, "loss": np.array(loss)}, {"losses": np.array([loss])}
 
 
 def elect(server: Server, total: Arrays) -> Server:
-    if not total:
-        return server
     return server._replace(
         global_state={**server.global_state, "median": np.asarray(np.median(total["losses"]))}, phase=1
     )
@@ -43,8 +40,6 @@ def contribute(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generat
 
 
 def average(server: Server, total: Arrays) -> Server:
-    if not total:
-        return server
     counted = server.server_state["counted"] + total["samples"]
     return server._replace(
         global_state={"mean": total["sum"] / total["samples"]}, server_state={"counted": np.asarray(counted)}, phase=0
@@ -55,8 +50,8 @@ MEDIAN_ELECTION = Algorithm(
     detector="none",
     start=lambda rng: Server(global_state={"mean": np.zeros(1)}, server_state={"counted": np.array(0.0)}),
     phases=(
-        Phase(lose, STACK, elect, lambda server, update: checked(update, {"losses": (None,)})),
-        Phase(contribute, SUM, average, lambda server, update: checked(update, {"sum": (1,), "samples": ()})),
+        Phase(lose, STACK, elect, {"losses": Field((None,), "metric")}),
+        Phase(contribute, SUM, average, {"sum": Field((1,), "sum"), "samples": Field((), "weight")}),
     ),
     rounds=2,
 )
@@ -140,10 +135,11 @@ def test_the_generator_of_a_gateway_is_that_of_its_name_and_round() -> None:
     def draw(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Pair:
         return own, {"sum": np.array([rng.random()]), "samples": np.array(1.0)}
 
-    phase = Phase(draw, SUM, lambda server, total: server, lambda server, update: update)
+    phase = MEDIAN_ELECTION.phases[1]._replace(learn=draw, advance=lambda server, total: server)
     algorithm = MEDIAN_ELECTION._replace(phases=(phase,))
-    run(algorithm, FLEET, seed=7, rounds=2, on_update=lambda name, update: numbers.append((name, update["sum"][0])))
-    assert numbers == [(name, generator(7, index, name).random()) for index in range(2) for name in "abcde"]
+    fleet = {name: rows(0) for name in "abcd"}
+    run(algorithm, fleet, seed=7, rounds=2, on_update=lambda name, update: numbers.append((name, update["sum"][0])))
+    assert numbers == [(name, generator(7, index, name).random()) for index in range(2) for name in "abcd"]
 
 
 def test_a_gateway_more_does_not_change_what_the_others_send() -> None:
@@ -168,12 +164,10 @@ def test_a_round_whose_gateways_vanish_half_way_begins_anew() -> None:
 
 def test_phases_of_the_setup_run_once() -> None:
     def measure(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Pair:
-        return own, {"rows": np.array(float(len(data[FEATURES])))} if len(data[FEATURES]) else {}
+        return own, {"rows": np.array(float(len(data[FEATURES])))}
 
     def begin(server: Server, total: Arrays) -> Server:
-        return (
-            server._replace(server_state={**server.server_state, "rows": total["rows"]}, phase=1) if total else server
-        )
+        return server._replace(server_state={**server.server_state, "rows": total["rows"]}, phase=1)
 
     def shifted(phase: Phase) -> Phase:
         def advance(server: Server, total: Arrays) -> Server:
@@ -182,7 +176,7 @@ def test_phases_of_the_setup_run_once() -> None:
 
         return phase._replace(advance=advance)
 
-    setup = Phase(measure, SUM, begin, lambda server, update: checked(update, {"rows": ()}))
+    setup = Phase(measure, SUM, begin, {"rows": Field((), "sum")})
     later = map(shifted, MEDIAN_ELECTION.phases)
     algorithm = MEDIAN_ELECTION._replace(phases=(setup, *later), setup=1)
     assert [algorithm.exchanges(rounds) for rounds in (1, 2, None)] == [3, 5, 5]

@@ -14,8 +14,8 @@ from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.svm.dual_ascent import ascend
 from fedgate.models.detectors.svm.kernel import squared_distances
 from fedgate.models.federated import build
-from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.aligned_events import COEFFICIENTS
 from fedgate.models.federated.support_vectors.local_dual import AFTER
 from tests.support.toy import auc

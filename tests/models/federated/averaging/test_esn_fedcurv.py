@@ -21,8 +21,9 @@ from fedgate.models.federated.averaging.esn_fedcurv import (
     batch_fisher,
     share_of,
 )
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from tests.models.federated.averaging.test_esn_fedavg import FEATURE_COUNT, FLEET, PLAIN, table
 from tests.support.given_width import build
 

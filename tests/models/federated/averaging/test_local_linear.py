@@ -12,8 +12,9 @@ from fedgate.models.arrays import EPOCHS, FEATURES, LABELS, Arrays, Floats, gene
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.svm.dual_ascent import ascend, objective
 from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from tests.support.given_width import build
 from tests.support.soak import some
 

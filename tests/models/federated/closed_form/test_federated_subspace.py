@@ -14,8 +14,9 @@ from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors.base.pca import measured
 from fedgate.models.federated import build
 from fedgate.models.federated.closed_form.subspace import capped
-from fedgate.models.federated.protocol.algorithm import Server, UpdateError, close_round
+from fedgate.models.federated.protocol.algorithm import Server, close_round
 from fedgate.models.federated.protocol.run import Outcome, run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, moments, symmetric, triangle
 from tests.support.toy import auc
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import WEIGHT, Arrays, Floats, generator
 from fedgate.models.detectors.esn.network import Network
-from fedgate.models.federated.closed_form.incfed import RankWarning, incfed
+from fedgate.models.federated.closed_form.incfed import CONDITION, UNDETERMINED, RankWarning, incfed
 from fedgate.models.federated.closed_form.partial_incfed import COLUMN_RIDGE, partial_incfed
 from fedgate.models.federated.closed_form.reservoir_directions import driven_directions, noise
-from fedgate.models.federated.protocol.algorithm import CONDITION, UNDETERMINED, Algorithm, Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from tests.models.federated.closed_form.test_incfed import CLASSES, FEATURE_COUNT, close, lesson_of, series
 from tests.support.given_width import build
 

@@ -22,8 +22,9 @@ from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
 from fedgate.models.federated.defences.wrapper import Defence, with_update_filter
-from fedgate.models.federated.protocol.algorithm import Algorithm, UpdateError
+from fedgate.models.federated.protocol.algorithm import Algorithm
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from tests.cloud_aggregator.test_aggregator_machine import after, body, opened, receipts, update
 
 WIDTH, GATEWAYS, ROWS, ROUNDS = 4, 10, 40, 5

@@ -12,9 +12,11 @@ from fedgate.config.protocol.wire import decode, encode
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.defences.discriminator import ContextError, train_discriminator
-from fedgate.models.federated.defences.wrapper import PREFIX, Defence, DefenceError, is_defended, with_update_filter
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server, UpdateError, close_round
+from fedgate.models.federated.defences.wrapper import JUDGE, Defence, with_update_filter
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.protocol.composition import CompositionError
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, NAMES, SHIFT, auc, fleet
@@ -123,11 +125,6 @@ def test_no_input_is_changed_and_states_survive_the_wire(exchanges: list[Exchang
         assert as_bytes(loaded, update) == before
 
 
-def test_an_empty_exchange_changes_nothing(exchanges: list[Exchange]) -> None:
-    for exchange in exchanges:
-        assert as_bytes(exchange.phase.advance(exchange.server, {})) == as_bytes(exchange.server)
-
-
 def test_what_is_damaged_is_refused_as_before(exchanges: list[Exchange]) -> None:
     for exchange in exchanges:
         update = exchange.updates[NAMES[0]]
@@ -135,7 +132,7 @@ def test_what_is_damaged_is_refused_as_before(exchanges: list[Exchange]) -> None
             for wrong in (np.full(update[name].shape, np.nan), update[name][None], update[name].astype(str)):
                 with pytest.raises(UpdateError, match=REASON):
                     exchange.phase.admit(exchange.server, {**update, name: wrong})
-        for wrong_names in ({}, {**update, f"{PREFIX}count": np.ones(())}):
+        for wrong_names in ({}, {**update, f"{JUDGE}count": np.ones(())}):
             with pytest.raises(UpdateError, match=REASON):
                 exchange.phase.admit(exchange.server, wrong_names)
 
@@ -156,9 +153,9 @@ def test_where_nobody_is_refused_the_model_is_the_same(name: str, kind: str) -> 
     data = data_of(algorithm)
     expected, found = run(algorithm, data, seed=SEED).server, run(guarded, data, seed=SEED).server
     assert equal(found.global_state, expected.global_state, 1e-9)
-    rest = {name: array for name, array in found.server_state.items() if not name.startswith(PREFIX)}
+    rest = {name: array for name, array in found.server_state.items() if not name.startswith(JUDGE)}
     assert equal(rest, expected.server_state, 1e-9)
-    assert not any(name.startswith(PREFIX) for name in seen)
+    assert not any(name.startswith(JUDGE) for name in seen)
     assert (rest != found.server_state) == (kind != "network")
 
 
@@ -192,10 +189,8 @@ def test_what_a_gateway_claims_to_weigh_moves_nothing(name: str, kind: str, fact
         servers = [
             close_round(exchange.algorithm, exchange.server, added(exchange, each)) for each in (found, expected)
         ]
-        assert all(
-            equal(getattr(servers[0], part), getattr(servers[1], part), 1e-6)
-            for part in ("global_state", "server_state")
-        )
+        assert equal(servers[0].global_state, servers[1].global_state, 1e-6)
+        assert equal(servers[0].server_state, servers[1].server_state, 1e-6)
 
 
 def added(exchange: Exchange, updates: list[Arrays]) -> Arrays:
@@ -210,7 +205,7 @@ def test_sums_over_rows_are_left_as_they_are(name: str) -> None:
     algorithm = plain(name)
     for exchange in exchanges_of(behind(algorithm, "statistic", width=1e9), data_of(algorithm)):
         bare = exchange.server._replace(
-            server_state={k: v for k, v in exchange.server.server_state.items() if not k.startswith(PREFIX)}
+            server_state={k: v for k, v in exchange.server.server_state.items() if not k.startswith(JUDGE)}
         )
         given = algorithm.phases[0].admit(bare, exchange.updates[NAMES[0]])
         assert all(np.array_equal(admitted(exchange)[0][each], array) for each, array in given.items())
@@ -316,7 +311,7 @@ def test_a_network_of_another_seed_is_refused_at_the_start() -> None:
 @pytest.mark.parametrize(
     ("name", "defence", "tables", "reason"),
     [
-        ("ensemble-svdd", {"kind": "statistic"}, (), "reducer 'stack', expected 'sum'"),
+        ("ensemble-svdd", {"kind": "statistic"}, (), "made of rows that are kept apart, expected a sum"),
         ("esn-fedavg", {"kind": "trusted"}, (), "without tables"),
         ("esn-fedavg", {"kind": "network"}, (), "without a network"),
         ("esn-fedavg", {"kind": "trusted", "paper": True}, trusted(), "expected 'network'"),
@@ -342,7 +337,6 @@ def test_settings_are_checked_and_one_defence_is_enough() -> None:
         with pytest.raises(ValueError, match=str(next(iter(wrong)))):
             Defence(**wrong)
     once = behind(plain("esn-fedavg"), "statistic")
-    assert is_defended(once)
-    assert not is_defended(plain("esn-fedavg"))
-    with pytest.raises(DefenceError, match="has a defence"):
+    assert once.traits - plain("esn-fedavg").traits == {"defence"}
+    with pytest.raises(CompositionError, match="defence given for an algorithm that has it"):
         behind(once, "statistic")

@@ -7,9 +7,9 @@ import pytest
 
 from fedgate.models.arrays import Array, Floats, generator
 from fedgate.models.federated.defences.filters import ranking_and_border
-from fedgate.models.federated.defences.wrapper import PREFIX
-from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.defences.wrapper import JUDGE
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import SEED
 from tests.models.federated.defences.test_defended import behind, data_of, flipped, plain, refusals
 from tests.support.toy import NAMES
@@ -42,7 +42,7 @@ def test_shouting_and_turning_round_is_refused_by_the_statistic() -> None:
         with pytest.raises(UpdateError, match=reason):
             phase.admit(server, loud)
     none = {name: 0.0 * array if name != "samples" else array for name, array in update.items()}
-    assert float(phase.admit(server, none)[f"{PREFIX}count"]) == 0.0
+    assert float(phase.admit(server, none)[f"{JUDGE}count"]) == 0.0
 
 
 def test_what_the_statistic_cannot_see() -> None:

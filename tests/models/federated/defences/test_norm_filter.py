@@ -13,9 +13,10 @@ from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated import build
 from fedgate.models.federated.defences.norm_filter import BINS, KNOWN, LENGTHS, norm_filter, usual_length
-from fedgate.models.federated.defences.wrapper import Defence, DefenceError, with_update_filter
-from fedgate.models.federated.protocol.algorithm import JUDGE, Algorithm, Server, UpdateError, close_round, lacking
+from fedgate.models.federated.defences.wrapper import JUDGE, Defence, DefenceError, with_update_filter
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import SEED
 from tests.support.toy import FEATURE_COUNT, NAMES, fleet
 
@@ -46,7 +47,7 @@ def noted(lengths: list[float]) -> Arrays:
     judge, total = norm_filter(4.0), np.zeros(BINS)
     phase, server = build("fedavg", 1, LOGISTIC).phases[0], Server({"weights": np.zeros(1)}, {})
     for length in lengths:
-        update = {"weights": np.array([length]), "samples": np.array(1.0)}
+        update = {"weights": np.array([length]), "intercept": np.zeros(()), "samples": np.array(1.0)}
         total = total + judge.notes(phase, server, {}, update)[LENGTHS]
     return judge.remembered({}, {LENGTHS: total})
 
@@ -73,8 +74,9 @@ def admitted(rounds: list[list[float]], factor: float = 4.0) -> list[list[float]
     for lengths in rounds:
         total, taken = np.zeros(BINS), list[float]()
         for length in lengths:
+            update = {"weights": np.array([length]), "intercept": np.zeros(()), "samples": np.array(1.0)}
             try:
-                notes = judge.notes(phase, server, memory, {"weights": np.array([length]), "samples": np.array(1.0)})
+                notes = judge.notes(phase, server, memory, update)
             except UpdateError:
                 continue
             total, taken = total + notes[LENGTHS], [*taken, length]
@@ -129,10 +131,10 @@ def test_the_first_round_moves_nothing_and_is_no_model() -> None:
     measured = closed(algorithm, begun, (1.0, 1.0, 1.0, 1e2))  # nobody is refused yet
     assert encode(measured.global_state) == encode(begun.global_state)
     assert (measured.phase, measured.round_index) == (0, 1)
-    assert lacking(measured) == "its defence has only measured so far"
+    assert guarded().lacking(measured) == "its defence has only measured so far"
     moved = closed(algorithm, measured)
     assert encode(moved.global_state) != encode(begun.global_state)
-    assert lacking(moved) == ""
+    assert guarded().lacking(moved) == ""
 
 
 def test_a_change_beyond_the_bound_is_refused_with_both_numbers() -> None:
@@ -182,25 +184,25 @@ def test_it_stands_before_the_sum_that_makes_the_model(settings: dict[str, Any])
     algorithm, shout = guarded(settings), "shout"
     judged = algorithm.phases[algorithm.setup]
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         factor = 1e2 if shout in data else 1.0
         own, update = judged.train(shared, own, data, rng)
         return own, {name: array if name == "samples" else factor * array for name, array in update.items()}
 
     phases = list(algorithm.phases)
-    phases[algorithm.setup] = judged._replace(train=train)
+    phases[algorithm.setup] = judged._replace(learn=learn)
     data = {**data_of(), "loud": {**data_of()[NAMES[0]], shout: np.ones(60)}}
     refused: list[str] = []
     many = algorithm._replace(phases=tuple(phases))
     outcome = run(many, data, seed=SEED, on_refusal=lambda name, error: refused.append(name))
     assert refused == ["loud"] * (algorithm.rounds - 1)
-    assert lacking(outcome.server) == ""
+    assert guarded().lacking(outcome.server) == ""
 
 
 @pytest.mark.parametrize("name", ["incfed", "federated-subspace", "esn-fedcurv"])
 def test_sums_that_are_kept_have_no_round_to_measure_in(name: str) -> None:
     network = {} if name == "federated-subspace" else {"network": {"task": "classify", "units": 12, "washout": 4}}
-    with pytest.raises(DefenceError, match="expected a sum of changes or contributions: its first round only"):
+    with pytest.raises(DefenceError, match="expected one of changes or of all that gateways have to say: its first"):
         with_update_filter(build(name, FEATURE_COUNT, network), Defence(kind="norm"))
 
 

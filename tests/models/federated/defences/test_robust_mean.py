@@ -14,8 +14,9 @@ from fedgate.models.arrays import FEATURES, Arrays, generator
 from fedgate.models.federated import ALGORITHMS
 from fedgate.models.federated.defences.robust_mean import Robust
 from fedgate.models.federated.defences.robust_rules import TooFewRowsError
-from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedError, Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedError, Server
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import SEED
 from tests.support.given_width import build
 from tests.support.sites import aggregator_settings
@@ -138,16 +139,16 @@ def test_without_labels_a_gateway_sends_the_solution_of_its_own_rows() -> None:
         (
             "fedavg-median",
             {"masking": {"fewest": 3}},
-            "reducer 'stack of changes', expected a sum in each: rows that are kept apart",
+            "keeps rows apart, expected a sum in each exchange",
         ),
-        ("fedavg-median", {"compression": {}}, "of kind stack of changes, expected a 'sum of changes'"),
+        ("fedavg-median", {"compression": {}}, "sends sums or rows, expected steps"),
         (
             "fedavg-median",
             {**LOGISTIC, "privacy": {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 1.0}},
-            "of kind 'stack of changes', expected a 'sum of changes'",
+            "sends other sums than changes",
         ),
-        ("conditional-fedavg", {"robust": {"rule": "median"}}, "made by a 'sum', expected a 'sum of changes'"),
-        ("incfed", {"robust": {"rule": "median"}}, "expected a 'sum of changes'"),
+        ("conditional-fedavg", {"robust": {"rule": "median"}}, "made by other sums, expected one of changes"),
+        ("incfed", {"robust": {"rule": "median"}}, "made by other sums, expected one of changes"),
         ("esn-fedavg", {**READOUT, "robust": {"rule": "mode"}}, "robust.rule: .*'median', 'trimmed-mean'"),
         ("esn-fedavg", {**READOUT, "robust": {"rule": "clipped", "liars": 0.1}}, "liars 0.1 given for rule 'clipped'"),
     ],

@@ -12,8 +12,9 @@ import pytest
 
 from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, Floats, generator
 from fedgate.models.detectors.base import fault_classes
-from fedgate.models.federated.protocol.algorithm import Server, UpdateError
+from fedgate.models.federated.protocol.algorithm import Server
 from fedgate.models.federated.protocol.run import Outcome, run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.robust_svm.admm import (
     DISAGREEMENT,
     GATEWAYS,
@@ -252,9 +253,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({LABELS: np.full(20, 2)}, "label 2: .*renumber the fault classes or raise the setting"),
     ({RADIUS: np.array(0.0)}, "radius: expected a number above 0, got 0; .*plain SVM"),
     ({RADIUS: np.array([0.1])}, r"radius: expected one number, got float64 of shape \(1,\)"),
-    ({WEIGHT: np.array(-1.0)}, "weight: expected a number from 0 up to"),
+    ({WEIGHT: np.array(-1.0)}, "weight: expected one number of at least 0"),
     ({WEIGHT: np.array(1e9)}, "weight: expected a number from 0 up to"),
-    ({WEIGHT: np.array(float("nan"))}, "weight: expected a number from 0 up to"),
+    ({WEIGHT: np.array(float("nan"))}, "weight: expected one number of at least 0"),
 ]
 
 

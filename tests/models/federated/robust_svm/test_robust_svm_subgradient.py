@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, generator
-from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.robust_svm.ball import Ball, Norm
 from fedgate.models.federated.robust_svm.box import Box, worst_case
 from fedgate.models.federated.robust_svm.gateway import imported

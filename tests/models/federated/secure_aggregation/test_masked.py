@@ -220,9 +220,9 @@ def test_rows_that_are_exchanged_for_others_are_exchanged_under_masks() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (lambda: build("support-vector-election", 3, {}), "exchange 0 has the reducer 'stack', expected a sum in each"),
-        (lambda: build("conditional-fedavg", 3, {}), "exchange 0 has the reducer 'stack'"),
-        (lambda: with_secure_aggregation(adding(3), Masking(fewest=3)), "expected one without masks"),
+        (lambda: build("support-vector-election", 3, {}), "keeps rows apart, expected a sum in each"),
+        (lambda: build("conditional-fedavg", 3, {}), "keeps rows apart"),
+        (lambda: with_secure_aggregation(adding(3), Masking(fewest=3)), "algorithm that has it, expected one without"),
         (
             lambda: with_update_filter(build("fedavg", 3, {}), Defence(kind="statistic")),
             "a filter looks at single updates",

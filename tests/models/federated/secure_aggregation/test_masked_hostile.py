@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import SECRET, Arrays, generator
-from fedgate.models.federated.protocol.algorithm import RoundFailedError, UpdateError, close_round
+from fedgate.models.federated.protocol.algorithm import RoundFailedError, close_round
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation.client import MASKED, SEALED, SHARES, STEPS, TOKEN
 from fedgate.models.federated.secure_aggregation.wrapper import LeftOutWarning, ShareWarning
 from tests.support.masked_rounds import (

@@ -25,7 +25,7 @@ from fedgate.config.settings.identity import Membership
 from fedgate.gateway_agent.commands import doctor
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.models.arrays import IDENTITY, MEMBERS, Array, Arrays, generator
-from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation.client import SIGNATURE, VOUCHER
 from fedgate.models.federated.secure_aggregation.options import RosterError
 from fedgate.models.federated.secure_aggregation.server import member_of

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis.extra.numpy import arrays as array_strategy
 
 from fedgate.models.arrays import Arrays
-from fedgate.models.federated.protocol.algorithm import UpdateError
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation.keys import (
     KeyAgreementError,
     Keys,

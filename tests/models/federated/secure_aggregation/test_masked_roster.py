@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, generator
-from fedgate.models.federated.protocol.algorithm import RoundFailedError, UpdateError
+from fedgate.models.federated.protocol.algorithm import RoundFailedError
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation import client
 from fedgate.models.federated.secure_aggregation.options import Roster, RosterError, prefixed, split
 from fedgate.models.federated.secure_aggregation.ring import RingError

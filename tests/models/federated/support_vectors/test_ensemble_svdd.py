@@ -15,8 +15,8 @@ from fedgate.models.arrays import FEATURES, Arrays, Floats, at_most, generator
 from fedgate.models.detectors.svm import ensemble, kernel, svdd
 from fedgate.models.detectors.svm.checks import FitWarning
 from fedgate.models.federated.protocol import registry
-from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.ensemble_svdd import Mixture, described, largest, shortened, synthetic
 from tests.support.given_width import build, fitted
 from tests.support.toy import auc, onnx_scores

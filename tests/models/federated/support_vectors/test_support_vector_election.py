@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fedgate.models import units
 from fedgate.models.arrays import FEATURES, Arrays, Floats, at_most, generator
 from fedgate.models.detectors.svm import svdd
-from fedgate.models.federated.protocol.algorithm import UpdateError
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.support_vector_election import VECTORS, Move, elected, replaced
 from tests.support.given_width import build, fitted
 from tests.support.toy import auc

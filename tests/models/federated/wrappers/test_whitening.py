@@ -12,8 +12,9 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base.pca import WHITENING, of_whitening, whitened
 from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated import ALGORITHMS
-from fedgate.models.federated.protocol.algorithm import NORMALISATION, UpdateError
+from fedgate.models.federated.protocol.algorithm import NORMALISATION
 from fedgate.models.federated.protocol.run import Outcome, run
+from fedgate.models.federated.protocol.schema import UpdateError
 from tests.support.given_width import build
 from tests.support.soak import crossed
 from tests.support.toy import auc, onnx_scores

@@ -13,36 +13,30 @@ from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Phase,
     Server,
-    UpdateError,
-    checked,
     healthy_rows,
     normalise,
     personal_tensors,
 )
 from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, counting
 
 LEAST = 1e-6  # of a deviation, so that a feature that never changes divides by no zero
 
 
 def mean_distance(feature_count: int, normalisation: Literal["own", "none"] = "own") -> Algorithm:
     """Return the algorithm for rows of F features; the detector is `distance`."""
-    shapes = {"sum": (feature_count,), "squares": (feature_count,), "samples": ()}
+    moments = Field((feature_count,), "sum")
+    schema = {"sum": moments, "squares": moments._replace(least=0.0), "samples": counting(MAX_SAMPLES)}
 
     def start(rng: np.random.Generator) -> Server:
         return Server({"mean": np.zeros(feature_count), "deviation": np.ones(feature_count)}, {})
 
-    def train(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         rows = healthy_rows(data, data[FEATURES])  # (n, F)
         if not len(rows):
             return own, {}
         own, z = normalise(own, {FEATURES: rows}, normalisation)
         return own, {"sum": z.sum(axis=0), "squares": np.square(z).sum(axis=0), "samples": np.array(float(len(z)))}
-
-    def admit(server: Server, update: Arrays) -> Arrays:
-        sums = checked(update, shapes)
-        if not 1 <= sums["samples"] <= MAX_SAMPLES:
-            raise UpdateError(f"samples: expected 1 to {MAX_SAMPLES}, got {sums['samples']:g}")
-        return sums
 
     def advance(server: Server, total: Arrays) -> Server:
         mean = total["sum"] / total["samples"]
@@ -50,5 +44,5 @@ def mean_distance(feature_count: int, normalisation: Literal["own", "none"] = "o
         deviation = np.sqrt(np.maximum(variance, LEAST**2))
         return server._replace(global_state={"mean": mean, "deviation": deviation})
 
-    phase = Phase(train, SUM, advance, admit)
+    phase = Phase(learn, SUM, advance, schema)
     return Algorithm("distance", start, (phase,), personal=personal_tensors(normalisation))

@@ -1,0 +1,143 @@
+"""What may be put around an algorithm, in which order, and with what it does not go: one table (ours).
+
+From the inside out. Features come first, because all else is computed from them. Noise is added before rounding, or the
+proof does not hold for the remainder that error feedback carries on. Masks come last, because a masked number looks
+like noise to everything else. A defence is the cloud's, which puts it around what gateways train. Why two do not go
+together stands beside them, and is what an operator reads who asks for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from fedgate.models.federated.protocol.algorithm import Algorithm
+from fedgate.models.federated.protocol.schema import named
+
+# What an algorithm says of itself: its rows are series of time steps; its updates are float32 as they are; no setting
+# is a length in the unit of its features; it sums features as they are. And privacy says whose noise it is.
+WINDOWS, FLOAT32, UNIT_FREE, MOMENTS = "windows", "float32", "unit-free", "moments"
+CLOUD_NOISE = "noise in the cloud"
+
+
+class CompositionError(ValueError):
+    """Two things that do not go together; the message is the reason."""
+
+
+class Step(NamedTuple):
+    """A step around an algorithm: the key of its settings, which is also a trait of what has it; where it is loaded
+    from when it is asked for, since most fleets need none and a training child should load what it needs; and why it
+    goes around no algorithm of which a trait or a fact holds.
+    """
+
+    key: str
+    excludes: Mapping[str, str] = MappingProxyType({})
+    module: str = ""
+    function: str = ""
+    options: str = ""
+
+
+MIXED = "given for rows that are windows, expected rows without time steps: it would mix the steps"
+
+STEPS = (
+    Step("whiten", {WINDOWS: f"whiten {MIXED}"}),
+    Step("compensate", {WINDOWS: f"compensate {MIXED}"}),
+    Step("unit"),
+    Step(
+        "robust",
+        {
+            "its model is made by other sums": "robust given for an algorithm whose model is made by other sums, "
+            "expected one of changes: of anything else only the sum is a solution; choose an algorithm that averages "
+            "changes, such as fedavg with loss 'logistic', fedavg-median without labels, or a [defence], which stands "
+            "before any sum",
+        },
+        "fedgate.models.federated.defences.robust_mean",
+        "with_robust_mean",
+        "Robust",
+    ),
+    Step("survey", {}, "fedgate.models.federated.wrappers.site_thresholds", "with_site_thresholds", "Survey"),
+    Step(
+        "privacy",
+        {
+            "survey": "survey given beside privacy, expected one of both: noise on each of its many counts hides all "
+            "of them",
+            "it sends means": "privacy given for an algorithm that sends means beside its changes, expected changes "
+            "alone, or the bound is spent on the means; set measure = 'own', with which they stay on the gateway",
+            "it sends other sums": "privacy given for an algorithm that sends other sums than changes, expected "
+            "changes in each exchange: what others send does not bear noise, and would leak past it; leave whitening, "
+            "compensation and surveys out, give a kernel's gamma, with normalisation 'none' take unit 'feature', and "
+            "choose an algorithm that averages changes, such as fedavg with loss 'logistic'",
+        },
+        "fedgate.models.federated.wrappers.differential_privacy",
+        "with_differential_privacy",
+        "Privacy",
+    ),
+    Step(
+        "compression",
+        {
+            CLOUD_NOISE: "compression given with privacy.where 'cloud', expected 'gateway': what is left over goes "
+            "into the next update, which then is no longer bounded by 'clip'",
+            "it sends sums alone": "compression given for an algorithm that sends sums or rows, expected steps of a "
+            "model in one exchange at least: a system of equations that is solved from rounded or thinned sums has no "
+            "solution to trust; leave it out, or choose an algorithm that averages changes, such as fedavg",
+        },
+        "fedgate.models.federated.wrappers.error_feedback",
+        "with_error_feedback",
+        "Compression",
+    ),
+    Step(
+        "masking",
+        {
+            "compression": "masking given for a compressed algorithm, expected one that is not: masked numbers need "
+            "one unit for all gateways, and each of them must travel; choose one of both",
+            "defence": "masking given for a defended algorithm: a filter looks at single updates; choose one of both",
+            "it keeps rows apart": "masking given for an algorithm that keeps rows apart, expected a sum in each "
+            "exchange: what is not added up cannot be masked; choose an additive algorithm",
+        },
+        "fedgate.models.federated.secure_aggregation.wrapper",
+        "with_secure_aggregation",
+        "Masking",
+    ),
+    Step(
+        "defence",
+        {
+            "masking": "defence given for a masked algorithm, expected one that is not: a filter looks at single "
+            "updates, and masks hide them; choose one of both",
+            "its model is made of rows": "defence given for an algorithm whose model is made of rows that are kept "
+            "apart, expected a sum, before which a defence stands; choose an additive algorithm",
+        },
+    ),
+)
+EXCLUDES: Mapping[str, Mapping[str, str]] = MappingProxyType({step.key: step.excludes for step in STEPS})
+
+# What follows from the exchanges of an algorithm.
+FACTS: Mapping[str, Callable[[Algorithm], bool]] = MappingProxyType(
+    {
+        "it keeps rows apart": lambda algorithm: not all(phase.reducer.additive for phase in algorithm.phases),
+        "it sends means": lambda algorithm: any(named(phase.schema, "metric") for phase in algorithm.phases),
+        "it sends other sums": lambda algorithm: any(phase.bears != "error" for phase in algorithm.phases),
+        "it sends sums alone": lambda algorithm: all(phase.bears == "nothing" for phase in algorithm.phases),
+        "its model is made of rows": lambda algorithm: not algorithm.phases[model_phase(algorithm)].reducer.additive,
+        "its model is made by other sums": lambda algorithm: algorithm.phases[model_phase(algorithm)].bears != "error",
+    }
+)
+
+
+def model_phase(algorithm: Algorithm) -> int:
+    """Return which exchange makes the model: the last one, or that before the survey."""
+    return len(algorithm.phases) - 1 - ("survey" in algorithm.traits)
+
+
+def check_composition(algorithm: Algorithm, key: str) -> None:
+    """Raise `CompositionError` with the reason where a step does not go around the algorithm."""
+    if key in algorithm.traits:
+        raise CompositionError(f"{key} given for an algorithm that has it, expected one without")
+    for trait, reason in EXCLUDES[key].items():
+        if trait in algorithm.traits or (trait in FACTS and FACTS[trait](algorithm)):
+            raise CompositionError(reason)
+
+
+def having(algorithm: Algorithm, *traits: str, **changes: Any) -> Algorithm:
+    """Return an algorithm with these changes, of which the traits hold from now on."""
+    return algorithm._replace(traits=algorithm.traits | set(traits), **changes)

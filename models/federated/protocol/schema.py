@@ -1,0 +1,131 @@
+"""What an update holds: for each exchange the names of its arrays, their shapes, what they mean and how large they are
+(ours).
+
+Nothing is guessed from the name of an array. From its role follows what may be done to it on its way:
+
+    delta      n times the step that a gateway asks for; what is left out of one is made good by the next
+    full       n times all that a gateway has to say, anew in every update, so that it bears rounding and no more
+    sum        adds up to what a system of equations is solved from, or has its meaning beside others: bears nothing
+    weight     n, how much the gateway counts
+    count      one, for the gateway itself
+    metric     n times a mean over its rows, of how the model does
+    identity   bytes that must be those of the cloud, and are taken off before anything is added
+    bytes      keys, shares and signatures
+    ring       numbers under a mask
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedgate.models.arrays import Array, Arrays, finite
+
+Role = Literal["delta", "full", "sum", "weight", "count", "metric", "identity", "bytes", "ring"]
+Shape = tuple[int | None, ...]
+
+# What a number may be where nothing is known of its unit: below it sums, squares and the float32 of the exported model
+# stay finite. Moments of rows in large units are larger and pass a bound of their own.
+LARGEST = 1e15
+
+# Roles whose arrays are no numbers to add up as they are: of this type, and as they came.
+EXACT: Mapping[Role, type[np.unsignedinteger[Any]]] = {"identity": np.uint8, "bytes": np.uint8, "ring": np.uint64}
+
+
+class UpdateError(ValueError):
+    """An update that must not be counted; the message says what was wrong with it."""
+
+
+class Field(NamedTuple):
+    """One array of an update.
+
+    `shape` has None for any length, or names the array of `global_state` whose shape it is; what `moves` is n times a
+    difference from that array, and its mean is added to it. Numbers are at least `least`, and at most of size
+    `largest`. An identity is what `of` finds in `global_state`.
+    """
+
+    shape: Shape | str
+    role: Role
+    least: float = -math.inf
+    largest: float = LARGEST
+    moves: bool = False
+    of: Callable[[Arrays], Array] | None = None
+
+    def shape_in(self, global_state: Mapping[str, Array]) -> Shape:
+        """Return the shape that an array must have beside this state of the cloud."""
+        return global_state[self.shape].shape if isinstance(self.shape, str) else self.shape
+
+
+Schema = Mapping[str, Field]
+
+ONE = Field((), "count", least=1.0, largest=1.0)  # every gateway is one
+
+
+def counting(max_samples: float) -> Field:
+    """Return by how many rows a gateway may say that it counts."""
+    return Field((), "weight", least=1.0, largest=max_samples)
+
+
+def named(schema: Schema, *roles: Role) -> list[str]:
+    """Return the names of the arrays of these roles, in their order."""
+    return sorted(name for name, field in schema.items() if field.role in roles)
+
+
+def moving(schema: Schema) -> list[str]:
+    """Return the names of what moves the model by a mean, in their order."""
+    return sorted(name for name, field in schema.items() if field.moves)
+
+
+def weight_of(schema: Schema, update: Mapping[str, Array]) -> float:
+    """Return how much an update counts, one where it does not say."""
+    return next((float(update[name]) for name in named(schema, "weight")), 1.0)
+
+
+def fitted(schema: Schema, global_state: Arrays, update: Mapping[str, Array]) -> Arrays:
+    """Return an update that has the form of its schema, numbers as float64 and without identities.
+
+    Narrower numbers are widened, so that no sum can overflow or depend on its order, whatever type a gateway chose to
+    send. Raises `UpdateError` with the name, what was expected and what was found.
+    """
+    if update.keys() != schema.keys():
+        raise UpdateError(f"expected arrays {sorted(schema)}, got {sorted(update)}")
+    for name, field in schema.items():
+        _check_form(name, field, global_state, update[name])
+    numbers = {name: array for name, array in update.items() if schema[name].role not in EXACT}
+    if not finite(numbers):
+        raise UpdateError("expected finite values, got NaN or infinity")
+    wide = {name: np.asarray(array, dtype=np.float64) for name, array in numbers.items()}
+    for name, array in wide.items():
+        _check_size(name, schema[name], array)
+    return {name: wide.get(name, array) for name, array in update.items() if schema[name].role != "identity"}
+
+
+def _check_form(name: str, field: Field, global_state: Arrays, array: Array) -> None:
+    shape, found = field.shape_in(global_state), array.shape
+    if len(found) != len(shape) or any(want not in (None, have) for want, have in zip(shape, found, strict=True)):
+        raise UpdateError(f"{name}: expected shape {shape}, got {found}")
+    kind = EXACT.get(field.role)
+    if kind is None and array.dtype.kind not in "fiu":
+        raise UpdateError(f"{name}: expected numbers, got {array.dtype}")
+    if kind is not None and array.dtype != kind:
+        raise UpdateError(f"{name}: expected {np.dtype(kind)}, got {array.dtype}")
+    if field.of is not None and not np.array_equal(array, expected := field.of(global_state)):
+        raise UpdateError(
+            f"{name}: expected {expected.tobytes().hex()}, got {array.tobytes().hex()}: sums over another one have no "
+            "meaning here"
+        )
+
+
+def _check_size(name: str, field: Field, array: Array) -> None:
+    if math.isfinite(field.least):
+        wrong = array[~((array >= field.least) & (array <= field.largest))]
+        if wrong.size:
+            expected = f"{field.least:g}" + (f" to {field.largest:g}" if field.largest > field.least else "")
+            raise UpdateError(f"{name}: expected {expected}, got {wrong[0]:g}")
+        return
+    found = float(np.abs(array).max(initial=0.0))
+    if found > field.largest:
+        raise UpdateError(f"{name}: expected values up to {field.largest:g}, got {found:g}")
