@@ -49,7 +49,7 @@ class _WithoutLabels:
     def __iter__(self) -> Iterator[str]:
         from fedgate.models.federated import ALGORITHMS, build
 
-        return (name for name in sorted(ALGORITHMS) if not build(name, 2, {}).labels)
+        return (name for name in sorted(ALGORITHMS.ours) if not build(name, 2, {}).labels)
 
 
 def _demo_arguments(demo: argparse.ArgumentParser) -> None:

@@ -34,9 +34,11 @@ from fedgate.firmware_sim.recordings import RecordingError
 from fedgate.firmware_sim.splits import Plan, Split, split_folder, split_table
 from fedgate.firmware_sim.trials import run_trial
 from fedgate.models.arrays import generator
+from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import FeatureError
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.algorithm import Algorithm
+from fedgate.models.installed import InstallationError
 
 PROGRESS_S = 5.0  # between lines where the output is no terminal
 SEEDS = 2**31
@@ -160,7 +162,10 @@ def _load(experiment: Experiment) -> Table | Folder:
 
 def _with_normalisation(experiment: Experiment, data: Table | Folder) -> dict[str, Any]:
     """Columns of a table share one scale already, gateways of a folder each have their own."""
-    factory = ALGORITHMS.get(experiment.algorithm)
+    try:
+        factory = ALGORITHMS.get(experiment.algorithm)
+    except InstallationError as error:
+        raise OptionError(f"--algorithm: {error}") from None
     if factory is None or "normalisation" not in inspect.signature(factory).parameters:
         return experiment.settings
     as_they_are = {"normalisation": "none", "unit": "feature"}
@@ -174,11 +179,14 @@ def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
         if isinstance(value, float) and not math.isfinite(value):  # TOML has inf and nan, JSON has neither
             raise OptionError(f"--set {key}: expected a finite number, got {value}")
     try:
-        return build(name, feature_count, chosen)
+        algorithm = build(name, feature_count, chosen)
     except ValidationError as error:
         raise OptionError(f"--set {expectation(first_problem(error))}") from None
     except ValueError as error:
         raise OptionError(str(error)) from None
+    if algorithm.detector not in DETECTORS:
+        raise OptionError(f"--algorithm: {name} needs the detector {algorithm.detector!r}, which is not installed here")
+    return algorithm
 
 
 def _plan(experiment: Experiment, with_labels: bool) -> Plan:

@@ -28,7 +28,7 @@ from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 TO_STDOUT = "-"
 HELP = {
-    "algorithm": f"one of {', '.join(ALGORITHMS)}; default support-vector-election",
+    "algorithm": f"one of {', '.join(ALGORITHMS.ours)}, or one of another package; default support-vector-election",
     "data": "table (.csv, .npz, .parquet) with a column `label`, or folder of recordings with evaluation.toml",
     "clients": "clients that share the rows of a table, default 5; a folder names its gateways",
     "fraction": "share of the clients that take part in a round, default 1",
@@ -67,7 +67,7 @@ class Experiment(settings.Table):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options; only those that are given appear in the parsed arguments."""
     lines = ["settings of the algorithms and their defaults:"]
-    for name, factory in ALGORITHMS.items():
+    for name, factory in ALGORITHMS.ours.items():
         known = [p for p in inspect.signature(factory).parameters.values() if p.name != "feature_count"]
         lines.append(f"  {name}: " + ", ".join(f"{p.name}={_as_text(p.default)}" for p in known))
     lines.append("  all: " + ", ".join(f"{name}={_as_text(value)}" for name, value in COMMON_SETTINGS.items()))

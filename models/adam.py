@@ -17,7 +17,9 @@ class Adam:
         self._first, self._second, self._count = np.zeros(shape, precision), np.zeros(shape, precision), 0
 
     def direction(self, slope: Array) -> Floats:
-        """Return the step for the next slope, to be taken times the learning rate against its sign."""
+        """Return the step for the next slope, of one shape with it, to be taken times the learning rate against its
+        sign.
+        """
         self._count += 1
         self._first *= FIRST_DECAY
         self._first += (1.0 - FIRST_DECAY) * slope

@@ -22,6 +22,9 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 Floats = NDArray[np.float64]
 
+# The types that arrays may have which are stored or sent, little-endian.
+DTYPES = frozenset({"<f2", "<f4", "<f8", "<i4", "<i8", "<u8", "|i1", "|u1", "|b1"})
+
 # Names that training data may hold; an algorithm that needs more (series boundaries, context) adds a name, not a class.
 FEATURES = "x"  # (n, F) one row per window
 LABELS = "y"  # (n,) 0 normal, 1 anomaly (where faults are told apart 1, 2 ...); absent where nobody gave any
@@ -108,7 +111,7 @@ def select(seed: int, round_index: int, names: Iterable[str], fraction: float) -
 
 
 def at_most(rows: Array, most: int, rng: np.random.Generator) -> Array:
-    """Return no more than so many rows, a random choice of them in their old order; nothing is drawn for fewer."""
+    """Return no more than so many rows (n, ...), a random choice in their old order; nothing is drawn for fewer."""
     return rows if len(rows) <= most else rows[np.sort(rng.permutation(len(rows))[:most])]
 
 

@@ -27,7 +27,7 @@ class Reference(NamedTuple):
 
 
 def reference_of(mean: Array, variance: Array) -> Reference:
-    """Return the reference at a mean, in units of the deviation, one where there is none."""
+    """Return the reference at a mean (F,), in units of the deviation (F,), one where there is none."""
     deviation = deviations(mean, variance, 0.0)
     return Reference(np.asarray(mean), np.where(deviation > 0.0, deviation, 1.0))
 

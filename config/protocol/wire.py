@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgate.models.arrays import DTYPES
+
 FORMAT = "fedgate/1"
-DTYPES = frozenset({"<f2", "<f4", "<f8", "<i4", "<i8", "<u8", "|i1", "|u1", "|b1"})
 HEADER_BYTES_MAX = 64 * 1024
 ARRAYS_MAX = 1_000
 DIMENSIONS_MAX = 8

@@ -17,16 +17,22 @@ if TYPE_CHECKING:
 
 def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec) -> None:
     """Raise `ValueError` naming the setting, its value and what was expected."""
-    from fedgate.models.federated import ALGORITHMS, build  # late: a gateway reads settings too, and trains in a child
+    from fedgate.models.detectors import DETECTORS  # late: a gateway reads settings too, and trains in a child
+    from fedgate.models.federated import ALGORITHMS, build
+    from fedgate.models.installed import InstallationError
 
     try:
         algorithm = build(choice.name, len(feature_names(features)), choice.settings)
     except ValidationError as error:
         raise ValueError(f"algorithm.settings.{first_problem(error)}") from None
+    except InstallationError as error:
+        raise ValueError(f"algorithm.name: {error}") from None
     except ValueError as error:
         unknown = re.match(r"setting '(\w+)' is unknown", str(error))
         key = f"settings.{unknown[1]}" if unknown else "settings"
         raise ValueError(f"algorithm.{key if choice.name in ALGORITHMS else 'name'}: {error}") from None
+    if algorithm.detector not in DETECTORS:
+        raise ValueError(f"algorithm.name: {choice.name} needs the detector {algorithm.detector!r}, not installed here")
     if choice.settings.get("masking") is not None:
         _check_cohort(choice, rounds)
     _check_quorum(algorithm, rounds)

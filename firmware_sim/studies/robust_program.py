@@ -15,7 +15,8 @@ from fedgate.models.federated.robust_svm.box import Box, WorstCase
 
 
 def worst_case_program(x: Array, y: Array, w: Array, ball: Ball, box: Box) -> WorstCase:
-    """Return the same as `fedgate.models.federated.robust_svm.box.worst_case`, for the norms "1" and "inf".
+    """Return the same as `fedgate.models.federated.robust_svm.box.worst_case`, for the norms "1" and "inf":
+    of samples x (N, P), labels y (N,), -1 or 1, and weights w (P,).
 
     Per sample: α, the mass that keeps its label and suffers, β, the mass that changes it, and the moves of either times
     its mass; the rest of the sample loses nothing. All masses are parts of 1 / N.

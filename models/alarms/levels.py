@@ -65,7 +65,7 @@ def level_of(method: Method, ordered: Floats, rate: float) -> float:
 
 
 def beyond(ordered: Floats, rate: float) -> bool:
-    """Tell whether a rate is rarer than so many scores show, so that its level is extrapolated or hangs on few."""
+    """Tell whether a rate is rarer than so many scores (n,) show, so that its level is extrapolated or hangs on few."""
     return settled(len(ordered) * rate) < _TAIL
 
 

@@ -25,8 +25,8 @@ ENOUGH_RUNS, FEWEST_RUNS = 10, 3
 
 
 def peaks(statistic: Floats, threshold: float, merge_rows: float) -> Floats:
-    """Return the highest value of every run above a threshold; runs with fewer than `merge_rows` rows from the end of
-    one to the start of the next are one. NaN is below it.
+    """Return the highest value of every run of a statistic (n,) above a threshold; runs with fewer than `merge_rows`
+    rows from the end of one to the start of the next are one. NaN is below it.
     """
     high = np.flatnonzero(statistic > threshold)
     if not len(high):

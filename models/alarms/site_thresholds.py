@@ -49,7 +49,8 @@ def sketch(values: Array) -> Floats:
 
 
 def quantile(counts: Array, share: float) -> float:
-    """Return the quantile of which `share` of the sketched values lie at or below, by the nearest rank.
+    """Return the quantile of which `share` of the values that `counts` (BINS,) sketch lie at or below, by the nearest
+    rank.
 
     It is within ACCURACY of that value, relative to it, where its magnitude is in SMALLEST .. LARGEST, and within
     SMALLEST where it is less.
@@ -65,7 +66,8 @@ def quantile(counts: Array, share: float) -> float:
 
 
 def level_of(counts: Array, rate: float) -> float:
-    """Return the level that a further score reaches with a probability of at most `rate`.
+    """Return the level, from the sketch of all scores, (BINS,), that a further one reaches with a probability of at
+    most `rate`.
 
     It is the upper end of the bin of the rank that conformal prediction takes of all n scores
     (`fedgate.models.alarms.levels`), so it is at most 2 ACCURACY too high. Nothing rarer than 1 / (n + 1) can be
@@ -93,7 +95,7 @@ def level_of(counts: Array, rate: float) -> float:
 
 
 def levels_of(spec: AlarmSpec, counts: Array, windows_per_day: float) -> Levels:
-    """Return the levels of a site for a gateway that has none of its own, as
+    """Return the levels of a site, from a sketch (BINS,), for a gateway that has none of its own, as
     `fedgate.models.alarms.threshold.calibrate` does.
 
     Raises:

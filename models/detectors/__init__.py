@@ -11,8 +11,9 @@ from fedgate.models.detectors.recurrent.recurrent import RECURRENT
 from fedgate.models.detectors.svm.ensemble import ENSEMBLE
 from fedgate.models.detectors.svm.ocsvm import OCSVM
 from fedgate.models.detectors.svm.svdd import SVDD
+from fedgate.models.installed import Registry
 
-DETECTORS: dict[str, Detector] = {
+OURS: dict[str, Detector] = {
     "ensemble": ENSEMBLE,
     "esn": ESN,
     "linear": LINEAR,
@@ -22,5 +23,6 @@ DETECTORS: dict[str, Detector] = {
     "subspace": SUBSPACE,
     "svdd": SVDD,
 }
+DETECTORS = Registry("detector", OURS, Detector)
 
 __all__ = ["DETECTORS", "PERSONAL", "Detector"]

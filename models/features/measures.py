@@ -98,13 +98,13 @@ class Windows:
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Divide, where the denominator is 0 give 0."""
+    """Divide, of any shape that broadcasts; where the denominator is 0 give 0."""
     shape = np.broadcast_shapes(numerator.shape, denominator.shape)
     return np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)
 
 
 def one_sided(energies: Floats, samples: int) -> Floats:
-    """Add the negative frequencies to the positive ones: over all bins the sum is the variance (Parseval).
+    """Add the negative frequencies to the positive ones, (..., bins): over all bins the sum is the variance (Parseval).
 
     The bin at half an even rate is its own mirror image.
     """

@@ -15,8 +15,8 @@ from fedgate.models.arrays import Array
 from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.detectors.base import linear
 from fedgate.models.operators import OPERATORS
+from fedgate.models.testing.detectors import nodes_of
 from tests.fuzz.target import Target
-from tests.models.detectors.test_graph import nodes_of
 from tests.support.graph_tricks import FLOAT, WIDTH, sound, tricks, varint
 
 PLACE_BYTES = 2

@@ -1,4 +1,6 @@
-"""What a detector is: pure functions from parameters and features to scores, and the same scores as an ONNX graph."""
+"""What a detector is: pure functions from parameters and features to scores, and the same scores as an ONNX graph
+(ours).
+"""
 
 from __future__ import annotations
 

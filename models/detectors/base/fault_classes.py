@@ -1,4 +1,4 @@
-"""Linear support vector machines that tell fault classes apart, 0 being normal.
+"""Linear support vector machines that tell fault classes apart, 0 being normal (FDR-SVM paper).
 
     margin_m(x) = W_m·z + b_m,      score(x) = max_m margin_m(x) over the machines that have normal rows on their
                                                other side

@@ -1,4 +1,4 @@
-"""Building blocks for ONNX graphs, written node by node with `onnx.helper`.
+"""Building blocks for ONNX graphs, written node by node with `onnx.helper` (ours).
 
 Converters are slower at run time and pull in packages; the graphs here have ten nodes. Opset and IR version are pinned
 because the newest ones that `onnx` writes by default are refused by the onnxruntime on the gateways.

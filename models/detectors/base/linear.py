@@ -81,7 +81,7 @@ def received(shared: Arrays, own: Mapping[str, Array]) -> Arrays:
 
 def logistic_gradient(params: Arrays, phi: Array, y: Array | None, decay: float) -> Arrays:
     """Return the gradient of mean(log(1 + exp(-t s))) + decay/2 |w|² over φ (n, M), t = ±1, for the names in
-    `TRAINED`.
+    `TRAINED`. Raises `ValueError` where there are no labels.
     """
     if y is None:
         raise ValueError("loss 'logistic' needs labels in the data and found none; without labels use 'one-class'")
@@ -129,8 +129,8 @@ def descend(
 
 
 def border(products: Array, nu: float) -> float:
-    """Return the value of w·φ that the share ν of rows stays below: ν of the one-class SVM in `dual_ascent` is no
-    longer that share, so the border is taken from the rows themselves.
+    """Return the value of w·φ, of those of all rows (n,), that the share ν of rows stays below: ν of the one-class SVM
+    in `dual_ascent` is no longer that share, so the border is taken from the rows themselves.
     """
     return float(np.quantile(products, nu))
 

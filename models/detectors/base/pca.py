@@ -62,8 +62,8 @@ def measured(params: Mapping[str, Array], z: Array) -> tuple[Floats, Floats]:
 
 
 def whitened(params: Mapping[str, Array], z: Array) -> Floats:
-    """Return the whitened coordinates of features, beside them the weighted logarithm of the residual where there is a
-    weight.
+    """Return the whitened coordinates (n, k) of features z (n, F), beside them the weighted logarithm of the residual
+    where there is a weight, (n, k + 1).
     """
     coordinates, residual = measured(params, z)
     if "weight" not in params:

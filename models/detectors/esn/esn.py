@@ -1,4 +1,5 @@
-"""Echo state network: a row of features is a time step, and what came before it is in the state of a reservoir.
+"""Echo state network: a row of features is a time step, and what came before it is in the state of a reservoir
+(federated-esn paper; the score is ours).
 
 Three uses of one readout W over regressors s = [states, inputs, 1] (`network.Task`):
 
@@ -80,7 +81,10 @@ def steps_of(params: Mapping[str, Array], z: Array) -> Floats:
 
 
 def begins_of(params: Mapping[str, Array], missing: Array) -> NDArray[np.bool_]:
-    """Return before which rows (n,) the state is lost: where a series begins or more rows are missing than bridged."""
+    """Return before which rows (n,) the state is lost: where a series begins or more rows are missing than bridged.
+
+    Raises `DataError` for what says of no row how many are missing before it.
+    """
     gaps = np.asarray(missing)
     if gaps.dtype.kind not in "iu" or (gaps < NEW_SERIES).any():
         raise DataError(
@@ -91,7 +95,9 @@ def begins_of(params: Mapping[str, Array], missing: Array) -> NDArray[np.bool_]:
 
 def passed(params: Mapping[str, Array], z: Array, missing: Array | None = None) -> Passed:
     """Send rows z (n, F), already in normalised units, through the reservoir; from "state" and "last" on where the
-    parameters hold them.
+    parameters hold them. `missing` (n,) says how many rows are missing before each.
+
+    Raises `DataError` where it does not say so of each row.
     """
     inputs, count = steps_of(params, z), int(params["steps"])
     gaps = np.zeros(len(z), dtype=np.int64) if missing is None else missing
@@ -155,7 +161,7 @@ def states_of(params: Mapping[str, Array], z: Array, missing: Array | None = Non
 
 
 def taught(params: Mapping[str, Array], z: Array, missing: Array | None = None) -> Passed:
-    """Return a series of finite rows after its way through the reservoir; raises `DataError` for any others."""
+    """Return a series of finite rows (n, F) after its way through the reservoir; raises `DataError` for any others."""
     return passed(params, finite_rows(z), missing)
 
 

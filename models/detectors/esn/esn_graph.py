@@ -1,4 +1,4 @@
-"""The echo state network as ONNX: one Scan a layer, with everything that is not recurrent hoisted out of it.
+"""The echo state network as ONNX: one Scan a layer, with everything that is not recurrent hoisted out of it (ours).
 
     x (n, F), state (layers, N), last (1, I) -> score (n,), next.state, next.last
 
@@ -45,7 +45,7 @@ class Drawing:
         return outputs
 
     def constant(self, name: str, values: Array | float | list[int]) -> str:
-        """Add a constant and return its name; whole numbers stay whole."""
+        """Add a constant of any shape and return its name; whole numbers stay whole."""
         self.tensors[name] = np.asarray(values)
         return name
 

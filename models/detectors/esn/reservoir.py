@@ -1,4 +1,5 @@
-"""The reservoir of an echo state network: fixed random weights, drawn from 32 bytes wherever they are needed.
+"""The reservoir of an echo state network: fixed random weights, drawn from 32 bytes wherever they are needed
+(Jaeger et al. 2007; the drawing is ours).
 
 A matrix of 500 units is 2 MB, its seed 32 bytes. Every party must draw the same one, or the sums of two gateways would
 speak of different units. So the numbers are made from the raw bits of PCG64 (numpy keeps those, not its distributions),

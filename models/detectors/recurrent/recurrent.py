@@ -1,4 +1,5 @@
-"""Recurrent network: LSTM or GRU layers over a window, or a linear layer on it, that predict its end or name its class.
+"""Recurrent network: LSTM or GRU layers over a window, or a linear layer on it, that predict its end or name its class
+(Hochreiter and Schmidhuber 1997; Cho et al. 2014; the score is ours).
 
 A row of features is one window and is read from zero state, so nothing is remembered from row to row. With outputs o
 

@@ -1,4 +1,4 @@
-"""The recurrent network as ONNX: one LSTM or GRU node a layer.
+"""The recurrent network as ONNX: one LSTM or GRU node a layer (ours).
 
 ONNX has other orders of gates than torch (input, output, forget, cell; update, reset, new). What is personal stays an
 input in the layout of the parameters and is put in order inside the graph, so that a gateway feeds its own weights

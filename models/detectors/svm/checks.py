@@ -1,4 +1,4 @@
-"""What the support vector detectors check and decide before they fit: rows, ν, and the width of the kernel.
+"""What the support vector detectors check and decide before they fit: rows, ν, and the width of the kernel (ours).
 
 A gateway has 1 GB and a kernel matrix grows with the square of its rows, so fits take at most `most_rows` of them.
 Which ones is fixed by the order of the rows alone: the same data gives the same model, and rows spread evenly over the
@@ -98,7 +98,7 @@ def known(kernel: str, solver: str, step: float | None) -> None:
 def kernel_width(gamma: Width, z: Floats) -> float:
     """Return γ of k(a, b) = exp(-γ |a - b|²) for rows z (n, F): as given, or from their median distance d.
 
-    With "median" γ = 1 / (2 d²), for None `NARROW` times as much (`exact_width`).
+    With "median" γ = 1 / (2 d²), for None `NARROW` times as much (`exact_width`). Raises `FitError`.
     """
     if isinstance(gamma, str) and gamma != "median":
         raise SettingError(f"gamma {gamma!r} given, expected a positive number, 'median', or none")
@@ -161,8 +161,8 @@ def squared_pair_distances(z: Floats) -> Floats:
 
 
 def quantile_of(z: Floats) -> Quantile:
-    """Return the quantiles of squared distances of different rows; raises `DataError` where all are the same, or so
-    near or far that float64 does not hold their squares.
+    """Return the quantiles of squared distances of different rows z (n, F); raises `DataError` where all are the same,
+    or so near or far that float64 does not hold their squares.
     """
     with np.errstate(over="ignore", under="ignore"):
         squares = squared_pair_distances(z)
@@ -181,5 +181,5 @@ def quantile_of(z: Floats) -> Quantile:
 
 
 def median_distance(z: Floats) -> float:
-    """Return the median distance of two different rows; raises `DataError` where all are the same."""
+    """Return the median distance of two different rows z (n, F); raises `DataError` where all are the same."""
     return float(np.sqrt(quantile_of(z)(0.5)))

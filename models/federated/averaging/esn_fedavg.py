@@ -97,7 +97,7 @@ class Averaging(NamedTuple):
         return self.descent._replace(epochs=epochs_of(data, self.descent.epochs))
 
     def sent(self, global_state: Arrays, moved: Floats, count: int) -> Arrays:
-        """Return the update of a gateway that moved the readout on so many rows."""
+        """Return the update of a gateway that moved the readout to `moved` (classes, S) on so many rows."""
         weight = float(min(count, self.max_samples))
         change = np.asarray(weight * (moved - global_state[READOUT]))
         return {READOUT: change, SAMPLES: np.array(weight), IDENTITY: identity(global_state)}

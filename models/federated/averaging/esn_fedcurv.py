@@ -128,6 +128,7 @@ class Printed:
         )
 
     def pull(self, readout: Floats, states: Array) -> Floats:
+        """Return the gradient (classes, S) of the penalty at a readout of that shape, of regressors `states` (n, S)."""
         found = self._fisher_of(readout, states)
         self.part = Part(found, found * readout)
         curvature = self._shared[ALL_CURVATURE] - self.part.curvature

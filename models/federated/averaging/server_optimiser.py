@@ -62,7 +62,7 @@ class ServerOptimiser(BaseModel):
         """Return what the named arrays of `global_state` become, in their own precision, and `server_state` with its
         moments.
 
-        `total` holds Σ n Δw of each name and `weight` is Σ n.
+        `total` holds Σ n Δw of each name, of the shape of w, and `weight` () is Σ n.
         """
         moved, moments = Arrays(), Arrays()
         for name in names:

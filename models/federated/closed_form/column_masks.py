@@ -1,4 +1,5 @@
-"""Columns of the sums that a gateway elects for itself: how they travel, are judged, added and solved for.
+"""Columns of the sums that a gateway elects for itself: how they travel, are judged, added and solved for
+(federated-esn paper; the bounds are ours).
 
 A gateway sends of B = Σ s sᵀ and A = Σ y sᵀ the columns of its own choice, as indices and values. Two gateways' values
 belong to other columns, so they are put into their places in the cloud and only then added. The sum is no Gram matrix:

@@ -94,6 +94,8 @@ def incfed(
         the Gram matrix then travels once for each class.
     :param fewest_rows: a gateway with fewer time steps to learn from sends nothing.
     :param max_samples: most time steps that one gateway counts for; of more, its sums are scaled down.
+
+    Raises `ValueError` for balanced classes where there are none.
     """
     if class_weight == "balanced" and network.task != "classify":
         raise ValueError(f"class_weight 'balanced' given for task {network.task!r}, expected 'classify' or 'none'")

@@ -85,6 +85,8 @@ def partial_incfed(
     :param paper: β is `ridge` as it is, 1e-6 where not given; collapses where every gateway has columns of its own.
     :param fewest_rows: a gateway with fewer time steps to learn from sends nothing; see `incfed`.
     :param max_samples: most time steps that one gateway counts for; of more, its sums are scaled down.
+
+    Raises `ValueError` for settings that do not go together, and names them.
     """
     of_its_own = select in ("importance", "random")
     plan = Plan(

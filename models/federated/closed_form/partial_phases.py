@@ -1,4 +1,6 @@
-"""The exchanges of Partial IncFed: electing units, sending the sums of fewer units, sending columns of one's own."""
+"""The exchanges of Partial IncFed: electing units, sending the sums of fewer units, sending columns of one's own
+(federated-esn paper).
+"""
 
 from __future__ import annotations
 
@@ -54,6 +56,7 @@ class Plan(NamedTuple):
 
     @property
     def units(self) -> int:
+        """N, the units of all layers."""
         return self.network.layers * self.network.units
 
     def taught(self, global_state: Arrays, local_state: Arrays, data: Arrays, sums: Sums) -> tuple[Arrays, Arrays]:

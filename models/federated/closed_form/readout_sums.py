@@ -1,4 +1,5 @@
-"""What sums over regressors and targets can honestly be: the judge of every algorithm that sends them to the cloud.
+"""What sums over regressors and targets can honestly be: the judge of every algorithm that sends them to the cloud
+(ours).
 
 A state is a tanh, so at most 1; a direct input is at most `clip`, and so is a target; the constant is 1. That bounds
 every sum by its number of rows. One that says what has changed says how many rows it added and took back, and is

@@ -1,4 +1,4 @@
-"""From a gateway's rows to what the readout of an echo state network is taught: regressors and targets.
+"""From a gateway's rows to what the readout of an echo state network is taught: regressors and targets (ours).
 
 All algorithms on such a readout begin alike: normalise, send the series through the reservoir, drop what must not
 teach, and go on with regressors S and targets Y. Labels matter for task `classify` only; what is to be predicted or

@@ -234,6 +234,8 @@ def federated_subspace(
         normalisation `none` and levels beyond 1e4 deviations, or a sketch, take `pooled`: one exchange more.
     :param max_samples: most rows that one gateway counts for.
     :param forget: weight of all earlier rounds beside a new one.
+
+    Raises `ValueError` for a sketch that is no smaller than the features.
     """
     if sketch is not None and sketch >= feature_count:
         raise ValueError(f"sketch: expected fewer than the {feature_count} features, got {sketch}; leave it out")

@@ -173,7 +173,7 @@ def _changes(
 
 
 def taken_away(schema: Schema, update: Mapping[str, Array]) -> Floats:
-    """Return what the network sees of an admitted update: W_t - W_{t+1}, as a vector."""
+    """Return what the network sees of an admitted update: W_t - W_{t+1}, as a vector (P,)."""
     return -change_of(schema, update)
 
 

@@ -151,7 +151,8 @@ def _table(algorithm: Algorithm, index: int, data: Arrays, washout: int) -> Tabl
 
 def ranking_and_border(scores: Array, anomalous: Array) -> float:
     """Return the mean of two shares of mistakes, 0.5 for a score that says nothing: of pairs in which the normal row
-    has the higher score, and of rows on the wrong side of zero, either class counting half.
+    has the higher score, and of rows on the wrong side of zero, either class counting half. Of scores (n,), and which
+    of them (n,) are of anomalies.
 
     Neither depends on the unit of the score, so the scores of every detector have the same chance and the same best.
     The first sees a model that ranks rows the wrong way round, the second one whose border was moved.

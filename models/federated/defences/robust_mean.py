@@ -1,5 +1,5 @@
 """A robust mean in place of the sum: any average of changes, aggregated by a rule that a minority of liars cannot move
-at will (`robust_rules`, which has the sources and what each rule stands).
+at will (`robust_rules`, which has the sources and what each rule stands; the frame around them is ours).
 
 Such a rule must see every update, so they are kept apart until the exchange closes: the cloud's memory grows with the
 number of gateways, and they cannot travel masked. A gateway sends what it would send anyway, as one row; the cloud

@@ -65,7 +65,7 @@ def krum_scores(rows: Array, liars: int) -> Floats:
 
 
 def krum_chosen(rows: Array, liars: int, *, many: bool) -> Array:
-    """Return which rows Krum (one) or Multi-Krum (`many`: n - f - 2) takes, by place, the best first."""
+    """Return which rows Krum (one) or Multi-Krum (`many`: n - f - 2) takes of rows (n, P): places (m,), best first."""
     order = np.argsort(krum_scores(rows, liars), kind="stable")
     return np.asarray(order[: len(rows) - liars - 2 if many else 1])
 

@@ -1,4 +1,5 @@
-"""What one update would do alone, which is all that a defence may look at: the others' are sums by the time it could.
+"""What one update would do alone, which is all that a defence may look at: the others' are sums by the time it could
+(ours).
 
 An update of an averaging algorithm holds n·Δ under the name of what it moves in `global_state`, and n; alone it moves
 that by Δ, whatever part of the way the server then goes. Any other update alone makes the model that the server would
@@ -27,7 +28,7 @@ def counted_once(schema: Schema, update: Arrays) -> Arrays:
 
 
 def change_of(schema: Schema, update: Mapping[str, Array]) -> Floats:
-    """Return as one vector what an update says per unit of weight: what it asks for, else the mean of all it sums."""
+    """Return as one vector (P,) what an update says per unit of weight: what it asks for, else means of its sums."""
     names = named(schema, "delta", "full") or [name for name in named(schema, "sum") if update[name].ndim > 0]
     parts = [np.ravel(update[name]) for name in names]
     return np.asarray(np.concatenate(parts) / (abs(weight_of(schema, update)) or 1.0))

@@ -1,4 +1,4 @@
-"""What a federated algorithm is: records of pure functions over `Arrays`, and the laws they keep.
+"""What a federated algorithm is: records of pure functions over `Arrays`, and the laws they keep (ours).
 
     Algorithm(start, phases)   start(rng) -> Server
       Phase                    train(global_state, local_state, data, rng) -> (local_state, update)    on the gateway
@@ -10,8 +10,8 @@
 Every state has a half that travels and a half that stays: `global_state | server_state` in the cloud, `update |
 local_state` on the gateway. A gateway always scores with `{**global_state, **local_state}`; that one line is
 personalisation. An update is already summable (`n * delta` and `n`, never `delta` alone), so lifting and merging are
-one operation. A protocol of several exchanges is several phases. The laws below hold for every algorithm and are run
-over all of them in `tests/laws/test_laws.py`:
+one operation. A protocol of several exchanges is several phases. The laws below hold for every algorithm;
+`fedgate.models.testing.check_laws` asks them of any:
 
 - `{}` is the identity of merge; merge is associative and commutative; the order of clients is irrelevant.
 - No input is mutated. The same generator gives the same bytes. An empty exchange changes no parameter and begins the
@@ -216,6 +216,8 @@ def normalise(local_state: Arrays, data: Arrays, mode: str) -> tuple[Arrays, Arr
     the first centre and scale so that a model and its normalisation always belong together (docs/decisions/03). Rows
     that are labelled as faults are no commissioning data. With mode `none` the features are taken as they are, for
     tables whose columns already share one scale.
+
+    Raises `ValueError` where every row is labelled as a fault, so that nothing gives the scale.
     """
     x = np.asarray(data[FEATURES], dtype=np.float64)
     if mode == "none":

@@ -1,4 +1,4 @@
-"""What may be put around an algorithm, in which order, and with what it does not go: one table.
+"""What may be put around an algorithm, in which order, and with what it does not go: one table (ours).
 
 From the inside out. Features come first, because all else is computed from them. Noise is added before rounding, or the
 proof does not hold for the remainder that error feedback carries on. Masks come last, because a masked number looks

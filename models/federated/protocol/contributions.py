@@ -1,4 +1,4 @@
-"""How a gateway's part in a sum stays right while its data grows, shrinks or goes: it sends what changed, once.
+"""How a gateway's part in a sum stays right while its data grows, shrinks or goes: it sends what changed, once (ours).
 
 The cloud keeps one running total and no gateway's part of it. So the gateway remembers what the cloud has counted of
 it (`counted.*`) and what it sent last (`sent.*`), and sends the difference between its present contribution and the

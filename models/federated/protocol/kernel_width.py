@@ -116,7 +116,7 @@ def scaled(counts: Array, total: int) -> Floats:
 
 
 def quantile(counts: Array, share: float) -> float:
-    """Return what a share in (0, 1] of counted squares is below, as if those of a bin lay evenly in it.
+    """Return what a share in (0, 1] of squares, counted in bins (B,), is below, as if those of a bin lay evenly in it.
 
     Raises `RoundFailedError` for what is no sum of counts: single ones that travelled masked were judged by nobody.
     """

@@ -1,4 +1,4 @@
-"""State of one's own beside that of others: names under a prefix, out of sight of the exchange inside."""
+"""State of one's own beside that of others: names under a prefix, out of sight of the exchange inside (ours)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How updates are put together: two ways to merge, each with `{}` as its zero.
+"""How updates are put together: two ways to merge, each with `{}` as its zero (ours).
 
 The kind decides what may be composed: whatever is additive can be summed under a mask by secure aggregation, and a
 bounded reducer costs the cloud the same memory for ten gateways as for ten thousand.

@@ -1,4 +1,6 @@
-"""The list of all federated algorithms, and how one is built from its name and settings."""
+"""The list of all federated algorithms, whose modules name their papers, and how one is built from its name and its
+settings (ours).
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,11 @@ from fedgate.models.federated.support_vectors.conditional_fedavg import conditio
 from fedgate.models.federated.support_vectors.ensemble_svdd import ensemble_svdd
 from fedgate.models.federated.support_vectors.support_vector_election import support_vector_election
 from fedgate.models.federated.wrappers.whitening import validated, with_whitening
+from fedgate.models.installed import Registry
 
 Options = TypeVar("Options", bound=BaseModel)
 
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
+OURS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
     **{f"fedavg-{rule}": partial(fedavg, robust=Robust(rule=rule)) for rule in get_args(Rule)},
     "esn-fedavg": esn_fedavg,
@@ -47,6 +50,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "robust-svm-subgradient": robust_svm_subgradient,
     "support-vector-election": support_vector_election,
 }
+ALGORITHMS = Registry("algorithm", OURS, Callable)
 
 # What every algorithm takes besides its own settings: steps before it, on the features, and steps behind it, on the way
 # of the update, as `composition.STEPS` has them.
@@ -60,7 +64,8 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     """Return the named algorithm for F features with its settings checked against the factory's own signature, on
     features compensated and whitened first and with updates noised, compressed or masked where the settings ask for it.
 
-    Raises `ValueError` (pydantic's `ValidationError`) naming the setting, its value and what was expected.
+    Raises `ValueError` (pydantic's `ValidationError`) naming the setting, its value and what was expected, and
+    `InstallationError` for an algorithm of another package that cannot be loaded.
     """
     factory = ALGORITHMS.get(name)
     if factory is None:

@@ -1,4 +1,5 @@
-"""The definition of a federated training: a loop over data sets.
+"""The definition of a federated training: a loop over data sets, as Algorithm 1 of McMahan et al. (2017) is one, for
+protocols of any number of exchanges.
 
 The service over MQTT must end in the same model as this loop; everything else it does is about getting the same updates
 to the same place.

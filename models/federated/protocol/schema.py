@@ -1,4 +1,5 @@
-"""What an update holds: for each exchange the names of its arrays, their shapes, what they mean and how large they are.
+"""What an update holds: for each exchange the names of its arrays, their shapes, what they mean and how large they are
+(ours).
 
 Nothing is guessed from the name of an array. From its role follows what may be done to it on its way:
 

@@ -1,4 +1,4 @@
-"""What the cloud asks of gateways that carry a weight: how much one may count, and how far it may pull.
+"""What the cloud asks of gateways that carry a weight: how much one may count, and how far it may pull (ours).
 
 Sums of `weight * values` and of `weight` may travel masked, so a single gateway is bounded by settings alone.
 """

@@ -15,16 +15,31 @@ from fedgate.models.arrays import Array, Floats
 
 
 class Cone(Protocol):
-    """A symmetric cone; the arrays it takes are all of one shape, `scaling` returns W and W⁻¹ for `times`."""
+    """A symmetric cone; the arrays that it takes are all of one shape, `scaling` returns W and W⁻¹ for `times`."""
 
-    def degree(self, shape: tuple[int, ...]) -> int: ...
-    def unit(self, shape: tuple[int, ...]) -> Floats: ...
-    def inverse(self, s: Array) -> Floats: ...
-    def scaling(self, s: Array, y: Array) -> tuple[Floats, Floats]: ...
-    def times(self, W: Array, u: Array) -> Floats: ...
-    def product(self, u: Array, v: Array) -> Floats: ...
-    def quotient(self, u: Array, v: Array) -> Floats: ...
-    def room(self, s: Array, step: Array) -> float: ...
+    def degree(self, shape: tuple[int, ...]) -> int:
+        """Return e · e: how much the cone counts in the mean of s · y."""
+
+    def unit(self, shape: tuple[int, ...]) -> Floats:
+        """Return e of so many numbers, the unit of ∘."""
+
+    def inverse(self, s: Array) -> Floats:
+        """Return s⁻¹, with s ∘ s⁻¹ = e."""
+
+    def scaling(self, s: Array, y: Array) -> tuple[Floats, Floats]:
+        """Return W and W⁻¹, with W y = W⁻¹ s."""
+
+    def times(self, W: Array, u: Array) -> Floats:
+        """Return W u."""
+
+    def product(self, u: Array, v: Array) -> Floats:
+        """Return u ∘ v."""
+
+    def quotient(self, u: Array, v: Array) -> Floats:
+        """Return x with v ∘ x = u."""
+
+    def room(self, s: Array, step: Array) -> float:
+        """Return how many steps lead from s to the border, infinity where none does."""
 
 
 class Orthant:
@@ -63,7 +78,7 @@ class Orthant:
 
 
 class SecondOrder:
-    """Vectors (λ, w) with |w|₂ <= λ."""
+    """Vectors (λ, w), (m,), with |w|₂ <= λ."""
 
     def degree(self, shape: tuple[int, ...]) -> int:
         return int(np.prod(shape[1:]))

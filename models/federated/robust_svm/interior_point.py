@@ -53,6 +53,7 @@ class Point(NamedTuple):
     norm_multiplier: Floats
 
     def moved(self, step: Point, share: float) -> Point:
+        """Return the point so much of a step further."""
         return Point(*(old + share * new for old, new in zip(self, step, strict=True)))
 
     @property

@@ -1,4 +1,4 @@
-"""How far a sample is best moved inside a box when a unit of way costs γ, in closed form for each norm.
+"""How far a sample is best moved inside a box when a unit of way costs γ, in closed form for each norm (ours).
 
 A move of sizes d in the directions that raise the loss brings a·d, with a = |w|, and costs γ |d|; no coordinate can go
 farther than its room. Of equally good moves the shortest is taken.

@@ -28,6 +28,7 @@ class Proximal(NamedTuple):
     mu: float = 0.0
 
     def value(self, w: Array) -> float:
+        """Return the penalty of weights (P,)."""
         away = w - self.center
         return float(self.rho * (away @ away) + self.mu * (w @ w)) / 2.0
 

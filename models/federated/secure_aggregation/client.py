@@ -1,5 +1,5 @@
 """A gateway's part in a masked round: keys, shares, masked input, whose inputs it takes to be in the sum, and what it
-reveals so that the sum can be unmasked.
+reveals so that the sum can be unmasked (Bonawitz et al. 2017).
 
 What it must remember stands in `local_state` under `masking.`: the secret of the round, from which every key follows,
 and how far it has gone. It goes each step once: a second input under the same masks, or a second answer about who

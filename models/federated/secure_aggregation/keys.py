@@ -1,4 +1,5 @@
-"""The secrets of one gateway in one masked round, and what is made with them.
+"""The secrets of one gateway in one masked round, and what is made with them
+(Bonawitz et al. 2017).
 
 Everything follows by HKDF-SHA-256 from one secret of the exchange in which the round began. Keys are agreed on by
 X25519, masks are the keystream of ChaCha20, shares travel under ChaCha20-Poly1305: all of them those of `cryptography`,
@@ -53,6 +54,7 @@ class Keys(NamedTuple):
 
     @classmethod
     def of(cls, secret: bytes) -> Keys:
+        """Return the keys that follow from the secret of an exchange, 32 bytes."""
         made = {name: derived(secret, name) for name in cls._fields}
         # What is shared out is a number of the field.
         made |= {name: to_bytes(to_number(made[name]) % PRIME) for name in ("agreement", "seed")}

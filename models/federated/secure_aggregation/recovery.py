@@ -1,4 +1,5 @@
-"""How the cloud takes the masks off a sum: it puts secrets together from the shares that survivors revealed.
+"""How the cloud takes the masks off a sum: it puts secrets together from the shares that survivors revealed
+(Bonawitz et al. 2017).
 
 What it puts together it compares with what their owner said when the round began, so a wrong share is found, its holder
 named, and the secret taken from the shares of others where there are enough.
@@ -36,7 +37,7 @@ class ShareWarning(UserWarning):
 
 
 def check_one_each(senders: Array, what: str) -> list[int]:
-    """Return the places that answered, in rising order; raises `RoundFailedError` where one did so twice."""
+    """Return the places (m,) that answered, in rising order; raises `RoundFailedError` where one did so twice."""
     found = sorted(map(int, senders))
     if len(set(found)) < len(found):
         raise RoundFailedError(f"{what}: expected one answer from each place of the roster, got {found}")

@@ -1,4 +1,5 @@
-"""The cloud's part in a masked round: it passes on keys and shares, adds what it cannot read, unmasks the sum alone.
+"""The cloud's part in a masked round: it passes on keys and shares, adds what it cannot read, unmasks the sum alone
+(Bonawitz et al. 2017).
 
 The exchanges need little, so the model rests in `server_state` in those that do not train, under `masking.model.`.
 Whoever answers proves by a token that it is the one at that place of the roster; what is wrong with the input itself
@@ -101,6 +102,9 @@ class Cloud(NamedTuple):
     remembers: bool
 
     def check_keys(self, server: Server, update: Arrays) -> None:
+        """Raise `UpdateError` for keys that nobody can agree with, of which one stands twice, or with a voucher for
+        others.
+        """
         del server
         if update[VOUCHER].any() and member_of(update) == "":
             raise UpdateError(f"{VOUCHER}: expected one for the keys beside it, or zeros, got that of other keys")
@@ -127,6 +131,9 @@ class Cloud(NamedTuple):
         return _next(server, inner, {}, told, kept)
 
     def count_shares(self, server: Server, update: Arrays) -> Arrays:
+        """Return the sealed shares of one place of the roster and its signature under this round; raises `UpdateError`
+        for shares of anybody else.
+        """
         mine = split(server.server_state)[1]
         _check_holders(update[SEALED], self.masking.holders_of(len(mine[TOKEN])) - 1)
         part, most = int(update[PART][0]), LEAVES if self.remembers else NO_PART
@@ -138,7 +145,10 @@ class Cloud(NamedTuple):
         return {**{name: update[name] for name in (SEALED, PART, SIGNATURE)}, SENDER: sender}
 
     def pass_on(self, server: Server, total: Arrays) -> Server:
-        """Say who has given its shares to so many that it can be unmasked, and hand out the model to train."""
+        """Say who has given its shares to so many that it can be unmasked, and hand out the model to train.
+
+        Raises `RoundFailedError` for fewer of them than `fewest`.
+        """
         inner, mine = self._inner(server), split(server.server_state)[1]
         roster, senders = self._roster(mine), check_one_each(total[SENDER], "shares")
         posted = _covered(roster, senders, self.masking.fewest)
@@ -153,6 +163,7 @@ class Cloud(NamedTuple):
         return _next(server, inner, inner.global_state, told, kept)
 
     def count_input(self, server: Server, update: Arrays) -> Arrays:
+        """Return the masked input (P,) uint64 of one place of the roster, beside who sent it."""
         mine, size = split(server.server_state)[1], numbers_in(self._layout(server).values())
         if len(update[MASKED]) != size:
             raise UpdateError(f"{MASKED}: expected {size} numbers, got {len(update[MASKED])}")
@@ -161,7 +172,7 @@ class Cloud(NamedTuple):
         return {MASKED: update[MASKED], PRESENT: present}
 
     def add_up(self, server: Server, total: Arrays) -> Server:
-        """Say whose inputs are in the sum."""
+        """Say whose inputs are in the sum; raises `RoundFailedError` for too few."""
         inner, mine = self._inner(server), split(server.server_state)[1]
         present = np.flatnonzero(total[PRESENT])
         if len(present) < self.masking.fewest or total[PRESENT].max() > 1:
@@ -181,6 +192,7 @@ class Cloud(NamedTuple):
         return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.global_state))})
 
     def count_confirmation(self, server: Server, update: Arrays) -> Arrays:
+        """Return the signature of one place under whose inputs are in the sum; raises `UpdateError` for any other."""
         mine = split(server.server_state)[1]
         sender = _sender(mine, update, CONFIRMATION_SENT)
         place, roster = _among(sender, mine[POSTED]), self._roster(mine)
@@ -190,7 +202,7 @@ class Cloud(NamedTuple):
         return {SIGNATURE: update[SIGNATURE], SENDER: sender}
 
     def hand_out(self, server: Server, total: Arrays) -> Server:
-        """Pass on who signed whose inputs are in the sum, and the shares."""
+        """Pass on who signed whose inputs are in the sum, and the shares; raises `RoundFailedError` for too few."""
         inner, mine = self._inner(server), split(server.server_state)[1]
         roster, confirmed = self._roster(mine), check_one_each(total[SENDER], "confirmations")
         fewest = int(roster.held_by(confirmed)[mine[PRESENT]].min())
@@ -205,6 +217,7 @@ class Cloud(NamedTuple):
         return _next(server, inner, {}, told, {**kept, CONFIRMED: np.array(confirmed)})
 
     def count_reveal(self, server: Server, update: Arrays) -> Arrays:
+        """Return the shares (1, holders, 32) that one place reveals; what is wrong in them is found when it is used."""
         mine = split(server.server_state)[1]
         _check_holders(update[SHARES], self.masking.holders_of(len(mine[TOKEN])))
         sender = _sender(mine, update, REVEALED)
@@ -212,7 +225,10 @@ class Cloud(NamedTuple):
         return {SHARES: update[SHARES], SENDER: sender}
 
     def unmask(self, server: Server, total: Arrays) -> Server:
-        """Take all masks off the sum and advance the inner algorithm with it."""
+        """Take all masks off the sum and advance the inner algorithm with it.
+
+        Raises `RoundFailedError` for a sum that no honest inputs make.
+        """
         inner, mine = self._inner(server), split(server.server_state)[1]
         roster, vector = self._roster(mine), mine[MASKED].copy()
         for key, is_taken_off in masks_left(roster, mine, total):

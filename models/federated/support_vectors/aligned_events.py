@@ -48,6 +48,7 @@ class AlignedEvents(NamedTuple):
         return {COEFFICIENTS: np.zeros(self.events)}
 
     def gram(self, global_state: Arrays, z: Floats) -> Floats:
+        """Return the kernel matrix (n, n) of rows z (n, F)."""
         return np.asarray(np.exp(-float(global_state[WIDTH]) * squared_distances(z, z)))
 
     def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:

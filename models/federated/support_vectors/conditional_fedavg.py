@@ -138,7 +138,9 @@ class Comparable(NamedTuple):
         self.one_class.judge(change, given)
 
     def refit(self, global_state: Arrays, local_state: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
-        """Return w + Σ a_i φ_i over the vectors kept, their multipliers fitted anew around the shared w."""
+        """Return w + Σ a_i φ_i (M,) over the rows of φ (n, M) that are `kept`, by place (k,), their multipliers fitted
+        anew around the shared w.
+        """
         del local_state, z
         shared_w = -global_state["weights"]
         cap = 1.0 / (self.one_class.nu * len(phi))
@@ -174,6 +176,8 @@ def conditional_fedavg(
     :param edge_tolerance: its γ, the share of neighbours that may lie on the other side of an edge vector.
     :param edge_dimensions: principal directions in which edges are looked for.
     :param paper: the literal form, for `events` that all gateways saw, in the same order; it has no shared model.
+
+    Raises `ValueError` for settings that the literal form does not have, and for `paper` without `events`.
     """
     if paper != (events is not None):
         raise ValueError(

@@ -129,13 +129,13 @@ def described(
 
 
 def largest(coefficients: Array, most: int) -> Array:
-    """Return the places of the largest coefficients, no more than `most`, in their old order."""
+    """Return the places (k,) of the largest coefficients (m,), no more than `most`, in their old order."""
     return np.sort(np.argsort(-coefficients, kind="stable")[:most])
 
 
 def shortened(params: Arrays, kept: Array) -> Arrays:
-    """Return a member with only the vectors at the places `kept`, its coefficients scaled to a sum of one and the mass
-    of the others as `dropped`, on top of what was dropped before.
+    """Return a member with only the vectors at the places `kept` (k,), its coefficients scaled to a sum of one and the
+    mass of the others as `dropped`, on top of what was dropped before.
     """
     beta, before = params["coefficients"][kept], float(params.get(DROPPED, np.array(0.0)))
     lost = float(np.delete(params["coefficients"], kept).sum())

@@ -146,7 +146,7 @@ def end_of(normalisation: str) -> float:
 
 
 def check_distance(vectors: Array) -> None:
-    """Raise `UpdateError` where vectors in a gateway's own units lie farther out than any row does."""
+    """Raise `UpdateError` where vectors (m, F) in a gateway's own units lie farther out than any row does."""
     farthest = float(np.abs(vectors).max())
     if farthest > FARTHEST:
         raise UpdateError(f"vectors: expected values within {FARTHEST:g} deviations, got {farthest:g}")

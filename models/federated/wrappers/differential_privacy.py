@@ -86,7 +86,10 @@ class Privacy(BaseModel):
         return self.clip + (0.0 if self.where == "cloud" else self.deviation * (math.sqrt(size) + FARTHEST))
 
     def epsilon_of(self, spent: float) -> float:
-        """Return ε of releases whose Σ 1 / multiplier² is `spent`; composed they are one of multiplier spent^(-1/2)."""
+        """Return ε of releases whose Σ 1 / multiplier² is `spent`; composed they are one of multiplier spent^(-1/2).
+
+        Raises `ValueError` where the library that accounts for it is not installed.
+        """
         try:
             from dp_accounting import get_epsilon_gaussian
         except ModuleNotFoundError:
@@ -137,7 +140,9 @@ def bounded(schema: Schema, update: Mapping[str, Array], clip: float) -> Arrays:
 
 
 def with_noise(update: Arrays, names: Sequence[str], deviation: float, secret: Array, purpose: str) -> Arrays:
-    """Return a bounded update, or a sum of some, with noise on all it says but on how much it counts."""
+    """Return a bounded update, or a sum of some, with noise on the arrays `names`, which follows from a
+    secret (32,).
+    """
     flat = np.concatenate([np.ravel(update[name]) for name in names])
     parts = np.split(noised(flat, deviation, secret, purpose), np.cumsum([update[name].size for name in names])[:-1])
     found = {name: part.reshape(update[name].shape) for name, part in zip(names, parts, strict=True)}

@@ -1,5 +1,5 @@
 """A step on the features before an algorithm: one exchange makes its tensors, which then travel within the shared model
-under a prefix, out of the algorithm's sight.
+under a prefix, out of the algorithm's sight (ours).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a gateway has spent of its privacy, under names of its own: it belongs to its data and not to one training."""
+"""What a gateway has spent of its privacy, under names of its own: it belongs to its data and not to one training
+(ours).
+"""
 
 from __future__ import annotations
 

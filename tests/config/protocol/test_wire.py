@@ -22,7 +22,6 @@ from hypothesis.extra.numpy import arrays as any_array
 from fedgate.config.protocol.wire import (
     ARRAYS_MAX,
     DIMENSIONS_MAX,
-    DTYPES,
     FORMAT,
     HEADER_BYTES_MAX,
     Arrays,
@@ -30,6 +29,7 @@ from fedgate.config.protocol.wire import (
     decode,
     encode,
 )
+from fedgate.models.arrays import DTYPES
 from tests.support.syntax import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "wire_1.bin"

@@ -276,7 +276,7 @@ def test_a_graph_that_scores_otherwise_is_an_error(
 ) -> None:
     honest = DETECTORS["svdd"]
     wrong = honest._replace(graph=lambda p, personal: honest.graph({**p, "offset": p["offset"] + 0.01}, personal))
-    monkeypatch.setitem(DETECTORS, "svdd", wrong)
+    monkeypatch.setitem(DETECTORS.ours, "svdd", wrong)
     assert evaluate("--data", csv_file, "--repeats", "1") == 2
     assert "the exported graph scores up to 0.01 away from the model" in capsys.readouterr().err
 

@@ -17,7 +17,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close
 from fedgate.models.federated.protocol.composition import CompositionError
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
-from tests.support.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
+from fedgate.models.testing.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
 from tests.support.given_width import build
 from tests.support.toy import FEATURE_COUNT, NAMES, SHIFT, auc, fleet
 

@@ -10,8 +10,8 @@ from fedgate.models.federated.defences.filters import ranking_and_border
 from fedgate.models.federated.defences.wrapper import JUDGE
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
+from fedgate.models.testing.exchanges import SEED
 from tests.models.federated.defences.test_defended import behind, data_of, flipped, plain, refusals
-from tests.support.exchanges import SEED
 from tests.support.toy import NAMES
 
 

@@ -17,7 +17,7 @@ from fedgate.models.federated.defences.wrapper import JUDGE, Defence, DefenceErr
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
-from tests.support.exchanges import SEED
+from fedgate.models.testing.exchanges import SEED
 from tests.support.toy import FEATURE_COUNT, NAMES, fleet
 
 LOGISTIC: dict[str, Any] = {"loss": "logistic", "components": 0, "rounds": 6}

@@ -17,7 +17,7 @@ from fedgate.models.federated.defences.robust_rules import TooFewRowsError
 from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedError, Server
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
-from tests.support.exchanges import SEED
+from fedgate.models.testing.exchanges import SEED
 from tests.support.given_width import build
 from tests.support.sites import aggregator_settings
 from tests.support.toy import FEATURE_COUNT, NAMES, fleet

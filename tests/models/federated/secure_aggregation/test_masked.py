@@ -17,8 +17,8 @@ from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.secure_aggregation.client import LEAVES, STAYS, STEPS
 from fedgate.models.federated.secure_aggregation.options import RosterError, split
 from fedgate.models.federated.secure_aggregation.wrapper import Masking, with_secure_aggregation
+from fedgate.models.testing.exchanges import SEED, exchanges_of
 from tests.project.test_tidy import loaded_by
-from tests.support.exchanges import SEED, exchanges_of
 from tests.support.given_width import build
 from tests.support.law_settings import SETTINGS
 from tests.support.masked_rounds import (

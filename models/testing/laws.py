@@ -1,0 +1,465 @@
+"""The laws that every federated algorithm keeps, of `fedgate.models.federated.protocol.algorithm` (ours).
+
+A law is a function of a training that yields what breaks it; its name says what holds. `check_laws` asks all of them
+of one algorithm. It draws everything from fixed seeds: what breaks a law today breaks it tomorrow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedgate.models.arrays import DTYPES, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
+from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, close_round
+from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.protocol.schema import EXACT, UpdateError, fitted, moving, named
+from fedgate.models.testing.exchanges import (
+    ROUNDS,
+    SEED,
+    Exchange,
+    Trained,
+    as_bytes,
+    carried,
+    exchanges_of,
+    locked,
+    same,
+)
+from fedgate.models.testing.fleet import FEATURE_COUNT, NAMES, Gateway, auc, fleet, onnx_scores
+
+Faults = Iterator[str]
+Law = Callable[[Trained], Faults]
+GATEWAYS_LEAST = 4  # of whom three are merged in any order, and one may have nothing to say
+MERGES = 1_000
+REASON = re.compile(r"expected .*got", re.DOTALL)
+COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # that are none
+
+Damage = Callable[[Array], Array]
+DAMAGES: dict[str, Damage] = {
+    "not a number": lambda array: np.full(array.shape, np.nan),
+    "one infinity": lambda array: np.where(np.arange(array.size).reshape(array.shape) == 0, -np.inf, array),
+    "one dimension more": lambda array: array[None],
+    "one dimension less": lambda array: array.reshape(-1) if array.ndim > 1 else np.zeros((0, 0)),
+    "one column more": lambda array: np.concatenate([array, array[..., :1]], axis=-1) if array.ndim else array[None],
+    "no column": lambda array: array[..., :0] if array.ndim else np.zeros(0),
+    "objects": lambda array: array.astype(object),
+    "truth values": lambda array: array.astype(bool),
+    "texts": lambda array: array.astype(str),
+    "complex numbers": lambda array: array.astype(complex),
+    "absurd values": lambda array: array + np.float64(1e30),  # of a width that holds it
+    "values whose sum would overflow": lambda array: array + np.float64(1.7e308),
+}
+
+
+def check_laws(
+    factory: Callable[..., Algorithm],
+    settings: Mapping[str, Any] | None = None,
+    *,
+    gateways: Mapping[str, Gateway] | None = None,
+    auc_least: float = 0.95,
+) -> None:
+    """Ask every law of the algorithm that `factory(feature_count, **settings)` returns.
+
+    It is trained on made-up gateways with three features, or on `gateways`: four or more of any number of features F,
+    the first of them with an anomaly and a normal row to be judged by. Their models must put at least `auc_least` of
+    all pairs of an anomaly and a normal row in the right order. It takes one training to the end and some exchanges
+    more.
+
+    Raises `AssertionError` that names every law that was broken and by what, and `ValueError` for fewer gateways. What
+    the algorithm itself raises goes on, with a note that names the law.
+    """
+    trained = train(factory, settings or {}, gateways=gateways, auc_least=auc_least)
+    faults = [f"{name_of(law)}: {fault}" for law in LAWS for fault in faults_of(law, trained)]
+    if faults:
+        raise AssertionError("\n".join(faults))
+
+
+def train(
+    factory: Callable[..., Algorithm],
+    settings: Mapping[str, Any],
+    *,
+    names: tuple[str, ...] = NAMES,
+    gateways: Mapping[str, Gateway] | None = None,
+    auc_least: float = 0.95,
+) -> Trained:
+    """Return the algorithm of a factory after a training on `gateways`, or on made-up ones of these names.
+
+    Raises `ValueError` for fewer gateways than the laws need.
+    """
+    if gateways is None:
+        labelled = factory(FEATURE_COUNT, **settings).labels
+        gateways = fleet(SEED, labelled=labelled, alike=settings.get("normalisation") == "none", names=names)
+    if len(gateways) < GATEWAYS_LEAST:
+        raise ValueError(f"gateways: expected {GATEWAYS_LEAST} or more, got {len(gateways)}")
+    data = {name: gateway.data for name, gateway in gateways.items()}
+    algorithm = factory(next(iter(data.values()))[FEATURES].shape[1], **settings)
+    return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), list(exchanges_of(algorithm, data)), auc_least)
+
+
+def faults_of(law: Law, trained: Trained) -> list[str]:
+    """Return what breaks a law. What is raised meanwhile goes on, with a note that names the law."""
+    try:
+        return list(law(trained))
+    except BaseException as error:
+        error.add_note(f"raised while this law was asked: {name_of(law)}")
+        raise
+
+
+def name_of(law: Callable[..., Any]) -> str:
+    """Return what a law says, in words."""
+    return law.__name__.replace("_", " ")
+
+
+def every_state_is_a_flat_mapping_of_arrays(trained: Trained) -> Faults:
+    """Arrays of the types that the wire and the stores carry, and nothing else."""
+    for exchange in trained.exchanges:
+        total = exchange.total(exchange.data)
+        after = close_round(exchange.algorithm, exchange.server, total)
+        parts = [*exchange.own_after.values(), *exchange.updates.values(), total]
+        for part in (*parts, after.global_state, after.server_state):
+            for name, array in part.items():
+                if type(array) is not np.ndarray or array.dtype.newbyteorder("<").str not in DTYPES:
+                    yield f"{_place(exchange)}: {name} is {type(array).__name__} of {getattr(array, 'dtype', None)}"
+
+
+def nothing_is_the_identity_of_merge(trained: Trained) -> Faults:
+    """`{}` merged with anything is that, from both sides."""
+    for exchange in trained.with_updates:
+        merge = exchange.phase.reducer.merge
+        total = merge({}, exchange.sent[0])
+        if merge({}, {}) != {}:
+            yield f"{_place(exchange)}: nothing merged with nothing is not nothing"
+        if not as_bytes(merge(total, {})) == as_bytes(merge({}, total)) == as_bytes(total):
+            yield f"{_place(exchange)}: a total changed when nothing was merged with it"
+
+
+def merge_is_associative_and_commutative(trained: Trained) -> Faults:
+    """Exactly for a stack, to 1e-12 for a sum."""
+    for exchange in trained.exchanges:
+        reducer = exchange.phase.reducer
+        merge = reducer.merge
+        a, b, c, *_ = (exchange.admit(update) if update else Arrays() for update in exchange.updates.values())
+        if not same(reducer, merge(merge(a, b), c), merge(a, merge(b, c))):
+            yield f"{_place(exchange)}: (a + b) + c differs from a + (b + c)"
+        if not same(reducer, merge(a, b), merge(b, a)):
+            yield f"{_place(exchange)}: a + b differs from b + a"
+
+
+def the_order_of_gateways_does_not_matter(trained: Trained) -> Faults:
+    """The server after an exchange is the same whoever was counted first."""
+    names = tuple(trained.gateways)
+    orders = (names, names[::-1], (*names[2:], *names[:2]), (*names[1::2], *names[::2]))
+    for exchange in trained.exchanges:
+        tolerance = 1e-12 if exchange.phase.reducer.additive else 0.0
+        first, *others = (close_round(trained.algorithm, exchange.server, exchange.total(order)) for order in orders)
+        for order, server in zip(orders[1:], others, strict=True):
+            alike = equal(server.global_state, first.global_state, tolerance)
+            alike &= equal(server.server_state, first.server_state, tolerance)
+            if not alike or server[2:] != first[2:]:
+                yield f"{_place(exchange)}: {', '.join(order)} make another server than {', '.join(names)}"
+
+
+def a_bounded_reducer_keeps_its_size(trained: Trained) -> Faults:
+    """Over a thousand merges."""
+    for exchange in trained.with_updates:
+        reducer, total = exchange.phase.reducer, exchange.sent[0]
+        shapes = _shapes(total)
+        for count in range(MERGES if reducer.bounded else 0):
+            total = reducer.merge(total, exchange.sent[count % len(exchange.sent)])
+        if _shapes(total) != shapes:
+            yield f"{_place(exchange)}: {shapes} became {_shapes(total)} in {MERGES} merges"
+
+
+def no_input_is_changed(trained: Trained) -> Faults:
+    """Neither by a gateway's training nor by the cloud: inputs that are written to raise here."""
+    for exchange in trained.exchanges:
+        phase, name = exchange.phase, trained.first
+        server = exchange.server._replace(
+            global_state=locked(exchange.server.global_state), server_state=locked(exchange.server.server_state)
+        )
+        own, data = locked(exchange.own[name]), locked(exchange.data[name])
+        updates = [locked(update) for update in exchange.sent]  # all of them: of fewer masks tell nothing
+        before = as_bytes(server, own, data, *updates)
+        exchange.train(name, server, own, data)
+        total = Arrays()
+        for update in updates:
+            total = locked(phase.reducer.merge(total, phase.admit(server, update)))
+        total_before = as_bytes(total)
+        close_round(trained.algorithm, server, total)
+        if as_bytes(server, own, data, *updates) != before or as_bytes(total) != total_before:
+            yield f"{_place(exchange)}: an input has other arrays than before"
+
+
+def the_same_generator_gives_the_same_bytes(trained: Trained) -> Faults:
+    """In the cloud and on every gateway."""
+    starts = [as_bytes(trained.algorithm.start(generator(SEED, 0, "cloud"))) for _ in range(2)]
+    if starts[0] != starts[1]:
+        yield "two starts from one generator differ"
+    for exchange in trained.exchanges:
+        for name in trained.gateways:
+            again = exchange.train(name, exchange.server, exchange.own[name], exchange.data[name])
+            if as_bytes(*again) != as_bytes(exchange.own_after[name], exchange.updates[name]):
+                yield f"{_place(exchange)}: {name} trained again made something else"
+
+
+def the_same_seed_gives_the_same_training(trained: Trained) -> Faults:
+    """The exchanges are a walk of their own through the first rounds, with everybody in another order."""
+    data = {name: trained.gateways[name].data for name in reversed(tuple(trained.gateways))}
+    again = run(trained.algorithm, data, seed=SEED, rounds=ROUNDS)
+    last = trained.exchanges[-1]
+    if as_bytes(again.server) != as_bytes(close_round(trained.algorithm, last.server, last.total(last.data))):
+        yield f"{ROUNDS} rounds trained again end in another server"
+    for name in trained.gateways:
+        if as_bytes(again.local_states[name]) != as_bytes(last.own_after[name]):
+            yield f"{ROUNDS} rounds trained again leave {name} with something else"
+
+
+def an_update_survives_the_way(trained: Trained) -> Faults:
+    """What is counted depends on the bytes of an update alone, not on its place in memory or the order of its names."""
+    for exchange in trained.exchanges:
+        for name, update in exchange.updates.items():
+            if update and as_bytes(exchange.admit(carried(update))) != as_bytes(exchange.admit(update)):
+                yield f"{_place(exchange)}: the update of {name} is counted as another when it has arrived"
+
+
+def a_server_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(trained: Trained) -> Faults:
+    """And so does a gateway."""
+    for exchange in trained.exchanges:
+        server = exchange.server
+        loaded = server._replace(global_state=carried(server.global_state), server_state=carried(server.server_state))
+        for name in trained.gateways:
+            after = exchange.train(name, loaded, carried(exchange.own[name]), exchange.data[name])
+            if as_bytes(*after) != as_bytes(exchange.own_after[name], exchange.updates[name]):
+                yield f"{_place(exchange)}: {name} trains another update"
+        total = exchange.total(exchange.data)
+        ends = [as_bytes(close_round(trained.algorithm, one, total)) for one in (server, loaded)]
+        if ends[0] != ends[1]:
+            yield f"{_place(exchange)}: the server ends in another state"
+
+
+def an_empty_exchange_only_begins_the_round_anew(trained: Trained) -> Faults:
+    """No parameter changes, and the training goes on: gateways that vanish half way through a round stall nothing."""
+    algorithm = trained.algorithm
+    for exchange in trained.exchanges:
+        server = exchange.server
+        restarted = close_round(algorithm, server, {})
+        phase = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
+        expected = algorithm.restored(server)._replace(round_index=server.round_index + 1, phase=phase)
+        if as_bytes(restarted) != as_bytes(expected) or restarted.cohort_index != restarted.round_index:
+            yield f"{_place(exchange)}: the server is another one"
+        again = exchange._replace(server=restarted)
+        for name in trained.gateways:
+            _, update = again.train(name, restarted, exchange.own_after[name], exchange.data[name])
+            if update:
+                again.admit(update)  # which raises where the update of an honest gateway does not count
+
+
+def an_empty_data_set_sends_nothing_and_keeps_what_it_had(trained: Trained) -> Faults:
+    """Also where a gateway takes part for the first time."""
+    for exchange in trained.exchanges:
+        rows, name = exchange.data[trained.first], trained.first
+        empty = {key: array[:0] if array.ndim else array for key, array in rows.items()}
+        for data in (empty, {FEATURES: rows[FEATURES][:0]}):
+            for own in (exchange.own[name], {}):
+                after, update = exchange.train(name, exchange.server, own, data)
+                if update != {} or as_bytes(after) != as_bytes(own):
+                    yield f"{_place(exchange)}: of no rows came {sorted(update)}, kept is {sorted(after)}"
+
+
+def labels_matter_where_the_algorithm_declares_it_and_nowhere_else(trained: Trained) -> Faults:
+    """At most, rows labelled as faults are left out by an algorithm that does not learn from labels."""
+    algorithm, name = trained.algorithm, trained.first
+    # Of the second round; of exchanges that belong together it is the middle one that trains.
+    exchange = trained.exchanges[len(algorithm.phases) + algorithm.stride // 2]
+    x = exchange.data[name][FEATURES]
+
+    def answer(data: Arrays) -> list[bytes]:
+        given = {SECRET: exchange.data[name][SECRET], **data}
+        return as_bytes(*exchange.train(name, exchange.server, exchange.own[name], given))
+
+    classes = (np.arange(len(x)) % 4 == 0).astype(np.int64)
+    answers = [answer({FEATURES: x, LABELS: labels}) for labels in (classes, 1 - classes)]
+    if algorithm.labels:
+        if answers[0] == answers[1]:
+            yield f"{_place(exchange)}: labels=True, but other labels give the same update"
+        return
+    is_deaf = answers == [answer({FEATURES: x})] * 2
+    if not is_deaf and answers != [answer({FEATURES: x[labels == 0]}) for labels in (classes, 1 - classes)]:
+        yield f"{_place(exchange)}: labels=False, but labels change the update by more than leaving faults out"
+
+
+def what_is_sent_has_the_form_of_its_schema(trained: Trained) -> Faults:
+    """Names, shapes, types and least values are those that the exchange declares."""
+    for exchange in trained.with_updates:
+        phase, schema = exchange.phase, exchange.phase.schema
+        expected = schema.keys() - set(named(schema, "identity"))
+        for update in exchange.sent:
+            wide = fitted(schema, exchange.server.global_state, phase.unpacked(exchange.server, update))
+            if wide.keys() != expected:
+                yield f"{_place(exchange)}: {sorted(wide)} was sent, expected {sorted(expected)}"
+            for name in wide.keys() - set(named(schema, *EXACT)):
+                if wide[name].dtype != np.float64 or wide[name].min(initial=np.inf) < schema[name].least:
+                    yield f"{_place(exchange)}: {name} is of {wide[name].dtype}, or below {schema[name].least:g}"
+
+
+def roles_say_what_arrays_mean(trained: Trained) -> Faults:
+    """At most one weight, and all gateways alike in what identifies; what moves has the shape of what it moves."""
+    for exchange in trained.with_updates:
+        schema, shared = exchange.phase.schema, exchange.server.global_state
+        if len(weights := named(schema, "weight")) > 1:
+            yield f"{_place(exchange)}: {weights} are weights, expected one at most"
+        if wrong := [name for name in moving(schema) if schema[name].role not in ("delta", "full")]:
+            yield f"{_place(exchange)}: {wrong} move the model, expected the role delta or full"
+        for update in exchange.sent:
+            arrays = exchange.phase.unpacked(exchange.server, update)
+            for name in moving(schema):
+                if arrays[name].shape != shared[str(schema[name].shape)].shape:
+                    yield f"{_place(exchange)}: {name} has another shape than what it moves"
+            for name in named(schema, "count"):
+                if arrays[name] != 1.0:
+                    yield f"{_place(exchange)}: {name} is {arrays[name]}, expected one of each gateway"
+            for name in named(schema, "identity"):
+                find = schema[name].of
+                if find is None or not np.array_equal(arrays[name], find(shared)):
+                    yield f"{_place(exchange)}: {name} is not what `of` finds in the global state"
+
+
+def a_total_of_twice_the_weight_makes_the_same_model(trained: Trained) -> Faults:
+    """So a weight is one, and all that is no sum is n times something; powers of two are exact."""
+    for exchange in trained.with_updates:
+        schema, reducer = exchange.phase.schema, exchange.phase.reducer
+        if not reducer.additive or named(schema, "sum", "bytes", "ring") or "privacy" in trained.algorithm.traits:
+            continue
+        total = exchange.total(exchange.data)
+        twice = {
+            name: array if schema[name].role == "count" else np.asarray(2.0 * array) for name, array in total.items()
+        }
+        servers = [exchange.phase.advance(exchange.server, each) for each in (total, twice)]
+        if as_bytes(servers[0]) != as_bytes(servers[1]):
+            yield f"{_place(exchange)}: twice the weight makes another model"
+
+
+def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
+    """No name of a local state is one of an update."""
+    for exchange in trained.exchanges:
+        for name, update in exchange.updates.items():
+            if both := exchange.own_after[name].keys() & update.keys():
+                yield f"{_place(exchange)}: {name} keeps and sends {sorted(both)}"
+
+
+def personal_tensors_are_what_gateways_keep(trained: Trained) -> Faults:
+    """Whatever `personal` names is in every local state at the end."""
+    for name, own in trained.outcome.local_states.items():
+        if lost := set(trained.algorithm.personal) - own.keys():
+            yield f"{name} does not keep {sorted(lost)}, which are named as personal"
+
+
+def the_exported_model_scores_as_the_detector_does(trained: Trained) -> Faults:
+    """To 1e-4 of the largest score: with a gateway's own tensors as inputs, and with their neutral defaults."""
+    detector, shared = DETECTORS[trained.algorithm.detector], trained.outcome.server.global_state
+    model = detector.graph(shared, trained.algorithm.personal)
+    for name, gateway in trained.gateways.items():
+        own = trained.outcome.local_states[name]
+        z = (gateway.x - own.get("center", 0.0)) / own.get("scale", 1.0)
+        for found, expected in (
+            (onnx_scores(model, gateway.x, own), detector.score({**shared, **own}, gateway.x)),
+            (onnx_scores(model, z), detector.score(shared, z)),
+        ):
+            if not found.shape == expected.shape == (len(gateway.x),):
+                yield f"{name}: expected scores ({len(gateway.x)},), got {found.shape} and {expected.shape}"
+            elif not np.allclose(found, expected, rtol=0.0, atol=1e-4 * np.abs(expected).max()):
+                yield f"{name}: the graph scores up to {np.abs(found - expected).max():.3g} away from the detector"
+
+
+def anomalies_score_above_what_is_normal(trained: Trained) -> Faults:
+    """On every gateway."""
+    detector = DETECTORS[trained.algorithm.detector]
+    for name, gateway in trained.gateways.items():
+        params = {**trained.outcome.server.global_state, **trained.outcome.local_states[name]}
+        reached = auc(detector.score(params, gateway.x), gateway.y)
+        if not reached > trained.auc_least:
+            yield f"{name}: {reached:.3f} of the pairs are in the right order, expected above {trained.auc_least:g}"
+
+
+def a_damaged_array_is_refused_with_a_reason(trained: Trained) -> Faults:
+    """Whatever array of an update it is, and however it is damaged."""
+    for exchange in trained.with_updates:
+        update = exchange.sent[0]
+        for name, (damage, harm) in itertools.product(update, DAMAGES.items()):
+            yield from _unrefused(exchange, {**update, name: harm(update[name])}, f"{name} as {damage}")
+
+
+def wrong_names_are_refused_with_a_reason(trained: Trained) -> Faults:
+    """None at all, one too few, one too many, one renamed."""
+    for exchange in trained.with_updates:
+        update = exchange.sent[0]
+        first, *others = update
+        fewer = {name: update[name] for name in others}
+        yield from _unrefused(exchange, {}, "an update without arrays")
+        yield from _unrefused(exchange, fewer, f"an update without {first}")
+        yield from _unrefused(exchange, {**update, "center": np.zeros(FEATURE_COUNT)}, "an update with a centre")
+        yield from _unrefused(exchange, {**fewer, "renamed": update[first]}, f"an update with {first} renamed")
+
+
+def no_gateway_weighs_more_than_it_may(trained: Trained) -> Faults:
+    """Neither by a count that it gives nor by rows that it repeats."""
+    for exchange in trained.with_updates:
+        update = exchange.sent[0]
+        for name, count in itertools.product(named(exchange.phase.schema, "weight", "count"), COUNTS):
+            # Of one that says what has changed, nothing may well be the truth.
+            if count != float(update[name].item()):  # of one gateway: a number, or a row of one
+                heavy = {**update, name: np.full(update[name].shape, count)}
+                yield from _unrefused(exchange, heavy, f"{name} of {count:g}")
+        for times in () if exchange.phase.reducer.bounded else (0, 10_000):
+            repeated = {name: np.repeat(array, times, 0) for name, array in update.items()}
+            yield from _unrefused(exchange, repeated, f"an update with its rows {times} times")
+
+
+def _unrefused(exchange: Exchange, update: Arrays, what: str) -> Faults:
+    """Yield a fault where an update is admitted, or refused without saying what was expected and what it got."""
+    try:
+        exchange.admit(update)
+    except UpdateError as error:
+        if not REASON.search(str(error)):
+            yield f"{_place(exchange)}: {what}: the reason is {str(error)!r}, without 'expected ... got ...'"
+    else:
+        yield f"{_place(exchange)}: {what} is admitted"
+
+
+def _place(exchange: Exchange) -> str:
+    return f"exchange {exchange.server.round_index} (phase {exchange.server.phase})"
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items()}
+
+
+LAWS: tuple[Law, ...] = (
+    every_state_is_a_flat_mapping_of_arrays,
+    nothing_is_the_identity_of_merge,
+    merge_is_associative_and_commutative,
+    the_order_of_gateways_does_not_matter,
+    a_bounded_reducer_keeps_its_size,
+    no_input_is_changed,
+    the_same_generator_gives_the_same_bytes,
+    the_same_seed_gives_the_same_training,
+    an_update_survives_the_way,
+    a_server_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened,
+    an_empty_exchange_only_begins_the_round_anew,
+    an_empty_data_set_sends_nothing_and_keeps_what_it_had,
+    labels_matter_where_the_algorithm_declares_it_and_nowhere_else,
+    what_is_sent_has_the_form_of_its_schema,
+    roles_say_what_arrays_mean,
+    a_total_of_twice_the_weight_makes_the_same_model,
+    what_stays_with_a_gateway_is_never_sent,
+    personal_tensors_are_what_gateways_keep,
+    the_exported_model_scores_as_the_detector_does,
+    anomalies_score_above_what_is_normal,
+    a_damaged_array_is_refused_with_a_reason,
+    wrong_names_are_refused_with_a_reason,
+    no_gateway_weighs_more_than_it_may,
+)

@@ -1,0 +1,43 @@
+"""How far a row is from the mean, in deviations, as a detector (ours)."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors import Detector
+from fedgate.models.detectors.base.detector import standardised
+
+BORDER = np.array(4.0)  # of the mean square: two deviations in each feature
+
+
+def score(params: Arrays, x: Array) -> Floats:
+    """Return the mean square (n,) of the distances of rows (n, F) from the mean, less that of the border."""
+    away = (standardised(params, x) - params["mean"]) / params["deviation"]  # (n, F)
+    return np.asarray(np.square(away).mean(axis=1) - BORDER)
+
+
+def graph(params: Arrays, personal: Collection[str]) -> bytes:
+    """Return the same as an ONNX model."""
+    from onnx.helper import make_node  # late: gateways that train have no onnx
+
+    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
+
+    nodes = [
+        *standardise_nodes(params, personal),  # from x to z
+        make_node("Sub", ["z", "mean"], ["apart"]),
+        make_node("Div", ["apart", "deviation"], ["away"]),
+        make_node("Mul", ["away", "away"], ["squares"]),
+        make_node("ReduceMean", ["squares"], ["square"], axes=[1], keepdims=0),
+        make_node("Sub", ["square", "border"], ["score"]),
+    ]
+    tensors = {"mean": params["mean"], "deviation": params["deviation"], "border": BORDER}
+    return model_bytes("distance", nodes, tensors | standardise_tensors(params), personal, len(params["mean"]))
+
+
+def fit(x: Floats) -> Arrays:
+    """Return the mean (F,) and the deviation (F,) of rows (n, F)."""
+    return {"mean": x.mean(axis=0), "deviation": x.std(axis=0)}
+
+
+DISTANCE = Detector(score, graph, fit)

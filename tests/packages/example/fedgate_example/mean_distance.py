@@ -1,0 +1,48 @@
+"""The mean and the deviation of each feature, over all rows of all gateways; a row is as odd as it is far away (ours).
+
+Each gateway sends the sum of its rows, of their squares, and how many they are. Its rows stay with it.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    Algorithm,
+    Phase,
+    Server,
+    healthy_rows,
+    normalise,
+    personal_tensors,
+)
+from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field, counting
+
+LEAST = 1e-6  # of a deviation, so that a feature that never changes divides by no zero
+
+
+def mean_distance(feature_count: int, normalisation: Literal["own", "none"] = "own") -> Algorithm:
+    """Return the algorithm for rows of F features; the detector is `distance`."""
+    moments = Field((feature_count,), "sum")
+    schema = {"sum": moments, "squares": moments._replace(least=0.0), "samples": counting(MAX_SAMPLES)}
+
+    def start(rng: np.random.Generator) -> Server:
+        return Server({"mean": np.zeros(feature_count), "deviation": np.ones(feature_count)}, {})
+
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        rows = healthy_rows(data, data[FEATURES])  # (n, F)
+        if not len(rows):
+            return own, {}
+        own, z = normalise(own, {FEATURES: rows}, normalisation)
+        return own, {"sum": z.sum(axis=0), "squares": np.square(z).sum(axis=0), "samples": np.array(float(len(z)))}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        mean = total["sum"] / total["samples"]
+        variance = total["squares"] / total["samples"] - np.square(mean)
+        deviation = np.sqrt(np.maximum(variance, LEAST**2))
+        return server._replace(global_state={"mean": mean, "deviation": deviation})
+
+    phase = Phase(learn, SUM, advance, schema)
+    return Algorithm("distance", start, (phase,), personal=personal_tensors(normalisation))
