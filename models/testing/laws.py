@@ -17,7 +17,7 @@ from fedgate.models.arrays import DTYPES, FEATURES, LABELS, SECRET, Array, Array
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.protocol.schema import UpdateError
+from fedgate.models.federated.protocol.schema import EXACT, Schema, UpdateError, fitted, moving, named
 from fedgate.models.testing.exchanges import (
     ROUNDS,
     SEED,
@@ -36,8 +36,7 @@ Law = Callable[[Trained], Faults]
 GATEWAYS_LEAST = 4  # of whom three are merged in any order, and one may have nothing to say
 MERGES = 1_000
 REASON = re.compile(r"expected .*got", re.DOTALL)
-COUNTED = {"samples", "weight_sum", "gateways", "members"}  # names of what says how much a gateway counts
-COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # that are none
+COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # as much as no gateway counts
 
 Damage = Callable[[Array], Array]
 DAMAGES: dict[str, Damage] = {
@@ -293,6 +292,57 @@ def labels_matter_where_the_algorithm_declares_it_and_nowhere_else(trained: Trai
         yield f"{_place(exchange)}: labels=False, but labels change the update by more than leaving faults out"
 
 
+def what_is_sent_has_the_form_of_its_schema(trained: Trained) -> Faults:
+    """Its names, shapes and bounds; numbers are float64 when they are counted."""
+    for exchange in trained.with_updates:
+        phase, schema = exchange.phase, exchange.phase.schema
+        expected = schema.keys() - set(named(schema, "identity"))
+        for update in exchange.sent:
+            wide = fitted(schema, exchange.server.global_state, phase.unpacked(exchange.server, update))
+            if wide.keys() != expected:
+                yield f"{_place(exchange)}: expected {sorted(expected)}, got {sorted(wide)}"
+            for name in wide.keys() - set(named(schema, *EXACT)):
+                if wide[name].dtype != np.float64 or wide[name].min(initial=np.inf) < schema[name].least:
+                    yield f"{_place(exchange)}: {name} is {wide[name].dtype} from {wide[name].min(initial=np.inf):g}"
+
+
+def roles_are_what_arrays_are(trained: Trained) -> Faults:
+    """At most one weight; all gateways alike in what identifies; what moves is like the array that it moves."""
+    for exchange in trained.with_updates:
+        schema, shared = exchange.phase.schema, exchange.server.global_state
+        if len(named(schema, "weight")) > 1:
+            yield f"{_place(exchange)}: expected one weight at most, got {named(schema, 'weight')}"
+        if wrong := [name for name in moving(schema) if schema[name].role not in ("delta", "full")]:
+            yield f"{_place(exchange)}: {wrong} move the model and are no delta and not full"
+        for update in exchange.sent:
+            arrays = exchange.phase.unpacked(exchange.server, update)
+            for name in _out_of_role(schema, shared, arrays):
+                yield f"{_place(exchange)}: {name} is not what a {schema[name].role} of its schema is"
+
+
+def _out_of_role(schema: Schema, shared: Arrays, arrays: Arrays) -> Iterator[str]:
+    yield from (name for name in moving(schema) if arrays[name].shape != schema[name].shape_in(shared))
+    yield from (name for name in named(schema, "count") if arrays[name] != 1.0)
+    for name in named(schema, "identity"):
+        of = schema[name].of
+        if of is None or not np.array_equal(arrays[name], of(shared)):
+            yield name
+
+
+def a_total_of_twice_the_weight_makes_the_same_model(trained: Trained) -> Faults:
+    """So a weight is one, and all that is no sum is n times something; powers of two are exact."""
+    for exchange in trained.with_updates:
+        schema, advance = exchange.phase.schema, exchange.phase.advance
+        is_sum = not exchange.phase.reducer.additive or named(schema, "sum", "bytes", "ring")
+        if is_sum or "privacy" in trained.algorithm.traits:
+            continue
+        total = exchange.total(exchange.data)
+        once = set(named(schema, "count"))
+        twice = {name: array if name in once else np.asarray(2.0 * array) for name, array in total.items()}
+        if as_bytes(advance(exchange.server, total)) != as_bytes(advance(exchange.server, twice)):
+            yield f"{_place(exchange)}: twice the total makes another server"
+
+
 def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
     """No name of a local state is one of an update."""
     for exchange in trained.exchanges:
@@ -359,7 +409,7 @@ def no_gateway_weighs_more_than_it_may(trained: Trained) -> Faults:
     """Neither by a count that it gives nor by rows that it repeats."""
     for exchange in trained.with_updates:
         update = exchange.sent[0]
-        for name, count in itertools.product(COUNTED & update.keys(), COUNTS):
+        for name, count in itertools.product(named(exchange.phase.schema, "weight", "count"), COUNTS):
             # Of one that says what has changed, nothing may well be the truth.
             if count != float(update[name].item()):  # of one gateway: a number, or a row of one
                 heavy = {**update, name: np.full(update[name].shape, count)}
@@ -402,6 +452,9 @@ LAWS: tuple[Law, ...] = (
     an_empty_exchange_only_begins_the_round_anew,
     an_empty_data_set_sends_nothing_and_keeps_what_it_had,
     labels_matter_where_the_algorithm_declares_it_and_nowhere_else,
+    what_is_sent_has_the_form_of_its_schema,
+    roles_are_what_arrays_are,
+    a_total_of_twice_the_weight_makes_the_same_model,
     what_stays_with_a_gateway_is_never_sent,
     personal_tensors_are_what_gateways_keep,
     the_exported_model_scores_as_the_detector_does,
