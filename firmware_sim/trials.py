@@ -7,7 +7,7 @@ all data, and the distance from the mean, which needs no model at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.datasets import EvaluationError, Labelled
 from fedgate.firmware_sim.splits import Split
 from fedgate.gateway_agent.deployment.session import Scorer
-from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import NORMALISATION, Algorithm, RoundFailedError, normalise
 from fedgate.models.federated.protocol.run import run
@@ -62,13 +62,21 @@ class Trial(NamedTuple):
     untrained: int  # clients that alone had too few rows to train on
 
 
-class _Fit(NamedTuple):
-    """A finished training: the model, what stayed with each client, what each sent, and how long it took."""
+class Fit(NamedTuple):
+    """A finished training: the model, what stayed with each client, what each sent, after how many exchanges, and how
+    long it took.
+    """
 
     shared: Arrays
     own: dict[str, Arrays]
     sent_bytes: dict[str, int]
+    exchanges: int
     fit_s: float
+
+    @property
+    def received_bytes(self) -> int:
+        """What came down to each client: the model after every exchange."""
+        return len(encode(self.shared)) * self.exchanges
 
 
 def run_trial(
@@ -92,20 +100,20 @@ def run_trial(
     """
     say("federated")
     try:
-        fit = _fit(algorithm, split.train, seed=seed, fraction=fraction)
+        fit = train_fleet(algorithm, split.train, seed=seed, fraction=fraction)
     except NothingSentError:
         counts = f"clients have {min(split.row_counts)} to {max(split.row_counts)} rows to train on"
         remedy = "use fewer clients or more data; of many rows see that they differ, and leave out a gamma that is set"
         if algorithm.detector == "esn":
             remedy += ", or a shorter memory: the first 5 / leak rows of a series teach nothing (network.washout)"
         raise TrainingError(f"no client could train; {counts}: {remedy}") from None
-    own = _commissioned(algorithm, fit, split, seed)
+    own = _commissioned(algorithm, fit, split)
     graph = DETECTORS[algorithm.detector].graph(fit.shared, algorithm.personal)
     baselines, untrained = _baselines(alone or algorithm, split, metric, seed, say)
     return Trial(
         value=_mean_value(_verified(algorithm, fit.shared, graph), own, split, metric),
         bytes_up=float(np.mean(list(fit.sent_bytes.values()))),
-        bytes_down=float(len(encode(fit.shared)) * algorithm.exchanges()),
+        bytes_down=float(fit.received_bytes),
         fit_s=fit.fit_s,
         score_us=_score_us(algorithm, graph, own, split),
         baselines=baselines,
@@ -113,22 +121,35 @@ def run_trial(
     )
 
 
-def _fit(
+def _keep_silent(text: str) -> None:
+    del text
+
+
+def train_fleet(
     algorithm: Algorithm,
-    train: Mapping[str, Arrays],
+    data: Mapping[str, Arrays],
     *,
     seed: int,
     rounds: int | None = None,
     fraction: float = 1.0,
-) -> _Fit:
-    sent_bytes = dict.fromkeys(train, 0)
+    say: Callable[[str], None] = _keep_silent,
+) -> Fit:
+    """Train over the data of named clients, as `fedgate.models.federated.protocol.run.run` does, and weigh what they
+    send; `say` is told of each update.
+
+    Raises:
+        TrainingError: the algorithm refuses its data or settings, or nobody could train (`NothingSentError`).
+    """
+    sent_bytes = dict.fromkeys(data, 0)
 
     def weigh(client: str, update: Arrays) -> None:
-        sent_bytes[client] += len(encode(update)) if update else 0
+        size = len(encode(update)) if update else 0
+        sent_bytes[client] += size
+        say(f"{client} sends {size} bytes")
 
     started_s = time.perf_counter()
     try:
-        outcome = run(algorithm, train, seed=seed, rounds=rounds, fraction=fraction, on_update=weigh)
+        outcome = run(algorithm, data, seed=seed, rounds=rounds, fraction=fraction, on_update=weigh)
     except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
         is_silent = isinstance(error, RoundFailedError) and not any(sent_bytes.values())
         raise (NothingSentError if is_silent else TrainingError)(str(error)) from error  # what is wrong with them
@@ -138,25 +159,30 @@ def _fit(
         raise TrainingError(f"the training makes no model: {why}")
     # The same object for all who keep nothing, so that equal work is known as equal.
     own = {client: kept or NOTHING for client, kept in outcome.local_states.items()}
-    return _Fit(outcome.server.global_state, own, sent_bytes, time.perf_counter() - started_s)
+    server, fit_s = outcome.server, time.perf_counter() - started_s
+    return Fit(server.global_state, own, sent_bytes, server.round_index, fit_s)
 
 
-def _commissioned(algorithm: Algorithm, fit: _Fit, split: Split, seed: int) -> dict[str, Arrays]:
-    """Return what each client scores with besides the shared model, without the clients that cannot score.
-
-    A client that was never drawn scores too; its own tensors come from one training whose update is thrown away. One
-    whose rows are too few even for that has no units to score in.
+def commission(algorithm: Algorithm, data: Arrays) -> Arrays:
+    """Return what a client that never trained scores with besides the shared model: units from its own healthy rows.
+    Without rows it has none.
     """
-    own = dict(fit.own)
-    for client, data in split.train.items():
-        if algorithm.personal and not own[client]:
-            own[client], _ = algorithm.phases[0].train(fit.shared, {}, data, generator(seed, 0, client))
+    is_own = set(NORMALISATION) <= set(algorithm.personal) and len(data[FEATURES])
+    return normalise({}, data, "own")[0] if is_own else NOTHING
+
+
+def _commissioned(algorithm: Algorithm, fit: Fit, split: Split) -> dict[str, Arrays]:
+    """Return what each client scores with besides the shared model, without the clients that cannot score: those whose
+    rows are too few even for units. One that was never drawn scores too.
+    """
+    own = {client: fit.own[client] or commission(algorithm, data) for client, data in split.train.items()}
     needed = set(NORMALISATION) & set(algorithm.personal)
     return {client: kept for client, kept in own.items() if needed <= kept.keys()}
 
 
-def _personal(algorithm: Algorithm, own: Arrays) -> Arrays:
-    return {name: own[name] for name in algorithm.personal if name in own}
+def tensors_fed(personal: Collection[str], own: Arrays) -> Arrays:
+    """Return what a client feeds to the exported model, of what it keeps."""
+    return {name: own[name] for name in personal if name in own}
 
 
 def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
@@ -164,7 +190,7 @@ def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
 
     def score(own: Arrays, x: Array) -> Floats:
         scores = DETECTORS[algorithm.detector].score({**shared, **own}, x)
-        served = Scorer(graph, _personal(algorithm, own))(x)
+        served = Scorer(graph, tensors_fed(algorithm.personal, own))(x)
         if not np.allclose(served, scores, rtol=EXPORT_TOLERANCE, atol=EXPORT_TOLERANCE):
             worst = float(np.abs(served - scores).max())
             cause = "features of very different size lose digits in float32: scale them, or set normalisation=own"
@@ -177,7 +203,7 @@ def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
 def _score_us(algorithm: Algorithm, graph: bytes, own: Mapping[str, Arrays], split: Split) -> float:
     """Return the median time per row that a gateway takes to score full batches."""
     client, kept = next(iter(own.items()))
-    scorer = Scorer(graph, _personal(algorithm, kept))
+    scorer = Scorer(graph, tensors_fed(algorithm.personal, kept))
     x = split.test[client].x
     batch = np.resize(x, (BATCH_ROWS, x.shape[1])).astype(np.float32)
     times_ns = []
@@ -197,7 +223,7 @@ def _baselines(
     for client, data in split.train.items():
         say(f"{client} alone")
         with suppress(NothingSentError):
-            fit = _fit(algorithm, {client: data}, seed=seed)
+            fit = train_fleet(algorithm, {client: data}, seed=seed)
             alone.append(_value(score, {**fit.shared, **fit.own[client]}, split.test[client], metric))
     say("pooled")
     values = {
@@ -228,13 +254,13 @@ def _pooled(algorithm: Algorithm, split: Split, seed: int) -> dict[str, Arrays]:
     client goes on scoring in its own: what is compared is federation, not the mixing of kilonewtons with microstrains.
     """
     if not algorithm.personal:
-        fit = _fit(algorithm, {"pooled": _joined(split.train)}, seed=seed)
+        fit = train_fleet(algorithm, {"pooled": _joined(split.train)}, seed=seed)
         model = {**fit.shared, **fit.own["pooled"]}
         return dict.fromkeys(split.train, model)
     train = {client: data for client, data in split.train.items() if len(data[FEATURES])}
     pairs = {client: normalise({}, data, "own") for client, data in train.items()}
     joined = _joined({client: {**train[client], FEATURES: z} for client, (_, z) in pairs.items()})
-    fit = _fit(algorithm, {"pooled": joined}, seed=seed)
+    fit = train_fleet(algorithm, {"pooled": joined}, seed=seed)
     return {client: {**fit.shared, **own} for client, (own, _) in pairs.items()}
 
 

@@ -32,12 +32,18 @@ MISSING = "missing"  # (n,) rows missing before each row, NEW_SERIES where none 
 COUNTED = "counted"  # () whether the last update this gateway sent was counted; absent: it was
 END_NS = "end_ns"  # (n,) int64, ns of Unix time: the end of each row's window, NEVER where nobody knows it
 CALIBRATION = "calibration"  # (m, F) the rows behind them, which train no model and give the gateway its own level
-RADIUS = "radius"  # () the radius of this gateway's ambiguity set; absent where the setting holds for all
-EPOCHS = "epochs"  # () how many passes over its rows this gateway has time for in a round; absent: the setting's
-WEIGHT = "weight"  # () how much this gateway counts; absent where the setting says it
 SECRET = "secret"  # noqa: S105 - a name. (32,) uint8 nobody else can know, new in every exchange: `ratchet`
 IDENTITY = "identity"  # (32,) uint8 the private number of this gateway's own P-256 key; absent where it has none
 MEMBERS = "members"  # (m, 16) uint8 whose keys may take part in a masked sum; absent: anybody whom the cloud lets in
+
+# What one gateway may have of its own, each one number (); absent where the setting of the algorithm holds.
+WEIGHT = "weight"  # how much it counts
+EPOCHS = "epochs"  # how many passes over its rows it has time for in a round; no more than the setting's
+RADIUS = "radius"  # of its ambiguity set
+KAPPA = "kappa"  # cost of a changed label in its ambiguity set; infinite: its labels are certain
+NU = "nu"  # share of rows outside its sphere
+GAMMA = "gamma"  # width of its kernel
+OF_ONE_GATEWAY = (WEIGHT, EPOCHS, RADIUS, KAPPA, NU, GAMMA)
 
 # Of the largest value of one unit: 16 units in the last place of float32, in which models travel and states are kept.
 # The same numbers added in another order, as another processor or library adds them, differ by less.
@@ -75,6 +81,16 @@ def ratchet(chain: bytes) -> tuple[bytes, bytes]:
     HMAC-SHA-256 under two labels: neither tells the chain before, nor so the secret of any exchange that is over.
     """
     return hmac.digest(chain, b"exchange", "sha256"), hmac.digest(chain, b"chain", "sha256")
+
+
+def number_of(data: Mapping[str, Array], name: str, default: float) -> float:
+    """Return the one number that data hold under a name, the default where they hold none; raises `ValueError` for
+    what is no number.
+    """
+    array = np.asarray(data.get(name, default))
+    if array.shape != () or array.dtype.kind not in "fiu":
+        raise ValueError(f"{name}: expected one number, got {array.dtype} of shape {array.shape}")
+    return float(array)
 
 
 def is_fleeting(name: str) -> bool:

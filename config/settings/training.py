@@ -4,12 +4,21 @@ with what it takes part.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from fedgate.config.protocol.messages import Count, first_problem
 from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table
+
+
+def _without_end(value: Any) -> Any:
+    return math.inf if value == "none" else value
+
+
+# "none" for what no cost allows; as a number it has no end.
+LabelCost = Annotated[float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_without_end)]
 
 
 class AlgorithmChoice(Table):
@@ -39,9 +48,13 @@ class Training(Table):
 
     enabled: bool = True
     labelled: FilePath | None = None  # CSV: windows of known condition, for algorithms that learn from labels
-    # Of this gateway in algorithms that weigh gateways; 0 takes back what it sent. None: the algorithm's own rule.
-    weight: NotNegative | None = None
-    radius: Positive | None = None  # of its ambiguity set, for the robust SVM; None: as for all
+    # Of this gateway alone, under the names of `fedgate.models.arrays.OF_ONE_GATEWAY`; None: as for all.
+    weight: NotNegative | None = None  # where gateways are weighed; 0 takes back what it sent
+    epochs: Annotated[int, Field(ge=1, le=1_000)] | None = None  # fewer than the others make, if its time is short
+    radius: Positive | None = None  # of its ambiguity set, for the robust SVM
+    kappa: LabelCost | None = None  # cost of a changed label there; "none": its labels are certain
+    nu: Share | None = None  # share of rows outside its sphere, for ensemble-svdd and support-vector-election
+    gamma: Positive | None = None  # width of its kernel there
     nice: Annotated[int, Field(ge=0, le=19)] = 10
     timeout_s: Positive = 600.0
 

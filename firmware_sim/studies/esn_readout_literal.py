@@ -20,7 +20,7 @@ from fedgate.firmware_sim.studies.esn_readout_methods import algorithm_of, step_
 from fedgate.firmware_sim.studies.esn_readout_options import Attack, Method, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, generator
-from fedgate.models.detectors.esn.gradient_readout import Examples, descended, fisher
+from fedgate.models.detectors.esn.gradient_readout import Descent, Examples, descended, fisher
 from fedgate.models.federated.averaging.esn_fedavg import READOUT, Averaging
 from fedgate.models.federated.averaging.esn_fedcurv import (
     PAPER_PENALTY,
@@ -47,7 +47,9 @@ def softmax_of_one(readout: Floats, states: Array) -> Floats:
 def literal(step: Averaging, plain: Algorithm, fault: Fault) -> Algorithm:
     """Return FedCurv with one of the two faults and the other one mended, made from FedAvg of the same settings."""
 
-    def local(shared: Arrays, share: Part, rows: Examples, rng: np.random.Generator) -> tuple[Floats, Part]:
+    def local(
+        shared: Arrays, share: Part, rows: Examples, descent: Descent, rng: np.random.Generator
+    ) -> tuple[Floats, Part]:
         del share
         printed = Printed(shared, PAPER_PENALTY, softmax_of_one if fault == "softmax" else batch_fisher)
 
@@ -55,7 +57,7 @@ def literal(step: Averaging, plain: Algorithm, fault: Fault) -> Algorithm:
             return np.zeros_like(printed.pull(readout, states))  # computed, and a constant to the gradient
 
         pull = printed.pull if fault == "softmax" else outside_of_the_tape
-        return descended(shared[READOUT], rows, rng, step.descent, pull), printed.part
+        return descended(shared[READOUT], rows, rng, descent, pull), printed.part
 
     def start(rng: np.random.Generator) -> Server:
         server = plain.start(rng)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.models.arrays import LABELS, Array, Arrays, Floats
+from fedgate.models.detectors.base.fault_classes import MultiClass, machines, signs
 from fedgate.models.federated.robust_svm.ball import Ball, SolverError
-from fedgate.models.federated.robust_svm.gateway import exported, signs_of, with_bias
+from fedgate.models.federated.robust_svm.gateway import exported, labels_of, with_bias
 from fedgate.models.federated.robust_svm.interior_point import solve
 from fedgate.models.federated.robust_svm.problem import Proximal
 
 
-def central(x: Array, y: Array, ball: Ball, *, classes: int = 1) -> Arrays:
+def central(x: Array, y: Array, ball: Ball, *, classes: int = 1, multiclass: MultiClass = "one-vs-all") -> Arrays:
     """Fit on features (n, F) and labels (n,) of 0 (normal) to K; return parameters of detector `linear-svm`.
 
     Raises:
@@ -24,9 +25,11 @@ def central(x: Array, y: Array, ball: Ball, *, classes: int = 1) -> Arrays:
         SolverError: the optimum was not reached.
     """
     features, ball = with_bias(x), ball.checked()
-    signs = signs_of({LABELS: y}, classes)
+    sides = machines(classes, multiclass)
     best = _by_interior_point if ball.norm == "2" else _by_program
-    return exported(np.array([best(features * sign[:, None], ball) for sign in signs]))
+    every = signs(labels_of({LABELS: y}, classes), sides)  # (M, n)
+    fitted = [best(features[sign != 0.0] * sign[sign != 0.0, None], ball) for sign in every]
+    return exported(np.array(fitted), sides)
 
 
 def _by_interior_point(z: Array, ball: Ball) -> Floats:

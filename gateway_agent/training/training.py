@@ -36,7 +36,7 @@ from fedgate.gateway_agent.monitor.pipeline import Pipeline, training_data
 from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.arrays import COUNTED as IS_COUNTED
-from fedgate.models.arrays import FEATURES, RADIUS, WEIGHT, Arrays, is_fleeting, joined, parted, ratchet
+from fedgate.models.arrays import FEATURES, OF_ONE_GATEWAY, Arrays, is_fleeting, joined, parted, ratchet
 from fedgate.models.federated.protocol.algorithm import NORMALISATION, normalise
 from fedgate.models.federated.wrappers.privacy_ledger import ledger_of
 from fedgate.models.time_units import NS
@@ -220,7 +220,7 @@ def _job(
 
 def _of_this_gateway(context: Context) -> Arrays:
     """Return what the settings say of this gateway alone, as the algorithms look for it beside the rows."""
-    chosen = {WEIGHT: context.settings.training.weight, RADIUS: context.settings.training.radius}
+    chosen = {name: getattr(context.settings.training, name) for name in OF_ONE_GATEWAY}
     return {name: np.array(value) for name, value in chosen.items() if value is not None}
 
 

@@ -80,9 +80,8 @@ def assert_same_as_loop(made: Site, outcome: Outcome, *, in_as_many_rounds: bool
         assert equal(server.server_state, outcome.server.server_state, tolerance)
     for who, own in outcome.local_states.items():
         held = made.agents[who].training.own
-        of_models = {
-            name: array for name, array in own.items() if not name.startswith((PREFIX, COMPRESSED + AT))
-        }  # keys, digests
+        of_rounds = (PREFIX, COMPRESSED + AT)  # keys, digests
+        of_models = {name: array for name, array in own.items() if not name.startswith(of_rounds)}
         assert equal({name: held[name] for name in of_models}, of_models, tolerance)
 
 
@@ -117,6 +116,35 @@ def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: 
     made.run(lambda: made.in_force(2) or (unchanged in made.log and made.settled()), patience_s=200)
     assert_same_as_loop(made, loop(made, releases=2))
     assert (unchanged in made.log) == (name in UNCHANGED_BY_THE_SAME_ROWS) == (not made.in_force(2))
+
+
+# What a gateway's settings say of it alone, and an algorithm that goes by it.
+OWN_SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "epochs": ("fedprox", {"local": "sgd", "epochs": 3, "rounds": 2, "components": 16}, {"epochs": 1}),
+    "ball": ("robust-svm-admm", {"rounds": 2}, {"radius": 0.1, "kappa": 0.5}),
+    "certain labels": ("robust-svm-subgradient", {"rounds": 2, "radius": 0.2}, {"kappa": "none"}),
+    "election": ("support-vector-election", {}, {"nu": 0.3, "gamma": 0.2}),
+    "member": ("ensemble-svdd", {"own_width": 4.0}, {"nu": 0.3, "gamma": 0.2}),
+}
+
+
+@pytest.mark.parametrize("case", OWN_SETTINGS)
+def test_what_a_gateway_sets_for_itself_reaches_its_training(case: str) -> None:
+    name, settings, own = OWN_SETTINGS[case]
+    cloud = aggregator_settings(
+        algorithm={"name": name, "seed": SEED, "settings": settings}, rounds={"quorum": len(NAMES)}
+    )
+    made = Site(cloud, [gateway_settings(one, training=own if one == "east" else {}) for one in NAMES])
+    made.connect_all()
+    made.commission()
+    made.run(made.in_force)
+    algorithm, data = build(name, 3, cloud.algorithm.settings), training_data(made)
+    secrets = {who: state.context.secret for who, state in made.agents.items()}
+    numbers = {key: np.array(np.inf if value == "none" else value) for key, value in own.items()}
+    as_set = {**data, "east": data["east"] | numbers}
+    assert_same_as_loop(made, run(algorithm, as_set, seed=SEED, secrets=secrets))
+    others = run(algorithm, data, seed=SEED, secrets=secrets).server
+    assert not equal(made.cloud.rounds.server.global_state, others.global_state, 1e-6)
 
 
 def test_a_share_of_the_gateways_is_drawn_as_by_the_loop() -> None:

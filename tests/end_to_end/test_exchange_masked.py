@@ -4,16 +4,12 @@ that has nothing to say. Only a part of those who began a round is in its sum, a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fedgate.config.protocol import wire
-from fedgate.gateway_agent.runtime import training_worker
-from fedgate.models.arrays import equal, joined, parted
+from fedgate.models.arrays import equal
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.secure_aggregation.client import STEPS
 from fedgate.models.federated.secure_aggregation.options import split
@@ -109,30 +105,6 @@ def test_a_fleet_that_has_nothing_to_send_rests_and_does_not_spin(why: str) -> N
     assert 3 * (INPUT + 1) <= made.cloud.rounds.server.round_index <= 4 * (INPUT + 1)
     assert made.cloud.releases.manifest is None
     assert {tuple(sorted(record.gateways)) for record in made.cloud_shelf.rounds} == {NAMES}
-
-
-def relabelled(job: bytes, answer: Callable[[bytes], bytes]) -> bytes:
-    """Return the answer to a job, its masked numbers under another layout."""
-    answered = answer(job)
-    arrays, said = wire.decode(answered, size_max=len(answered))
-    parts = parted(arrays)
-    update = parts.get("update", {})
-    if "masked" in update:
-        text = json.dumps([["a", [len(update["masked"])]]]).encode()
-        update["layout"] = np.frombuffer(text, dtype=np.uint8)
-    return wire.encode(joined({"own": parts.get("own", {}), "update": update}), said)
-
-
-def test_gateways_that_agree_on_an_alien_layout_stop_no_aggregator(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, honest = masked_site("fedavg", MASKED, NAMES), training_worker.answer
-    monkeypatch.setattr(training_worker, "answer", lambda job: relabelled(job, honest))
-    go_to(made, lambda: len(made.cloud_shelf.rounds) == STEPS)
-    assert any("changes nothing: RoundFailedError: layout: expected sums" in line for line in made.log)
-    assert (made.cloud.rounds.server.phase, made.cloud.rounds.since_release) == (0, 0)
-    monkeypatch.setattr(training_worker, "answer", honest)
-    made.run(made.in_force)
-    plain = run(build("fedavg", 3, LINEAR), training_data(made), seed=SEED)
-    assert equal(made.cloud.rounds.server.global_state, plain.server.global_state, 1e-4)
 
 
 def test_a_first_exchange_that_fails_is_no_round() -> None:

@@ -96,6 +96,8 @@ AS_THEY_ARE: dict[str, dict[str, Any]] = {
     "incfed, compensated": {"compensate": (1,), "ridge": 1.0},
     "incfed, whitened": {"whiten": 2, "ridge": 1.0},
     "ensemble-svdd, a width for each": {"gamma": "median"},
+    "ensemble-svdd, filtered": {"covered": 0.6},
+    "support-vector-election, searched": {"rounds": 4},
     "federated-subspace, masked": {"components": 1, "masking": {"fewest": 3}},
     "fedavg, whitened and masked": {"whiten": 1, "masking": {"fewest": 3}},
     "fedavg, compensated and masked": {"compensate": (1,), "masking": {"fewest": 3}},

@@ -1,9 +1,9 @@
 """The README and every page of docs are executed, so that no command or snippet in them can go stale.
 
 Blocks marked `sh` are run line by line in one folder a page, with a real broker: services as processes, other commands
-of ours in this process, which has imported their libraries already. `python` and `toml` blocks are run or parsed;
-`console` blocks hold what a test must not do to this machine; `test_docs_site.py` runs them, and `text` blocks, on one
-that is a folder.
+of ours in this process, which has imported their libraries already. The `python` blocks of a page are one script, whose
+pictures must be those that the page shows, and `toml` blocks are parsed. `console` blocks hold what a test must not do
+to this machine; `test_docs_site.py` runs them, and `text` blocks, on one that is a folder.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import signal
+import struct
 import sys
 import time
 import tomllib
@@ -30,6 +31,8 @@ from tests.support.waiting import PATIENCE_S, until
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SAVED = re.compile(r'savefig\("([\w-]+\.png)"')
+PNG_HEADER, PNG_SIGNATURE = struct.Struct(">8s8x2I"), b"\x89PNG\r\n\x1a\n"
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 NOT_RUN = ("sudo", "make", "mosquitto_sub")
 OURS = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator, "firmware-sim": firmware_sim}
@@ -115,12 +118,24 @@ def test_console_blocks_hold_only_what_a_test_must_not_do(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
-    for number, block in enumerate(blocks(page, "python")):
-        script = tmp_path / f"snippet_{number}.py"
-        script.write_text(block, encoding="utf-8")
-        done = children.run([sys.executable, script], PATIENCE_S, text=True)
-        assert done.returncode == 0, f"{page.name}, python block {number + 1}:\n{done.stderr}"
+def test_python_snippets_run_and_make_the_pictures_that_they_save(page: Path, tmp_path: Path) -> None:
+    script = "\n".join(blocks(page, "python"))
+    (tmp_path / "page.py").write_text(script, encoding="utf-8")
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    done = children.run([sys.executable, "page.py"], PATIENCE_S, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, f"{page.name}:\n{done.stderr}"
+    for name in SAVED.findall(script):
+        shown = page.parent / "images" / name
+        assert f"](images/{name})" in page.read_text(encoding="utf-8"), f"{page.name} shows no {name}"
+        assert size_px(tmp_path / name) == size_px(shown), f"{name} is another now: run the page in docs/images"
+
+
+def size_px(picture: Path) -> tuple[int, int]:
+    """Return width and height of a PNG, which are what fonts and libraries do not change."""
+    header = picture.read_bytes()[: PNG_HEADER.size]
+    signature, width, height = PNG_HEADER.unpack(header)
+    assert signature == PNG_SIGNATURE, picture
+    return width, height
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

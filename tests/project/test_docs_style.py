@@ -18,7 +18,8 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     if "results" not in page.parts and page.name != "architecture.md"
 ]
-GOALS = [ROOT / "docs" / f"{name}.md" for name in ("install-gateway", "run-aggregator", "compare-algorithms")]
+GOAL_NAMES = ("install-gateway", "run-aggregator", "compare-algorithms", "researcher")
+GOALS = [ROOT / "docs" / f"{name}.md" for name in GOAL_NAMES]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 LINE_LENGTH, SENTENCES_MAX, GOAL_WORDS, DECISIONS_MAX, DECISION_WORDS = 100, 5, 900, 25, 400
 SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][)*]))(?<!e\.g\.)(?<!i\.e\.)(?<!al\.)(?<!\d\.)\s+(?=[A-Z`*\[(])")

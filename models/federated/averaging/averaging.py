@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.arrays import EPOCHS, FEATURES, Arrays, number_of
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
 from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained, normalise
 from fedgate.models.federated.protocol.reducer import SUM
@@ -74,6 +74,17 @@ def averaging(
         judge(change, {name: np.asarray(change[name] + server.global_state[name]) for name in trained})
 
     return Phase(learn, SUM, advance, {**schema, SAMPLES: counting(max_samples)}, check)
+
+
+def epochs_of(data: Arrays, epochs: int) -> int:
+    """Return how many epochs a gateway makes: those of the setting, or fewer where it has time for no more.
+
+    Raises `ValueError` where it has time for none.
+    """
+    most = int(number_of(data, EPOCHS, epochs))
+    if most < 1:
+        raise ValueError(f"{EPOCHS} {most} given in the data, expected 1 or more: who does nothing sends nothing")
+    return min(most, epochs)
 
 
 def within(what: str, found: float, most: float) -> None:

@@ -29,7 +29,7 @@ from fedgate.models.detectors.esn.gradient_readout import (
 )
 from fedgate.models.detectors.esn.network import Classifier, Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
-from fedgate.models.federated.averaging.averaging import within
+from fedgate.models.federated.averaging.averaging import epochs_of, within
 from fedgate.models.federated.closed_form.series import OF_RESERVOIR, Lesson, lesson, traits_of
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
@@ -91,6 +91,10 @@ class Averaging(NamedTuple):
         taught = self.teach(self.network, global_state, local_state, data, self.normalisation)
         states = np.asarray(taught.regressors, dtype=np.float64)
         return taught.local_state, examples(states, taught.classes, self.network.classes, self.class_weights)
+
+    def descent_with(self, data: Arrays) -> Descent:
+        """Return how a gateway descends in the time that it has."""
+        return self.descent._replace(epochs=epochs_of(data, self.descent.epochs))
 
     def sent(self, global_state: Arrays, moved: Floats, count: int) -> Arrays:
         """Return the update of a gateway that moved the readout to `moved` (classes, S) on so many rows."""
@@ -158,7 +162,7 @@ def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorith
         if len(rows.states) == 0:
             return local_state, {}
         return local_state, step.sent(
-            global_state, descended(global_state[READOUT], rows, rng, step.descent), len(rows.states)
+            global_state, descended(global_state[READOUT], rows, rng, step.descent_with(data)), len(rows.states)
         )
 
     phase = Phase(learn, SUM, step.averaged, step.schema, step.check)

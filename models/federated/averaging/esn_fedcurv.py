@@ -75,8 +75,9 @@ class Part(NamedTuple):
     curved: Floats
 
 
-# (shared, own part in the sums, rows, rng) -> the readout that a gateway ends with, and its part in the next sums.
-Local = Callable[[Arrays, Part, Examples, "np.random.Generator"], tuple[Floats, Part]]
+# (shared, own part in the sums, rows, how it descends, rng) -> the readout that a gateway ends with, and its part in
+# the next sums.
+Local = Callable[[Arrays, Part, Examples, Descent, "np.random.Generator"], tuple[Floats, Part]]
 
 
 def share_of(global_state: Arrays, local_state: Arrays, data: Arrays) -> Part:
@@ -153,7 +154,7 @@ def curved(step: Averaging, local: Local, check: Callable[[Server, Arrays], None
         if len(rows.states) == 0:
             return local_state, {}
         share, at = share_of(global_state, local_state, data), int(global_state[STEP])
-        moved, part = local(global_state, share, rows, rng)
+        moved, part = local(global_state, share, rows, step.descent_with(data), rng)
         local_state = {**local_state, **_remembered(SHARE, share, at), **_remembered(SENT, part, at)}
         update = step.sent(global_state, moved, len(rows.states))
         return local_state, {**update, CURVATURE: part.curvature, CURVED: part.curved}
@@ -203,11 +204,13 @@ def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds:
         recipe = {RECIPE + "penalty": np.array(penalty), RECIPE + "paper": np.array(float(paper))}
         return {**global_state, ALL_CURVATURE: nothing, ALL_CURVED: nothing, **recipe}
 
-    def local(global_state: Arrays, share: Part, rows: Examples, rng: np.random.Generator) -> tuple[Floats, Part]:
+    def local(
+        global_state: Arrays, share: Part, rows: Examples, descent: Descent, rng: np.random.Generator
+    ) -> tuple[Floats, Part]:
         if paper:
             printed = Printed(global_state, penalty, batch_fisher)
-            return descended(global_state[READOUT], rows, rng, step.descent, printed.pull), printed.part
-        moved = descended(global_state[READOUT], rows, rng, step.descent, pull_of(global_state, share, penalty))
+            return descended(global_state[READOUT], rows, rng, descent, printed.pull), printed.part
+        moved = descended(global_state[READOUT], rows, rng, descent, pull_of(global_state, share, penalty))
         found = fisher(moved, rows.states)
         return moved, Part(found, found * moved)
 

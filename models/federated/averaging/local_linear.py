@@ -28,12 +28,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedgate.models.arrays import EPOCHS, FEATURES, LABELS, Arrays, Floats
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.random_features import WIDTH
 from fedgate.models.detectors.svm.checks import map_width, spread, warn_of_share
 from fedgate.models.detectors.svm.dual_ascent import common_step
-from fedgate.models.federated.averaging.averaging import STEP, Improve, within
+from fedgate.models.federated.averaging.averaging import STEP, Improve, epochs_of, within
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, Trained
 from fedgate.models.federated.protocol.kernel_width import with_width
 from fedgate.models.federated.support_vectors.local_dual import Local, contribute, withdrawn
@@ -152,17 +152,6 @@ class Descent(NamedTuple):
         longest = max(LENGTH / self.nu, before)
         within("weights", float(np.linalg.norm(given["weights"])), longest)
         within("intercept", abs(float(given["intercept"])), 2.0 * longest)
-
-
-def epochs_of(data: Arrays, epochs: int) -> int:
-    """Return how many epochs a gateway makes: those of the setting, or fewer where it has time for no more.
-
-    Raises `ValueError` where it has time for none.
-    """
-    most = int(data.get(EPOCHS, epochs))
-    if most < 1:
-        raise ValueError(f"{EPOCHS} {most} given in the data, expected 1 or more: who does nothing sends nothing")
-    return min(most, epochs)
 
 
 def border_of(products: Floats, nu: float) -> float:

@@ -31,7 +31,7 @@ import numpy as np
 from fedgate.models.arrays import FEATURES, LABELS, Arrays
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Optimiser, Recurrent, as_in_the_paper
-from fedgate.models.federated.averaging.averaging import STEP, NotNegative, averaging, no_longer_than
+from fedgate.models.federated.averaging.averaging import STEP, NotNegative, averaging, epochs_of, no_longer_than
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
@@ -85,9 +85,8 @@ class Local(NamedTuple):
         z, y = data[FEATURES], data.get(LABELS)
         received = {**global_state, **{name: local_state[name] for name in self.home if name in local_state}}
         shares = global_state[CLASS_SHARES] if CLASS_COUNTS in self.measured and int(global_state[STEP]) > 0 else None
-        moved = recurrent.descended(
-            received, z, y, rng, self.network, self.descent, shares=shares, anchored=self.trained
-        )
+        descent = self.descent._replace(epochs=epochs_of(data, self.descent.epochs))
+        moved = recurrent.descended(received, z, y, rng, self.network, descent, shares=shares, anchored=self.trained)
         told = {name: moved[name] for name in self.trained}
         if CLASS_COUNTS in self.measured:
             classes = recurrent.whole_classes(y, self.network.classes)

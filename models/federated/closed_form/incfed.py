@@ -129,14 +129,25 @@ def incfed(
         return Server(untrained(esn.initial(rng, network, feature_count)), {})
 
     phase = Phase(learn, SUM, advance, schema_of({**shapes, TURNED: ()}), check, takes_back=True)
-    personal, labels = personal_tensors(normalisation), network.task == "classify"
+    return of_sums(network, start, (phase,), rounds, normalisation)
+
+
+def of_sums(
+    network: Network,
+    start: Callable[[np.random.Generator], Server],
+    phases: tuple[Phase, ...],
+    rounds: int,
+    normalisation: Normalisation,
+) -> Algorithm:
+    """Return the algorithm of a readout that is solved from sums, the last of these exchanges in every round."""
     return Algorithm(
         "esn",
         start,
-        (phase,),
+        phases,
         rounds,
-        personal,
-        labels=labels,
+        personal_tensors(normalisation),
+        setup=len(phases) - 1,
+        labels=network.task == "classify",
         lacking=lacking,
         remembers=True,
         traits=traits_of(network),
@@ -147,7 +158,7 @@ def lacking(server: Server) -> str:
     """Return why there is no readout in the server's state, or none any more; empty where there is one."""
     if float(server.server_state.get(SAMPLES, 1.0)) == 0.0:
         return "nobody is left in its sums"
-    is_undetermined = float(server.global_state[CONDITION]) >= UNDETERMINED
+    is_undetermined = float(server.global_state.get(CONDITION, 1.0)) >= UNDETERMINED  # none under masks
     return "its sums determine no model; see the setting 'ridge'" if is_undetermined else ""
 
 

@@ -40,14 +40,14 @@ from fedgate.models.federated.closed_form.incfed import (
     PAPER_RIDGE,
     Normalisation,
     Ridge,
-    lacking,
+    of_sums,
     untrained,
 )
 from fedgate.models.federated.closed_form.partial_phases import DIRECTIONS, Plan, electing, masking, reducing
 from fedgate.models.federated.closed_form.readout_sums import bounds_of
 from fedgate.models.federated.closed_form.reservoir_directions import driven_directions
-from fedgate.models.federated.closed_form.series import traits_of
-from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Server, personal_tensors
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Server
+from fedgate.models.federated.protocol.composition import OWN_COLUMNS, having
 
 Select = Literal["shared", "principal", "importance", "random"]
 Alpha = Annotated[float, Field(ge=0, le=1)]
@@ -111,19 +111,8 @@ def partial_incfed(
 
     setup = (electing(plan),) * (select == "shared")
     phases = (*setup, masking(plan) if of_its_own else reducing(plan, len(setup)))
-    personal, labels = personal_tensors(normalisation), network.task == "classify"
-    return Algorithm(
-        "esn",
-        start,
-        phases,
-        rounds,
-        personal,
-        setup=len(setup),
-        labels=labels,
-        lacking=lacking,
-        remembers=True,
-        traits=traits_of(network),
-    )
+    algorithm = of_sums(network, start, phases, rounds, normalisation)
+    return having(algorithm, OWN_COLUMNS) if of_its_own else algorithm
 
 
 def _neurons(units: int, neurons: int | None, cohort: int | None) -> int:

@@ -19,6 +19,7 @@ from fedgate.models.federated.protocol.schema import named
 # is a length in the unit of its features; it sums features as they are. And privacy says whose noise it is.
 WINDOWS, FLOAT32, UNIT_FREE, MOMENTS = "windows", "float32", "unit-free", "moments"
 CLOUD_NOISE = "noise in the cloud"
+OWN_COLUMNS = "columns of its own"  # each gateway chooses which of its sums it sends
 
 
 class CompositionError(ValueError):
@@ -92,6 +93,8 @@ STEPS = (
             "compression": "masking given for a compressed algorithm, expected one that is not: masked numbers need "
             "one unit for all gateways, and each of them must travel; choose one of both",
             "defence": "masking given for a defended algorithm: a filter looks at single updates; choose one of both",
+            OWN_COLUMNS: "masking given for an algorithm whose gateways send columns of their own choice, expected the "
+            "same of all: which ones they are cannot be masked; take select 'shared' or 'principal'",
             "it keeps rows apart": "masking given for an algorithm that keeps rows apart, expected a sum in each "
             "exchange: what is not added up cannot be masked; choose an additive algorithm",
         },

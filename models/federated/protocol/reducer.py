@@ -72,6 +72,8 @@ def _joined(runs: list[Arrays]) -> Arrays:
 
 def _in_order(total: Arrays) -> Arrays:
     """Return the rows of all runs in the order of their bytes, so that the order of arrival cannot be seen."""
+    if not total:
+        return {}
     rows = _joined(_runs(total))
     count = _length(rows)
     if count == 0:

@@ -17,7 +17,7 @@ Nothing is guessed from the name of an array. From its role follows what may be 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -82,6 +82,19 @@ def moving(schema: Schema) -> list[str]:
 def weight_of(schema: Schema, update: Mapping[str, Array]) -> float:
     """Return how much an update counts, one where it does not say."""
     return next((float(update[name]) for name in named(schema, "weight")), 1.0)
+
+
+def layout_of(schema: Schema, global_state: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what an exchange adds up beside this state of the cloud, in the order of names, where each
+    has one.
+    """
+    fields = {name: schema[name] for name in sorted(schema) if schema[name].role != "identity"}
+    return {name: tuple(side or 0 for side in field.shape_in(global_state)) for name, field in fields.items()}
+
+
+def numbers_in(shapes: Iterable[tuple[int, ...]]) -> int:
+    """Return how many numbers arrays of these shapes hold."""
+    return sum(map(math.prod, shapes))
 
 
 def fitted(schema: Schema, global_state: Arrays, update: Mapping[str, Array]) -> Arrays:

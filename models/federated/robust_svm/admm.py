@@ -19,11 +19,13 @@ cloud the other, and ADMM of two blocks converges for every ρ (Boyd et al. 2011
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Arrays, Floats
+from fedgate.models.detectors.base.fault_classes import MultiClass, machines
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
@@ -37,14 +39,14 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import ONE, Field
 from fedgate.models.federated.protocol.weights import check_weighed, most_weight
-from fedgate.models.federated.robust_svm.ball import LabelCost, NormSetting, ball_of_settings
+from fedgate.models.federated.robust_svm.ball import Balls, LabelCost, NormSetting, Radius
 from fedgate.models.federated.robust_svm.gateway import (
+    Task,
     Weighting,
-    ball_of,
     exported,
     imported,
-    signs_of,
-    thinned,
+    labels_of,
+    tasks,
     weight_of,
 )
 from fedgate.models.federated.robust_svm.interior_point import solve
@@ -71,10 +73,11 @@ def least_strong_convexity(rho: float, gateways: int) -> float:
 def robust_svm_admm(
     feature_count: Count,
     *,
-    radius: Positive = 1e-2,
+    radius: Radius = 1e-2,
     kappa: LabelCost = 1.0,
     norm: NormSetting = "1",
     classes: Count = 1,
+    multiclass: MultiClass = "one-vs-all",
     weights: Weighting = "equal",
     rho: Positive = 0.1,
     strong_convexity: Positive | Literal["auto"] | None = None,
@@ -86,10 +89,12 @@ def robust_svm_admm(
 ) -> Algorithm:
     """FDR-SVM by ADMM over F features.
 
-    :param radius: ε of every gateway whose data holds no radius of its own.
-    :param kappa: cost κ of a changed label; "none": labels are certain (ADMM-REG).
+    :param radius: ε of every gateway whose data holds no radius of its own: a number, or `{ confidence = 0.95 }` for
+        one that follows from its rows (see `Confidence`).
+    :param kappa: cost κ of a changed label, where a gateway has none of its own; "none": labels are certain (ADMM-REG).
     :param norm: of the way that features are moved; the weights are measured in its dual.
-    :param classes: K fault classes, each against all else.
+    :param classes: K fault classes.
+    :param multiclass: each against all else, or each two of the K + 1 classes against each other.
     :param weights: what a gateway counts whose data holds no weight: one, or its rows.
     :param max_weight: most that a gateway may count for; not given, 1 with equal weights and 20,000 with samples.
     :param largest_weight: largest size of a number in w_k + u_k, the weights that a gateway proposes. u_k is a slope of
@@ -99,18 +104,17 @@ def robust_svm_admm(
     :param strong_convexity: µ of ADMM-SC, or `auto` for the least that Theorem 3 asks for with as many gateways as take
         part, from the second round on, when they are known.
     """
-    ball, most = ball_of_settings(radius, kappa, norm), most_weight(weights, max_weight)
+    balls, most, sides = Balls(radius, kappa, norm), most_weight(weights, max_weight), machines(classes, multiclass)
+    shape = (len(sides), feature_count + 1)
 
     def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        signs, own_ball = signs_of(data, classes), ball_of(data, ball)
-        weight = weight_of(data, weights, len(data[FEATURES]), most)
+        labels, weight = labels_of(data, classes), weight_of(data, weights, len(data[FEATURES]), most)
         local_state, features = normalise(local_state, data, normalisation)
-        x, signs = thinned(features, signs, max_rows)  # (n, F + 1), (K, n)
         z, mu = imported(global_state), float(global_state[STRONG_CONVEXITY])
         u = _disagreement(local_state, z, float(global_state[STEP]))
-        targets = zip(signs, z - u, strict=True)  # K of (n,), (F + 1,)
-        w = np.array([solve(x * sign[:, None], own_ball, Proximal(at, rho, mu)).w for sign, at in targets])
+        taught = zip(tasks(data, features, labels, sides, balls, max_rows), z - u, strict=True)  # M of a task, (F + 1,)
+        w = np.array([_nearest(task, Proximal(at, rho, mu)) for task, at in taught])
         local_state = {**local_state, LOCAL: w, DISAGREEMENT: u, SEEN: np.array(global_state[STEP])}
         return local_state, {PROPOSALS: weight * (w + u), WEIGHTS: np.array(weight), GATEWAYS: np.ones(())}
 
@@ -119,26 +123,32 @@ def robust_svm_admm(
         mu = float(server.global_state[STRONG_CONVEXITY])
         wanted = max(mu, needed) if strong_convexity == "auto" else mu
         place = {STEP: np.asarray(server.global_state[STEP] + 1.0), STRONG_CONVEXITY: np.array(wanted)}
-        z = total[PROPOSALS] / total[WEIGHTS]  # (K, F + 1)
-        return server._replace(global_state={**exported(z), **place}, server_state={MARGIN: np.array(mu - needed)})
+        z = total[PROPOSALS] / total[WEIGHTS]  # (M, F + 1)
+        shared = {**exported(z, sides), **place}
+        return server._replace(global_state=shared, server_state={MARGIN: np.array(mu - needed)})
 
-    def start(rng: np.random.Generator) -> Server:
-        del rng
-        return _first(np.zeros((classes, feature_count + 1)), strong_convexity)
-
-    schema = {PROPOSALS: Field((classes, feature_count + 1), "full"), WEIGHTS: Field((), "weight"), GATEWAYS: ONE}
+    start = partial(_first, exported(np.zeros(shape), sides), strong_convexity)
+    schema = {PROPOSALS: Field(shape, "full"), WEIGHTS: Field((), "weight"), GATEWAYS: ONE}
     check = check_weighed(PROPOSALS, WEIGHTS, max_weight=most, largest=largest_weight)
     phase = Phase(learn, SUM, advance, schema, check)
     return Algorithm("linear-svm", start, (phase,), rounds, personal_tensors(normalisation), labels=True)
 
 
-def _first(W: Floats, strong_convexity: float | str | None) -> Server:
+def _nearest(task: Task | None, proximal: Proximal) -> Floats:
+    """Return the weights (F + 1,) of least risk and distance; of no rows the risk is zero, and the distance decides."""
+    if task is None:
+        return proximal.center * (proximal.rho / (proximal.rho + proximal.mu))
+    return solve(task.x * task.sign[:, None], task.ball, proximal).w
+
+
+def _first(model: Arrays, strong_convexity: float | str | None, rng: np.random.Generator) -> Server:
+    del rng
     mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
-    return Server(global_state={**exported(W), STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, server_state={})
+    return Server(global_state={**model, STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, server_state={})
 
 
 def _disagreement(local_state: Arrays, z: Floats, step: float) -> Floats:
-    """Return u_k (K, F + 1), moved by w_k - z once for every new z; asked again at the same step it stays."""
+    """Return u_k (M, F + 1), moved by w_k - z once for every new z; asked again at the same step it stays."""
     if LOCAL not in local_state:
         return np.zeros_like(z)
     if float(local_state[SEEN]) == step:

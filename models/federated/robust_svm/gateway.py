@@ -1,19 +1,20 @@
-"""What the robust classifiers read from a gateway's data: signs per fault class, its radius and its weight
-(FDR-SVM paper; the bias and the classes against all others are ours).
+"""What the robust classifiers read from a gateway's data: rows and signs for each machine, its ball and its weight
+(FDR-SVM paper; several machines are ours).
 
-Labels are 0 for normal and 1 to K for fault classes; class k is learned against all others. The bias is the weight of a
-constant feature, so that it is hedged and regularised like any other.
+Labels are 0 for normal and 1 to K for fault classes; `fedgate.models.detectors.base.fault_classes` says which machines
+tell them apart. The bias is the weight of a constant feature, so that it is hedged and regularised like any other.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedgate.models.arrays import LABELS, RADIUS, WEIGHT, Array, Arrays, Floats
+from fedgate.models.arrays import LABELS, WEIGHT, Array, Arrays, Floats, number_of
+from fedgate.models.detectors.base.fault_classes import named, signs
 from fedgate.models.detectors.svm.checks import spread
-from fedgate.models.federated.robust_svm.ball import Ball
+from fedgate.models.federated.robust_svm.ball import Ball, Balls
 
 Weighting = Literal["equal", "samples"]
 
@@ -23,11 +24,11 @@ def with_bias(x: Array) -> Floats:
     return np.column_stack([x, np.ones(len(x))])
 
 
-def signs_of(data: Arrays, classes: int) -> Floats:
-    """Return (K, n): for each fault class 1 for its rows and -1 for all others. A class without rows is allowed.
+def labels_of(data: Arrays, classes: int) -> Array:
+    """Return the labels (n,) of a gateway's rows. A class without rows is allowed.
 
     Raises:
-        ValueError: no labels, labels that do not fit the rows, or a class other than 0 to K.
+        ValueError: no labels, or a class other than 0 to K.
     """
     if LABELS not in data:
         raise ValueError(
@@ -41,19 +42,30 @@ def signs_of(data: Arrays, classes: int) -> Floats:
             f"label {wrong[0]}: expected 0 (normal) to {classes} (setting 'classes'); renumber the fault classes or "
             "raise the setting"
         )
-    return np.where(labels == np.arange(1, classes + 1)[:, None], 1.0, -1.0)
+    return labels
 
 
-def ball_of(data: Arrays, ball: Ball) -> Ball:
-    """Return the gateway's ball: the common one, with its own radius where its data holds one."""
-    return ball._replace(radius=_number(data, RADIUS, ball.radius)).checked()
+class Task(NamedTuple):
+    """What one machine learns from: rows x (n, P) with bias, signs (n,) of -1 and 1, and the ball around them."""
+
+    x: Floats
+    sign: Floats
+    ball: Ball
 
 
-def thinned(z: Array, signs: Array, max_rows: int) -> tuple[Floats, Floats]:
-    """Return normalised features z (n, F) with bias and their signs (K, n), of at most so many rows, spread evenly from
-    the first to the last.
+def tasks(data: Arrays, z: Array, labels: Array, sides: Array, balls: Balls, max_rows: int) -> list[Task | None]:
+    """Return for each machine what a gateway's normalised rows z (n, F) with labels (n,) teach it, `None` where none is
+    of its classes: then it has nothing to say, and its risk is zero whatever the weights.
+
+    A gateway of more than `max_rows` rows takes so many, spread evenly from the first to the last.
     """
-    return with_bias(spread(z, max_rows)), spread(signs.T, max_rows).T
+    x, labels = with_bias(spread(z, max_rows)), spread(labels, max_rows)
+    taught: list[Task | None] = []
+    for sign in signs(labels, sides):
+        taken = sign != 0.0
+        rows = int(taken.sum())
+        taught.append(Task(x[taken], sign[taken], balls.around(data, rows, z.shape[1])) if rows else None)
+    return taught
 
 
 def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> float:
@@ -64,7 +76,7 @@ def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> fl
     """
     if WEIGHT not in data:
         return min(float(count), most) if weighting == "samples" else 1.0
-    weight = _number(data, WEIGHT, 1.0)
+    weight = number_of(data, WEIGHT, 1.0)
     if not 0.0 <= weight <= most:
         raise ValueError(
             f"{WEIGHT}: expected a number from 0 up to {most:g}, got {weight:g}; the cloud counts no gateway for "
@@ -73,20 +85,12 @@ def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> fl
     return weight
 
 
-def _number(data: Arrays, name: str, default: float) -> float:
-    if name not in data:
-        return default
-    array = np.asarray(data[name])
-    if array.shape != () or array.dtype.kind not in "fiu":
-        raise ValueError(f"{name}: expected one number, got {array.dtype} of shape {array.shape}")
-    return float(array)
-
-
-def exported(W: Array) -> Arrays:
-    """Return weights with bias (K, F + 1) as the parameters of detector `linear-svm`."""
-    return {"weights": np.array(W[:, :-1], dtype=np.float64), "intercept": np.array(W[:, -1], dtype=np.float64)}
+def exported(W: Array, sides: Array) -> Arrays:
+    """Return weights with bias (M, F + 1) of machines with `sides` (M, 2) as parameters of detector `linear-svm`."""
+    weights, intercept = np.array(W[:, :-1], dtype=np.float64), np.array(W[:, -1], dtype=np.float64)
+    return {"weights": weights, "intercept": intercept, **named(sides)}
 
 
 def imported(params: Arrays) -> Floats:
-    """Return (K, F + 1), the inverse of `exported`."""
+    """Return (M, F + 1), the inverse of `exported`."""
     return np.column_stack([params["weights"], params["intercept"]])

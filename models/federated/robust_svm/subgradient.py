@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
+from fedgate.models.detectors.base.fault_classes import MultiClass, machines
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
@@ -32,15 +33,15 @@ from fedgate.models.federated.protocol.composition import UNIT_FREE
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field
 from fedgate.models.federated.protocol.weights import check_weighed, most_weight
-from fedgate.models.federated.robust_svm.ball import Ball, LabelCost, NormSetting, ball_of_settings
+from fedgate.models.federated.robust_svm.ball import Balls, LabelCost, NormSetting, Radius
 from fedgate.models.federated.robust_svm.box import Box, worst_case
 from fedgate.models.federated.robust_svm.gateway import (
+    Task,
     Weighting,
-    ball_of,
     exported,
     imported,
-    signs_of,
-    thinned,
+    labels_of,
+    tasks,
     weight_of,
 )
 from fedgate.models.federated.robust_svm.open_support import subgradient
@@ -51,10 +52,11 @@ SLOPES, WEIGHTS, STEP = "slopes", "weight_sum", "step"
 def robust_svm_subgradient(
     feature_count: Count,
     *,
-    radius: Positive = 1e-2,
+    radius: Radius = 1e-2,
     kappa: LabelCost = 1.0,
     norm: NormSetting = "1",
     classes: Count = 1,
+    multiclass: MultiClass = "one-vs-all",
     weights: Weighting = "equal",
     box: tuple[float, float] | None = None,
     step: Positive = 1.0,
@@ -66,49 +68,50 @@ def robust_svm_subgradient(
 ) -> Algorithm:
     """FDR-SVM by subgradients over F features.
 
-    :param radius: ε of every gateway whose data holds no radius of its own.
-    :param kappa: cost κ of a changed label; "none": labels are certain.
-    :param norm: of the way that features are moved; the weights are measured in its dual.
-    :param classes: K fault classes, each against all else.
-    :param weights: what a gateway counts whose data holds no weight: one, or its rows.
-    :param max_weight: most that a gateway may count for; not given, 1 with equal weights and 20,000 with samples.
+    What is not named here means the same in `robust_svm_admm`.
+
     :param largest_weight: largest size of a number in g, the slope that a gateway sends.
     :param max_rows: most rows a gateway looks at; of more, an even spread from the first to the last, and all count.
     :param box: least and greatest value of a feature, after normalisation; without one features may move anywhere.
     :param step: of the cloud, divided by the root of how many it took.
     """
-    limits, most = _limits(box), most_weight(weights, max_weight)
-
-    def slope(x: Array, sign: Array, w: Array, own_ball: Ball) -> Floats:
-        if limits is None:
-            return subgradient(w, x * sign[:, None], own_ball)
-        return worst_case(x, sign, w, own_ball, limits).subgradient(w)
+    limits, most, balls = _limits(box), most_weight(weights, max_weight), Balls(radius, kappa, norm)
+    sides = machines(classes, multiclass)
+    shape = (len(sides), feature_count + 1)
 
     def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         del rng
-        signs, own_ball = signs_of(data, classes), ball_of(data, ball_of_settings(radius, kappa, norm))
-        weight = weight_of(data, weights, len(data[FEATURES]), most)
+        labels, weight = labels_of(data, classes), weight_of(data, weights, len(data[FEATURES]), most)
         local_state, z = normalise(local_state, data, normalisation)
-        x, signs = thinned(z, signs, max_rows)  # (n, F + 1), (K, n)
-        slopes = np.array([slope(x, sign, w, own_ball) for sign, w in zip(signs, imported(global_state), strict=True)])
+        taught = zip(tasks(data, z, labels, sides, balls, max_rows), imported(global_state), strict=True)
+        slopes = np.array([_slope(task, w, limits) for task, w in taught])  # (M, F + 1)
         return local_state, {SLOPES: weight * slopes, WEIGHTS: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
+        if not total:
+            return server
         taken = server.global_state[STEP] + 1.0
         W = imported(server.global_state) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
-        return server._replace(global_state={**exported(W), STEP: np.asarray(taken)})
+        return server._replace(global_state={**exported(W, sides), STEP: np.asarray(taken)})
 
     def start(rng: np.random.Generator) -> Server:
         del rng
-        return Server(
-            global_state={**exported(np.zeros((classes, feature_count + 1))), STEP: np.zeros(())}, server_state={}
-        )
+        return Server(global_state={**exported(np.zeros(shape), sides), STEP: np.zeros(())}, server_state={})
 
-    schema = {SLOPES: Field((classes, feature_count + 1), "delta"), WEIGHTS: Field((), "weight")}
+    schema = {SLOPES: Field(shape, "delta"), WEIGHTS: Field((), "weight")}
     check = check_weighed(SLOPES, WEIGHTS, max_weight=most, largest=largest_weight)
     phase = Phase(learn, SUM, advance, schema, check)
     personal, traits = personal_tensors(normalisation), frozenset({UNIT_FREE} if box is not None else ())
     return Algorithm("linear-svm", start, (phase,), rounds, personal, labels=True, traits=traits)
+
+
+def _slope(task: Task | None, w: Array, limits: Box | None) -> Floats:
+    """Return a subgradient (F + 1,) of the worst-case risk at w; of no rows the risk is zero everywhere."""
+    if task is None:
+        return np.zeros(len(w))
+    if limits is None:
+        return subgradient(w, task.x * task.sign[:, None], task.ball)
+    return worst_case(task.x, task.sign, w, task.ball, limits).subgradient(w)
 
 
 def _limits(box: tuple[float, float] | None) -> Box | None:

@@ -56,7 +56,7 @@ from fedgate.models.federated.secure_aggregation.options import (
     split,
     vouched_text,
 )
-from fedgate.models.federated.secure_aggregation.ring import LAYOUT, check_units, encoded, most_of
+from fedgate.models.federated.secure_aggregation.ring import check_units, encoded, most_of
 from fedgate.models.federated.secure_aggregation.shamir import shares_of
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Gateway(NamedTuple):
         is_solved = self.phase.bears == "nothing"
         check_units(admitted, {**model, **before}, self.masking.quantum, each=is_solved)
         most = most_of(len(posted), self.masking.quantum, self.masking.range)
-        vector, layout = encoded(admitted, self.masking.quantum, most)
+        vector = encoded(admitted, self.masking.quantum, most)
         keys, handed = Keys.of(mine[SECRET].tobytes()), digest_of(global_state)
         add_mask(vector, self_mask_key(keys.seed, roster, handed))
         agreement = loaded(keys.agreement)
@@ -183,7 +183,7 @@ class Gateway(NamedTuple):
         joins = np.array(int(weight_of(data) > 0.0) - is_in if self.remembers else 0, dtype=np.int8)
         history = {INPUT: bytes_of(roster.digest), STAGE: np.array(INPUT_SENT), JOINS: joins}
         mine = {name: array for name, array in mine.items() if name != WAS_COUNTED} | history
-        update = {MASKED: vector, LAYOUT: layout, TOKEN: _token(keys, INPUT_SENT)}
+        update = {MASKED: vector, TOKEN: _token(keys, INPUT_SENT)}
         return {**after, **prefixed(mine)}, update
 
     def confirm(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays
 from fedgate.models.federated.protocol.algorithm import Phase, RoundFailedError, Server
-from fedgate.models.federated.protocol.schema import Field, UpdateError
+from fedgate.models.federated.protocol.schema import Field, UpdateError, layout_of, numbers_in
 from fedgate.models.federated.secure_aggregation.client import (
     BOX_BYTES,
     COMMITMENT,
@@ -71,7 +71,7 @@ from fedgate.models.federated.secure_aggregation.options import (
     vouched_text,
 )
 from fedgate.models.federated.secure_aggregation.recovery import SENDER, check_one_each, masks_left
-from fedgate.models.federated.secure_aggregation.ring import LAYOUT, by_layout, check_layout, decoded, most_of, of_most
+from fedgate.models.federated.secure_aggregation.ring import decoded, most_of
 
 ROSTER = (*PUBLIC_KEYS, COMMITMENT, TOKEN)  # (n, 32) of each who began the round, in the order of the first
 MODEL = "model."
@@ -85,7 +85,7 @@ SEALED_SHARES = {
     SIGNATURE: OF_SIGNATURE,
     TOKEN: OF_KEY,
 }
-INPUT = {MASKED: Field((None,), "ring"), LAYOUT: Field((None,), "bytes"), TOKEN: OF_KEY}
+INPUT = {MASKED: Field((None,), "ring"), TOKEN: OF_KEY}
 CONFIRMATION = {SIGNATURE: OF_SIGNATURE, TOKEN: OF_KEY}
 REVEALED_SHARES = {SHARES: Field((1, None, KEY_BYTES), "bytes"), TOKEN: OF_KEY}
 LOST_MOST = 64  # 2 kB with each model; a gateway would have to miss as many failed rounds since its last input
@@ -163,19 +163,19 @@ class Cloud(NamedTuple):
         return _next(server, inner, inner.global_state, told, kept)
 
     def count_input(self, server: Server, update: Arrays) -> Arrays:
-        """Return the masked input (P,) uint64 of one place of the roster, by its layout."""
-        mine = split(server.server_state)[1]
-        check_layout(update[LAYOUT], len(update[MASKED]))
+        """Return the masked input (P,) uint64 of one place of the roster, and that it is there; raises `UpdateError`
+        for one of another length.
+        """
+        mine, size = split(server.server_state)[1], numbers_in(self._layout(server).values())
+        if len(update[MASKED]) != size:
+            raise UpdateError(f"{MASKED}: expected {size} numbers, got {len(update[MASKED])}")
         present = np.zeros(len(mine[TOKEN]), dtype=np.uint64)
         present[_among(_sender(mine, update, INPUT_SENT), mine[POSTED])] = 1
-        return by_layout({MASKED: update[MASKED], LAYOUT: update[LAYOUT], PRESENT: present})
+        return {MASKED: update[MASKED], PRESENT: present}
 
     def add_up(self, server: Server, total: Arrays) -> Server:
-        """Say whose inputs are in the sum, those of the layout most sent; raises `RoundFailedError` for too few."""
+        """Say whose inputs are in the sum; raises `RoundFailedError` for too few."""
         inner, mine = self._inner(server), split(server.server_state)[1]
-        total, others = of_most(total, PRESENT)
-        for other in others:
-            _left_out(f"the layout {other[LAYOUT].tobytes()[:80]!r}", mine[AGREEMENT][other[PRESENT] > 0])
         present = np.flatnonzero(total[PRESENT])
         if len(present) < self.masking.fewest or total[PRESENT].max() > 1:
             raise RoundFailedError(
@@ -190,7 +190,7 @@ class Cloud(NamedTuple):
                 f"group of {smallest} that the others' dropping out cut off"
             )
         told = {ROUND: bytes_of(roster.digest), PRESENT: present}
-        kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED], LAYOUT: total[LAYOUT]}
+        kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED]}
         return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.global_state))})
 
     def count_confirmation(self, server: Server, update: Arrays) -> Arrays:
@@ -235,7 +235,7 @@ class Cloud(NamedTuple):
         roster, vector = self._roster(mine), mine[MASKED].copy()
         for key, is_taken_off in masks_left(roster, mine, total):
             add_mask(vector, key, taken_off=is_taken_off)
-        sums = decoded(vector, mine[LAYOUT], self.masking.quantum)
+        sums = decoded(vector, self._layout(server), self.masking.quantum)
         count = len(mine[PRESENT])
         most = count * (most_of(len(mine[POSTED]), self.masking.quantum, self.masking.range) + self.masking.quantum)
         for name, array in sums.items():
@@ -244,26 +244,12 @@ class Cloud(NamedTuple):
                     f"{name}: expected sums up to {most:g} of {count} gateways, got {np.abs(array).max():g}: one of "
                     "them masked its input with other keys than it shared"
                 )
-        advanced = self._advanced(inner, sums)
+        advanced = self.phase.advance(inner, sums)
         kept = {**advanced.server_state, **prefixed(_named(mine, LOST))}
         return server._replace(global_state=advanced.global_state, server_state=kept, phase=STEPS * advanced.phase)
 
-    def _advanced(self, inner: Server, sums: Arrays) -> Server:
-        """Advance with sums whose names and shapes nobody has judged here: most gateways said them."""
-        try:
-            advanced = self.phase.advance(inner, sums)
-        except (LookupError, TypeError) as error:
-            raise RoundFailedError(
-                f"{LAYOUT}: expected sums that the algorithm can add up, got {_shapes(sums)}: {error!r}"
-            ) from None
-        for before, after in ((inner.global_state, advanced.global_state), (inner.server_state, advanced.server_state)):
-            for name in before.keys() & after.keys():
-                if before[name].shape != after[name].shape:
-                    raise RoundFailedError(
-                        f"{LAYOUT}: expected sums after which {name} still has shape {before[name].shape}, got "
-                        f"{_shapes(sums)}, which make it {after[name].shape}"
-                    )
-        return advanced
+    def _layout(self, server: Server) -> dict[str, tuple[int, ...]]:
+        return layout_of(self.phase.schema, self._inner(server).global_state)
 
     def _roster(self, keys: Arrays) -> Roster:
         try:
@@ -332,10 +318,6 @@ def _repeated(rows: Arrays) -> NDArray[np.bool_]:
 def _left_out(why: str, agreement: Array) -> None:
     names = ", ".join(f"{key[:4].tobytes().hex()}..." for key in agreement)
     warnings.warn(f"gateways of the keys {names} are left out of this round: {why}", LeftOutWarning, stacklevel=3)
-
-
-def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in arrays.items()}
 
 
 def _check_holders(rows: Array, count: int) -> None:

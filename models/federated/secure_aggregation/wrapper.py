@@ -24,11 +24,10 @@ import numpy as np
 
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
 from fedgate.models.federated.protocol.composition import check_composition, having
-from fedgate.models.federated.protocol.reducer import STACK
+from fedgate.models.federated.protocol.reducer import STACK, SUM
 from fedgate.models.federated.secure_aggregation.client import STEPS, Gateway
 from fedgate.models.federated.secure_aggregation.options import LeftOutWarning, Masking
 from fedgate.models.federated.secure_aggregation.recovery import ShareWarning
-from fedgate.models.federated.secure_aggregation.ring import RING_SUM
 from fedgate.models.federated.secure_aggregation.server import (
     CONFIRMATION,
     INPUT,
@@ -71,7 +70,7 @@ def _steps(masking: Masking, phase: Phase, index: int, remembers: bool) -> tuple
     steps = (
         Phase(gateway.keys, STACK, cloud.begin, KEYS, check=cloud.check_keys),
         Phase(gateway.shares, STACK, cloud.pass_on, SEALED_SHARES, counted=cloud.count_shares),
-        Phase(gateway.masked_input, RING_SUM, cloud.add_up, INPUT, counted=cloud.count_input),
+        Phase(gateway.masked_input, SUM, cloud.add_up, INPUT, counted=cloud.count_input),
         Phase(gateway.confirm, STACK, cloud.hand_out, CONFIRMATION, counted=cloud.count_confirmation),
         Phase(gateway.reveal, STACK, cloud.unmask, REVEALED_SHARES, counted=cloud.count_reveal),
     )

@@ -24,7 +24,7 @@ from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.random_features import WIDTH
 from fedgate.models.detectors.svm.dual_ascent import ascend, objective
 from fedgate.models.detectors.svm.kernel import squared_distances
-from fedgate.models.federated.averaging.averaging import STEP, within
+from fedgate.models.federated.averaging.averaging import STEP, epochs_of, within
 from fedgate.models.federated.protocol.algorithm import Trained, normalise
 from fedgate.models.federated.support_vectors.local_dual import AFTER, BEFORE, MADE_AT, ROWS, fingerprint
 from fedgate.models.federated.support_vectors.median_election import ELECTED, PENDING, pending
@@ -67,7 +67,7 @@ class AlignedEvents(NamedTuple):
         again = int(local_state.get(MADE_AT, -1)) == int(global_state[STEP])
         before, w_before = self._begin(global_state, local_state, again)
         K = self.gram(global_state, z)
-        alpha, w = self._epochs(K, before, w_before)
+        alpha, w = self._ascended(K, before, w_before, epochs_of(data, self.epochs))
         phi = linear.mapped(global_state, z)
         kept = {
             BEFORE: before,
@@ -93,10 +93,10 @@ class AlignedEvents(NamedTuple):
         told = int(local_state[ELECTED]) and int(local_state[MADE_AT]) == int(global_state[STEP]) - 1
         return local_state[AFTER], global_state[COEFFICIENTS] if told else local_state[f"{PENDING}{COEFFICIENTS}"]
 
-    def _epochs(self, K: Floats, alpha: Floats, w: Floats) -> tuple[Floats, Floats]:
-        """Return α and w after the epochs of Eq. 8."""
+    def _ascended(self, K: Floats, alpha: Floats, w: Floats, epochs: int) -> tuple[Floats, Floats]:
+        """Return α and w after so many epochs of Eq. 8."""
         cap = 1.0 / (self.nu * self.events)
-        for _ in range(self.epochs):
+        for _ in range(epochs):
             alpha = np.clip(alpha + (1.0 - w) / self.events, 0.0, cap)
             w = alpha @ K
         return alpha, w

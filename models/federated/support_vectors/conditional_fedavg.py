@@ -128,7 +128,7 @@ class Comparable(NamedTuple):
         if not again and not int(local_state.get(ELECTED, 0)):
             local_state = withdrawn(local_state)  # the shared model does not hold what this gateway made
         local_state, z = normalise(local_state, data, self.normalisation)
-        local, border = self.one_class.part(global_state, local_state, {FEATURES: z})
+        local, border = self.one_class.part(global_state, local_state, {**data, FEATURES: z})
         return pending(
             local.local_state, again, {"weights": -local.contribution, "intercept": np.array(border)}, local.loss
         )

@@ -20,6 +20,12 @@ The model grows with the fleet, so it is bounded. Dropping coefficients of mass 
 kernel sum f nowhere by more than d: with g the kernel sum of what was dropped, f = (1 - d) f' + d g, so |f - f'| = d |g
 - f'| <= d, as both are means of kernels in [0, 1]. Each member's d is `dropped` in the shared model, the number of
 members for which there was no room at all is `left_out`; who that is hangs on the tags of all, so on no one's choice.
+
+The paper leaves it to others to filter the members or to let clients choose their settings. With `covered` a member is
+left out that says next to nothing new: members are taken in that same order, and one is not if of its free vectors,
+which mark its border, at least this share lies inside two or more members that were taken before it. Two, so that no
+gateway can push out another by itself; two that lie together can. So where gateways are alike the model stops growing
+with the fleet, and where they are not everybody stays.
 """
 
 from __future__ import annotations
@@ -29,11 +35,12 @@ from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, at_most
+from fedgate.models.arrays import FEATURES, GAMMA, Array, Arrays, Floats, at_most, number_of
 from fedgate.models.detectors.svm import ensemble, kernel, svdd
-from fedgate.models.detectors.svm.checks import border_for, map_width
+from fedgate.models.detectors.svm.checks import ON_BORDER, border_for, map_width, spread
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
@@ -51,18 +58,22 @@ from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.federated.support_vectors.support_vector_election import (
     FEWEST_ROWS,
     WIDTH,
-    Fit,
     are_one_point,
     check_distance,
     end_of,
+    of_this_gateway,
     width_of,
+    without_model,
 )
+from fedgate.models.federated.support_vectors.width_search import Fit
 
 MEMBER, DROPPED = "member", "dropped"
 PER_MEMBER = ("gamma", MEMBER, DROPPED)  # repeated in each row, since stacked rows are sorted and must find together
 SUM_TOLERANCE = 1e-6
 NO_ORIGIN = np.nan
 WIDTH_OF_KERNEL = Field((None,), "full", largest=np.inf)  # held against that of all, or against that of rows
+WITNESSES = 2  # members inside which a vector must lie to count as covered
+PROBES = 64  # free vectors of a member that are looked at, evenly chosen
 WIDEST = 1e3  # times 1 / F, or a thousandth of it: of rows in units of about one deviation no median is farther off
 
 
@@ -143,11 +154,30 @@ def log_border(params: Arrays) -> float:
     vectors of a sphere the free have the highest f, so no less than the mean βᵀKβ; coefficients that say otherwise are
     made to fit none.
     """
-    beta = params["coefficients"]
+    beta, free = params["coefficients"], are_free(params)
     log_f = kernel.log_expansion(params["vectors"], beta, float(params["gamma"]), params["vectors"])
-    free = beta < svdd.AT_CAP * beta.max()
     border = log_f[free].mean() if free.any() else log_f.max()
     return float(max(border, np.log(beta @ np.exp(log_f))))
+
+
+def are_free(params: Arrays) -> NDArray[np.bool_]:
+    """Tell which of a member's vectors (S,) are below the cap, and so on its sphere."""
+    beta = params["coefficients"]
+    return np.asarray(beta < svdd.AT_CAP * beta.max())
+
+
+def not_covered(members: list[Arrays], share: float) -> list[Arrays]:
+    """Return the members, in their order, without those of whose free vectors at least a share lies inside `WITNESSES`
+    of those before that stay. Where none is free, all vectors count.
+    """
+    taken: list[Arrays] = []
+    for member in members:
+        free = are_free(member)
+        probes = spread(member["vectors"][free] if free.any() else member["vectors"], PROBES)
+        inside = np.array([svdd.SVDD.score(each, probes) <= ON_BORDER for each in taken])  # (M, P)
+        if len(taken) < WITNESSES or (inside.sum(axis=0) >= WITNESSES).mean() < share:
+            taken.append(member | {"offset": np.array(-log_border(member))})
+    return taken
 
 
 def as_rows(member: Arrays, tag: float) -> Arrays:
@@ -172,9 +202,9 @@ def members_of(total: Arrays) -> list[Arrays]:
     return [members[index] for index in sorted(range(len(tags)), key=places.__getitem__)]
 
 
-def side_by_side(members: list[Arrays], most: int, *, literal: bool) -> Arrays:
+def side_by_side(members: list[Arrays], most: int, *, literal: bool, covered: float | None = None) -> Arrays:
     """Return one model of at most so many vectors, and with it what that cost: `dropped` (M,) and `left_out`."""
-    taken = members[:most]
+    taken = (members if covered is None else not_covered(members, covered))[:most]
     taken = [shortened(each, largest(each["coefficients"], most // len(taken))) for each in taken]
     bordered = [each | {"offset": np.array(-log_border(each))} for each in taken]
     return ensemble.joined_members(bordered, literal=literal) | {
@@ -197,6 +227,8 @@ def ensemble_svdd(
     max_rows: Annotated[int, Setting(ge=FEWEST_ROWS)] = 2_000,
     max_vectors: Count = 500,
     max_model_vectors: Count = 5_000,
+    covered: Share | None = None,
+    own_width: Annotated[float, Setting(ge=1, le=WIDEST)] = 1.0,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
     """Ensemble SVDD over F features.
@@ -215,7 +247,10 @@ def ensemble_svdd(
     :param max_vectors: most vectors of one member; those of the largest coefficients stay.
     :param max_model_vectors: most vectors of the model, shared equally by its members; of more members than that, a
         choice by the hash of their tags.
+    :param covered: share of a member's border inside others from which on it is left out; not given, none is.
+    :param own_width: how many times wider or narrower than the common one a gateway's own `gamma` may be.
     """
+    widths_of = partial(widths_between, gamma=gamma, own_width=own_width, feature_count=feature_count)
     fit = partial(svdd.fit, nu=nu, c=c, most_rows=max_rows, border=border_for(gamma, None))
     mixture = Mixture(synthetic_rows, fitted_share, spread, end_of(normalisation)) if anonymise else None
 
@@ -223,31 +258,47 @@ def ensemble_svdd(
         if len(data[FEATURES]) < FEWEST_ROWS:
             return local_state, {}
         local_state, z = normalise(local_state, data, normalisation)
-        sphere = partial(fit, gamma="median" if gamma == "median" else width_of(global_state, gamma))
+        check_width(data, widths_of(global_state))
+        common = "median" if gamma == "median" else width_of(global_state, gamma)
+        sphere = of_this_gateway(partial(fit, gamma=common), data)
         member, _ = described(at_most(z, max_rows, rng), rng, fit=sphere, mixture=mixture, max_vectors=max_vectors)
         return local_state, as_rows(member, rng.random()) if member else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        members = side_by_side(members_of(total), max_model_vectors, literal=score == "literal")
+        literal = score == "literal"
+        members = side_by_side(members_of(total), max_model_vectors, literal=literal, covered=covered)
         return server._replace(global_state=members)
 
     def check(server: Server, update: Arrays) -> None:
-        widths = (1.0 / feature_count / WIDEST, WIDEST / feature_count)
-        if gamma != "median":
-            widths = (width_of(server.global_state, gamma),) * 2
-        check_member(update, max_vectors, widths)
+        check_member(update, max_vectors, widths_of(server.global_state))
         if normalisation == "own":
             check_distance(update["vectors"])
-
-    def start(rng: np.random.Generator) -> Server:
-        del rng
-        return Server(global_state={}, server_state={})
 
     schema = {**dict.fromkeys(("coefficients", MEMBER, DROPPED), Field((None,), "full")), "gamma": WIDTH_OF_KERNEL}
     schema["vectors"] = Field((None, feature_count), "full")
     phase = Phase(learn, STACK, advance, schema, check)
-    algorithm = Algorithm("ensemble", start, (phase,), personal=personal_tensors(normalisation))
+    algorithm = Algorithm("ensemble", without_model, (phase,), personal=personal_tensors(normalisation))
     return with_width(algorithm, gamma, WIDTH, map_width, normalisation)
+
+
+def widths_between(
+    global_state: Arrays, gamma: float | str | None, own_width: float, feature_count: int
+) -> tuple[float, float]:
+    """Return the least and the largest width that a member may have."""
+    if isinstance(gamma, str):
+        return 1.0 / feature_count / WIDEST, WIDEST / feature_count
+    common = width_of(global_state, gamma)
+    return common / own_width, common * own_width
+
+
+def check_width(data: Arrays, widths: tuple[float, float]) -> None:
+    """Raise `ValueError` where a gateway's own width is none that the cloud admits."""
+    own = number_of(data, GAMMA, widths[0])
+    if not widths[0] <= own <= widths[1]:
+        raise ValueError(
+            f"{GAMMA}: expected {widths[0]:g} to {widths[1]:g}, got {own:g}; the cloud admits no other width, so "
+            "change it, or let the operator raise the algorithm's setting 'own_width'"
+        )
 
 
 def check_member(update: Arrays, max_vectors: int, widths: tuple[float, float]) -> None:

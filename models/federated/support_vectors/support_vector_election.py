@@ -10,6 +10,9 @@ The replacement hides little. Measured at the defaults (toy data, 6 and 20 featu
 deviations a feature from the vector it replaces, and the row of the training data nearest to it is that vector in 84 to
 100 % of cases; on the four sets of the paper in 99 to 100 %. Who may see updates must be trusted with feature rows.
 
+The paper has one ν and one kernel for all. A gateway may elect by a ν and a `gamma` of its own; the cloud's sphere has
+those of all. Several `rounds` search for the width (`width_search`).
+
 A gateway weighs by the number of vectors it sends, one that lies by `max_vectors` of any it likes; where tens are usual
 a lower `max_vectors` keeps the fleet in step.
 """
@@ -17,14 +20,13 @@ a lower `max_vectors` keeps the fleet in step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, at_most
+from fedgate.models.arrays import FEATURES, GAMMA, NU, Array, Arrays, Floats, at_most, number_of
 from fedgate.models.detectors.svm import kernel, svdd
 from fedgate.models.detectors.svm.checks import border_for, exact_width
 from fedgate.models.federated.protocol.algorithm import (
@@ -41,14 +43,21 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.kernel_width import with_width
 from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.federated.protocol.schema import Field, UpdateError
+from fedgate.models.federated.support_vectors.width_search import (
+    TRIAL,
+    Fit,
+    fitted_rows,
+    on_trial,
+    trial_fit,
+    verdict,
+    with_best,
+)
 from fedgate.models.units import FARTHEST
 
 VECTORS, WIDTH = "vectors", "gamma"
 FEWEST_ROWS = 2  # and vectors: of one, or of many that are alike, the sphere has no radius
 LOST = 0.25  # of the kernel sum at a vector, at most, at its stand-in
 HALVINGS = 60  # after which q is at v up to rounding
-
-Fit = Callable[..., Arrays]
 
 
 class Move(NamedTuple):
@@ -110,9 +119,25 @@ def replaced(params: Arrays, rng: np.random.Generator, move: Move, deviation: Ar
     return q[found], v[found]
 
 
+def without_model(rng: np.random.Generator) -> Server:
+    """Return the server at the beginning, when nobody has sent anything."""
+    del rng
+    return Server(global_state={}, server_state={})
+
+
 def width_of(global_state: Arrays, gamma: float | None) -> float:
-    """Return the width as given, else as it was found; a model of several members has it once for each."""
+    """Return the width on trial where there is one, else as given, else as it was found; a model of several members
+    has it once for each.
+    """
+    if TRIAL in global_state:
+        return float(global_state[TRIAL])
     return float(np.ravel(global_state[WIDTH])[0]) if gamma is None else gamma
+
+
+def of_this_gateway(fit: Fit, data: Arrays) -> Fit:
+    """Return a fit with ν and width of the gateway's own where its data hold them; its ν counts in place of a cap."""
+    own: dict[str, float | None] = {name: number_of(data, name, 0.0) for name in (NU, GAMMA) if name in data}
+    return partial(fit, **own, **({"c": None} if NU in data else {}))
 
 
 def end_of(normalisation: str) -> float:
@@ -140,6 +165,7 @@ def support_vector_election(
     max_rows: Annotated[int, Setting(ge=FEWEST_ROWS)] = 2_000,
     max_vectors: Annotated[int, Setting(ge=FEWEST_ROWS)] = 500,
     max_total: Annotated[int, Setting(ge=FEWEST_ROWS)] = 20_000,
+    rounds: Count = 1,
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
     """Support Vector Election over F features.
@@ -156,21 +182,24 @@ def support_vector_election(
     :param max_rows: most rows a gateway trains on; of more, a random choice.
     :param max_vectors: most vectors one gateway may send; of more, a random choice goes.
     :param max_total: most vectors the cloud fits; of more, an even choice in the order of their bytes.
+    :param rounds: how many widths of the kernel are tried, from the one given or found; with 1 that one is taken, and
+        gateways train on all their rows, with more on the first three quarters.
     """
-    fit = partial(svdd.fit, nu=nu, c=c, border=border_for(gamma, None))
+    fit = partial(svdd.fit, nu=nu, c=c, border=border_for(gamma, None)) if rounds == 1 else trial_fit(nu, c)
     move = Move(sigma, tau, epsilon, end_of(normalisation)) if anonymise else None
 
     def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         if len(data[FEATURES]) < FEWEST_ROWS:
             return local_state, {}
         local_state, z = normalise(local_state, data, normalisation)
-        sphere = partial(fit, gamma=width_of(global_state, gamma), most_rows=max_rows)
+        z = z if rounds == 1 else fitted_rows(z)
+        sphere = of_this_gateway(partial(fit, gamma=width_of(global_state, gamma), most_rows=max_rows), data)
         vectors, _ = elected(at_most(z, max_rows, rng), rng, fit=sphere, move=move, max_vectors=max_vectors)
         return local_state, {VECTORS: vectors} if len(vectors) >= FEWEST_ROWS else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        width = width_of(server.global_state, gamma)
-        return server._replace(global_state=fit(total[VECTORS], gamma=width, most_rows=max_total))
+        model = fit(total[VECTORS], gamma=width_of(server.global_state, gamma), most_rows=max_total)
+        return server._replace(global_state=model) if rounds == 1 else on_trial(server, model)
 
     def check(server: Server, update: Arrays) -> None:
         del server
@@ -180,10 +209,8 @@ def support_vector_election(
         if normalisation == "own":
             check_distance(update[VECTORS])
 
-    def start(rng: np.random.Generator) -> Server:
-        del rng
-        return Server(global_state={}, server_state={})
-
-    phase = Phase(learn, STACK, advance, {VECTORS: Field((None, feature_count), "full")}, check)
-    algorithm = Algorithm("svdd", start, (phase,), personal=personal_tensors(normalisation))
+    phases: tuple[Phase, ...] = (Phase(learn, STACK, advance, {VECTORS: Field((None, feature_count), "full")}, check),)
+    if rounds > 1:
+        phases = (*phases, verdict(nu, normalisation))
+    algorithm = Algorithm("svdd", without_model, phases, rounds, personal_tensors(normalisation), restored=with_best)
     return with_width(algorithm, gamma, WIDTH, exact_width, normalisation)

@@ -21,7 +21,6 @@ masked, since zeros stay where they are, but then all of them must travel. So ne
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Mapping
 from typing import Self
@@ -40,7 +39,7 @@ from fedgate.models.federated.protocol.algorithm import (
 )
 from fedgate.models.federated.protocol.composition import FLOAT32, check_composition, having
 from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
-from fedgate.models.federated.protocol.schema import Schema, UpdateError, named
+from fedgate.models.federated.protocol.schema import Schema, UpdateError, layout_of, named, numbers_in
 from fedgate.models.packing import Number, PackingError, packed, unpacked
 
 PREFIX = "compression."
@@ -112,9 +111,9 @@ def _compressed(phase: Phase, index: int, compression: Compression) -> Phase:
 
 def _unpacked(schema: Schema, global_state: Arrays, message: Arrays, compression: Compression) -> Arrays:
     """Return the update of a message. Nothing is expanded beyond what its schema asks for."""
-    names = narrowed(schema, global_state)
-    size = sum(math.prod(side or 0 for side in schema[name].shape_in(global_state)) for name in names)
-    return unpacked(message, names, compression.number, compression.share, size)
+    names, layout = narrowed(schema, global_state), layout_of(schema, global_state)
+    most = numbers_in(layout[name] for name in names)
+    return unpacked(message, names, compression.number, compression.share, most)
 
 
 def _learning(phase: Phase, index: int, compression: Compression) -> Train:

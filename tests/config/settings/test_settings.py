@@ -169,6 +169,22 @@ MISTAKES = [
     ),
     ("windows = 60", "calibration_share = 0.001", "baseline: windows * calibration_share leaves 2 windows to cal", -1),
     ("[baseline]", "[base.line]", "base: is not a known key"),
+    (
+        "[baseline]",
+        "[training]\nepochs = 0\n[baseline]",
+        "training.epochs: expected greater than or equal to 1, got 0",
+        1,
+    ),
+    ("[baseline]", "[training]\nepochs = 1001\n[baseline]", "training.epochs: expected less than or equal to 1000", 1),
+    ("[baseline]", "[training]\nnu = 1.5\n[baseline]", "training.nu: expected less than or equal to 1, got 1.5", 1),
+    ("[baseline]", "[training]\ngamma = 0.0\n[baseline]", "training.gamma: expected greater than 0, got 0.0", 1),
+    ("[baseline]", "[training]\nkappa = 0.0\n[baseline]", "training.kappa: expected greater than 0, got 0.0", 1),
+    (
+        "[baseline]",
+        '[training]\nkappa = "never"\n[baseline]',
+        "training.kappa: expected a valid number, got 'never'",
+        1,
+    ),
 ]
 
 

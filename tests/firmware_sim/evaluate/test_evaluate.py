@@ -190,6 +190,14 @@ def test_bytes_are_those_of_the_wire_for_the_share_that_takes_part(
     assert report["bytes_down_per_client"] == 3 * len(encode({**model, "step": np.array(3)}))
 
 
+def test_clients_that_are_never_drawn_score_in_their_own_units_under_masks_too(
+    capsys: pytest.CaptureFixture[str], csv_file: str
+) -> None:
+    options = ("--algorithm", "federated-subspace", "--data", csv_file, "--clients", "8", "--fraction", "0.5")
+    settings = ("--set", "masking.fewest=3", "--set", "normalisation=own", "--set", "components=1", "--repeats", "1")
+    assert 0.0 <= result(capsys, *options, *settings)["mean"] <= 1.0
+
+
 def test_json_holds_the_promised_keys_beside_the_table(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:

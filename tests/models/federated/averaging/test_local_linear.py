@@ -160,25 +160,6 @@ def test_the_heavier_the_term_the_shorter_the_way_and_in_the_end_there_is_none()
     assert (np.diff(ways) < 0.0).all() and ways[0] > 0.3 and ways[-1] < 1e-9
 
 
-def test_a_straggler_counts_with_the_epochs_that_it_made() -> None:
-    """Of two gateways one has time for one epoch of four: the mean is of its one and of the other's four."""
-    data = fleet(5, sizes=(20, 40))
-    slow = {**data, "gateway0": {**data["gateway0"], EPOCHS: np.array(1)}}
-    for local in ("sgd", "dual", "dual-sgd"):
-        settings = {**SGD, "local": local, "epochs": 4, "batch": 8, "normalisation": "own"}
-        sent: dict[str, Arrays] = {}
-        run(build("fedprox", 3, settings), slow, rounds=1, on_update=sent.__setitem__)
-        one: dict[str, Arrays] = {}
-        four: dict[str, Arrays] = {}
-        run(build("fedprox", 3, {**settings, "epochs": 1}), data, rounds=1, on_update=one.__setitem__)
-        run(build("fedprox", 3, settings), data, rounds=1, on_update=four.__setitem__)
-        assert encode(sent["gateway0"]) == encode(one["gateway0"]) != encode(four["gateway0"])
-        assert encode(sent["gateway1"]) == encode(four["gateway1"])
-        assert float(sent["gateway0"][SAMPLES]) == 20.0
-    with pytest.raises(ValueError, match="epochs 0 given in the data, expected 1 or more"):
-        run(build("fedprox", 3, SGD), {"a": {**data["gateway0"], EPOCHS: np.array(0)}}, rounds=1)
-
-
 def test_the_more_epochs_the_less_inexact_is_what_a_gateway_solves() -> None:
     """Li et al. 2020, Definition 1: γ = |∇h(w)| / |∇h(w_t)| of h = loss + µ/2 |w - w_t|²."""
     mu, rows = 0.5, fleet(6)["gateway0"]

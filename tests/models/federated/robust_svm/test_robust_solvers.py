@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from fedgate.models.arrays import Floats
 from fedgate.models.federated.robust_svm import box as box_module
@@ -257,6 +258,45 @@ def test_a_ball_without_extent_teaches(ball: Ball, reason: str) -> None:
     ):
         with pytest.raises(ValueError, match=reason):
             attempt()
+
+
+def bounded_risk(x: Floats, y: Floats, w: Floats, ball: Ball, box: Box) -> float:
+    """Return the objective of Shafieezadeh-Abadeh et al. 2019, Corollary 3.12, at w, with support C x <= d and norm 1
+    (dual inf), as a program over λ, s and multipliers p, q >= 0 of the support:
+
+        ε λ + Σ s / N,   s >= 1 - y w·x + p·(d - C x),   |Cᵀp + y w|_* <= λ
+                         s >= 1 + y w·x + q·(d - C x) - κ λ,   |Cᵀq - y w|_* <= λ
+    """
+    (n, count), z = x.shape, y[:, None] * w
+    C = np.concatenate([np.eye(count), -np.eye(count)])
+    room = np.concatenate([np.full(count, box.high), np.full(count, -box.low)]) - x @ C.T  # (n, 2P)
+    size = 1 + n + 2 * n * 2 * count
+    limits: list[Floats] = []
+    least: list[float] = []
+    for i in range(n):
+        for place, sign, cost in ((i, 1.0, 0.0), (n + i, -1.0, ball.kappa or 0.0)):
+            at = slice(1 + n + place * 2 * count, 1 + n + (place + 1) * 2 * count)
+            loss = np.zeros(size)
+            loss[1 + i], loss[0], loss[at] = -1.0, -cost, room[i]
+            limits.append(loss)
+            least.append(-1.0 + sign * float(z[i] @ x[i]))
+            for turned in (1.0, -1.0):
+                for axis in range(count):
+                    norm = np.zeros(size)
+                    norm[0], norm[at] = -1.0, turned * C[:, axis]
+                    limits.append(norm)
+                    least.append(-turned * sign * float(z[i, axis]))
+    objective = np.concatenate([[ball.radius], np.full(n, 1.0 / n), np.zeros(size - 1 - n)])
+    return float(linprog(objective, A_ub=np.array(limits), b_ub=np.array(least), method="highs").fun)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS, radius=st.floats(1e-3, 1.0), kappa=st.floats(0.05, 5.0))
+def test_the_worst_case_on_a_box_is_the_bounded_support_of_remark_4(seed: int, radius: float, kappa: float) -> None:
+    x, y = samples(seed, 6)
+    w = np.random.default_rng(seed).normal(0.0, 2.0, 3)
+    ball = Ball(radius, kappa, "1")
+    assert worst_case(x, y, w, ball, UNIT).value == pytest.approx(bounded_risk(x, y, w, ball, UNIT), abs=1e-7)
 
 
 def test_features_outside_the_box_teach() -> None:

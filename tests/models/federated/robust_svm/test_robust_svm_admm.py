@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgate.models.arrays import FEATURES, LABELS, RADIUS, WEIGHT, Arrays, Floats, generator
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, KAPPA, LABELS, RADIUS, WEIGHT, Arrays, Floats, generator
 from fedgate.models.detectors.base import fault_classes
 from fedgate.models.federated.protocol.algorithm import Server
 from fedgate.models.federated.protocol.run import Outcome, run
@@ -64,7 +65,8 @@ def parts_of(data: dict[str, Arrays], ball: Ball, weights: str = "equal") -> lis
     parts: list[Part] = []
     for arrays in data.values():
         weight = float(arrays.get(WEIGHT, len(arrays[LABELS]) if weights == "samples" else 1.0))
-        own = ball._replace(radius=float(arrays.get(RADIUS, ball.radius)))
+        kappa = float(arrays.get(KAPPA, np.inf if ball.kappa is None else ball.kappa))
+        own = Ball(float(arrays.get(RADIUS, ball.radius)), None if kappa == np.inf else kappa, ball.norm)
         parts.append(Part(signed(arrays), own, weight))
     return parts
 
@@ -89,6 +91,24 @@ def test_the_limit_is_the_optimum_of_the_mixture_problem(norm: Norm, kappa: floa
     w = weights_of(trained(data, norm=norm, kappa=kappa, rounds=200))
     parts = parts_of(data, ball)
     assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
+
+
+@pytest.mark.parametrize("kappa", some([0.7, None]))
+def test_label_costs_of_their_own_count(kappa: float | None) -> None:
+    data = fleet(large={KAPPA: 0.1}, middle={KAPPA: np.inf}, small={KAPPA: 3.0, RADIUS: 0.1})
+    parts = parts_of(data, Ball(PLAIN["radius"], kappa, "1"))
+    w = weights_of(trained(data, kappa=kappa, rounds=200))
+    assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
+    others = [part._replace(ball=part.ball._replace(kappa=0.7)) for part in parts]
+    assert value(w, others) > mixture_optimum(others).value * 1.001
+
+
+@pytest.mark.parametrize("name", [NAME, "robust-svm-subgradient"])
+def test_balls_of_their_own_that_are_those_of_all_change_no_byte(name: str) -> None:
+    settings = {**PLAIN, "rounds": 3} if name == NAME else {"rounds": 3, "radius": 0.02, "kappa": 0.7}
+    same = {who: {RADIUS: 0.02, KAPPA: 0.7} for who in SIZES}
+    outcomes = [run(build(name, 2, settings), data) for data in (fleet(), fleet(**same))]
+    assert encode(outcomes[0].server.global_state) == encode(outcomes[1].server.global_state)
 
 
 @pytest.mark.parametrize("weights", some(["samples", "equal"]))
@@ -253,6 +273,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({LABELS: np.full(20, 2)}, "label 2: .*renumber the fault classes or raise the setting"),
     ({RADIUS: np.array(0.0)}, "radius: expected a number above 0, got 0; .*plain SVM"),
     ({RADIUS: np.array([0.1])}, r"radius: expected one number, got float64 of shape \(1,\)"),
+    ({KAPPA: np.array(0.0)}, "kappa: expected a number above 0"),
+    ({KAPPA: np.array(np.nan)}, "kappa: expected a number above 0"),
     ({WEIGHT: np.array(-1.0)}, "weight: expected one number of at least 0"),
     ({WEIGHT: np.array(1e9)}, "weight: expected a number from 0 up to"),
     ({WEIGHT: np.array(float("nan"))}, "weight: expected one number of at least 0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,40 +250,8 @@ def test_a_key_of_small_order_is_refused_before_it_can_stop_the_others(made: Rou
             ALGORITHM.phases[KEYS].admit(made.servers[KEYS], update)
 
 
-def relabelled(*liars: str) -> Damage:
-    def arrives(step: int, name: str, update: Arrays) -> Arrays:
-        text = update["layout"].tobytes().replace(b"summed", b"another") if step == INPUT else b""
-        is_lie = step == INPUT and name in liars
-        return {**update, "layout": np.frombuffer(text, dtype=np.uint8)} if is_lie else update
-
-    return arrives
-
-
-@pytest.mark.parametrize("liar", [NAMES[0], NAMES[6]])  # the first to arrive and the last
-def test_an_input_of_another_layout_is_left_out_by_name(made: Round, liar: str) -> None:
-    key = made.updates[KEYS][liar]["agreement"][0, :4].tobytes().hex()
-    with pytest.warns(
-        LeftOutWarning, match=rf"of the keys {key}\.\.\. are left out of this round: the layout .*another"
-    ):
-        found = took_part(ALGORITHM, DATA, arrives=relabelled(liar))
-    check_sum(found, [name for name in NAMES if name != liar])
-    assert found.own[liar]["masking.counted"] == False  # noqa: E712 - an array
-    assert liar not in found.updates[UNMASK]
-
-
-def test_sums_that_most_named_wrongly_fail_the_round_and_no_more(made: Round) -> None:
-    with pytest.raises(RoundFailedError, match=r"layout: expected sums that the algorithm can add up, got .*another"):
-        took_part(ALGORITHM, DATA, arrives=relabelled(*NAMES))
-    found = took_part(ALGORITHM, DATA, arrives=relabelled(*NAMES), goes_on=True)
-    check_sum(took_part(ALGORITHM, DATA, server=found.server, own=found.own), NAMES)
-
-
-def test_sums_of_another_shape_fail_the_round() -> None:
-    """One that numpy would spread over the model, or the model over it."""
-
-    def arrives(step: int, name: str, update: Arrays) -> Arrays:
-        text = b'[["summed",[1,30]]]'
-        return {**update, "layout": np.frombuffer(text, dtype=np.uint8)} if step == INPUT else update
-
-    with pytest.raises(RoundFailedError, match=r"after which summed still has shape \(30,\), got .*\(1, 30\)"):
-        took_part(ALGORITHM, DATA, arrives=arrives)
+@pytest.mark.parametrize("change", [lambda vector: vector[1:], lambda vector: np.append(vector, vector[:1])])
+def test_an_input_of_another_length_is_refused_and_its_sender_drops_out(made: Round, change: Any) -> None:
+    update = made.updates[INPUT][LIAR]
+    with pytest.raises(UpdateError, match=rf"masked: expected {SIZE} numbers, got \d+"):
+        ALGORITHM.phases[INPUT].admit(made.servers[INPUT], {**update, "masked": change(update["masked"])})

@@ -24,7 +24,7 @@ from fedgate.config.protocol.messages import Keys
 from fedgate.config.settings.identity import Membership
 from fedgate.gateway_agent.commands import doctor
 from fedgate.gateway_agent.runtime import training_worker
-from fedgate.models.arrays import IDENTITY, MEMBERS, Array, Arrays, generator
+from fedgate.models.arrays import IDENTITY, MEMBERS, WEIGHT, Array, Arrays, generator
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation.client import SIGNATURE, VOUCHER
 from fedgate.models.federated.secure_aggregation.options import RosterError
@@ -104,6 +104,17 @@ def test_a_voucher_of_other_keys_is_refused() -> None:
     other = took_part(ALGORITHM, vouching(NAMES)).updates[KEYS][NAMES[2]][VOUCHER]
     with pytest.raises(UpdateError, match="voucher: expected one for the keys beside it, or zeros, got that of other"):
         took_part(ALGORITHM, vouching(NAMES), arrives=swapped)
+
+
+def test_who_leaves_vouches_with_its_own_key() -> None:
+    """A weight of 0 takes the rows of its data, and once took the numbers of its key for some."""
+    server, name = ALGORITHM.start(generator(3, 0, "cloud")), NAMES[0]
+    data = {**vouching(NAMES)[name], "secret": secret_of(name, 0)}
+    stays, leaves = (
+        ALGORITHM.phases[KEYS].train(server.global_state, {}, {**data, WEIGHT: np.array(weight)}, generator(3, 0, name))
+        for weight in (1.0, 0.0)
+    )
+    assert wire.encode(leaves[1]) == wire.encode(stays[1]) and leaves[1][VOUCHER].any()
 
 
 def test_keys_of_a_round_that_is_over_make_nobody_present() -> None:

@@ -111,7 +111,7 @@ def known_to_the_cloud(made: Round) -> Cloud:
 
 
 def input_of(name: str) -> Ring:
-    return encoded({SUMMED: DATA[name][FEATURES].sum(axis=0)}, QUANTUM, MOST)[0]
+    return encoded({SUMMED: DATA[name][FEATURES].sum(axis=0)}, QUANTUM, MOST)
 
 
 def unmasked(cloud: Cloud, place: int, extra: Keys | None = None) -> Ring:

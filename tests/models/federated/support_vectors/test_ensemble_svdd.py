@@ -11,13 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.models.arrays import FEATURES, Arrays, Floats, at_most, generator
+from fedgate.config.protocol.wire import encode
+from fedgate.models.arrays import FEATURES, GAMMA, NU, Arrays, Floats, at_most, generator
 from fedgate.models.detectors.svm import ensemble, kernel, svdd
 from fedgate.models.detectors.svm.checks import FitWarning
 from fedgate.models.federated.protocol import registry
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
-from fedgate.models.federated.support_vectors.ensemble_svdd import Mixture, described, largest, shortened, synthetic
+from fedgate.models.federated.support_vectors.ensemble_svdd import (
+    Mixture,
+    described,
+    largest,
+    log_border,
+    not_covered,
+    shortened,
+    synthetic,
+)
 from tests.support.given_width import build, fitted
 from tests.support.toy import auc, onnx_scores
 
@@ -308,3 +317,68 @@ def test_a_second_round_starts_afresh() -> None:
     probes = cloud_of(28, 50) * 2.0
     before, after = (ensemble.score(each.server.global_state, probes) for each in (one, two))
     np.testing.assert_allclose(after, before, atol=1e-9)
+
+
+def covered_by_hand(fits: list[Arrays], share: float) -> list[int]:
+    """Return the places of the members that stay, by the rule said in words."""
+    taken: list[int] = []
+    for place, each in enumerate(fits):
+        on_border = each["vectors"][each["coefficients"] < (1.0 - 1e-6) * each["coefficients"].max()]
+        on_border = on_border if len(on_border) else each["vectors"]
+        covered = 0
+        for vector in on_border:
+            witnesses = 0
+            for other in taken:
+                border = log_border(fits[other])
+                vectors, beta = fits[other]["vectors"], fits[other]["coefficients"]
+                witnesses += float(kernel.log_expansion(vectors, beta, 0.5, vector[None])[0]) >= border - 1e-4
+            covered += witnesses >= 2
+        if covered < share * len(on_border):
+            taken.append(place)
+    return taken
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32 - 1), share=st.floats(0.05, 1.0))
+def test_a_member_that_two_others_cover_is_left_out(seed: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    fits = [fitted(svdd.fit)(rng.normal(rng.uniform(0.0, 2.0), 1.0, (30, 3)), nu=0.3, gamma=0.5) for _ in range(7)]
+    found = not_covered(fits, share)
+    assert [each["vectors"].tobytes() for each in found] == [
+        fits[place]["vectors"].tobytes() for place in covered_by_hand(fits, share)
+    ]
+
+
+def test_of_copies_two_stay_and_of_strangers_all() -> None:
+    x = cloud_of(1)
+    copies = trained(dict.fromkeys("abcde", x), anonymise=False, covered=1.0)
+    assert len(copies["gamma"]) == 2 and float(copies["left_out"]) == 3.0
+    probes = cloud_of(2, 200) * 3.0
+    alone = svdd.SVDD.score(fitted(svdd.fit)(x), probes)
+    np.testing.assert_array_equal(ensemble.score(copies, probes) > 1e-3, alone > 1e-3)
+    strangers = {name: cloud_of(seed, at=20.0 * seed) for seed, name in enumerate("abcd")}
+    assert encode(trained(strangers, covered=0.1)) == encode(trained(strangers))
+
+
+def test_no_single_member_pushes_out_another() -> None:
+    """One that covers everything comes first, and all others stay as if it were not there."""
+    wide = fitted(svdd.fit)(cloud_of(0, 300) * 20.0, nu=0.01, gamma=1e-3)
+    others = [fitted(svdd.fit)(cloud_of(seed, at=8.0 * seed), nu=0.2) for seed in (1, 2, 3)]
+    assert all((svdd.SVDD.score(wide, each["vectors"]) <= 0.0).all() for each in others)
+    assert len(not_covered([wide, *others], 0.01)) == 4
+
+
+def test_a_width_and_a_share_of_its_own_make_the_member_that_they_say() -> None:
+    x = cloud_of(5)
+    own = {NU: np.array(0.4), GAMMA: np.array(0.6)}
+    algorithm = build(NAME, 3, {**PLAIN, "own_width": 2.0})
+    phase, server = algorithm.phases[0], algorithm.start(generator(0, 0, "cloud"))
+    _, update = phase.train({}, {}, {FEATURES: x, **own}, generator(0, 0, "only"))
+    expected = build(NAME, 3, {**PLAIN, "nu": 0.4, "gamma": 0.6}).phases[0]
+    assert encode(update) == encode(expected.train({}, {}, {FEATURES: x}, generator(0, 0, "only"))[1])
+    assert encode(phase.admit(server, update)) == encode(update)
+    for width in (0.1, 0.7):
+        with pytest.raises(ValueError, match=r"gamma: expected 0\.166667 to 0\.666667, got .*'own_width'"):
+            phase.train({}, {}, {FEATURES: x, GAMMA: np.array(width)}, generator(0, 0, "only"))
+        with pytest.raises(UpdateError, match=r"gamma: expected 0\.166667 to 0\.666667, got"):
+            phase.admit(server, {**update, "gamma": np.full_like(update["gamma"], width)})

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models import units
-from fedgate.models.arrays import FEATURES, Arrays, Floats, at_most, generator
+from fedgate.models.arrays import FEATURES, GAMMA, NU, Arrays, Floats, at_most, generator
 from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
@@ -250,3 +250,14 @@ def test_a_feature_at_the_end_of_its_units_is_no_reason_to_refuse_an_update(name
     phase, server = algorithm.phases[-1], algorithm.start(rng)
     _, update = phase.train(server.global_state, own, {FEATURES: x}, generator(0, 0, "east"))
     assert np.abs(update[VECTORS]).max() == units.FARTHEST and phase.admit(server, update)
+
+
+def test_a_gateway_elects_by_a_share_and_a_width_of_its_own() -> None:
+    x, own = cloud_of(5), {NU: np.array(0.4), GAMMA: np.array(0.6)}
+    expected = sorted_rows(fitted(svdd.fit)(x, nu=0.4, gamma=0.6)["vectors"])
+    for chosen in ({}, {"c": 1.0}):
+        algorithm = build(NAME, 3, {**PLAIN, **chosen})
+        _, update = algorithm.phases[0].train({}, {}, {FEATURES: x, **own}, generator(0, 0, "only"))
+        assert sorted_rows(update[VECTORS]) == expected
+        shared = run(algorithm, {"only": {FEATURES: x, **own}}).server.global_state
+        assert float(shared["gamma"]) == 1.0 / 3.0
