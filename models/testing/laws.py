@@ -17,7 +17,7 @@ from fedgate.models.arrays import DTYPES, FEATURES, LABELS, SECRET, Array, Array
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.protocol.schema import EXACT, UpdateError, fitted, moving, named
+from fedgate.models.federated.protocol.schema import EXACT, Schema, UpdateError, fitted, moving, named
 from fedgate.models.testing.exchanges import (
     ROUNDS,
     SEED,
@@ -36,7 +36,7 @@ Law = Callable[[Trained], Faults]
 GATEWAYS_LEAST = 4  # of whom three are merged in any order, and one may have nothing to say
 MERGES = 1_000
 REASON = re.compile(r"expected .*got", re.DOTALL)
-COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # that are none
+COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # as much as no gateway counts
 
 Damage = Callable[[Array], Array]
 DAMAGES: dict[str, Damage] = {
@@ -293,54 +293,54 @@ def labels_matter_where_the_algorithm_declares_it_and_nowhere_else(trained: Trai
 
 
 def what_is_sent_has_the_form_of_its_schema(trained: Trained) -> Faults:
-    """Names, shapes, types and least values are those that the exchange declares."""
+    """Its names, shapes and bounds; numbers are float64 when they are counted."""
     for exchange in trained.with_updates:
         phase, schema = exchange.phase, exchange.phase.schema
         expected = schema.keys() - set(named(schema, "identity"))
         for update in exchange.sent:
             wide = fitted(schema, exchange.server.global_state, phase.unpacked(exchange.server, update))
             if wide.keys() != expected:
-                yield f"{_place(exchange)}: {sorted(wide)} was sent, expected {sorted(expected)}"
+                yield f"{_place(exchange)}: expected {sorted(expected)}, got {sorted(wide)}"
             for name in wide.keys() - set(named(schema, *EXACT)):
                 if wide[name].dtype != np.float64 or wide[name].min(initial=np.inf) < schema[name].least:
-                    yield f"{_place(exchange)}: {name} is of {wide[name].dtype}, or below {schema[name].least:g}"
+                    yield f"{_place(exchange)}: {name} is {wide[name].dtype} from {wide[name].min(initial=np.inf):g}"
 
 
-def roles_say_what_arrays_mean(trained: Trained) -> Faults:
-    """At most one weight, and all gateways alike in what identifies; what moves has the shape of what it moves."""
+def roles_are_what_arrays_are(trained: Trained) -> Faults:
+    """At most one weight; all gateways alike in what identifies; what moves is like the array that it moves."""
     for exchange in trained.with_updates:
         schema, shared = exchange.phase.schema, exchange.server.global_state
-        if len(weights := named(schema, "weight")) > 1:
-            yield f"{_place(exchange)}: {weights} are weights, expected one at most"
+        if len(named(schema, "weight")) > 1:
+            yield f"{_place(exchange)}: expected one weight at most, got {named(schema, 'weight')}"
         if wrong := [name for name in moving(schema) if schema[name].role not in ("delta", "full")]:
-            yield f"{_place(exchange)}: {wrong} move the model, expected the role delta or full"
+            yield f"{_place(exchange)}: {wrong} move the model and are no delta and not full"
         for update in exchange.sent:
             arrays = exchange.phase.unpacked(exchange.server, update)
-            for name in moving(schema):
-                if arrays[name].shape != shared[str(schema[name].shape)].shape:
-                    yield f"{_place(exchange)}: {name} has another shape than what it moves"
-            for name in named(schema, "count"):
-                if arrays[name] != 1.0:
-                    yield f"{_place(exchange)}: {name} is {arrays[name]}, expected one of each gateway"
-            for name in named(schema, "identity"):
-                find = schema[name].of
-                if find is None or not np.array_equal(arrays[name], find(shared)):
-                    yield f"{_place(exchange)}: {name} is not what `of` finds in the global state"
+            for name in _out_of_role(schema, shared, arrays):
+                yield f"{_place(exchange)}: {name} is not what a {schema[name].role} of its schema is"
+
+
+def _out_of_role(schema: Schema, shared: Arrays, arrays: Arrays) -> Iterator[str]:
+    yield from (name for name in moving(schema) if arrays[name].shape != schema[name].shape_in(shared))
+    yield from (name for name in named(schema, "count") if arrays[name] != 1.0)
+    for name in named(schema, "identity"):
+        of = schema[name].of
+        if of is None or not np.array_equal(arrays[name], of(shared)):
+            yield name
 
 
 def a_total_of_twice_the_weight_makes_the_same_model(trained: Trained) -> Faults:
     """So a weight is one, and all that is no sum is n times something; powers of two are exact."""
     for exchange in trained.with_updates:
-        schema, reducer = exchange.phase.schema, exchange.phase.reducer
-        if not reducer.additive or named(schema, "sum", "bytes", "ring") or "privacy" in trained.algorithm.traits:
+        schema, advance = exchange.phase.schema, exchange.phase.advance
+        is_sum = not exchange.phase.reducer.additive or named(schema, "sum", "bytes", "ring")
+        if is_sum or "privacy" in trained.algorithm.traits:
             continue
         total = exchange.total(exchange.data)
-        twice = {
-            name: array if schema[name].role == "count" else np.asarray(2.0 * array) for name, array in total.items()
-        }
-        servers = [exchange.phase.advance(exchange.server, each) for each in (total, twice)]
-        if as_bytes(servers[0]) != as_bytes(servers[1]):
-            yield f"{_place(exchange)}: twice the weight makes another model"
+        once = set(named(schema, "count"))
+        twice = {name: array if name in once else np.asarray(2.0 * array) for name, array in total.items()}
+        if as_bytes(advance(exchange.server, total)) != as_bytes(advance(exchange.server, twice)):
+            yield f"{_place(exchange)}: twice the total makes another server"
 
 
 def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
@@ -453,7 +453,7 @@ LAWS: tuple[Law, ...] = (
     an_empty_data_set_sends_nothing_and_keeps_what_it_had,
     labels_matter_where_the_algorithm_declares_it_and_nowhere_else,
     what_is_sent_has_the_form_of_its_schema,
-    roles_say_what_arrays_mean,
+    roles_are_what_arrays_are,
     a_total_of_twice_the_weight_makes_the_same_model,
     what_stays_with_a_gateway_is_never_sent,
     personal_tensors_are_what_gateways_keep,

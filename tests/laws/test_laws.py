@@ -81,19 +81,32 @@ def counting_calls(train: Any) -> Any:
     return changed
 
 
-def of_anything(_: Any) -> Any:
-    def admitted(server: Server, update: Arrays) -> Arrays:
-        return update
+def without_most(schema: Any) -> Any:
+    return {name: field._replace(largest=1e15) for name, field in schema.items()}
 
-    return admitted
+
+def with_zeros(_: Any) -> Any:
+    def unpacked(server: Server, update: Arrays) -> Arrays:
+        lost = {name for name, array in update.items() if array.dtype.kind == "f" and np.isnan(array).any()}
+        return {name: np.zeros(array.shape) if name in lost else array for name, array in update.items()}
+
+    return unpacked
+
+
+def without_a_centre(_: Any) -> Any:
+    def unpacked(server: Server, update: Arrays) -> Arrays:
+        return {name: array for name, array in update.items() if name != "center"}
+
+    return unpacked
 
 
 @pytest.mark.parametrize(
     ("changes", "law"),
     [
-        ({"admit": of_anything}, "a damaged array is refused with a reason"),
-        ({"admit": of_anything}, "wrong names are refused with a reason"),
-        ({"train": counting_calls}, "the same generator gives the same bytes"),
+        ({"unpacked": with_zeros}, "a damaged array is refused with a reason"),
+        ({"schema": without_most}, "no gateway weighs more than it may"),
+        ({"unpacked": without_a_centre}, "wrong names are refused with a reason"),
+        ({"learn": counting_calls}, "the same generator gives the same bytes"),
     ],
 )
 def test_a_broken_law_is_named(changes: dict[str, Any], law: str) -> None:
@@ -103,7 +116,7 @@ def test_a_broken_law_is_named(changes: dict[str, Any], law: str) -> None:
 
 def test_an_error_of_the_algorithm_goes_on_with_the_name_of_the_law() -> None:
     with pytest.raises(ValueError, match="read-only") as raised:
-        check_laws(broken(train=into_the_data))
+        check_laws(broken(learn=into_the_data))
     assert raised.value.__notes__ == ["raised while this law was asked: no input is changed"]
 
 

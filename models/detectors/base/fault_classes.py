@@ -48,7 +48,7 @@ def signs(labels: Array, sides: Array) -> Floats:
 
 
 def named(sides: Array) -> Arrays:
-    """Return what the parameters say of their machines: nothing where each is against all else."""
+    """Return what the parameters say of machines with sides (M, 2): nothing where each is against all else."""
     return {} if (sides[:, 1] == ALL_ELSE).all() else {PAIRS: sides}
 
 

@@ -1,9 +1,8 @@
 """What the robust classifiers read from a gateway's data: rows and signs for each machine, its ball and its weight
-(FDR-SVM paper; the bias and the machines for several classes are ours).
+(FDR-SVM paper; several machines are ours).
 
 Labels are 0 for normal and 1 to K for fault classes; `fedgate.models.detectors.base.fault_classes` says which machines
-tell them apart. The bias is the weight of a
-constant feature, so that it is hedged and regularised like any other.
+tell them apart. The bias is the weight of a constant feature, so that it is hedged and regularised like any other.
 """
 
 from __future__ import annotations

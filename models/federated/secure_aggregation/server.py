@@ -163,7 +163,9 @@ class Cloud(NamedTuple):
         return _next(server, inner, inner.global_state, told, kept)
 
     def count_input(self, server: Server, update: Arrays) -> Arrays:
-        """Return the masked input (P,) uint64 of one place of the roster, beside who sent it."""
+        """Return the masked input (P,) uint64 of one place of the roster, and that it is there; raises `UpdateError`
+        for one of another length.
+        """
         mine, size = split(server.server_state)[1], numbers_in(self._layout(server).values())
         if len(update[MASKED]) != size:
             raise UpdateError(f"{MASKED}: expected {size} numbers, got {len(update[MASKED])}")
