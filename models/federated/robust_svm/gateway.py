@@ -1,8 +1,7 @@
 """What the robust classifiers read from a gateway's data: rows and signs for each machine, its ball and its weight.
 
 Labels are 0 for normal and 1 to K for fault classes; `fedgate.models.detectors.base.fault_classes` says which machines
-tell them apart. The bias is the weight of a
-constant feature, so that it is hedged and regularised like any other.
+tell them apart. The bias is the weight of a constant feature, so that it is hedged and regularised like any other.
 """
 
 from __future__ import annotations
