@@ -87,17 +87,17 @@ class Local(NamedTuple):
         shares = global_state[CLASS_SHARES] if CLASS_COUNTS in self.measured and int(global_state[STEP]) > 0 else None
         descent = self.descent._replace(epochs=epochs_of(data, self.descent.epochs))
         moved = recurrent.descended(received, z, y, rng, self.network, descent, shares=shares, anchored=self.trained)
-        told = {name: moved[name] for name in self.trained}
+        moved_arrays = {name: moved[name] for name in self.trained}
         if CLASS_COUNTS in self.measured:
             classes = recurrent.whole_classes(y, self.network.classes)
-            told[CLASS_COUNTS] = np.bincount(classes, minlength=self.network.classes) / len(classes)
+            moved_arrays[CLASS_COUNTS] = np.bincount(classes, minlength=self.network.classes) / len(classes)
         elif self.network.task == "predict":
             mean = recurrent.squares(received, z).mean(axis=0)
             if VARIANCE in self.home:
                 moved = recurrent.with_variance(moved, mean)
             else:
-                told[SQUARES] = mean
-        return {**local_state, **{name: moved[name] for name in self.home}}, told
+                moved_arrays[SQUARES] = mean
+        return {**local_state, **{name: moved[name] for name in self.home}}, moved_arrays
 
 
 def _local(
@@ -181,8 +181,8 @@ def recurrent_fedavg(
     """
     given: dict[str, Any] = {"epochs": epochs, "batch": batch, "optimiser": optimiser}
     given |= {"learning_rate": learning_rate, "largest_gradient": largest_gradient}
-    said = {name: value for name, value in given.items() if value}
-    descent = (PAPER if paper else WORKED)._replace(**said, proximity=mu, bfloat16=precision == "bfloat16")
+    chosen = {name: value for name, value in given.items() if value}
+    descent = (PAPER if paper else WORKED)._replace(**chosen, proximity=mu, bfloat16=precision == "bfloat16")
     network = as_in_the_paper(network) if paper else network
     local = _local(feature_count, network, descent, home, measure)
     phase = averaging(

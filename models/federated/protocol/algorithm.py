@@ -172,8 +172,8 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
         phase = algorithm.phases[server.phase]
         advanced = phase.advance(server, phase.reducer.closed(total))
     else:
-        begun = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
-        advanced = algorithm.restored(server)._replace(phase=begun)
+        restart_phase = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
+        advanced = algorithm.restored(server)._replace(phase=restart_phase)
     following = server.round_index + 1
     cohort_index = server.cohort_index if advanced.phase > server.phase else following
     return advanced._replace(round_index=following, cohort_index=cohort_index)

@@ -16,7 +16,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Traine
 from fedgate.models.federated.protocol.composition import having
 from fedgate.models.federated.protocol.kernel_width import counting
 from fedgate.models.federated.protocol.namespace import hidden
-from fedgate.models.federated.wrappers.feature_step import begun_with
+from fedgate.models.federated.wrappers.feature_step import begin_with
 from fedgate.models.units import COMMON
 
 
@@ -26,7 +26,7 @@ def in_common_unit(algorithm: Algorithm) -> Algorithm:
     gather = counting(
         lambda local_state, data: (local_state, _mean_squares(data)), lambda quantile: {COMMON: _nearest(quantile(0.5))}
     )
-    return begun_with(gather, having(algorithm, "unit"), [_in_unit(phase) for phase in algorithm.phases])
+    return begin_with(gather, having(algorithm, "unit"), [_in_unit(phase) for phase in algorithm.phases])
 
 
 def _in_unit(phase: Phase) -> Phase:

@@ -34,7 +34,7 @@ from fedgate.models.federated.protocol.composition import UNIT_FREE, having
 from fedgate.models.federated.protocol.contributions import weight_of
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError
-from fedgate.models.federated.wrappers.feature_step import begun_with
+from fedgate.models.federated.wrappers.feature_step import begin_with
 
 DISTANCES = "distances"
 PER_OCTAVE = 4
@@ -65,7 +65,7 @@ def with_width(
         return local_state, squared_pair_distances(healthy_rows(data, z))
 
     gather = counting(squares_of, lambda quantile: {name: np.array(rule(quantile))})
-    return begun_with(gather, algorithm, algorithm.phases)
+    return begin_with(gather, algorithm, algorithm.phases)
 
 
 def counting(

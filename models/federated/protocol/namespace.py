@@ -37,9 +37,11 @@ def hidden(phase: Phase, prefix: str) -> Phase:
 
     def advance(server: Server, total: Arrays) -> Server:
         advanced = phase.advance(inner(server), total)
-        told, kept = (prefixed(prefix, split(state, prefix)[1]) for state in (server.global_state, server.server_state))
+        shown, kept = (
+            prefixed(prefix, split(state, prefix)[1]) for state in (server.global_state, server.server_state)
+        )
         return advanced._replace(
-            global_state={**advanced.global_state, **told}, server_state={**advanced.server_state, **kept}
+            global_state={**advanced.global_state, **shown}, server_state={**advanced.server_state, **kept}
         )
 
     return phase._replace(

@@ -73,10 +73,10 @@ def run(
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
         for name in select(seed, server.cohort_index if redraw else 0, data, fraction):
             secret = secrets.get(name, b"")
-            told = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}
+            extra = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}
             rng = generator(seed, index // algorithm.stride, name, secret)  # as without masks
             local_states[name], update = phase.train(
-                server.global_state, local_states[name], {**data[name], **told}, rng
+                server.global_state, local_states[name], {**data[name], **extra}, rng
             )
             on_update(name, update)
             if not update:
@@ -89,11 +89,11 @@ def run(
                     raise
                 refused.add(name)
                 on_refusal(name, error)
-        begun, silent = done - done % algorithm.stride, is_silent(algorithm, server.phase, total)
+        round_start, silent = done - done % algorithm.stride, is_silent(algorithm, server.phase, total)
         try:
-            server, done = close_round(algorithm, server, total), done + 1 if total else begun
+            server, done = close_round(algorithm, server, total), done + 1 if total else round_start
         except RoundFailedError as error:
-            server, done, failed = close_round(algorithm, server, {}), begun, error
+            server, done, failed = close_round(algorithm, server, {}), round_start, error
         done += algorithm.stride if silent else 0
     if server.phase < algorithm.setup:
         raise RoundFailedError(f"the training never began: each of {len(data)} gateways had {NOTHING_TO_SEND}")

@@ -117,22 +117,22 @@ class Gateway(NamedTuple):
         Raises `RosterError` where the members of the site are known and somebody in the roster is none.
         """
         del rng
-        (inner, mine), told = split(local_state), split(global_state)[1]
+        (inner, mine), received = split(local_state), split(global_state)[1]
         if _stage(mine) != KEYS_SENT or SECRET not in mine:
             return local_state, {}
-        roster, keys = Roster.of(told, self.masking), Keys.of(mine[SECRET].tobytes())
+        roster, keys = Roster.of(received, self.masking), Keys.of(mine[SECRET].tobytes())
         found = np.flatnonzero((roster.agreement == bytes_of(public_key(keys.agreement))).all(axis=1))
         if len(found) == 0:  # its keys came too late, or were refused
             return local_state, {}
-        _check_members(told, data)
+        _check_members(received, data)
         place, others = int(found[0]), roster.neighbours_of(int(found[0]))
         texts, channel = _share_texts(keys, roster, place, others), loaded(keys.channel)
         boxes = [
             sealed(agreed(channel, roster.channel[other].tobytes(), "share", roster.pair(place, other)), text)
             for other, text in zip(others, texts, strict=True)
         ]
-        mine = {**mine, **{name: told[name] for name in PUBLIC_KEYS}, PLACE: np.array(place)}
-        part = self._part(mine, data, counted=_was_counted(mine, told))
+        mine = {**mine, **{name: received[name] for name in PUBLIC_KEYS}, PLACE: np.array(place)}
+        part = self._part(mine, data, counted=_was_counted(mine, received))
         mine[PART] = np.array(part)
         update = {SEALED: bytes_of(b"".join(boxes)).reshape(1, -1, BOX_BYTES), TOKEN: _token(keys, SHARES_SENT)}
         update[PART] = np.array([part], dtype=np.uint8)
@@ -150,18 +150,18 @@ class Gateway(NamedTuple):
         Raises `UpdateError` where the inner algorithm would refuse it, `RingError` for values that could make a sum
         wrap or would be lost in rounding, both before there is a mask.
         """
-        (inner, mine), (model, told) = split(local_state), split(global_state)
+        (inner, mine), (model, received) = split(local_state), split(global_state)
         if _stage(mine) != SHARES_SENT or SECRET not in mine:
             return local_state, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
-        if not _is_of(told, roster) or place not in (posted := _places(told, POSTED, roster)):
+        if not _is_of(received, roster) or place not in (posted := _places(received, POSTED, roster)):
             return local_state, {}  # its shares came too late
         self._check_cover(roster, place, posted)
-        _check_here(roster, posted, told)
-        counted, is_in = np.array(_was_counted(mine, told)), _count(mine, MEMBER)
+        _check_here(roster, posted, received)
+        counted, is_in = np.array(_was_counted(mine, received)), _count(mine, MEMBER)
         is_in += _count(mine, JOINS) if counted else 0
         mine = {**mine, MEMBER: np.array(is_in), JOINS: np.array(0), POSTED: np.array(posted)}
-        if is_in and weight_of(data) == 0.0 and not self._may_leave(mine, told):
+        if is_in and weight_of(data) == 0.0 and not self._may_leave(mine, received):
             return {**inner, **prefixed(mine)}, {}
         after, update = self.phase.train(model, inner, {**data, COUNTED: counted}, rng)
         if not update:
@@ -192,13 +192,13 @@ class Gateway(NamedTuple):
         Raises `RosterError` where so few are that their sum would tell of one.
         """
         del data, rng
-        (inner, mine), told = split(local_state), split(global_state)[1]
+        (inner, mine), received = split(local_state), split(global_state)[1]
         if _stage(mine) not in (SHARES_SENT, INPUT_SENT) or SECRET not in mine:
             return local_state, {}
         roster, place, has_sent = Roster.of(mine, self.masking), int(mine[PLACE]), _stage(mine) == INPUT_SENT
-        if not _is_of(told, roster) or POSTED not in mine:
+        if not _is_of(received, roster) or POSTED not in mine:
             return local_state, {}
-        present, posted = _places(told, PRESENT, roster), mine[POSTED].tolist()
+        present, posted = _places(received, PRESENT, roster), mine[POSTED].tolist()
         if has_sent and place not in present:
             # Its input came too late, or was left out: what is left for the cloud is the key, the seed stays hidden.
             return {**local_state, **prefixed({WAS_COUNTED: np.array(False)})}, {}
@@ -212,20 +212,20 @@ class Gateway(NamedTuple):
     def reveal(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         """Send one share of each neighbour: of the seed of its own mask if its input is here, else of its private key.
 
-        Raises `RosterError` where fewer than the threshold of those who hold shares with it were told the same.
+        Raises `RosterError` where fewer than the threshold of those who hold shares with it received the same.
         """
         del rng
-        (inner, mine), told = split(local_state), split(global_state)[1]
+        (inner, mine), received = split(local_state), split(global_state)[1]
         if _stage(mine) != CONFIRMATION_SENT or SECRET not in mine:
             return local_state, {}
         roster, place = Roster.of(mine, self.masking), int(mine[PLACE])
-        if not _is_of(told, roster) or place not in _places(told, CONFIRMED, roster):
+        if not _is_of(received, roster) or place not in _places(received, CONFIRMED, roster):
             return local_state, {}  # its confirmation came too late
         posted, present = mine[POSTED].tolist(), mine[PRESENT].tolist()
-        self._check_confirmed(roster, place, present, told)
-        keys, boxes = Keys.of(mine[SECRET].tobytes()), told.get(SEALED)
+        self._check_confirmed(roster, place, present, received)
+        keys, boxes = Keys.of(mine[SECRET].tobytes()), received.get(SEALED)
         if boxes is None or boxes.shape != (len(posted), roster.holders.shape[1] - 1, BOX_BYTES):
-            raise RosterError(f"{SEALED}: expected one row of boxes for each who sent shares, got {sorted(told)}")
+            raise RosterError(f"{SEALED}: expected one row of boxes for each who sent shares, got {sorted(received)}")
         texts = _held(keys, roster, place, posted, boxes)
         kept = [text[:KEY_BYTES] if other in present else text[KEY_BYTES:] for other, text in texts.items()]
         rows = bytes_of(b"".join(kept)).reshape(1, -1, KEY_BYTES)
@@ -249,20 +249,20 @@ class Gateway(NamedTuple):
             return NO_PART
         return LEAVES if weight_of(data) == 0.0 else STAYS
 
-    def _may_leave(self, mine: Arrays, told: Arrays) -> bool:
+    def _may_leave(self, mine: Arrays, received: Arrays) -> bool:
         """Tell whether enough are left in the total by their own signed word, whoever else leaves with this gateway."""
-        return int(mine[PART]) == LEAVES and int((told[PART] == STAYS).sum()) >= self.masking.fewest
+        return int(mine[PART]) == LEAVES and int((received[PART] == STAYS).sum()) >= self.masking.fewest
 
-    def _check_confirmed(self, roster: Roster, place: int, present: list[int], told: Arrays) -> None:
-        confirmed = _places(told, CONFIRMED, roster)
+    def _check_confirmed(self, roster: Roster, place: int, present: list[int], received: Arrays) -> None:
+        confirmed = _places(received, CONFIRMED, roster)
         text, alike = roster.survivors(present), 0
-        for other, signature in zip(confirmed, _signatures(told, len(confirmed)), strict=True):
+        for other, signature in zip(confirmed, _signatures(received, len(confirmed)), strict=True):
             if other in roster.holders[place]:
                 alike += is_signed(roster.signer[other].tobytes(), signature.tobytes(), text)
         if alike < roster.threshold:
             raise RosterError(
                 f"{CONFIRMED}: expected {roster.threshold} of those who hold shares with this gateway to have signed "
-                f"whose inputs are in the sum, got {alike}: they were told otherwise, or are gone"
+                f"whose inputs are in the sum, got {alike}: they received otherwise, or have left"
             )
 
     def _check_cover(self, roster: Roster, place: int, posted: list[int]) -> None:
@@ -275,15 +275,15 @@ class Gateway(NamedTuple):
             )
 
 
-def _check_members(told: Arrays, data: Arrays) -> None:
+def _check_members(received: Arrays, data: Arrays) -> None:
     """See that everybody in a roster is a member of the site, each once, where the members are known."""
     if MEMBERS not in data:
         return
     members = {member.tobytes() for member in data[MEMBERS]}
-    vouchers, count = told.get(VOUCHER), len(told[AGREEMENT])
+    vouchers, count = received.get(VOUCHER), len(received[AGREEMENT])
     if vouchers is None or vouchers.shape != (count, VOUCHER_BYTES):
-        raise RosterError(f"{VOUCHER}: expected {count} of {VOUCHER_BYTES} bytes, got {sorted(told)}")
-    texts = [vouched_text({name: told[name][row] for name in PUBLIC_KEYS}) for row in range(count)]
+        raise RosterError(f"{VOUCHER}: expected {count} of {VOUCHER_BYTES} bytes, got {sorted(received)}")
+    texts = [vouched_text({name: received[name][row] for name in PUBLIC_KEYS}) for row in range(count)]
     found = [voucher_of(voucher.tobytes(), text) for voucher, text in zip(vouchers, texts, strict=True)]
     if strangers := [member.hex() or "nobody's" for member in found if member not in members]:
         raise RosterError(
@@ -294,22 +294,22 @@ def _check_members(told: Arrays, data: Arrays) -> None:
         raise RosterError(f"roster: expected each member once, got {count - len(set(found))} of them again")
 
 
-def _check_here(roster: Roster, posted: list[int], told: Arrays) -> None:
+def _check_here(roster: Roster, posted: list[int], received: Arrays) -> None:
     """See that all who are said to go along do, with the part that they say: a roster may hold keys of a round that is
     long over.
     """
-    parts = told.get(PART)
+    parts = received.get(PART)
     if parts is None or parts.shape != (len(posted),) or parts.dtype != np.uint8:
-        raise RosterError(f"{PART}: expected {len(posted)} of one byte, got {sorted(told)}")
-    for other, part, signature in zip(posted, parts.tolist(), _signatures(told, len(posted)), strict=True):
+        raise RosterError(f"{PART}: expected {len(posted)} of one byte, got {sorted(received)}")
+    for other, part, signature in zip(posted, parts.tolist(), _signatures(received, len(posted)), strict=True):
         if not is_signed(roster.signer[other].tobytes(), signature.tobytes(), roster.here(part)):
             raise RosterError(f"{SIGNATURE}: expected one of this round of each who sent shares, got none of {other}")
 
 
-def _signatures(told: Arrays, count: int) -> Array:
-    signatures = told.get(SIGNATURE)
+def _signatures(received: Arrays, count: int) -> Array:
+    signatures = received.get(SIGNATURE)
     if signatures is None or signatures.shape != (count, SIGNATURE_BYTES):
-        raise RosterError(f"{SIGNATURE}: expected {count} of {SIGNATURE_BYTES} bytes, got {sorted(told)}")
+        raise RosterError(f"{SIGNATURE}: expected {count} of {SIGNATURE_BYTES} bytes, got {sorted(received)}")
     return signatures
 
 
@@ -334,13 +334,13 @@ def _stage(mine: Arrays) -> int:
     return int(mine.get(STAGE, REVEALED))
 
 
-def _is_of(told: Arrays, roster: Roster) -> bool:
-    return ROUND in told and told[ROUND].tobytes() == roster.digest
+def _is_of(received: Arrays, roster: Roster) -> bool:
+    return ROUND in received and received[ROUND].tobytes() == roster.digest
 
 
-def _places(told: Arrays, name: str, roster: Roster) -> list[int]:
+def _places(received: Arrays, name: str, roster: Roster) -> list[int]:
     """Return places in rising order; raises `RosterError` for what are none."""
-    found = [int(place) for place in np.ravel(told.get(name, np.zeros(0)))]
+    found = [int(place) for place in np.ravel(received.get(name, np.zeros(0)))]
     if found != sorted(set(found)) or not set(found) <= set(range(len(roster.agreement))):
         raise RosterError(f"{name}: expected rising places in a roster of {len(roster.agreement)}, got {found}")
     return found
@@ -383,9 +383,9 @@ def _history(mine: Arrays, data: Arrays) -> Arrays:
     }
 
 
-def _was_counted(mine: Arrays, told: Arrays) -> bool:
+def _was_counted(mine: Arrays, received: Arrays) -> bool:
     """Tell whether this gateway's last input is in the model: it was counted, and its sum was unmasked."""
     if INPUT not in mine:
         return True
-    is_lost = LOST in told and bool((told[LOST] == mine[INPUT]).all(axis=1).any())
+    is_lost = LOST in received and bool((received[LOST] == mine[INPUT]).all(axis=1).any())
     return bool(mine[WAS_COUNTED]) and not is_lost

@@ -124,11 +124,11 @@ class Cloud(NamedTuple):
         if (twice := _repeated(total)).any():
             _left_out("keys that another sent, too", total[AGREEMENT][twice])
             total = {name: rows[~twice] for name, rows in total.items()}
-        told = {name: total[name] for name in (*PUBLIC_KEYS, VOUCHER)} | _named(mine, LOST)
+        outgoing = {name: total[name] for name in (*PUBLIC_KEYS, VOUCHER)} | _named(mine, LOST)
         roster = self._roster(total)
         most_of(len(roster.agreement), self.masking.quantum, self.masking.range)
         kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, LOST)}
-        return _next(server, inner, {}, told, kept)
+        return _next(server, inner, {}, outgoing, kept)
 
     def count_shares(self, server: Server, update: Arrays) -> Arrays:
         """Return the sealed shares of one place of the roster and its signature under this round; raises `UpdateError`
@@ -157,10 +157,10 @@ class Cloud(NamedTuple):
         boxes, parts, signatures = (
             total[name][np.argsort(total[SENDER])][np.isin(senders, posted)] for name in (SEALED, PART, SIGNATURE)
         )
-        told = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, LOST)}
-        told |= {PART: parts, SIGNATURE: signatures}
+        outgoing = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, LOST)}
+        outgoing |= {PART: parts, SIGNATURE: signatures}
         kept = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
-        return _next(server, inner, inner.global_state, told, kept)
+        return _next(server, inner, inner.global_state, outgoing, kept)
 
     def count_input(self, server: Server, update: Arrays) -> Arrays:
         """Return the masked input (P,) uint64 of one place of the roster, and that it is there; raises `UpdateError`
@@ -189,9 +189,9 @@ class Cloud(NamedTuple):
                 f"masked inputs: expected at least {self.masking.fewest} gateways wherever masks join them, got a "
                 f"group of {smallest} that the others' dropping out cut off"
             )
-        told = {ROUND: bytes_of(roster.digest), PRESENT: present}
+        outgoing = {ROUND: bytes_of(roster.digest), PRESENT: present}
         kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED]}
-        return _next(server, inner, {}, told, {**kept, HANDED: bytes_of(digest_of(server.global_state))})
+        return _next(server, inner, {}, outgoing, {**kept, HANDED: bytes_of(digest_of(server.global_state))})
 
     def count_confirmation(self, server: Server, update: Arrays) -> Arrays:
         """Return the signature of one place under whose inputs are in the sum; raises `UpdateError` for any other."""
@@ -213,10 +213,10 @@ class Cloud(NamedTuple):
                 f"confirmations: expected those of {roster.threshold} holders of the shares of each whose input is in "
                 f"the sum, got {fewest} of one"
             )
-        told = {ROUND: bytes_of(roster.digest), CONFIRMED: np.array(confirmed), SEALED: mine[SEALED]}
-        told[SIGNATURE] = total[SIGNATURE][np.argsort(total[SENDER])]
+        outgoing = {ROUND: bytes_of(roster.digest), CONFIRMED: np.array(confirmed), SEALED: mine[SEALED]}
+        outgoing[SIGNATURE] = total[SIGNATURE][np.argsort(total[SENDER])]
         kept = {name: array for name, array in mine.items() if name != SEALED}
-        return _next(server, inner, {}, told, {**kept, CONFIRMED: np.array(confirmed)})
+        return _next(server, inner, {}, outgoing, {**kept, CONFIRMED: np.array(confirmed)})
 
     def count_reveal(self, server: Server, update: Arrays) -> Arrays:
         """Return the shares (1, holders, 32) that one place reveals; what is wrong in them is found when it is used."""
@@ -263,10 +263,10 @@ class Cloud(NamedTuple):
         return server._replace(global_state=_resting(mine) or global_state, server_state=kept, phase=self.number)
 
 
-def _next(server: Server, inner: Server, global_state: Arrays, told: Arrays, kept: Arrays) -> Server:
+def _next(server: Server, inner: Server, global_state: Arrays, outgoing: Arrays, kept: Arrays) -> Server:
     """Return the server in the next exchange, with what goes out and what of ours stays."""
     return server._replace(
-        global_state={**global_state, **prefixed(told)},
+        global_state={**global_state, **prefixed(outgoing)},
         server_state={**inner.server_state, **prefixed(kept)},
         phase=server.phase + 1,
     )

@@ -90,8 +90,8 @@ class AlignedEvents(NamedTuple):
             return np.zeros(self.events), np.zeros(self.events)
         if again:
             return local_state[BEFORE], local_state[FROM]
-        told = int(local_state[ELECTED]) and int(local_state[MADE_AT]) == int(global_state[STEP]) - 1
-        return local_state[AFTER], global_state[COEFFICIENTS] if told else local_state[f"{PENDING}{COEFFICIENTS}"]
+        is_elected = int(local_state[ELECTED]) and int(local_state[MADE_AT]) == int(global_state[STEP]) - 1
+        return local_state[AFTER], global_state[COEFFICIENTS] if is_elected else local_state[f"{PENDING}{COEFFICIENTS}"]
 
     def _ascended(self, K: Floats, alpha: Floats, w: Floats, epochs: int) -> tuple[Floats, Floats]:
         """Return α and w after so many epochs of Eq. 8."""

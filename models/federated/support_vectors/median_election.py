@@ -33,8 +33,8 @@ def handshake(learn: Train) -> Phase:
     """Return phase 0 around a training that leaves its result pending and sends `loss` (1,)."""
 
     def advance(server: Server, total: Arrays) -> Server:
-        told = {MEDIAN: np.asarray(np.median(total[LOSS])), ASKED: np.array(len(total[LOSS]), dtype=np.int64)}
-        return server._replace(global_state={**server.global_state, **told}, phase=1)
+        announced = {MEDIAN: np.asarray(np.median(total[LOSS])), ASKED: np.array(len(total[LOSS]), dtype=np.int64)}
+        return server._replace(global_state={**server.global_state, **announced}, phase=1)
 
     return Phase(learn, STACK, advance, {LOSS: Field((1,), "metric", least=0.0)})
 
@@ -76,8 +76,8 @@ def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: 
 
     def advance(server: Server, total: Arrays) -> Server:
         mean = {name: np.asarray(total[f"{SENT}{name}"] / total[SAMPLES]) for name in names}
-        told = {"elected": np.asarray(total[MEMBERS]), STEP: np.asarray(server.global_state[STEP] + 1)}
-        return server._replace(global_state={**server.global_state, **mean, **told}, phase=following)
+        announced = {"elected": np.asarray(total[MEMBERS]), STEP: np.asarray(server.global_state[STEP] + 1)}
+        return server._replace(global_state={**server.global_state, **mean, **announced}, phase=following)
 
     def check(server: Server, update: Arrays) -> None:
         del server

@@ -52,7 +52,7 @@ from fedgate.models.federated.protocol.composition import MOMENTS, having
 from fedgate.models.federated.protocol.namespace import hidden, prefixed
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError, counting
-from fedgate.models.federated.wrappers.feature_step import begun_with
+from fedgate.models.federated.wrappers.feature_step import begin_with
 from fedgate.models.federated.wrappers.whitening import without_units
 from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
 
@@ -85,7 +85,7 @@ def with_compensation(
     personal = tuple(dict.fromkeys((*personal_tensors(mode), *PERSONAL, *inner.personal)))
     phases = [_on_compensated(phase, covariates) for phase in inner.phases]
     compensated = having(inner, "compensate", MOMENTS, personal=personal)
-    return begun_with(_gathering(covariates), compensated, phases)
+    return begin_with(_gathering(covariates), compensated, phases)
 
 
 def _columns(columns: tuple[int, ...], feature_count: int) -> Array:

@@ -194,7 +194,7 @@ def _learning(phase: Phase, names: Sequence[str], index: int, privacy: Privacy) 
         ledger = ledger_of(local_state)
         following = _spent(ledger, privacy)
         if not float(following[EPSILON]) <= privacy.epsilon:  # nor where it is no number
-            warnings.warn(_told(ledger, following, privacy), PrivacyWarning, stacklevel=2)
+            warnings.warn(_remark(ledger, following, privacy), PrivacyWarning, stacklevel=2)
             return local_state, {}
         after, update = phase.learn(global_state, local_state, data, rng)
         if not update:
@@ -217,7 +217,7 @@ def _spent(ledger: Arrays, privacy: Privacy) -> Arrays:
     return {**ledger, RELEASES: np.array(releases, np.int64), SPENT: np.array(spent), EPSILON: epsilon}
 
 
-def _told(ledger: Mapping[str, Array], following: Mapping[str, Array], privacy: Privacy) -> str:
+def _remark(ledger: Mapping[str, Array], following: Mapping[str, Array], privacy: Privacy) -> str:
     spent, count = float(ledger.get(EPSILON, 0.0)), int(ledger.get(RELEASES, 0))
     if not math.isfinite(spent):
         return (

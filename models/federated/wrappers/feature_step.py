@@ -10,7 +10,7 @@ from fedgate.models.arrays import Arrays
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
 
 
-def begun_with(first: Phase, algorithm: Algorithm, phases: Iterable[Phase]) -> Algorithm:
+def begin_with(first: Phase, algorithm: Algorithm, phases: Iterable[Phase]) -> Algorithm:
     """Return the algorithm with one exchange more at the beginning of a training, before `phases` of its own."""
     return algorithm._replace(phases=(first, *map(_following, phases)), setup=1 + algorithm.setup)
 

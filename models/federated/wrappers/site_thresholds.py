@@ -86,8 +86,8 @@ def with_site_thresholds(algorithm: Algorithm, survey: Survey, feature_count: in
         )
 
     def advance(server: Server, total: Arrays) -> Server:
-        model, told = split(server.global_state, SITE)[0], prefixed(SITE, total)
-        return server._replace(global_state={**model, **told}, phase=algorithm.setup)
+        model, thresholds = split(server.global_state, SITE)[0], prefixed(SITE, total)
+        return server._replace(global_state={**model, **thresholds}, phase=algorithm.setup)
 
     def check(server: Server, update: Arrays) -> None:
         del server

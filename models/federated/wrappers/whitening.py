@@ -33,7 +33,7 @@ from fedgate.models.federated.protocol.algorithm import (
 )
 from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE, having
 from fedgate.models.federated.protocol.namespace import hidden
-from fedgate.models.federated.wrappers.feature_step import begun_with
+from fedgate.models.federated.wrappers.feature_step import begin_with
 from fedgate.models.moments import origin, subspace
 
 
@@ -80,7 +80,7 @@ def with_whitening(
     personal = tuple(dict.fromkeys((*personal_tensors(mode), *inner.personal)))
     phases = [_on_whitened(phase, mode, width) for phase in inner.phases]
     whitened = having(inner, "whiten", UNIT_FREE, MOMENTS, personal=personal)
-    return begun_with(gather, whitened, phases)
+    return begin_with(gather, whitened, phases)
 
 
 def without_units(
