@@ -29,6 +29,7 @@ WRAPPED: dict[str, dict[str, Any]] = {
     "incfed masked": {"network": SMALL, "masking": {"fewest": 3}},
     "fedavg compressed": LOGISTIC | {"compression": {"number": "float32", "share": 0.5}},
     "fedavg compensated": LOGISTIC | {"compensate": [1]},
+    "support-vector-election searched": {"rounds": 3},
     "federated-subspace surveyed masked": {"survey": {"profile": {}}, "masking": {"fewest": 3}},
 }
 CASES = [*ALGORITHMS, *WRAPPED]

@@ -44,18 +44,6 @@ def _never(memory: Arrays) -> bool:
     return False
 
 
-class UpdateFilter(NamedTuple):
-    """`check` refuses to start; `notes` refuses an update or says what to add up; `remembered` makes memory of it.
-
-    A round that began while it `measures` moves nothing.
-    """
-
-    check: Callable[[Arrays], None]  # shared
-    notes: Callable[[Phase, Server, Arrays, Arrays], Arrays]  # phase, server, memory, admitted update
-    remembered: Callable[[Arrays, Arrays], Arrays]  # memory, sum of the notes
-    measures: Callable[[Arrays], bool] = _never  # memory
-
-
 def _any_context(global_state: Arrays) -> None:
     del global_state
 
@@ -63,6 +51,18 @@ def _any_context(global_state: Arrays) -> None:
 def _no_memory(memory: Arrays, total: Arrays) -> Arrays:
     del memory, total
     return {}
+
+
+class UpdateFilter(NamedTuple):
+    """`notes` refuses an update or says what to add up; `remembered` makes memory of it; `check` refuses to start.
+
+    A round that began while it `measures` moves nothing.
+    """
+
+    notes: Callable[[Phase, Server, Arrays, Arrays], Arrays]  # phase, server, memory, admitted update
+    remembered: Callable[[Arrays, Arrays], Arrays] = _no_memory  # memory, sum of the notes
+    check: Callable[[Arrays], None] = _any_context  # shared
+    measures: Callable[[Arrays], bool] = _never  # memory
 
 
 class Table(NamedTuple):
@@ -122,7 +122,7 @@ def trusted_filter(
         mean = float(total[LOSS] / total[COUNT])
         return {LIMIT: np.array(min(limit_of(memory), factor * max(mean, LEAST_LOSS))), TABLES: digest}
 
-    return UpdateFilter(check, notes, remembered)
+    return UpdateFilter(notes, remembered, check)
 
 
 def _digest(tables: Sequence[Arrays]) -> Array:
@@ -192,7 +192,7 @@ def statistic_filter(width: float) -> UpdateFilter:
             return memory
         return {name: np.asarray(FORGET * memory.get(name, 0.0) + array) for name, array in total.items()}
 
-    return UpdateFilter(_any_context, notes, remembered)
+    return UpdateFilter(notes, remembered)
 
 
 def _noted(count: float, size: float, alike: float, unit: Floats) -> Arrays:
@@ -227,4 +227,4 @@ def network_filter(network: Arrays) -> UpdateFilter:
             raise UpdateError(f"expected a change that the discriminator gives above 0.5 for clean, got {clean:.3g}")
         return {}
 
-    return UpdateFilter(partial(check_context, network), notes, _no_memory)
+    return UpdateFilter(notes, check=partial(check_context, network))

@@ -56,7 +56,7 @@ def norm_filter(factor: float) -> UpdateFilter:
             noted[_bin_of(length)] = 1.0
         return {LENGTHS: noted}
 
-    return UpdateFilter(_any_context, notes, _remembered, measures)
+    return UpdateFilter(notes, _remembered, measures=measures)
 
 
 def measures(memory: Arrays) -> bool:
@@ -93,7 +93,3 @@ def _middle(lengths: Array) -> int:
 def _bin_of(length: float) -> int:
     # Lengths on an edge are usual, such as 1 of what is clipped: rounding must not put one of them into the bin below.
     return int(np.clip((np.log2(length) - LEAST) / STEP + ON_EDGE, 0, BINS - 1))
-
-
-def _any_context(global_state: Arrays) -> None:
-    del global_state

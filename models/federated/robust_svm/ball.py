@@ -35,7 +35,7 @@ class Confidence(BaseModel, frozen=True, extra="forbid"):
     and on the transport cost; so they are settings, and 1 is no more than a beginning. It leaves m = 2 out.
     """
 
-    confidence: Annotated[float, Field(gt=0, lt=1)]  # 1 - β
+    confidence: Annotated[float, Field(ge=1e-3, lt=1)]  # 1 - β
     c1: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     c2: Positive = 1.0
     tail: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 2.0  # a: how light the tails are, 2 for normal ones

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedgate.models.arrays import Array, Arrays
+from fedgate.models.federated.protocol import namespace
 from fedgate.models.federated.protocol.algorithm import Positive
 from fedgate.models.federated.secure_aggregation.keys import KEY_BYTES
 from fedgate.models.whole import round_up
@@ -187,13 +188,12 @@ def vouched_text(keys: Arrays) -> bytes:
 
 def split(arrays: Arrays) -> tuple[Arrays, Arrays]:
     """Return what belongs to the inner algorithm, and what is ours, without the prefix."""
-    inner = {name: array for name, array in arrays.items() if not name.startswith(PREFIX)}
-    return inner, {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
+    return namespace.split(arrays, PREFIX)
 
 
 def prefixed(arrays: Arrays) -> Arrays:
     """Return arrays of ours under the names by which they stand beside others."""
-    return {PREFIX + name: array for name, array in arrays.items()}
+    return namespace.prefixed(PREFIX, arrays)
 
 
 def bytes_of(raw: bytes) -> Array:

@@ -92,7 +92,7 @@ def encoded(update: Mapping[str, Array], quantum: float, most: float) -> Ring:
 
 
 def decoded(vector: Ring, layout: Mapping[str, tuple[int, ...]], quantum: float) -> Arrays:
-    """Return the arrays of a vector of the ring as float64, the inverse of `encoded` within half a quantum."""
+    """Return the arrays of a vector (P,) of the ring as float64, the inverse of `encoded` within half a quantum."""
     values, sizes = vector.view(np.int64) * quantum, [math.prod(shape) for shape in layout.values()]
     parts = np.split(values, np.cumsum(sizes)[:-1])
     return {name: part.reshape(shape) for (name, shape), part in zip(layout.items(), parts, strict=True)}

@@ -65,7 +65,7 @@ from fedgate.models.federated.support_vectors.support_vector_election import (
     width_of,
     without_model,
 )
-from fedgate.models.federated.support_vectors.width_search import Fit
+from fedgate.models.federated.support_vectors.width_search import NEXT_WIDTH, Fit
 
 MEMBER, DROPPED = "member", "dropped"
 PER_MEMBER = ("gamma", MEMBER, DROPPED)  # repeated in each row, since stacked rows are sorted and must find together
@@ -265,8 +265,9 @@ def ensemble_svdd(
         return local_state, as_rows(member, rng.random()) if member else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        literal = score == "literal"
-        members = side_by_side(members_of(total), max_model_vectors, literal=literal, covered=covered)
+        members = side_by_side(members_of(total), max_model_vectors, literal=score == "literal", covered=covered)
+        if gamma is None and own_width > 1.0:
+            members[NEXT_WIDTH] = np.array(width_of(server.global_state, gamma))
         return server._replace(global_state=members)
 
     def check(server: Server, update: Arrays) -> None:

@@ -44,7 +44,7 @@ from fedgate.models.federated.protocol.kernel_width import with_width
 from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.federated.support_vectors.width_search import (
-    TRIAL,
+    NEXT_WIDTH,
     Fit,
     fitted_rows,
     on_trial,
@@ -126,11 +126,11 @@ def without_model(rng: np.random.Generator) -> Server:
 
 
 def width_of(global_state: Arrays, gamma: float | None) -> float:
-    """Return the width on trial where there is one, else as given, else as it was found; a model of several members
-    has it once for each.
+    """Return the common width of this round: as it was put down, else as given, else as it was found; a model of
+    several members has it once for each.
     """
-    if TRIAL in global_state:
-        return float(global_state[TRIAL])
+    if NEXT_WIDTH in global_state:
+        return float(global_state[NEXT_WIDTH])
     return float(np.ravel(global_state[WIDTH])[0]) if gamma is None else gamma
 
 

@@ -34,7 +34,7 @@ from fedgate.models.federated.protocol.schema import ONE, Field, UpdateError
 
 Fit = Callable[..., Arrays]
 
-TRIAL = "search.width"  # in `global_state`: the width to try next
+NEXT_WIDTH = "next_width"  # in `global_state`: the common width of the next round, where the model does not tell it
 FIRST, GOOD, BAD = "search.first", "search.consistent", "search.inconsistent"  # widths in `server_state`
 BEST = "best."  # in `server_state`, before the names of the model that stays
 CONSISTENT, GATEWAYS = "consistent", "gateways"  # of an update
@@ -73,7 +73,7 @@ def is_consistent(outside: int, count: int, nu: float) -> bool:
 
 def on_trial(server: Server, model: Arrays) -> Server:
     """Return the server with a model that waits for its verdict; the one before waits in `server_state`."""
-    return server._replace(global_state={**model, TRIAL: model["gamma"]}, phase=1)
+    return server._replace(global_state={**model, NEXT_WIDTH: model["gamma"]}, phase=1)
 
 
 def with_best(server: Server) -> Server:
@@ -121,9 +121,9 @@ def verdict(nu: float, normalisation: str) -> Phase:
 
 def _judged(server: Server, *, is_good: bool) -> Server:
     """Return the server after a verdict: with the model that stays, and the width to try next."""
-    kept, width = server.server_state, float(server.global_state[TRIAL])
+    kept, width = server.server_state, float(server.global_state[NEXT_WIDTH])
     first, good, bad = (number_of(kept, *known) for known in ((FIRST, width), (GOOD, 0.0), (BAD, math.inf)))
-    model = {name: array for name, array in server.global_state.items() if name != TRIAL}
+    model = {name: array for name, array in server.global_state.items() if name != NEXT_WIDTH}
     if is_good:
         good, bad = width, bad if bad > width else math.inf
         kept = {**kept, **{f"{BEST}{name}": array for name, array in model.items()}}
@@ -131,4 +131,4 @@ def _judged(server: Server, *, is_good: bool) -> Server:
         good, bad = good if good < width else 0.0, width
     kept = {**kept, FIRST: np.array(first), GOOD: np.array(good), BAD: np.array(bad)}
     server = with_best(server._replace(server_state=kept, phase=0))
-    return server._replace(global_state={**server.global_state, TRIAL: np.array(next_trial(first, good, bad))})
+    return server._replace(global_state={**server.global_state, NEXT_WIDTH: np.array(next_trial(first, good, bad))})

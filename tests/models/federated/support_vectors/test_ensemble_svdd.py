@@ -382,3 +382,14 @@ def test_a_width_and_a_share_of_its_own_make_the_member_that_they_say() -> None:
             phase.train({}, {}, {FEATURES: x, GAMMA: np.array(width)}, generator(0, 0, "only"))
         with pytest.raises(UpdateError, match=r"gamma: expected 0\.166667 to 0\.666667, got"):
             phase.admit(server, {**update, "gamma": np.full_like(update["gamma"], width)})
+
+
+def test_the_common_width_stays_that_of_all_in_later_rounds() -> None:
+    algorithm = registry.build(NAME, 3, {"normalisation": "none", "own_width": 8.0})
+    data = {who: {FEATURES: cloud_of(seed)} for seed, who in enumerate("abcd")}
+    common = float(run(algorithm, data).server.global_state["gamma"][0])
+    for factor, who in ((0.5, "a"), (2.0, "b"), (4.0, "c")):
+        data[who][GAMMA] = np.array(factor * common)
+    for rounds in (1, 2, 3):
+        found = run(algorithm, data, rounds=rounds).server.global_state["gamma"]
+        assert sorted(found / common) == pytest.approx([0.5, 1.0, 2.0, 4.0])

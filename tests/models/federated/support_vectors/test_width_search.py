@@ -23,8 +23,8 @@ from fedgate.models.federated.support_vectors.width_search import (
     GATEWAYS,
     GOOD,
     NEAR,
+    NEXT_WIDTH,
     SPAN,
-    TRIAL,
     next_trial,
     verdict,
 )
@@ -75,7 +75,7 @@ def test_the_model_that_stays_is_of_the_narrowest_width_that_was_consistent() ->
 
 def test_one_round_is_the_election_of_the_paper_and_no_search() -> None:
     algorithm = build(NAME, 3, {**PLAIN, "rounds": 1})
-    assert len(algorithm.phases) == 1 and TRIAL not in run(algorithm, fleet()).server.global_state
+    assert len(algorithm.phases) == 1 and NEXT_WIDTH not in run(algorithm, fleet()).server.global_state
     plain, one = (run(build(NAME, 3, chosen), fleet()).server for chosen in (PLAIN, {**PLAIN, "rounds": 1}))
     assert encode(plain.global_state) == encode(one.global_state)
 
@@ -123,12 +123,12 @@ def judged(voices: list[float]) -> Server:
 def test_the_majority_decides_and_one_voice_alone_does_not() -> None:
     width = 1.0 / 3.0
     for voices, following in (([1, 1, 0], width * FACTOR), ([1, 0, 0], width / FACTOR), ([0, 1, 1], width * FACTOR)):
-        assert float(judged([float(voice) for voice in voices]).global_state[TRIAL]) == following
+        assert float(judged([float(voice) for voice in voices]).global_state[NEXT_WIDTH]) == following
 
 
 def test_a_verdict_that_never_came_leaves_the_model_that_stays() -> None:
     algorithm, server = build(NAME, 3, {**PLAIN, "rounds": 5}), judged([1.0, 1.0, 1.0])
-    stays = {name: array for name, array in server.global_state.items() if name != TRIAL}
+    stays = {name: array for name, array in server.global_state.items() if name != NEXT_WIDTH}
     election, total = algorithm.phases[0], Arrays()
     for who, each in enumerate(fleet().values()):
         _, update = election.train(server.global_state, {}, each, generator(0, 1, str(who)))
@@ -136,8 +136,8 @@ def test_a_verdict_that_never_came_leaves_the_model_that_stays() -> None:
     waiting = close_round(algorithm, server, total)
     assert waiting.phase == 1 and float(waiting.global_state["gamma"]) == FACTOR / 3.0
     after = close_round(algorithm, waiting, {})
-    assert after.phase == 0 and encode({**after.global_state, TRIAL: np.zeros(())}) == encode(
-        {**stays, TRIAL: np.zeros(())}
+    assert after.phase == 0 and encode({**after.global_state, NEXT_WIDTH: np.zeros(())}) == encode(
+        {**stays, NEXT_WIDTH: np.zeros(())}
     )
 
 
