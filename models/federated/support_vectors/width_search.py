@@ -115,7 +115,7 @@ def verdict(nu: float, normalisation: str) -> Phase:
         if (found := float(update[CONSISTENT])) not in (0.0, 1.0):
             raise UpdateError(f"{CONSISTENT}: expected 0 or 1, got {found:g}")
 
-    schema = {CONSISTENT: Field((), "full", least=0.0, largest=1.0), GATEWAYS: ONE}
+    schema = {CONSISTENT: Field((), "sum", least=0.0, largest=1.0), GATEWAYS: ONE}
     return Phase(learn, SUM, advance, schema, check)
 
 
