@@ -1,9 +1,9 @@
 """What one update would do alone, which is all that a defence may look at: the others' are sums by the time it could
 (ours).
 
-An update of an averaging algorithm holds n·Δ under the name of what it moves in `global_state`, and n; alone it moves
-that by Δ, whatever part of the way the server then goes. Any other update alone makes the model that the server would
-make of it with the sums that are kept of earlier rounds: one that says what has changed means nothing without them.
+An update of an averaging algorithm holds n·Δ of what it `moves` in `global_state`, and n; alone it moves that by Δ,
+whatever part of the way the server then goes. Any other update alone makes the model that the server would make of it
+with the sums that are kept of earlier rounds: one that says what has changed means nothing without them.
 """
 
 from __future__ import annotations

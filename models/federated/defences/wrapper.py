@@ -1,15 +1,15 @@
 """A defence in front of any sum: updates are judged one by one before they are added (federated-esn paper, Chapter 4).
 
-`defended` returns the algorithm with another `admit` in the exchange that makes the model. Each update is first
-admitted as before, then judged against the server as it was when the exchange began, so the order of arrival does not
+`with_update_filter` puts a filter into the exchange that makes the model. Each update is first admitted as before, then
+judged against the server as it was when the exchange began, so the order of arrival does not
 matter. Who passes counts once, whatever weight it claims: a filter sees directions and lengths, and a liar of a usual
 length that claimed the most rows turned the round by itself (docs/decisions/13). What a filter must remember goes with
 the update as more numbers to be added, is taken out of the total before the algorithm sees it, and rests in
 `server_state` under `judge.`, out of the algorithm's sight.
 
-A filter looks at single updates, so it cannot be joined with secure aggregation, under which the cloud sees only sums:
-nor with anything that keeps updates apart (`composition`). Exchanges before the last of a round
-(an election of neurons, say) are not judged, and a filter may refuse everybody: then the model stays as it is.
+A filter looks at single updates, so it cannot be joined with secure aggregation, under which the cloud sees only sums,
+and has nothing to stand before where no sum is taken (`composition`). Exchanges before the last of a round (an election
+of neurons, say) are not judged, and a filter may refuse everybody: then the model stays as it is.
 """
 
 from __future__ import annotations

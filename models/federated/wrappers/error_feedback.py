@@ -6,17 +6,16 @@ A gateway sends C(u + e) and keeps e' = u + e - C(u + e), where u is what it wou
 was not counted (`COUNTED`), or in an exchange that nobody was counted in, took nothing of e with it: then e is that of
 before. The residuals rest on the gateway under `compression.`, and belong to one training.
 
-What may be done to an update is a matter of its sum (`fedgate.models.federated.protocol.reducer`). Along a sum of
-changes the model takes a step: it bears all of this. Of a sum of contributions (one-class losses, ADMM) every update
-says all anew, also what the last one left out, so that feedback would say it twice: it is rounded, without feedback,
-and never thinned. Other sums travel as they are: a Gram matrix of rounded entries is no longer positive, which already
-float32 does to it, and a Fisher information no longer fits its readout, so that the cloud would refuse them. Of an
-average only what moves the model is compressed. The cloud sees what the inner algorithm admits, in float64 and in its
-place.
+What may be done to an array is a matter of its role (`fedgate.models.federated.protocol.schema`). A `delta` is a step
+of the model: it bears all of this. What is `full` (one-class losses, ADMM) says all anew in every update, also what the
+last one left out, so that feedback would say it twice: it is rounded, without feedback, and never thinned. Exchanges
+with a `sum` travel as they are: a Gram matrix of rounded entries is no longer positive, which already float32 does to
+it, and a Fisher information no longer fits its readout, so that the cloud would refuse them. The cloud sees what the
+inner algorithm admits, in float64 and in its place.
 
 A masked sum needs one unit for all gateways, and here each array of each gateway has its own; sparse values could be
-masked, since zeros stay where they are, but then all of them must travel. So neither goes under masks
-. Nor does it go with noise that the cloud adds: with a residual in it, one update has no bound.
+masked, since zeros stay where they are, but then all of them must travel. So neither goes under masks. Nor does it go
+with noise that the cloud adds: with a residual in it, one update has no bound.
 """
 
 from __future__ import annotations
