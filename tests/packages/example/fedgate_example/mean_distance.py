@@ -13,6 +13,7 @@ from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Phase,
     Server,
+    Trained,
     healthy_rows,
     normalise,
     personal_tensors,
@@ -31,12 +32,13 @@ def mean_distance(feature_count: int, normalisation: Literal["own", "none"] = "o
     def start(rng: np.random.Generator) -> Server:
         return Server({"mean": np.zeros(feature_count), "deviation": np.ones(feature_count)}, {})
 
-    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         rows = healthy_rows(data, data[FEATURES])  # (n, F)
         if not len(rows):
-            return own, {}
-        own, z = normalise(own, {FEATURES: rows}, normalisation)
-        return own, {"sum": z.sum(axis=0), "squares": np.square(z).sum(axis=0), "samples": np.array(float(len(z)))}
+            return local_state, {}
+        local_state, z = normalise(local_state, {FEATURES: rows}, normalisation)
+        update = {"sum": z.sum(axis=0), "squares": np.square(z).sum(axis=0), "samples": np.array(float(len(z)))}
+        return local_state, update
 
     def advance(server: Server, total: Arrays) -> Server:
         mean = total["sum"] / total["samples"]
