@@ -102,6 +102,8 @@ def running(settings: Path) -> Iterator[None]:
         until(lambda: agents)
         agents[0].stop()
         thread.join()
+        if renewer := agents[0]._renewer:
+            renewer._thread.join()  # it ends with its child, which nobody ends where only this thread is the agent
 
 
 def doctor_says(settings: Path, capsys: Capture) -> dict[str, dict[str, str]]:

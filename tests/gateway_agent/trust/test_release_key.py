@@ -80,6 +80,11 @@ def test_the_agent_carries_no_algorithm_and_no_detector() -> None:
     assert not {name for name in loaded if name.startswith("fedgate.models.detectors")}
     assert {name for name in loaded if name.startswith("fedgate.models.federated")} <= {
         "fedgate.models.federated",
+        "fedgate.models.federated.protocol",
         "fedgate.models.federated.protocol.algorithm",
+        "fedgate.models.federated.protocol.contributions",
         "fedgate.models.federated.protocol.reducer",
+        "fedgate.models.federated.protocol.schema",
+        "fedgate.models.federated.wrappers",
+        "fedgate.models.federated.wrappers.privacy_ledger",
     }
