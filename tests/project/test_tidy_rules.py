@@ -108,7 +108,7 @@ GOOD = [
     ),
     ("components", "cloud_aggregator/rounds/round.py", "from fedgate.cloud_aggregator.access.access import Access"),
     ("plain_names", "config/transport/mqtt.py", "def receive(lifetime_s):\n    result = 'what was said'"),
-    ("plain_names", "models/federated/protocol/run.py", "heard = 3"),
+    ("plain_names", "firmware_sim/studies/attacks.py", "heard = 3"),
     ("verbs", "config/transport/mqtt.py", "def feed():\n    pass\nclass A:\n    def held(self):\n        pass"),
     ("verbs", "models/detectors/esn/esn.py", "def made():\n    pass"),
     ("components", "gateway_agent/machine.py", "from fedgate.gateway_agent.state import State"),
