@@ -39,7 +39,7 @@ Rows = ArrayLike | Mapping[str, ArrayLike]  # of one table, or of each gateway b
 class Communication(NamedTuple):
     """What a training sent: bytes by gateway, as the wire format makes them (`fedgate.config.protocol.wire`).
 
-    `bytes_up` are updates, `bytes_down` the model after each of the `exchanges`, which goes to every gateway whether
+    `bytes_up` are updates, `bytes_down` the last model times the `exchanges`, which goes to every gateway whether
     it takes part or not. Topics, chunks and receipts come on top.
     """
 
@@ -120,7 +120,7 @@ class Federated(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             ImportError: the algorithm needs a package that is not installed.
         """
         x, labels, names = self._validated(X, y, groups, reset=True)
-        algorithm = self._built()
+        algorithm = self._built(self.algorithm, self._settings)
         data = _by_gateway(algorithm, x, labels, names)
         fit = train_fleet(
             algorithm,
@@ -132,7 +132,11 @@ class Federated(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         )
         self.detector_, self.personal_, self.offset_ = algorithm.detector, algorithm.personal, 0.0
         self.global_state_ = fit.shared
-        self.local_states_ = {name: fit.own[name] or commission(algorithm, data[name]) for name in data}
+        self._fitted = (self.algorithm, self._settings)  # parameters may be set anew
+        own, seed = fit.own, self._seed()
+        self.local_states_ = {
+            name: own[name] or commission(algorithm, fit.shared, rows, seed) for name, rows in data.items()
+        }
         self.gateways_ = sorted(data)
         received = dict.fromkeys(data, fit.received_bytes)
         self._communication = Communication(fit.sent_bytes, received, fit.exchanges)
@@ -147,11 +151,12 @@ class Federated(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         """
         check_is_fitted(self)
         x, labels, names = self._validated(X, y, groups, reset=False)
-        algorithm = self._built()
+        algorithm = self._built(*self._fitted)
         data = _by_gateway(algorithm, x, labels, names)
         if known := sorted(data.keys() & self.local_states_.keys()):
             raise ValueError(f"gateway {known[0]!r} has its units already, expected others than {self.gateways_}")
-        self.local_states_ |= {name: commission(algorithm, rows) for name, rows in data.items()}
+        shared, seed = self.global_state_, self._seed()
+        self.local_states_ |= {name: commission(algorithm, shared, rows, seed) for name, rows in data.items()}
         self.gateways_ = sorted(self.local_states_)
         return self
 
@@ -223,16 +228,16 @@ class Federated(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         (name,) = self._scored_as(gateway, 1)
         return with_defaults(model, tensors_fed(self.personal_, self.local_states_.get(name, NOTHING)))
 
-    def _built(self) -> Algorithm:
+    def _built(self, algorithm: str, settings: dict[str, Any]) -> Algorithm:
         if not 0.0 < self.fraction <= 1.0:
             raise ValueError(f"fraction: {self.fraction} given, expected above 0 and at most 1")
         if self.rounds is not None and self.rounds < 1:
             raise ValueError(f"rounds: {self.rounds} given, expected 1 or more")
         try:
-            return build(self.algorithm, self.n_features_in_, self._settings)
+            return build(algorithm, self.n_features_in_, settings)
         except ValidationError as error:
             problem = expectation(first_problem(error))
-            raise ValueError(f"{self.algorithm} of n_features={self.n_features_in_}: {problem}") from None
+            raise ValueError(f"{algorithm} of n_features={self.n_features_in_}: {problem}") from None
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
@@ -261,6 +266,11 @@ class Federated(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 parts.append(validate_data(self, rows, dtype=np.float64, reset=first))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{name}: {error}") from error
+            count = len(parts[-1]) if y is None else len(np.asarray(y[name]))
+            if count != len(parts[-1]):
+                raise ValueError(f"{name}: {count} labels given for {len(parts[-1])} rows, expected one for each")
+        if len({str(name) for name in X}) != len(X):
+            raise ValueError(f"gateways whose names are the same as words, expected others than {list(X)}")
         if not parts:
             raise ValueError("a mapping without gateways, expected rows of one or more")
         names = np.repeat([str(name) for name in X], [len(part) for part in parts])

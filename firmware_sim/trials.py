@@ -18,7 +18,7 @@ from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.datasets import EvaluationError, Labelled
 from fedgate.firmware_sim.splits import Split
 from fedgate.gateway_agent.deployment.session import Scorer
-from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import NORMALISATION, Algorithm, RoundFailedError, normalise
 from fedgate.models.federated.protocol.run import run
@@ -107,7 +107,7 @@ def run_trial(
         if algorithm.detector == "esn":
             remedy += ", or a shorter memory: the first 5 / leak rows of a series teach nothing (network.washout)"
         raise TrainingError(f"no client could train; {counts}: {remedy}") from None
-    own = _commissioned(algorithm, fit, split)
+    own = _commissioned(alone or algorithm, fit, split, seed)
     graph = DETECTORS[algorithm.detector].graph(fit.shared, algorithm.personal)
     baselines, untrained = _baselines(alone or algorithm, split, metric, seed, say)
     return Trial(
@@ -163,19 +163,29 @@ def train_fleet(
     return Fit(server.global_state, own, sent_bytes, server.round_index, fit_s)
 
 
-def commission(algorithm: Algorithm, data: Arrays) -> Arrays:
-    """Return what a client that never trained scores with besides the shared model: units from its own healthy rows.
-    Without rows it has none.
+def commission(algorithm: Algorithm, shared: Arrays, data: Arrays, seed: int) -> Arrays:
+    """Return what a client that never trained scores with besides the shared model: units from its own healthy rows
+    and, where clients keep more than these, all that one training gives it, whose update is thrown away. Without rows
+    it has none.
+
+    Raises `TrainingError` where that training is under masks, which take a fleet.
     """
-    is_own = set(NORMALISATION) <= set(algorithm.personal) and len(data[FEATURES])
-    return normalise({}, data, "own")[0] if is_own else NOTHING
+    if len(data[FEATURES]) == 0 or not algorithm.personal:
+        return NOTHING
+    if set(algorithm.personal) <= set(NORMALISATION):
+        return normalise({}, data, "own")[0]
+    if "masking" in algorithm.traits:
+        raise TrainingError("masking given where clients keep a part of the model and one never trained: expected none")
+    first = algorithm.phases[algorithm.setup]
+    return first.train(shared, {}, data, generator(seed, 0, "commission"))[0]
 
 
-def _commissioned(algorithm: Algorithm, fit: Fit, split: Split) -> dict[str, Arrays]:
+def _commissioned(algorithm: Algorithm, fit: Fit, split: Split, seed: int) -> dict[str, Arrays]:
     """Return what each client scores with besides the shared model, without the clients that cannot score: those whose
     rows are too few even for units. One that was never drawn scores too.
     """
-    own = {client: fit.own[client] or commission(algorithm, data) for client, data in split.train.items()}
+    train = split.train.items()
+    own = {client: fit.own[client] or commission(algorithm, fit.shared, data, seed) for client, data in train}
     needed = set(NORMALISATION) & set(algorithm.personal)
     return {client: kept for client, kept in own.items() if needed <= kept.keys()}
 

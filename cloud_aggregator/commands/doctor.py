@@ -283,16 +283,17 @@ def broker_file(path: Path, largest_bytes: int) -> Iterator[Finding]:
         return
     words = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     found = {one[0]: " ".join(one[1:]) for one in words}
-    is_here_alone = all(is_loopback(one[-1]) for one in words if one[0] == "listener")  # at an address, not a port
+    listeners = [one[-1] for one in words if one[0] == "listener"]  # without one the broker listens everywhere
+    is_here_alone = bool(listeners) and "port" not in found and all(map(is_loopback, listeners))
     name = path.name
-    if is_here_alone and found.get("persistence", "false") != "true":  # what `init --loopback` writes
+    if 0 < int(found.get("max_packet_size", "0")) < largest_bytes + 1_024:
+        text = f"{name}: max_packet_size {found['max_packet_size']} is too small for {largest_bytes} and its topic"
+        yield failure("broker file", text, "raise it")
+    elif is_here_alone and found.get("persistence", "false") != "true":  # what `init --loopback` writes
         yield ok("broker file", f"{name}: for this machine alone; what the broker holds is gone when it restarts")
     elif found.get("persistence", "false") != "true":
         text = f"{name}: what the broker holds for others is gone when it restarts"
         yield warning("broker file", text, "persistence true")
-    elif 0 < int(found.get("max_packet_size", "0")) < largest_bytes + 1_024:
-        text = f"{name}: max_packet_size {found['max_packet_size']} is too small for {largest_bytes} and its topic"
-        yield failure("broker file", text, "raise it")
     elif found.get("allow_anonymous") == "true" and not is_here_alone:
         yield warning("broker file", f"{name} lets anybody in", "allow_anonymous false")
     else:

@@ -2,8 +2,9 @@
 
 Both ends receive so, with a patience and a budget of their own: of all bodies together no more than the budget is taken
 at once, however many come. Who comes while others fill it is parked: known, without a byte of it, and asked for its
-chunks as soon as there is space, in the order of coming: a small body does not pass a large one that waits. Each must
-fit the budget alone, which its owner checks. None of this is durable: after a restart chunks that come begin a
+chunks as soon as there is space. Who comes after it may begin before it, as long as all these leave it its space: so
+they delay it by nothing, and it keeps nobody out who is small enough. Each must fit the budget alone, which its owner
+checks. None of this is durable: after a restart chunks that come begin a
 transfer, or an announcement does, and what lacks of it is asked for.
 """
 
@@ -56,7 +57,7 @@ class Receiver:
         others = self.without(key)
         # Who changes what he sends is as old as he was: otherwise he could keep others out without end.
         started_ns = uptime_ns if known is None or known.is_parked else known.started_ns
-        is_parked = others.is_waited_for or not others.has_space(transfer, budget_bytes)
+        is_parked = not others.has_space(transfer, budget_bytes)
         return others.having(key, Incoming(Assembly(transfer), started_ns, uptime_ns, is_parked=is_parked))
 
     @property
@@ -65,9 +66,18 @@ class Receiver:
         return any(one.is_parked for one in self.incoming.values())
 
     def has_space(self, transfer: Transfer, budget_bytes: int) -> bool:
-        """Tell whether one more body may come; what is announced counts, so that what has started can end."""
-        coming = sum(one.assembly.transfer.size_bytes for one in self.incoming.values() if not one.is_parked)
-        return coming + transfer.size_bytes <= budget_bytes
+        """Tell whether one more body may come; what is announced counts, so that what has started can end, and beside
+        what came later the first that is parked, so that it has space as soon as what came before it has ended.
+        """
+        coming = later = waiting = 0
+        for one in self.incoming.values():
+            size_bytes = one.assembly.transfer.size_bytes
+            if one.is_parked:
+                waiting = waiting or size_bytes
+            else:
+                coming += size_bytes
+                later += size_bytes if waiting else 0
+        return transfer.size_bytes + max(coming, later + waiting) <= budget_bytes
 
     def add(self, key: str, header: ChunkHeader, piece: bytes, uptime_ns: int) -> tuple[Receiver, bytes | None]:
         """Return the receiver with one more chunk of a body that it expects, and the body where it is whole."""
@@ -98,15 +108,21 @@ class Receiver:
         return receiver, asked
 
     def _begin_parked(self, uptime_ns: int, budget_bytes: int) -> tuple[Receiver, list[str]]:
-        """Return the receiver with what was parked started, up to the first without space, and the keys of these."""
+        """Return the receiver with what was parked and has space started, first come first, and the keys of these."""
         receiver, started = self, list[str]()
         for key, one in self.incoming.items():
-            if one.is_parked:
-                if not receiver.has_space(one.assembly.transfer, budget_bytes):
-                    break
+            if one.is_parked and receiver._ahead_of(key).has_space(one.assembly.transfer, budget_bytes):
                 receiver = receiver.having(key, Incoming(one.assembly, uptime_ns, uptime_ns))
                 started.append(key)
         return receiver, started
+
+    def _ahead_of(self, key: str) -> Receiver:
+        """Return the receiver without this parked body and those parked behind it."""
+        place = list(self.incoming).index(key)
+        ahead = {
+            name: one for index, (name, one) in enumerate(self.incoming.items()) if index < place or not one.is_parked
+        }
+        return replace(self, incoming=ahead)
 
     def _is_due(self, one: Incoming, uptime_ns: int, who: str) -> bool:
         first_s, longest_s = self.patience.first_s, self.patience.longest_s

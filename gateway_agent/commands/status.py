@@ -68,7 +68,7 @@ def _describe_link(summary: dict[str, Any]) -> str:
     link = summary["link"]
     if link["state"] == "unknown":
         return "not up yet, or not stored yet" if summary["running"] else UNKNOWN
-    return f"{link['state']} since {link['since']}"
+    return f"{link['state']} since {link['since']}, by the agent's last commit"
 
 
 def _describe_source(source: dict[str, Any]) -> str:

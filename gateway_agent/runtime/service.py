@@ -60,6 +60,6 @@ class Service(service.Service[State]):
         self.step_all(uptime_ns, policy.write(self.state))
         if policy.is_stuck:
             self.store.make_room()
-            policy.write(self.state)
+            self.step_all(uptime_ns, policy.write(self.state))
         self.store.close()
         return [Log("warning", policy.batch.lost())] if policy.is_stuck else []

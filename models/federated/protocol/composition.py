@@ -109,6 +109,8 @@ STEPS = (
             "updates, and masks hide them; choose one of both",
             "its model is made of rows": "defence given for an algorithm whose model is made of rows that are kept "
             "apart, expected a sum, before which a defence stands; choose an additive algorithm",
+            "its last exchange makes no model": "defence given for an algorithm whose last exchange only counts or "
+            "votes, expected one that ends with the sums that its model is made of, before which a defence stands",
         },
     ),
 )
@@ -122,6 +124,7 @@ FACTS: Mapping[str, Callable[[Algorithm], bool]] = MappingProxyType(
         "it sends other sums": lambda algorithm: any(phase.bears != "error" for phase in algorithm.phases),
         "it sends sums alone": lambda algorithm: all(phase.bears == "nothing" for phase in algorithm.phases),
         "its model is made of rows": lambda algorithm: not algorithm.phases[model_phase(algorithm)].reducer.additive,
+        "its last exchange makes no model": lambda algorithm: not _judged(algorithm),
         "its model is made by other sums": lambda algorithm: algorithm.phases[model_phase(algorithm)].bears != "error",
     }
 )
@@ -130,6 +133,12 @@ FACTS: Mapping[str, Callable[[Algorithm], bool]] = MappingProxyType(
 def model_phase(algorithm: Algorithm) -> int:
     """Return which exchange makes the model: the last one, or that before the survey."""
     return len(algorithm.phases) - 1 - ("survey" in algorithm.traits)
+
+
+def _judged(algorithm: Algorithm) -> list[str]:
+    """Return the arrays of the exchange that makes the model by which an update can be judged."""
+    schema = algorithm.phases[model_phase(algorithm)].schema
+    return [*named(schema, "delta", "full"), *(name for name in named(schema, "sum") if schema[name].shape != ())]
 
 
 def check_composition(algorithm: Algorithm, key: str) -> None:

@@ -166,12 +166,14 @@ def are_free(params: Arrays) -> NDArray[np.bool_]:
     return np.asarray(beta < svdd.AT_CAP * beta.max())
 
 
-def not_covered(members: list[Arrays], share: float) -> list[Arrays]:
-    """Return the members, in their order, without those of whose free vectors at least a share lies inside `WITNESSES`
-    of those before that stay. Where none is free, all vectors count.
+def not_covered(members: list[Arrays], share: float, most: int) -> list[Arrays]:
+    """Return the first `most` of the members, in their order, without those of whose free vectors at least a share lies
+    inside `WITNESSES` of those before that stay. Where none is free, all vectors count.
     """
     taken: list[Arrays] = []
     for member in members:
+        if len(taken) == most:
+            break
         free = are_free(member)
         probes = spread(member["vectors"][free] if free.any() else member["vectors"], PROBES)
         inside = np.array([svdd.SVDD.score(each, probes) <= ON_BORDER for each in taken])  # (M, P)
@@ -204,7 +206,7 @@ def members_of(total: Arrays) -> list[Arrays]:
 
 def side_by_side(members: list[Arrays], most: int, *, literal: bool, covered: float | None = None) -> Arrays:
     """Return one model of at most so many vectors, and with it what that cost: `dropped` (M,) and `left_out`."""
-    taken = (members if covered is None else not_covered(members, covered))[:most]
+    taken = (members if covered is None else not_covered(members, covered, most))[:most]
     taken = [shortened(each, largest(each["coefficients"], most // len(taken))) for each in taken]
     bordered = [each | {"offset": np.array(-log_border(each))} for each in taken]
     return ensemble.joined_members(bordered, literal=literal) | {

@@ -189,6 +189,8 @@ def support_vector_election(
     move = Move(sigma, tau, epsilon, end_of(normalisation)) if anonymise else None
 
     def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        if rounds > 1 and GAMMA in data:
+            raise ValueError(f"{GAMMA} of one gateway given where all search for one: leave it out, or set rounds = 1")
         if len(data[FEATURES]) < FEWEST_ROWS:
             return local_state, {}
         local_state, z = normalise(local_state, data, normalisation)

@@ -267,6 +267,9 @@ def test_the_share_of_a_core_decides() -> None:
         ("listener 1883 127.0.0.1\npersistence true\nallow_anonymous true\n", "ok"),
         ("listener 8883\nlistener 1883 localhost\npersistence true\nallow_anonymous true\n", "warning"),
         ("listener 8883\nlistener 1883 127.0.0.1\npersistence false\n", "warning"),
+        ("port 1883\nallow_anonymous true\n", "warning"),
+        ("persistence true\nallow_anonymous true\n", "warning"),
+        ("listener 1883 127.0.0.1\nmax_packet_size 1000\n", "failure"),
     ],
 )
 def test_what_no_client_sees_is_read_in_the_broker_file(tmp_path: Path, lines: str, level: Level) -> None:

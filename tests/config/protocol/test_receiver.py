@@ -75,6 +75,21 @@ def test_a_large_body_that_waits_is_not_passed_by_small_ones_that_come_later() -
     assert body == BODY and [*questions] == ["small 1", "small 2", "small 3"]
 
 
+def test_small_bodies_pass_a_large_one_that_waits_as_long_as_it_delays_it_by_nothing() -> None:
+    """So who announces much and sends little keeps nobody out."""
+    small, budget_bytes = describe(BODY[:512], LIMIT), len(BODY) + 1_024
+    receiver = Receiver(PATIENCE)
+    for key, transfer in (("slow", TRANSFER), ("large", TRANSFER), *((f"small {n}", small) for n in range(3))):
+        receiver = receiver.expect(key, transfer, 0, budget_bytes)
+    assert [key for key, one in receiver.incoming.items() if one.is_parked] == ["large", "small 2"]
+    receiver, questions = receiver.ask(NS, budget_bytes)
+    assert not questions
+    for header, piece in CHUNKS:
+        receiver, _ = receiver.add("slow", header, piece, NS)
+    receiver, questions = receiver.ask(NS, budget_bytes)
+    assert [*questions] == ["large"] and receiver.incoming["small 2"].is_parked
+
+
 @pytest.mark.parametrize("others", [(), ("b",)])
 def test_only_where_another_waits_has_a_turn_an_end(others: tuple[str, ...]) -> None:
     receiver = expecting("a", *others, budget_bytes=len(BODY))

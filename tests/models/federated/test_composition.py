@@ -83,3 +83,11 @@ def test_nothing_goes_around_an_algorithm_twice_or_where_its_reason_holds(step: 
             with pytest.raises(CompositionError) as caught:
                 check_composition(having(plain, trait), step.key)
             assert str(caught.value) == reason
+
+
+def test_a_defence_stands_before_an_exchange_that_makes_a_model() -> None:
+    """The search for a width ends with votes, so that a filter would never see a vector."""
+    for rounds, reason in ((1, "made of rows that are kept"), (3, "last exchange only counts or votes")):
+        algorithm = build("support-vector-election", 3, {"rounds": rounds})
+        with pytest.raises(CompositionError, match=reason):
+            with_update_filter(algorithm, Defence(kind="statistic"))

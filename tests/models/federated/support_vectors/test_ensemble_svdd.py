@@ -343,7 +343,7 @@ def covered_by_hand(fits: list[Arrays], share: float) -> list[int]:
 def test_a_member_that_two_others_cover_is_left_out(seed: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     fits = [fitted(svdd.fit)(rng.normal(rng.uniform(0.0, 2.0), 1.0, (30, 3)), nu=0.3, gamma=0.5) for _ in range(7)]
-    found = not_covered(fits, share)
+    found = not_covered(fits, share, len(fits))
     assert [each["vectors"].tobytes() for each in found] == [
         fits[place]["vectors"].tobytes() for place in covered_by_hand(fits, share)
     ]
@@ -365,7 +365,7 @@ def test_no_single_member_pushes_out_another() -> None:
     wide = fitted(svdd.fit)(cloud_of(0, 300) * 20.0, nu=0.01, gamma=1e-3)
     others = [fitted(svdd.fit)(cloud_of(seed, at=8.0 * seed), nu=0.2) for seed in (1, 2, 3)]
     assert all((svdd.SVDD.score(wide, each["vectors"]) <= 0.0).all() for each in others)
-    assert len(not_covered([wide, *others], 0.01)) == 4
+    assert len(not_covered([wide, *others], 0.01, 10)) == 4
 
 
 def test_a_width_and_a_share_of_its_own_make_the_member_that_they_say() -> None:
