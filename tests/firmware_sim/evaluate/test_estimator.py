@@ -215,7 +215,7 @@ def test_labels_of_a_gateway_are_as_many_as_its_rows(tables: dict[str, Floats]) 
     with pytest.raises(ValueError, match=r"north: \d+ labels given for \d+ rows, expected one for each"):
         Federated("fedavg", loss="logistic", components=0).fit(x, y)
     with pytest.raises(ValueError, match="same as words"):
-        Federated("fedavg", **SMALL).fit({1: x["north"], "1": x["south"]})  # type: ignore[dict-item]
+        Federated("fedavg", **SMALL).fit({1: x["north"], "1": x["south"]})  # type: ignore[dict-item]  # as a user may
 
 
 def test_where_nothing_is_personal_any_gateway_is_scored(tables: dict[str, Floats]) -> None:
