@@ -166,7 +166,7 @@ def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -
 
     server = algorithm.start(generator(settings.algorithm.seed, 0, "cloud"))
     state = sum(array.nbytes for arrays in (server.global_state, server.server_state) for array in arrays.values())
-    bounded, update = all(phase.reducer.bounded for phase in algorithm.phases), settings.limits.max_update_bytes
+    bounded, update = all(phase.reducer.additive for phase in algorithm.phases), settings.limits.max_update_bytes
     # The state, the sum and both as bytes; and what is on its way: of each gateway one update, whole at the end.
     needed = 4 * state + (1 if bounded else gateways) * update + gateways * update
     free = _available_bytes()

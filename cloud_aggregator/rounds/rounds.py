@@ -64,7 +64,7 @@ class Rounds:
     @property
     def is_growing(self) -> bool:
         """True where the total of the round at hand grows with every update that is counted."""
-        return not self.algorithm.phases[self.server.phase].reducer.bounded
+        return not self.algorithm.phases[self.server.phase].reducer.additive
 
     def without(self, gateway: str) -> Rounds:
         """Return the same without what a gateway has on its way; what of it was counted stays in the sum."""

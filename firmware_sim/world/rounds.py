@@ -62,7 +62,7 @@ class Rounds:
             rounds, age = trail[0].context.settings.rounds, trail[0].rounds.server.round_index - late.round_index
             # Stored beside a total that grows, it came in time. Of sums those are kept that came late, by what the
             # aggregator knew then: the round may have been closed in the same step.
-            if any(not phase.reducer.bounded for phase in trail[0].rounds.algorithm.phases):
+            if any(not phase.reducer.additive for phase in trail[0].rounds.algorithm.phases):
                 self._kept.pop((late.gateway, late.round_index))
             elif age > rounds.late_rounds or rounds.late == "refuse":
                 self._violate(f"an answer of {late.gateway} to round {late.round_index} is kept, {age} rounds later")

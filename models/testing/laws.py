@@ -163,12 +163,12 @@ def the_order_of_gateways_does_not_matter(trained: Trained) -> Faults:
                 yield f"{_place(exchange)}: {', '.join(order)} make another server than {', '.join(names)}"
 
 
-def a_bounded_reducer_keeps_its_size(trained: Trained) -> Faults:
+def a_sum_keeps_its_size(trained: Trained) -> Faults:
     """Over a thousand merges."""
     for exchange in trained.with_updates:
         reducer, total = exchange.phase.reducer, exchange.sent[0]
         shapes = _shapes(total)
-        for count in range(MERGES if reducer.bounded else 0):
+        for count in range(MERGES if reducer.additive else 0):
             total = reducer.merge(total, exchange.sent[count % len(exchange.sent)])
         if _shapes(total) != shapes:
             yield f"{_place(exchange)}: {shapes} became {_shapes(total)} in {MERGES} merges"
@@ -414,7 +414,7 @@ def no_gateway_weighs_more_than_it_may(trained: Trained) -> Faults:
             if count != float(update[name].item()):  # of one gateway: a number, or a row of one
                 heavy = {**update, name: np.full(update[name].shape, count)}
                 yield from _unrefused(exchange, heavy, f"{name} of {count:g}")
-        for times in () if exchange.phase.reducer.bounded else (0, 10_000):
+        for times in () if exchange.phase.reducer.additive else (0, 10_000):
             repeated = {name: np.repeat(array, times, 0) for name, array in update.items()}
             yield from _unrefused(exchange, repeated, f"an update with its rows {times} times")
 
@@ -443,7 +443,7 @@ LAWS: tuple[Law, ...] = (
     nothing_is_the_identity_of_merge,
     merge_is_associative_and_commutative,
     the_order_of_gateways_does_not_matter,
-    a_bounded_reducer_keeps_its_size,
+    a_sum_keeps_its_size,
     no_input_is_changed,
     the_same_generator_gives_the_same_bytes,
     the_same_seed_gives_the_same_training,

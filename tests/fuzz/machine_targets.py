@@ -28,12 +28,12 @@ from fedgate.models.federated.protocol.algorithm import RoundFailedError, Server
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation.options import LeftOutWarning
 from fedgate.models.testing.exchanges import Exchange, exchanges_of
+from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.fuzz.target import Target
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force
 from tests.support.agents import changed
 from tests.support.message_samples import MESSAGES
 from tests.support.sites import SITE, Shelf, Site, agent, aggregator_settings, frame, gateway_settings, samples
-from tests.support.toy import FEATURE_COUNT, fleet
 
 NAME = "north"
 BIG = 64 * 1024

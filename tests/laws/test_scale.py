@@ -26,12 +26,12 @@ from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.kernel_width import counted, quantile
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.testing.exchanges import SEED
+from fedgate.models.testing.fleet import FEATURE_COUNT, Gateway, fleet, onnx_scores
 from fedgate.models.time_units import NS
 from fedgate.models.units import COMMON
 from fedgate.models.windows import sensor_health
 from tests.support.law_settings import SETTINGS, names_of
 from tests.support.rule_twin import ALARM, HEAD, HOP_S, KINDS, LAGS, MISSING, NAMES, SCORES, VALUES, spec_of
-from tests.support.toy import FEATURE_COUNT, Gateway, fleet, onnx_scores
 
 FACTORS = (2.0**-30, 2.0**30)
 ROWS = 80  # more than a reservoir washes out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.toy import FIVE, NAMES
+from fedgate.models.testing.fleet import FIVE, NAMES
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "ensemble-svdd": [
@@ -177,5 +177,5 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 
 
 def names_of(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which gateways of `tests.support.toy.fleet` train with such settings: one more where Krum decides."""
+    """Return which gateways of `fedgate.models.testing.fleet.fleet` train with such settings: one more where Krum decides."""
     return FIVE if "krum" in f"{name}{settings}" else NAMES

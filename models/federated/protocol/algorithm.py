@@ -17,7 +17,7 @@ one operation. A protocol of several exchanges is several phases. The laws below
 - No input is mutated. The same generator gives the same bytes. An empty exchange changes no parameter and begins the
   round anew, so that a round whose gateways vanished half way through it cannot stall the training.
 - The update of an empty data set is `{}`, the identity. Names in `local_state` never occur in an update.
-- A bounded reducer keeps its size over any number of merges.
+- A sum keeps its size over any number of merges.
 - What `train` sends has the form of the schema. `admit` refuses what has not, what is not finite or absurdly weighted,
   and says why.
 """

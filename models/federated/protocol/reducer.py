@@ -1,7 +1,7 @@
 """How updates are put together: two ways to merge, each with `{}` as its zero (ours).
 
-The kind decides what may be composed: whatever is additive can be summed under a mask by secure aggregation, and a
-bounded reducer costs the cloud the same memory for ten gateways as for ten thousand.
+The kind decides what may be composed: whatever is additive can be summed under a mask by secure aggregation, and costs
+the cloud the same memory for ten gateways as for ten thousand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Reducer(NamedTuple):
     name: str
     merge: Callable[[Arrays, Arrays], Arrays]
     additive: bool
-    bounded: bool
     closed: Callable[[Arrays], Arrays] = dict
     check: Callable[[int], None] = _any_number
 
@@ -85,5 +84,5 @@ def _in_order(total: Arrays) -> Arrays:
     return {name: array[order] for name, array in rows.items()}
 
 
-SUM = Reducer("sum", _add, additive=True, bounded=True)
-STACK = Reducer("stack", _stack, additive=False, bounded=False, closed=_in_order)
+SUM = Reducer("sum", _add, additive=True)
+STACK = Reducer("stack", _stack, additive=False, closed=_in_order)

@@ -12,10 +12,10 @@ from fedgate.models.arrays import SECRET, WEIGHT, Arrays, equal, exchange_secret
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.secure_aggregation.options import PREFIX
+from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.end_to_end.test_exchange import loop
 from tests.support.exchange_cases import SMALL
 from tests.support.sites import Site, aggregator_settings, gateway_settings
-from tests.support.toy import FEATURE_COUNT, fleet
 
 NAMES = ("east", "north")
 INCFED: dict[str, Any] = {"name": "incfed", "settings": {"network": SMALL}}

@@ -25,9 +25,9 @@ from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.testing.fleet import fleet, onnx_scores
 from tests.support.law_settings import SETTINGS, names_of
 from tests.support.syntax import ROOT
-from tests.support.toy import fleet, onnx_scores
 
 PAGE = ROOT / "docs" / "reference" / "library.md"
 SERIES: dict[str, Any] = {"network": {"units": 20, "leak": 1.0, "washout": 0}}

@@ -26,12 +26,12 @@ from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.network import MOST_UNITS, Network
 from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.testing.fleet import FEATURE_COUNT
 from tests.fuzz.graph_targets import compare
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.models.detectors.test_graph import FITS, noise
 from tests.support.graph_tricks import field, hours, sound, tricks, varint
 from tests.support.law_settings import SETTINGS
-from tests.support.toy import FEATURE_COUNT
 
 GOOD = FIRST[1]
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.monitor import pipeline
+from fedgate.models.testing.fleet import T0_NS
 from fedgate.models.time_units import NS
 from fedgate.models.windows.grid import Block, StreamSpec
 from tests.models.features.test_physiology import RATE_HZ, SAMPLES, beats_of, pulse_wave
 from tests.support.feature_specs import wrist
-from tests.support.toy import T0_NS
 
 
 def test_a_dead_pulse_is_missing_and_no_heart_at_rest() -> None:

@@ -14,8 +14,8 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.wrappers.site_thresholds import site_of
+from fedgate.models.testing.fleet import FEATURE_COUNT, NAMES, Gateway, fleet
 from tests.support.given_width import build
-from tests.support.toy import FEATURE_COUNT, NAMES, Gateway, fleet
 
 PROFILE = {"block_h": 6, "days": "same"}
 

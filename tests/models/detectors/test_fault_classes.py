@@ -9,7 +9,7 @@ from sklearn.svm import SVC
 
 from fedgate.models.arrays import Floats
 from fedgate.models.detectors.base.fault_classes import PAIRS, classify, fit, graph, margins, score, votes
-from tests.support.toy import onnx_scores
+from fedgate.models.testing.fleet import onnx_scores
 
 MIDDLES = np.array([(0.0, 0.0, 0.0), (5.0, 0.0, 0.0), (0.0, 5.0, 0.0)])
 LABELS = np.arange(120) % 3

@@ -21,7 +21,7 @@ from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Recurrent
 from fedgate.models.detectors.svm import ensemble, ocsvm, svdd
 from fedgate.models.testing.detectors import DETECTOR_LAWS, DetectorLaw, Fitted, check_detector, nodes_of
-from tests.support.toy import onnx_scores
+from fedgate.models.testing.fleet import onnx_scores
 
 FEATURES = 5
 

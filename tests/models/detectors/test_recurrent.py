@@ -18,8 +18,8 @@ from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Recurrent, as_in_the_paper
+from fedgate.models.testing.fleet import onnx_scores
 from tests.support.syntax import ROOT
-from tests.support.toy import onnx_scores
 from tests.support.waiting import PATIENCE_S
 
 CHANNELS, STEPS = 3, 8

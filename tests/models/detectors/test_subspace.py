@@ -15,7 +15,7 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base.pca import measured, principal
 from fedgate.models.detectors.base.subspace import Which, bordered, fit, score
 from fedgate.models.detectors.svm.checks import DataError, FitError, SettingError
-from tests.support.toy import onnx_scores
+from fedgate.models.testing.fleet import onnx_scores
 
 WHICH: tuple[Which, ...] = ("residual", "distance", "both")
 

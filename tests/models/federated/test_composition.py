@@ -20,7 +20,7 @@ from fedgate.models.federated.protocol.composition import (
     check_composition,
     having,
 )
-from tests.support.toy import FEATURE_COUNT
+from fedgate.models.testing.fleet import FEATURE_COUNT
 
 LOGISTIC = {"loss": "logistic", "components": 0}
 CASES: list[tuple[str, dict[str, Any]]] = [

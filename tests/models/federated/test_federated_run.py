@@ -16,8 +16,8 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundF
 from fedgate.models.federated.protocol.reducer import STACK, SUM
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import Field
+from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.support.given_width import build
-from tests.support.toy import FEATURE_COUNT, fleet
 
 Pair = tuple[Arrays, Arrays]
 

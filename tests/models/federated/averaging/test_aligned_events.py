@@ -18,7 +18,7 @@ from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.aligned_events import COEFFICIENTS
 from fedgate.models.federated.support_vectors.local_dual import AFTER
-from tests.support.toy import auc
+from fedgate.models.testing.fleet import auc
 
 NAME, EVENTS = "conditional-fedavg", 12
 PAPER: dict[str, Any] = {"paper": True, "events": EVENTS, "normalisation": "none", "nu": 0.3, "gamma": 0.4}

@@ -13,8 +13,8 @@ from fedgate.models.detectors.base import linear
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.protocol.run import Outcome, run
 from fedgate.models.federated.protocol.schema import UpdateError
+from fedgate.models.testing.fleet import auc
 from tests.support.given_width import build
-from tests.support.toy import auc
 
 NAME = "conditional-fedavg"
 PLAIN: dict[str, Any] = {"components": 64, "normalisation": "none", "nu": 0.2}

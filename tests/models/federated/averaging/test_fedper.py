@@ -12,8 +12,8 @@ from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, Arrays, Floats, equal, generator
 from fedgate.models.detectors.base import linear
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.testing.fleet import auc, onnx_scores
 from tests.support.given_width import build
-from tests.support.toy import auc, onnx_scores
 
 PLAIN: dict[str, Any] = {"components": 40, "normalisation": "none", "nu": 0.2}
 

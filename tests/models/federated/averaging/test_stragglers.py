@@ -12,8 +12,8 @@ import pytest
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import EPOCHS, Arrays
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.support.given_width import build
-from tests.support.toy import FEATURE_COUNT, fleet
 
 SMALL = {"washout": 5, "units": 8, "task": "classify"}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -18,7 +18,7 @@ from fedgate.models.federated.protocol.algorithm import Server, close_round
 from fedgate.models.federated.protocol.run import Outcome, run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, moments, symmetric, triangle
-from tests.support.toy import auc
+from fedgate.models.testing.fleet import auc
 
 FEATURE_COUNT = 6
 Data = dict[str, Arrays]

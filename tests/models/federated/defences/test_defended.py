@@ -18,8 +18,8 @@ from fedgate.models.federated.protocol.composition import CompositionError
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import SEED, Exchange, as_bytes, exchanges_of, locked
+from fedgate.models.testing.fleet import FEATURE_COUNT, NAMES, SHIFT, auc, fleet
 from tests.support.given_width import build
-from tests.support.toy import FEATURE_COUNT, NAMES, SHIFT, auc, fleet
 
 NETWORK = {"task": "classify", "units": 20, "washout": 5}
 READOUT_SETTINGS: dict[str, Any] = {"network": NETWORK, "rate": 1.0, "rounds": 8}

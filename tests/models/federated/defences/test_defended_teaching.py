@@ -8,8 +8,8 @@ import pytest
 from fedgate.models.arrays import generator
 from fedgate.models.federated import build
 from fedgate.models.federated.defences.wrapper import Defence, DefenceError, with_update_filter
+from fedgate.models.testing.fleet import FEATURE_COUNT
 from tests.models.federated.defences.test_defended import NETWORK, trusted
-from tests.support.toy import FEATURE_COUNT
 
 
 def test_trusted_tables_may_teach_as_gateways_of_their_own() -> None:

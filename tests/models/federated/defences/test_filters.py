@@ -11,8 +11,8 @@ from fedgate.models.federated.defences.wrapper import JUDGE
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import SEED
+from fedgate.models.testing.fleet import NAMES
 from tests.models.federated.defences.test_defended import behind, data_of, flipped, plain, refusals
-from tests.support.toy import NAMES
 
 
 def naive_loss(scores: Floats, anomalous: Array) -> float:

@@ -18,7 +18,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import SEED
-from tests.support.toy import FEATURE_COUNT, NAMES, fleet
+from fedgate.models.testing.fleet import FEATURE_COUNT, NAMES, fleet
 
 LOGISTIC: dict[str, Any] = {"loss": "logistic", "components": 0, "rounds": 6}
 

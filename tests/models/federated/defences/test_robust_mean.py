@@ -18,9 +18,9 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedEr
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.testing.exchanges import SEED
+from fedgate.models.testing.fleet import FEATURE_COUNT, NAMES, fleet
 from tests.support.given_width import build
 from tests.support.sites import aggregator_settings
-from tests.support.toy import FEATURE_COUNT, NAMES, fleet
 
 LOGISTIC: dict[str, Any] = {"loss": "logistic", "components": 0}
 READOUT: dict[str, Any] = {"network": {"task": "classify", "units": 12, "washout": 4}, "rate": 1.0}

@@ -18,6 +18,7 @@ from fedgate.models.federated.secure_aggregation.client import LEAVES, STAYS, ST
 from fedgate.models.federated.secure_aggregation.options import RosterError, split
 from fedgate.models.federated.secure_aggregation.wrapper import Masking, with_secure_aggregation
 from fedgate.models.testing.exchanges import SEED, exchanges_of
+from fedgate.models.testing.fleet import FEATURE_COUNT, NAMES, fleet
 from tests.project.test_tidy import loaded_by
 from tests.support.given_width import build
 from tests.support.law_settings import SETTINGS
@@ -37,7 +38,6 @@ from tests.support.masked_rounds import (
 )
 from tests.support.masked_rounds import SEED as ROUND_SEED
 from tests.support.soak import some
-from tests.support.toy import FEATURE_COUNT, NAMES, fleet
 
 # A gateway draws other numbers in the third of five exchanges than in the only one, and some algorithms use them.
 DRAWS = {"esn-fedavg", "esn-fedcurv", "recurrent-fedavg"}

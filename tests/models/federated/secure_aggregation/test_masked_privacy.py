@@ -38,6 +38,7 @@ from fedgate.models.federated.secure_aggregation.options import AGREEMENT, PUBLI
 from fedgate.models.federated.secure_aggregation.ring import Ring, encoded
 from fedgate.models.federated.secure_aggregation.shamir import interpolated
 from fedgate.models.federated.secure_aggregation.wrapper import with_secure_aggregation
+from fedgate.models.testing.fleet import fleet
 from tests.models.federated.secure_aggregation.test_masked import ADDITIVE, LEAVE, plain
 from tests.support.masked_rounds import (
     INPUT,
@@ -54,7 +55,6 @@ from tests.support.masked_rounds import (
     took_part,
 )
 from tests.support.soak import some
-from tests.support.toy import fleet
 
 SIZE = 8_192
 NAMES = names_of(6)

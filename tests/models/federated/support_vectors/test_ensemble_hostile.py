@@ -11,9 +11,9 @@ from fedgate.models.arrays import Arrays
 from fedgate.models.detectors.svm import ensemble, svdd
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.ensemble_svdd import log_border
+from fedgate.models.testing.fleet import onnx_scores
 from tests.models.federated.support_vectors.test_ensemble_svdd import NAME, cloud_of, sent_by
 from tests.support.given_width import build, fitted
-from tests.support.toy import onnx_scores
 
 
 def received(*updates: Arrays, **chosen: Any) -> Arrays:

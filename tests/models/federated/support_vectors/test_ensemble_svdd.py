@@ -27,8 +27,8 @@ from fedgate.models.federated.support_vectors.ensemble_svdd import (
     shortened,
     synthetic,
 )
+from fedgate.models.testing.fleet import auc, onnx_scores
 from tests.support.given_width import build, fitted
-from tests.support.toy import auc, onnx_scores
 
 # Small clouds and narrow kernels: borders on which every row lies are no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.svm.checks.FitWarning")

@@ -18,8 +18,8 @@ from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.support_vector_election import VECTORS, Move, elected, replaced
+from fedgate.models.testing.fleet import auc
 from tests.support.given_width import build, fitted
-from tests.support.toy import auc
 
 NAME = "support-vector-election"
 PLAIN: dict[str, Any] = {"normalisation": "none", "anonymise": False}

@@ -26,9 +26,9 @@ from fedgate.models.federated.wrappers.differential_privacy import (
     with_noise,
 )
 from fedgate.models.federated.wrappers.privacy_ledger import EPSILON, NOISE_SECRET, RELEASES, SPENT
+from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.support.given_width import build
 from tests.support.law_settings import SETTINGS
-from tests.support.toy import FEATURE_COUNT, fleet
 
 AVERAGE = {"loss": "logistic", "components": 0}
 MILD: dict[str, Any] = {"clip": 1.0, "noise_multiplier": 0.5, "epsilon": 1e3}

@@ -19,8 +19,8 @@ from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import Field, Role, UpdateError
 from fedgate.models.federated.wrappers.error_feedback import Compression, with_error_feedback
 from fedgate.models.packing import entries_sent, packed
+from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.support.given_width import build
-from tests.support.toy import FEATURE_COUNT, fleet
 
 ROLES: tuple[Role, ...] = ("delta", "full")  # of which the other has no feedback
 LOGISTIC = {"loss": "logistic", "components": 0}

@@ -15,9 +15,9 @@ from fedgate.models.federated import ALGORITHMS
 from fedgate.models.federated.protocol.algorithm import NORMALISATION
 from fedgate.models.federated.protocol.run import Outcome, run
 from fedgate.models.federated.protocol.schema import UpdateError
+from fedgate.models.testing.fleet import auc, onnx_scores
 from tests.support.given_width import build
 from tests.support.soak import crossed
-from tests.support.toy import auc, onnx_scores
 
 FEATURE_COUNT, DIRECTIONS = 8, 3
 Data = dict[str, Arrays]
