@@ -177,5 +177,5 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 
 
 def names_of(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which gateways of `fedgate.models.testing.fleet.fleet` train with such settings: one more where Krum decides."""
+    """Return which gateways of the made-up fleet train with such settings: one more where Krum decides."""
     return FIVE if "krum" in f"{name}{settings}" else NAMES
