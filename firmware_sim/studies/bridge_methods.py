@@ -21,7 +21,7 @@ from fedgate.firmware_sim.studies.bridge_data import HEALTHY, Bridge, Windows
 from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.detectors.svm.checks import ConvergenceError
+from fedgate.models.detectors.base.checks import ConvergenceError
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.algorithm import normalise
 from fedgate.models.federated.protocol.run import run

@@ -20,8 +20,8 @@ from fedgate.firmware_sim.studies.esn_wesad_data import folds, gateway
 from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import LABELS, Arrays, Floats
+from fedgate.models.detectors.base.moments import symmetric, triangle
 from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM
-from fedgate.models.moments import symmetric, triangle
 
 RIDGE = 0.01  # in mean eigenvalues, as in the algorithms
 BYTES = 8

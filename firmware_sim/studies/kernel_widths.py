@@ -22,8 +22,7 @@ from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, St
 from fedgate.firmware_sim.studies.svdd_trials import ALL_SCORES_EQUAL, Rows
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.detectors.svm import svdd
-from fedgate.models.detectors.svm.checks import (
+from fedgate.models.detectors.base.checks import (
     LEAST_SPREAD,
     NARROW,
     WIDE,
@@ -33,6 +32,7 @@ from fedgate.models.detectors.svm.checks import (
     quantile_of,
     squared_pair_distances,
 )
+from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.algorithm import normalise
 from fedgate.models.federated.protocol.kernel_width import FULL, counted, quantile, scaled

@@ -13,8 +13,8 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.compensation import COLUMNS, DEVIATION, MEAN, OTHERS, SLOPES
+from fedgate.models.detectors.base.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, deviations
 from fedgate.models.detectors.base.pca import SMALLEST_SHARE
-from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, deviations
 from fedgate.models.units import ROUNDING
 
 SQUARES = "squares"

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedgate.models.federated.protocol.registry import ALGORITHMS, COMMON_SETTINGS, build
+    from fedgate.models.federated.registry import ALGORITHMS, COMMON_SETTINGS, build
 
 __all__ = ["ALGORITHMS", "COMMON_SETTINGS", "build"]
 
@@ -17,4 +17,4 @@ __all__ = ["ALGORITHMS", "COMMON_SETTINGS", "build"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("fedgate.models.federated.protocol.registry"), name)
+    return getattr(import_module("fedgate.models.federated.registry"), name)

@@ -10,8 +10,8 @@ import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 from sklearn.svm import OneClassSVM
 
+from fedgate.models.detectors.base.dual_ascent import ascend_in_map
 from fedgate.models.detectors.svm import ocsvm
-from fedgate.models.detectors.svm.dual_ascent import ascend_in_map
 from fedgate.models.detectors.svm.kernel import SOLVER_TOLERANCE
 from tests.benchmarks.conftest import Note
 from tests.benchmarks.timing import median_s, repeat

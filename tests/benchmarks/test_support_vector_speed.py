@@ -25,7 +25,7 @@ def fleet(feature_count: int) -> dict[str, Arrays]:
 
 
 # In 100 dimensions no synthetic row lies outside the sphere of its member.
-@pytest.mark.filterwarnings("ignore::fedgate.models.detectors.svm.checks.FitWarning")
+@pytest.mark.filterwarnings("ignore::fedgate.models.detectors.base.checks.FitWarning")
 @pytest.mark.parametrize(("name", "feature_count"), some(CASES))
 def test_a_round_of_ten_gateways(name: str, feature_count: int, benchmark: BenchmarkFixture, note: Note) -> None:
     algorithm, data = build(name, feature_count, {}), fleet(feature_count)

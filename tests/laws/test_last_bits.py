@@ -17,11 +17,11 @@ from fedgate.models.arrays import FEATURES, Arrays, Floats, alike, generator
 from fedgate.models.detectors.base import subspace
 from fedgate.models.detectors.base.graph import is_alike
 from fedgate.models.detectors.esn import ridge_readout
+from fedgate.models.federated.averaging.local_dual import AFTER, ROWS, fingerprint, holds
 from fedgate.models.federated.defences.norm_filter import _bin_of
 from fedgate.models.federated.protocol.contributions import BEFORE, STEP, difference
 from fedgate.models.federated.protocol.kernel_width import counted, quantile
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.support_vectors.local_dual import AFTER, ROWS, fingerprint, holds
 from fedgate.models.federated.support_vectors.median_election import LOSS, MEDIAN, PENDING
 from fedgate.models.units import COMMON
 from tests.cloud_aggregator.releases.test_staged_release import fleet

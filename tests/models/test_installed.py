@@ -102,5 +102,5 @@ def test_the_agent_has_no_registry_and_no_laws() -> None:
     run = children.run([sys.executable, "-c", LOADED], PATIENCE_S, text=True, cwd=ROOT)
     loaded = set(run.stdout.split())
     assert "fedgate.gateway_agent.runtime.agent" in loaded, run.stderr
-    registries = {"fedgate.models.detectors", "fedgate.models.federated.protocol.registry", "fedgate.models.testing"}
+    registries = {"fedgate.models.detectors", "fedgate.models.federated.registry", "fedgate.models.testing"}
     assert not loaded & registries

@@ -63,6 +63,30 @@ def _makes_algorithm(node: ast.FunctionDef) -> bool:
     return isinstance(returned, ast.Name) and returned.id == "Algorithm" and first == ["feature_count"]
 
 
+def circles(imports: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Yield folders that import themselves by way of others, of `imports` by folder."""
+    for folder in sorted(imports):
+        seen, waiting = set[str](), list(imports[folder])
+        while waiting:
+            if (one := waiting.pop()) not in seen:
+                seen.add(one)
+                waiting += imports.get(one, ())
+        if folder in seen:
+            yield f"{folder}:1: it imports itself by way of {', '.join(sorted(seen - {folder}))}"
+
+
+def folders_imported(files: Iterable[Source], root: Path) -> dict[str, set[str]]:
+    """Return which other folders each folder imports from; a package's own file, which only lists, stands apart."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        if not file.path.endswith("__init__.py"):
+            here = PurePosixPath(file.path).parent.as_posix()
+            paths = {PurePosixPath(name.replace(".", "/")) for _, name in imported(file.tree, file.package)}
+            there = {path if (root / path).is_dir() else path.parent for path in paths}
+            found.setdefault(here, set()).update(folder.as_posix() for folder in there - {PurePosixPath(here)})
+    return found
+
+
 def misplaced(root: Path, packages: Iterable[str]) -> Iterator[str]:
     """Yield folders of tests that mirror no folder of the product."""
     for package in packages:
@@ -136,6 +160,19 @@ def test_every_package_ships_its_types() -> None:
 def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
     faults = list(crowded(ROOT, OF_FEW_MODULES))
     assert not faults, told(faults)
+
+
+def test_no_folder_of_the_models_imports_itself_by_way_of_others() -> None:
+    faults = list(circles(folders_imported([file for file in sources() if file.package == "models"], ROOT)))
+    assert not faults, told(faults)
+
+
+def test_a_circle_of_folders_is_found(tmp_path: Path) -> None:
+    texts = {"a/b/x.py": "from fedgate.a.c.y import f", "a/c/y.py": "from fedgate.a.b import x", "a/z.py": "import re"}
+    for folder in ("a/b", "a/c"):
+        (tmp_path / folder).mkdir(parents=True)
+    imports = folders_imported([parse(*file) for file in texts.items()], tmp_path)
+    assert [fault.split(":")[0] for fault in circles(imports)] == ["a/b", "a/c"]
 
 
 def test_tests_of_the_services_lie_where_what_they_test_lies() -> None:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.checks import ConvergenceError
 from fedgate.models.detectors.base.detector import Detector, standardised
-from fedgate.models.detectors.svm.checks import ConvergenceError
 
 MultiClass = Literal["one-vs-all", "one-vs-one"]
 PAIRS = "pairs"

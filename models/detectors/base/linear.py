@@ -22,9 +22,9 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import random_features
+from fedgate.models.detectors.base.checks import map_width, quantile_of
 from fedgate.models.detectors.base.detector import Detector, standardised
-from fedgate.models.detectors.svm.checks import map_width, quantile_of
-from fedgate.models.detectors.svm.dual_ascent import ascend_in_map
+from fedgate.models.detectors.base.dual_ascent import ascend_in_map
 
 Loss = Literal["one-class", "logistic"]
 Gradient = Callable[[Arrays, Array, Array | None], Arrays]  # of (params, φ (n, M), labels (n,)), of what moves

@@ -22,9 +22,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.checks import FEWEST_ROWS, DataError, SettingError, training_rows
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR, graph_nodes, graph_tensors, measured
-from fedgate.models.detectors.svm.checks import FEWEST_ROWS, DataError, SettingError, training_rows
 
 Which = Literal["residual", "distance", "both"]
 PREFIX = "subspace."
@@ -91,7 +91,7 @@ def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float
 
     Raises `FitError`.
     """
-    from fedgate.models.moments import moments, reference_of, subspace
+    from fedgate.models.detectors.base.moments import moments, reference_of, subspace
 
     if components < 1:
         raise SettingError(f"components {components} given, expected at least 1, and fewer than there are features")

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.detectors.base.checks import DataError, SettingError
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
 from fedgate.models.detectors.base.subspace import exceeded_by
@@ -31,7 +32,6 @@ from fedgate.models.detectors.esn import reservoir, ridge_readout
 from fedgate.models.detectors.esn.esn_graph import graph
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import Singles
-from fedgate.models.detectors.svm.checks import DataError, SettingError
 
 STATE, LAST = "state", "last"  # (layers, N) and (1, I): where a stream stands, beside the parameters to go on there
 OUTSIDE = 0.05

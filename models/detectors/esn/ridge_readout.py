@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors.svm.checks import FitError
-from fedgate.models.moments import symmetric
+from fedgate.models.detectors.base.checks import FitError
+from fedgate.models.detectors.base.moments import symmetric
 
 GRAM, CROSS, SQUARES, SAMPLES = "gram", "cross", "squares", "samples"
 BLOCK_ROWS = 1024  # of states widened to float64 at a time

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.checks import DataError, FitError, SettingError
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
 from fedgate.models.detectors.base.subspace import exceeded_by
 from fedgate.models.detectors.recurrent.recurrent_graph import graph
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Recurrent, layers_of
-from fedgate.models.detectors.svm.checks import DataError, FitError, SettingError
 
 Singles = NDArray[np.float32]
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedgate.models.adam import Adam
 from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors.base.checks import ConvergenceError
 from fedgate.models.detectors.recurrent.recurrent import (
     GATES,
     Singles,
@@ -27,7 +28,6 @@ from fedgate.models.detectors.recurrent.recurrent import (
     windows_of,
 )
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, PrecisionWarning, Recurrent, layers_of
-from fedgate.models.detectors.svm.checks import ConvergenceError
 
 CELL_NAMES = {
     "weight_ih_l0": "input",

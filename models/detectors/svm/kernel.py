@@ -17,9 +17,9 @@ from collections.abc import Collection
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base import dual_ascent
+from fedgate.models.detectors.base.checks import Border, Solver
 from fedgate.models.detectors.base.detector import standardised
-from fedgate.models.detectors.svm import dual_ascent
-from fedgate.models.detectors.svm.checks import Border, Solver
 
 SOLVER_TOLERANCE = 1e-6
 BLOCK = 2**20  # numbers: 8 MiB; of 20,000 vectors all distances at once would be 3 GiB

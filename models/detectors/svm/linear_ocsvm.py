@@ -13,9 +13,9 @@ from collections.abc import Collection
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base import dual_ascent
+from fedgate.models.detectors.base.checks import DataError, Solver
 from fedgate.models.detectors.base.detector import standardised
-from fedgate.models.detectors.svm import dual_ascent
-from fedgate.models.detectors.svm.checks import DataError, Solver
 
 NORMAL = "plane.normal"
 OFFSET = "plane.offset"

@@ -9,10 +9,7 @@ from collections.abc import Collection
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors.base.detector import Detector
-from fedgate.models.detectors.svm import kernel as expansion
-from fedgate.models.detectors.svm import linear_ocsvm
-from fedgate.models.detectors.svm.checks import (
+from fedgate.models.detectors.base.checks import (
     MOST_ROWS,
     ON_BORDER,
     Kernel,
@@ -25,6 +22,9 @@ from fedgate.models.detectors.svm.checks import (
     training_rows,
     warn_of_share,
 )
+from fedgate.models.detectors.base.detector import Detector
+from fedgate.models.detectors.svm import kernel as expansion
+from fedgate.models.detectors.svm import linear_ocsvm
 
 
 def fit(

@@ -12,10 +12,7 @@ from collections.abc import Collection
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors.base.detector import Detector, standardised
-from fedgate.models.detectors.svm import kernel as expansion
-from fedgate.models.detectors.svm import linear_svdd
-from fedgate.models.detectors.svm.checks import (
+from fedgate.models.detectors.base.checks import (
     MOST_ROWS,
     ON_BORDER,
     Border,
@@ -29,6 +26,9 @@ from fedgate.models.detectors.svm.checks import (
     training_rows,
     warn_of_share,
 )
+from fedgate.models.detectors.base.detector import Detector, standardised
+from fedgate.models.detectors.svm import kernel as expansion
+from fedgate.models.detectors.svm import linear_svdd
 
 AT_CAP = 1.0 - 1e-6
 

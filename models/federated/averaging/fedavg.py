@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fedgate.models.detectors.base import linear
-from fedgate.models.detectors.svm.checks import MOST_ROWS
+from fedgate.models.detectors.base.checks import MOST_ROWS
 from fedgate.models.federated.averaging.averaging import NotNegative, averaging, no_longer_than
 from fedgate.models.federated.averaging.local_linear import (
     Descent,

@@ -30,13 +30,13 @@ import numpy as np
 
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors.base import linear
+from fedgate.models.detectors.base.checks import map_width, spread, warn_of_share
+from fedgate.models.detectors.base.dual_ascent import common_step
 from fedgate.models.detectors.base.random_features import WIDTH
-from fedgate.models.detectors.svm.checks import map_width, spread, warn_of_share
-from fedgate.models.detectors.svm.dual_ascent import common_step
 from fedgate.models.federated.averaging.averaging import STEP, Improve, epochs_of, within
+from fedgate.models.federated.averaging.local_dual import Local, contribute, withdrawn
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, Trained
 from fedgate.models.federated.protocol.kernel_width import with_width
-from fedgate.models.federated.support_vectors.local_dual import Local, contribute, withdrawn
 
 LocalSolver = Literal["dual", "dual-sgd", "sgd"]
 LENGTH = float(np.sqrt(2.0))  # no row of the random map is longer

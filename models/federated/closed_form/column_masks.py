@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.moments import symmetric
 from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
 from fedgate.models.federated.closed_form.readout_sums import ROUNDING, SLACK, Bounds, judge
 from fedgate.models.federated.protocol.schema import UpdateError
-from fedgate.models.moments import symmetric
 
 COLUMNS, TRACE = "columns", "trace"
 Indices = NDArray[np.int64]

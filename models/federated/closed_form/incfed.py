@@ -32,6 +32,7 @@ import numpy as np
 from pydantic import Field as Setting
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.moments import triangle
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
@@ -50,7 +51,6 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.contributions import BEFORE, STEP, difference, settled, weight_of
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, Shape
-from fedgate.models.moments import triangle
 
 Normalisation = Literal["own", "none"]
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.moments import symmetric
 from fedgate.models.detectors.esn import ridge_readout
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
@@ -33,7 +34,6 @@ from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained
 from fedgate.models.federated.protocol.contributions import STEP, weight_of
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import UpdateError
-from fedgate.models.moments import symmetric
 
 Sums = Callable[[Array, Array], Arrays]  # of regressors and targets
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.moments import symmetric
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM, SAMPLES, SQUARES
 from fedgate.models.federated.protocol.schema import UpdateError
-from fedgate.models.moments import symmetric
 
 TURNED = "turned"  # rows added and rows taken back, together
 SLACK = 1e-6  # of a bound: states are float32

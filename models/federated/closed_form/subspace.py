@@ -20,6 +20,19 @@ import numpy as np
 from pydantic import Field as Setting
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.moments import (
+    PRODUCTS,
+    SAMPLES,
+    SUM_OF_ROWS,
+    Reference,
+    deviations,
+    moments,
+    origin,
+    reference_of,
+    subspace,
+    symmetric,
+    triangle,
+)
 from fedgate.models.detectors.base.subspace import Which, bordered
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
@@ -35,19 +48,6 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, Shape, UpdateError, counting
-from fedgate.models.moments import (
-    PRODUCTS,
-    SAMPLES,
-    SUM_OF_ROWS,
-    Reference,
-    deviations,
-    moments,
-    origin,
-    reference_of,
-    subspace,
-    symmetric,
-    triangle,
-)
 
 SQUARES = "squares"
 POINT, UNIT, SKETCH = "reference.point", "reference.unit", "sketch"

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
-from fedgate.models.federated.protocol.schema import Schema, UpdateError, moving, named, weight_of
+from fedgate.models.federated.protocol.schema import Schema, UpdateError, judged, moving, named, weight_of
 
 
 def counted_once(schema: Schema, update: Arrays) -> Arrays:
@@ -29,8 +29,7 @@ def counted_once(schema: Schema, update: Arrays) -> Arrays:
 
 def change_of(schema: Schema, update: Mapping[str, Array]) -> Floats:
     """Return as one vector (P,) what an update says per unit of weight: what it asks for, else means of its sums."""
-    names = named(schema, "delta", "full") or [name for name in named(schema, "sum") if update[name].ndim > 0]
-    parts = [np.ravel(update[name]) for name in names]
+    parts = [np.ravel(update[name]) for name in judged(schema)]
     return np.asarray(np.concatenate(parts) / (abs(weight_of(schema, update)) or 1.0))
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Trained
 from fedgate.models.federated.protocol.composition import having
+from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.kernel_width import counting
 from fedgate.models.federated.protocol.namespace import hidden
-from fedgate.models.federated.wrappers.feature_step import begin_with
 from fedgate.models.units import COMMON
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedgate.models.federated.protocol.algorithm import Algorithm
-from fedgate.models.federated.protocol.schema import named
+from fedgate.models.federated.protocol.schema import judged, named
 
 # What an algorithm says of itself: its rows are series of time steps; its updates are float32 as they are; no setting
 # is a length in the unit of its features; it sums features as they are. And privacy says whose noise it is.
@@ -124,7 +124,9 @@ FACTS: Mapping[str, Callable[[Algorithm], bool]] = MappingProxyType(
         "it sends other sums": lambda algorithm: any(phase.bears != "error" for phase in algorithm.phases),
         "it sends sums alone": lambda algorithm: all(phase.bears == "nothing" for phase in algorithm.phases),
         "its model is made of rows": lambda algorithm: not algorithm.phases[model_phase(algorithm)].reducer.additive,
-        "its last exchange makes no model": lambda algorithm: not _judged(algorithm),
+        "its last exchange makes no model": lambda algorithm: (
+            not judged(algorithm.phases[model_phase(algorithm)].schema)
+        ),
         "its model is made by other sums": lambda algorithm: algorithm.phases[model_phase(algorithm)].bears != "error",
     }
 )
@@ -133,12 +135,6 @@ FACTS: Mapping[str, Callable[[Algorithm], bool]] = MappingProxyType(
 def model_phase(algorithm: Algorithm) -> int:
     """Return which exchange makes the model: the last one, or that before the survey."""
     return len(algorithm.phases) - 1 - ("survey" in algorithm.traits)
-
-
-def _judged(algorithm: Algorithm) -> list[str]:
-    """Return the arrays of the exchange that makes the model by which an update can be judged."""
-    schema = algorithm.phases[model_phase(algorithm)].schema
-    return [*named(schema, "delta", "full"), *(name for name in named(schema, "sum") if schema[name].shape != ())]
 
 
 def check_composition(algorithm: Algorithm, key: str) -> None:

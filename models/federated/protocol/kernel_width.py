@@ -5,7 +5,7 @@ algorithm sees, in bins of their logarithm, the same for all. Counts add up and 
 an octave of the squared distance, and found from the digits of the number: in units 2^20 times as large every count
 lies 160 bins further on, and γ is 2^-40 of what it was to the last bit. Between the ends of its bin a quantile is
 interpolated, so that a distance that falls to the other side of an edge hardly moves it. How γ follows from quantiles
-is a rule of the detector (`exact_width` and `map_width` in `fedgate.models.detectors.svm.checks`).
+is a rule of the detector (`exact_width` and `map_width` in `fedgate.models.detectors.base.checks`).
 
 A gateway sends shares of its pairs in 4,096ths, so it counts for its weight, one at most, and not for its rows: of ten,
 one that lies can move the quantiles no farther than to others of the honest nine (docs/decisions/05).
@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from fedgate.models.arrays import ROUNDING, Array, Arrays, Floats
-from fedgate.models.detectors.svm.checks import Quantile, squared_pair_distances
+from fedgate.models.detectors.base.checks import Quantile, squared_pair_distances
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Phase,
@@ -32,9 +32,9 @@ from fedgate.models.federated.protocol.algorithm import (
 )
 from fedgate.models.federated.protocol.composition import UNIT_FREE, having
 from fedgate.models.federated.protocol.contributions import weight_of
+from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError
-from fedgate.models.federated.wrappers.feature_step import begin_with
 
 DISTANCES = "distances"
 PER_OCTAVE = 4

@@ -79,6 +79,11 @@ def moving(schema: Schema) -> list[str]:
     return sorted(name for name, field in schema.items() if field.moves)
 
 
+def judged(schema: Schema) -> list[str]:
+    """Return the names of the arrays by which one update can be judged: what it asks for, else its sums over rows."""
+    return named(schema, "delta", "full") or [name for name in named(schema, "sum") if schema[name].shape != ()]
+
+
 def weight_of(schema: Schema, update: Mapping[str, Array]) -> float:
     """Return how much an update counts, one where it does not say."""
     return next((float(update[name]) for name in named(schema, "weight")), 1.0)

@@ -38,7 +38,6 @@ from fedgate.models.federated.protocol.algorithm import (
 )
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import ONE, Field
-from fedgate.models.federated.protocol.weights import check_weighed, most_weight
 from fedgate.models.federated.robust_svm.ball import Balls, LabelCost, NormSetting, Radius
 from fedgate.models.federated.robust_svm.gateway import (
     Task,
@@ -51,6 +50,7 @@ from fedgate.models.federated.robust_svm.gateway import (
 )
 from fedgate.models.federated.robust_svm.interior_point import solve
 from fedgate.models.federated.robust_svm.problem import Proximal
+from fedgate.models.federated.robust_svm.weights import check_weighed, most_weight
 
 PROPOSALS, WEIGHTS, GATEWAYS = "proposals", "weight_sum", "gateways"  # of an update
 LOCAL, DISAGREEMENT, SEEN = "local", "disagreement", "seen"  # of a gateway: w_k, u_k and the step they belong to

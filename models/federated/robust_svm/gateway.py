@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import LABELS, WEIGHT, Array, Arrays, Floats, number_of
+from fedgate.models.detectors.base.checks import spread
 from fedgate.models.detectors.base.fault_classes import named, signs
-from fedgate.models.detectors.svm.checks import spread
 from fedgate.models.federated.robust_svm.ball import Ball, Balls
 
 Weighting = Literal["equal", "samples"]

@@ -32,7 +32,6 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.composition import UNIT_FREE
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field
-from fedgate.models.federated.protocol.weights import check_weighed, most_weight
 from fedgate.models.federated.robust_svm.ball import Balls, LabelCost, NormSetting, Radius
 from fedgate.models.federated.robust_svm.box import Box, worst_case
 from fedgate.models.federated.robust_svm.gateway import (
@@ -45,6 +44,7 @@ from fedgate.models.federated.robust_svm.gateway import (
     weight_of,
 )
 from fedgate.models.federated.robust_svm.open_support import subgradient
+from fedgate.models.federated.robust_svm.weights import check_weighed, most_weight
 
 SLOPES, WEIGHTS, STEP = "slopes", "weight_sum", "step"
 

@@ -21,12 +21,12 @@ import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
 from fedgate.models.detectors.base import linear
+from fedgate.models.detectors.base.dual_ascent import ascend, objective
 from fedgate.models.detectors.base.random_features import WIDTH
-from fedgate.models.detectors.svm.dual_ascent import ascend, objective
 from fedgate.models.detectors.svm.kernel import squared_distances
 from fedgate.models.federated.averaging.averaging import STEP, epochs_of, within
+from fedgate.models.federated.averaging.local_dual import AFTER, BEFORE, MADE_AT, ROWS, fingerprint
 from fedgate.models.federated.protocol.algorithm import Trained, normalise
-from fedgate.models.federated.support_vectors.local_dual import AFTER, BEFORE, MADE_AT, ROWS, fingerprint
 from fedgate.models.federated.support_vectors.median_election import ELECTED, PENDING, pending
 
 COEFFICIENTS = "coefficients"  # (n,) w = αK

@@ -30,10 +30,11 @@ from pydantic import Field as Setting
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
 from fedgate.models.detectors.base import linear
-from fedgate.models.detectors.svm.checks import MOST_ROWS, spread
-from fedgate.models.detectors.svm.dual_ascent import ascend_in_map
+from fedgate.models.detectors.base.checks import MOST_ROWS, spread
+from fedgate.models.detectors.base.dual_ascent import ascend_in_map
 from fedgate.models.detectors.svm.edge_vectors import edges
 from fedgate.models.federated.averaging.averaging import STEP
+from fedgate.models.federated.averaging.local_dual import AFTER, MADE_AT, holds, withdrawn
 from fedgate.models.federated.averaging.local_linear import Dual, begin, on_a_map
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
@@ -50,7 +51,6 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.federated.support_vectors.aligned_events import AlignedEvents
-from fedgate.models.federated.support_vectors.local_dual import AFTER, MADE_AT, holds, withdrawn
 from fedgate.models.federated.support_vectors.median_election import ELECTED, election, handshake, pending
 
 VECTORS_BEFORE, VECTORS_AFTER = "vectors.before", "vectors.after"

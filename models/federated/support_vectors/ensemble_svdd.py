@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 from pydantic import Field as Setting
 
 from fedgate.models.arrays import FEATURES, GAMMA, Array, Arrays, Floats, at_most, number_of
+from fedgate.models.detectors.base.checks import ON_BORDER, border_for, map_width, spread
 from fedgate.models.detectors.svm import ensemble, kernel, svdd
-from fedgate.models.detectors.svm.checks import ON_BORDER, border_for, map_width, spread
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,

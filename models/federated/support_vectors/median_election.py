@@ -16,10 +16,10 @@ import numpy as np
 
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.averaging.averaging import SAMPLES, STEP, Judge
+from fedgate.models.federated.averaging.local_dual import MADE_AT
 from fedgate.models.federated.protocol.algorithm import Phase, Server, Train, Trained
 from fedgate.models.federated.protocol.reducer import STACK, SUM
 from fedgate.models.federated.protocol.schema import ONE, Field, counting
-from fedgate.models.federated.support_vectors.local_dual import MADE_AT
 
 LOSS, MEDIAN, ASKED = "loss", "median", "asked"
 MEMBERS = "members"  # one of every gateway elected

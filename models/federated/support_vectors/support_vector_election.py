@@ -27,8 +27,8 @@ import numpy as np
 from pydantic import Field as Setting
 
 from fedgate.models.arrays import FEATURES, GAMMA, NU, Array, Arrays, Floats, at_most, number_of
+from fedgate.models.detectors.base.checks import border_for, exact_width
 from fedgate.models.detectors.svm import kernel, svdd
-from fedgate.models.detectors.svm.checks import border_for, exact_width
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,

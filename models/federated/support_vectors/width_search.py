@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, number_of
+from fedgate.models.detectors.base.checks import FitWarning
 from fedgate.models.detectors.svm import svdd
-from fedgate.models.detectors.svm.checks import FitWarning
 from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained, normalise
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import ONE, Field, UpdateError

@@ -28,6 +28,7 @@ from fedgate.models.detectors.base.compensation import (
     of_compensation,
 )
 from fedgate.models.detectors.base.compensation import compensated as apart_from_weather
+from fedgate.models.detectors.base.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
 from fedgate.models.features.covariates import SQUARES, Covariates
 from fedgate.models.federated.closed_form.subspace import (
     LARGEST_FEATURE,
@@ -49,12 +50,11 @@ from fedgate.models.federated.protocol.algorithm import (
     personal_tensors,
 )
 from fedgate.models.federated.protocol.composition import MOMENTS, having
+from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.namespace import hidden, prefixed
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError, counting
-from fedgate.models.federated.wrappers.feature_step import begin_with
 from fedgate.models.federated.wrappers.whitening import without_units
-from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
 
 PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
 

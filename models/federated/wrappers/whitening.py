@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field, validate_call
 
 from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.detectors.base.moments import origin, subspace
 from fedgate.models.detectors.base.pca import WHITENING, of_whitening
 from fedgate.models.detectors.base.pca import whitened as whiten_features
 from fedgate.models.federated.closed_form.subspace import Normalisation, gathering
@@ -32,9 +33,8 @@ from fedgate.models.federated.protocol.algorithm import (
     personal_tensors,
 )
 from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE, having
+from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.namespace import hidden
-from fedgate.models.federated.wrappers.feature_step import begin_with
-from fedgate.models.moments import origin, subspace
 
 
 @lru_cache(maxsize=64)

@@ -36,15 +36,10 @@ EDGES = {"check_methods_subset_invariance": "of few rows many lie on the border 
 MEMORY = "rows are a series: what came before a row is part of its score"
 ORDER = {"check_methods_subset_invariance": MEMORY, "check_methods_sample_order_invariance": MEMORY}
 # They need pandas, or a setting of scipy for the whole process.
-NOT_RUN = {"check_dataframe_column_names_consistency", "check_classifier_data_not_an_array", "check_array_api_input"}
+NOT_RUN = {"check_dataframe_column_names_consistency", "check_classifier_data_not_an_array", *EVERYWHERE}
 FAILS = {"conditional-fedavg": EDGES, "incfed": ORDER, "partial-incfed": ORDER}
 PASS = ("ensemble-svdd", "fedavg", "federated-subspace", "fedper", "fedprox", "support-vector-election")
 SMALL = {"components": 60, "rounds": 2}
-
-
-def known(estimator: Federated) -> dict[str, str]:
-    """Return which checks fail, and why."""
-    return {**EVERYWHERE, **FAILS.get(estimator.algorithm, {})}
 
 
 def cases(*estimators: Federated) -> list[Any]:
@@ -53,7 +48,7 @@ def cases(*estimators: Federated) -> list[Any]:
     """
     made = []
     for estimator in estimators:
-        failing = known(estimator)
+        failing = FAILS.get(estimator.algorithm, {})
         for each, check in estimator_checks_generator(estimator):
             name = check.func.__name__
             if name not in NOT_RUN:

@@ -17,7 +17,7 @@ from fedgate.config.protocol import wire
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.runtime.training_worker import add_labelled, answer, main
 from fedgate.models.arrays import FEATURES, Array, Arrays, equal, generator, joined, parted
-from fedgate.models.detectors.svm.checks import FitWarning
+from fedgate.models.detectors.base.checks import FitWarning
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.algorithm import NOTHING_TO_SEND
 from fedgate.models.federated.wrappers.differential_privacy import PrivacyWarning

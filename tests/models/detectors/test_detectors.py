@@ -19,8 +19,8 @@ from sklearn.svm import OneClassSVM
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base import linear, random_features
+from fedgate.models.detectors.base.checks import NARROW, FitWarning, median_distance, warn_of_share
 from fedgate.models.detectors.svm import kernel, ocsvm, svdd
-from fedgate.models.detectors.svm.checks import NARROW, FitWarning, median_distance, warn_of_share
 from tests.models.detectors.test_graph import FEATURES as FEATURE_COUNT
 from tests.models.detectors.test_graph import FITS
 
@@ -37,7 +37,7 @@ def rbf(a: Floats, b: Floats, gamma: float) -> float:
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), nu=st.floats(0.02, 0.98), gamma=st.floats(0.05, 3.0))
-@pytest.mark.filterwarnings("ignore::fedgate.models.detectors.svm.checks.FitWarning")  # of one kernel
+@pytest.mark.filterwarnings("ignore::fedgate.models.detectors.base.checks.FitWarning")  # of one kernel
 def test_ocsvm_is_scikit_learn_on_a_scale_that_keeps_growing(seed: int, nu: float, gamma: float) -> None:
     x, probes = noise(seed), noise(seed + 1, 200) * 3.0
     theirs = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma, tol=kernel.SOLVER_TOLERANCE).fit(x)
@@ -143,7 +143,7 @@ def test_all_rows_at_the_cap_leave_the_innermost_on_the_border(name: str) -> Non
     np.testing.assert_allclose(scores, nearly, atol=0.05)
 
 
-@pytest.mark.filterwarnings("ignore::fedgate.models.detectors.svm.checks.FitWarning")  # of the kernel with a width
+@pytest.mark.filterwarnings("ignore::fedgate.models.detectors.base.checks.FitWarning")  # of the kernel with a width
 @pytest.mark.parametrize("features", [2, 6, 20])
 @pytest.mark.parametrize("name", SCORES)
 def test_about_a_share_nu_of_new_rows_lies_outside_where_no_width_is_given(name: str, features: int) -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.detectors.base.checks import DataError, SettingError
 from fedgate.models.detectors.esn import esn, reservoir, ridge_readout
 from fedgate.models.detectors.esn.esn_graph import graph
 from fedgate.models.detectors.esn.network import EchoStateWarning, Network
-from fedgate.models.detectors.svm.checks import DataError, SettingError
 from tests.support.rounding import rounding
 
 FEATURES = 6

@@ -10,8 +10,7 @@ import pytest
 from fedgate.firmware_sim.studies.kernel_widths import IN_FORCE, RULES, quantiles
 from fedgate.models.arrays import FEATURES, Floats
 from fedgate.models.detectors.base import linear
-from fedgate.models.detectors.base.random_features import WIDTH
-from fedgate.models.detectors.svm.checks import (
+from fedgate.models.detectors.base.checks import (
     LEAST_SPREAD,
     NARROW,
     WIDE,
@@ -22,6 +21,7 @@ from fedgate.models.detectors.svm.checks import (
     quantile_of,
     squared_pair_distances,
 )
+from fedgate.models.detectors.base.random_features import WIDTH
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.kernel_width import counted, quantile
 from fedgate.models.federated.protocol.run import run

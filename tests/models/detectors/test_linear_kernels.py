@@ -9,7 +9,7 @@ from sklearn.svm import OneClassSVM
 
 from fedgate.models.arrays import Floats
 from fedgate.models.detectors import Detector
-from fedgate.models.detectors.svm.checks import DataError, SettingError
+from fedgate.models.detectors.base.checks import DataError, SettingError
 from fedgate.models.detectors.svm.linear_svdd import CENTER, SQUARED_RADIUS
 from fedgate.models.detectors.svm.ocsvm import OCSVM
 from fedgate.models.detectors.svm.svdd import SVDD

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import Array, Arrays, Floats, equal
+from fedgate.models.detectors.base.checks import ConvergenceError, DataError, FitError
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, PrecisionWarning, Recurrent
-from fedgate.models.detectors.svm.checks import ConvergenceError, DataError, FitError
 
 # Looked for and not imported: each process that collects tests would wait for it.
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is in the extra [lstm] only")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.detectors.base.checks import FitError
+from fedgate.models.detectors.base.moments import symmetric
 from fedgate.models.detectors.esn import ridge_readout
 from fedgate.models.detectors.esn.ridge_readout import RankError
-from fedgate.models.detectors.svm.checks import FitError
-from fedgate.models.moments import symmetric
 
 ROWS, SIZE, OUTPUTS = 90, 12, 3
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
+from fedgate.models.detectors.base.checks import DataError
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.esn.network import EchoStateWarning, Network
 from fedgate.models.detectors.esn.reservoir import DIGEST, IDENTITY, SEED, identity
-from fedgate.models.detectors.svm.checks import DataError
 from fedgate.models.federated.closed_form.series import OF_RESERVOIR, STEP, Lesson, lesson, without_gaps
 from fedgate.models.federated.protocol.schema import Field, UpdateError, fitted
 

@@ -12,9 +12,9 @@ from scipy.stats import chi2
 
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.detectors import DETECTORS
+from fedgate.models.detectors.base.checks import DataError, FitError, SettingError
 from fedgate.models.detectors.base.pca import measured, principal
 from fedgate.models.detectors.base.subspace import Which, bordered, fit, score
-from fedgate.models.detectors.svm.checks import DataError, FitError, SettingError
 from fedgate.models.testing.fleet import onnx_scores
 
 WHICH: tuple[Which, ...] = ("residual", "distance", "both")

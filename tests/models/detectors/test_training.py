@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.detectors.base import linear
-from fedgate.models.detectors.svm import ocsvm, svdd
-from fedgate.models.detectors.svm.checks import (
+from fedgate.models.detectors.base.checks import (
     MOST_ROWS,
     NARROW,
     PARTNERS,
@@ -28,6 +27,7 @@ from fedgate.models.detectors.svm.checks import (
     spread,
     squared_pair_distances,
 )
+from fedgate.models.detectors.svm import ocsvm, svdd
 from fedgate.models.detectors.svm.ocsvm import OCSVM
 from fedgate.models.detectors.svm.svdd import SVDD
 

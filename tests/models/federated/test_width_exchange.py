@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import FEATURES, WEIGHT, Array, Arrays, Floats
+from fedgate.models.detectors.base.checks import MOST_ROWS
 from fedgate.models.detectors.base.random_features import WIDTH
-from fedgate.models.detectors.svm.checks import MOST_ROWS
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.algorithm import Algorithm, RoundFailedError, close_round
 from fedgate.models.federated.protocol.kernel_width import BINS, DISTANCES, FULL, counted, quantile, scaled

@@ -11,13 +11,13 @@ import pytest
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors.base import linear
-from fedgate.models.detectors.svm.dual_ascent import ascend
+from fedgate.models.detectors.base.dual_ascent import ascend
 from fedgate.models.detectors.svm.kernel import squared_distances
 from fedgate.models.federated import build
+from fedgate.models.federated.averaging.local_dual import AFTER
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.aligned_events import COEFFICIENTS
-from fedgate.models.federated.support_vectors.local_dual import AFTER
 from fedgate.models.testing.fleet import auc
 
 NAME, EVENTS = "conditional-fedavg", 12

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors.base import linear
 from fedgate.models.federated.averaging.averaging import STEP
+from fedgate.models.federated.averaging.local_dual import AFTER
 from fedgate.models.federated.protocol.algorithm import close_round
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
-from fedgate.models.federated.support_vectors.local_dual import AFTER
 from tests.support.given_width import build
 
 # One full step per round and nothing in the way: figures stay fractions that can be written down.

@@ -11,9 +11,9 @@ from scipy.optimize import minimize
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors.base import linear
-from fedgate.models.detectors.svm.dual_ascent import ascend, ascend_in_map
+from fedgate.models.detectors.base.dual_ascent import ascend, ascend_in_map
+from fedgate.models.federated.averaging.local_dual import AFTER
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.support_vectors.local_dual import AFTER
 from tests.support.given_width import build
 
 PLAIN: dict[str, Any] = {"components": 48, "normalisation": "none"}

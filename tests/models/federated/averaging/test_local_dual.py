@@ -14,12 +14,12 @@ import pytest
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
 from fedgate.models.detectors.base import linear
-from fedgate.models.detectors.svm.dual_ascent import ascend
+from fedgate.models.detectors.base.dual_ascent import ascend
 from fedgate.models.federated.averaging.averaging import STEP
+from fedgate.models.federated.averaging.local_dual import AFTER
 from fedgate.models.federated.protocol.algorithm import Server, Train, close_round
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.support_vectors.local_dual import AFTER
 from tests.support.given_width import build
 from tests.support.soak import crossed
 

@@ -10,7 +10,7 @@ import pytest
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import EPOCHS, FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors.base import linear
-from fedgate.models.detectors.svm.dual_ascent import ascend, objective
+from fedgate.models.detectors.base.dual_ascent import ascend, objective
 from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.protocol.run import run

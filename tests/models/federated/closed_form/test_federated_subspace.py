@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.detectors.base.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, moments, symmetric, triangle
 from fedgate.models.detectors.base.pca import measured
 from fedgate.models.federated import build
 from fedgate.models.federated.closed_form.subspace import capped
 from fedgate.models.federated.protocol.algorithm import Server, close_round
 from fedgate.models.federated.protocol.run import Outcome, run
 from fedgate.models.federated.protocol.schema import UpdateError
-from fedgate.models.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS, moments, symmetric, triangle
 from fedgate.models.testing.fleet import auc
 
 FEATURE_COUNT = 6

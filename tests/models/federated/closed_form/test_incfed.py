@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import COUNTED, FEATURES, LABELS, MISSING, WEIGHT, Arrays, Floats, equal, generator
+from fedgate.models.detectors.base.moments import triangle
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.federated.closed_form.incfed import DEFAULT_RIDGE, incfed
 from fedgate.models.federated.protocol.algorithm import Algorithm, close_round
 from fedgate.models.federated.protocol.contributions import RestoredError, settled
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.moments import triangle
 from tests.support.given_width import build
 
 FEATURE_COUNT = 3

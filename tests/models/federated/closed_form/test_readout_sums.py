@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedgate.models.arrays import Arrays, generator
+from fedgate.models.detectors.base.moments import symmetric
 from fedgate.models.detectors.esn.reservoir import identity
 from fedgate.models.federated.closed_form.incfed import CONDITION, UNDETERMINED, RankWarning, incfed, lacking
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Server, close_round
 from fedgate.models.federated.protocol.schema import UpdateError
-from fedgate.models.moments import symmetric
 from tests.models.federated.closed_form.test_incfed import (
     FEATURE_COUNT,
     NETWORK,

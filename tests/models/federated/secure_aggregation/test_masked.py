@@ -288,5 +288,5 @@ def test_data_without_a_secret_is_an_error() -> None:
 
 
 def test_masks_load_no_cipher_before_they_are_needed() -> None:
-    modules = "fedgate.models.federated.secure_aggregation.wrapper, fedgate.models.federated.protocol.registry"
+    modules = "fedgate.models.federated.secure_aggregation.wrapper, fedgate.models.federated.registry"
     assert "cryptography" not in loaded_by(modules)

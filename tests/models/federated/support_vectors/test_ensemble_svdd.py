@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import FEATURES, GAMMA, NU, Arrays, Floats, at_most, generator
+from fedgate.models.detectors.base.checks import FitWarning
 from fedgate.models.detectors.svm import ensemble, kernel, svdd
-from fedgate.models.detectors.svm.checks import FitWarning
-from fedgate.models.federated.protocol import registry
+from fedgate.models.federated import registry
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.ensemble_svdd import (
@@ -31,7 +31,7 @@ from fedgate.models.testing.fleet import auc, onnx_scores
 from tests.support.given_width import build, fitted
 
 # Small clouds and narrow kernels: borders on which every row lies are no matter here.
-pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.svm.checks.FitWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.base.checks.FitWarning")
 NAME = "ensemble-svdd"
 PLAIN: dict[str, Any] = {"normalisation": "none", "anonymise": False}
 

@@ -30,7 +30,7 @@ from fedgate.models.federated.support_vectors.width_search import (
 )
 from tests.support.given_width import build
 
-pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.svm.checks.FitWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.base.checks.FitWarning")
 NAME = "support-vector-election"
 NU = 0.2
 PLAIN: dict[str, Any] = {"normalisation": "none", "anonymise": False, "nu": NU}

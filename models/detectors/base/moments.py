@@ -1,4 +1,4 @@
-"""Count, sum and second moments of rows: what adds up over gateways and still gives the exact pooled covariance.
+"""Count, sum and second moments of rows: what adds up over gateways and still gives the exact pooled covariance (ours).
 
 Sums of squares far from zero lose the digits of the variance, 2 log10(level / deviation) of the 16 there are; so rows
 are first taken from a reference point that all gateways share, and the reference is put back into the mean at the end.

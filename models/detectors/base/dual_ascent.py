@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import Array, Floats
-from fedgate.models.detectors.svm.checks import ConvergenceError, SettingError
+from fedgate.models.detectors.base.checks import ConvergenceError, SettingError
 
 EFFECTIVE_NU = "effective_nu"  # () beside the parameters of a detector that was fitted by this ascent
 TOLERANCE = 1e-6

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import Arrays, Floats
-from fedgate.models.detectors.svm.dual_ascent import ascend_in_map, objective
+from fedgate.models.detectors.base.dual_ascent import ascend_in_map, objective
 
 BEFORE = "multipliers.before"  # (n,) that the shared model of MADE_AT holds, or (0,) where it holds none
 AFTER = "multipliers.after"  # (n,) that went into the model after it
