@@ -9,7 +9,6 @@ from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import store_identity
-from fedgate.gateway_agent.runtime.write_budget import WriteBudget
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class StoreHealth:
 
     problem: str = ""  # see `events.StoreState`
     is_unstored: bool = False  # what was to be stored is in memory alone, for the disk takes nothing
-    flash: WriteBudget = field(default_factory=WriteBudget)  # what was written lately
+    written_bytes: int = 0  # to the flash, of the budget of the day at hand
 
 
 @dataclass(frozen=True)

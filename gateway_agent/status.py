@@ -56,7 +56,7 @@ def status(state: State) -> Status:
         monotonic_ns=state.context.uptime_ns,
         link=state.outbox.line.conflict,
         outbox_bytes=count_held_bytes(state.outbox.items),
-        flash_bytes_written=state.context.store.flash.written_bytes,
+        flash_bytes_written=state.context.store.written_bytes,
         store_problem=state.context.store.problem,
         stale=state.trust.stale,
     )

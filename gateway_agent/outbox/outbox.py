@@ -107,7 +107,7 @@ def why_no_telemetry(context: Context) -> Reason | None:
     """Return why no telemetry is stored at present, None where it is."""
     if context.store.problem == "disk-full":
         return "disk-full"
-    return "flash-budget" if context.store.flash.written_bytes >= context.settings.store.flash_bytes_per_day else None
+    return "flash-budget" if context.store.written_bytes >= context.settings.store.flash_bytes_per_day else None
 
 
 def give_up_telemetry(outbox: Outbox, context: Context) -> tuple[Outbox, list[Effect]]:

@@ -260,7 +260,7 @@ class CommitPolicy:
 
     def note(self, state: State) -> State:
         """Let the machine know how the store is."""
-        store = replace(state.context.store, flash=self.flash, is_unstored=self.is_stuck)
+        store = replace(state.context.store, written_bytes=self.flash.written_bytes, is_unstored=self.is_stuck)
         return replace(state, context=replace(state.context, store=store))
 
     def _account(self, state: State, uptime_ns: int) -> State:

@@ -67,10 +67,9 @@ def test_a_clock_that_is_set_begins_no_new_budget_of_the_flash(tmp_path: Path) -
     ticked(agent)
     agent.step(agent.state.context.uptime_ns, ClockSet(T0_NS))
     ticked(agent)
-    flash = agent.state.context.store.flash
-    assert flash.written_bytes >= 31 * 2**20 and flash.started_ns == 20 * NS
+    assert agent.state.context.store.written_bytes >= 31 * 2**20 and agent.policy.flash.started_ns == 20 * NS
     ticked(agent, 86_400.0)
-    assert agent.state.context.store.flash.written_bytes < 2**20
+    assert agent.state.context.store.written_bytes < 2**20
     agent.close()
 
 

@@ -18,10 +18,9 @@ from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
 from fedgate.gateway_agent.outbox.outbox import TOMBSTONES_BYTES, count_held_bytes, count_stored_bytes, is_tombstone
-from fedgate.gateway_agent.runtime.write_budget import WriteBudget, restore_day
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
-from fedgate.models.time_units import DAY_NS, NS
+from fedgate.models.time_units import NS
 from tests.support.agents import after, commissioned, heard, kinds
 from tests.support.kept import TICK, item, names, queued, said
 from tests.support.sites import T0_NS
@@ -161,29 +160,10 @@ def test_no_telemetry_is_stored_where_the_budget_is_spent_or_the_disk_is_full(wh
             isinstance(one, Log) and "disk-full" in one.text for one in effects
         )
     else:
-        state = replace(
-            state,
-            context=replace(
-                state.context,
-                store=replace(
-                    state.context.store, flash=WriteBudget(T0_NS, state.context.settings.store.flash_bytes_per_day)
-                ),
-            ),
-        )
+        spent = replace(state.context.store, written_bytes=state.context.settings.store.flash_bytes_per_day)
+        state = replace(state, context=replace(state.context, store=spent))
     for name, priority in (("telemetry", 3), ("alarm", 0), ("sensor", 1), ("update", 2)):
         state, _ = queued(state, (name, item(name, priority)))
         assert (name in state.outbox.items) == (name != "telemetry")
     assert stones(state)["telemetry"].why == (why,)
     assert stones(state)["telemetry"].items == (2 if why == "disk-full" else 1)
-
-
-def test_a_day_of_writing_ends_after_a_day_and_not_when_the_clock_goes_back() -> None:
-    day = WriteBudget().at(T0_NS).plus(5)
-    assert day == WriteBudget(T0_NS, 5) and day.at(T0_NS + DAY_NS - 1) == day
-    assert day.at(T0_NS + DAY_NS) == WriteBudget(T0_NS + DAY_NS, 0)
-    stored = day.stored(anchor_ns=7)
-    assert restore_day(stored, T0_NS + NS, 7) == day and restore_day(None, NS, 7) == WriteBudget(NS)
-    assert restore_day(stored, 1_000, 7) == WriteBudget(1_000, 5)  # the clock went back: what was written counts on
-    assert restore_day(stored, 1_000, T0_NS) == WriteBudget(7, 5) and restore_day(
-        stored, 9, T0_NS + 2 * DAY_NS
-    ) == WriteBudget(9)

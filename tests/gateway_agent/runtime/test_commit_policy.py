@@ -165,7 +165,7 @@ def test_where_the_budget_is_spent_what_may_wait_waits_longer_and_alarms_do_not(
     agent = opened(path, store={"flash_bytes_per_day": 2**20})
     agent.commit(agent.state.context.uptime_ns, [Save("a model", bytes(1_500_000))])
     ticked(agent, 1)
-    assert agent.state.context.store.flash.written_bytes > 2**20
+    assert agent.state.context.store.written_bytes > 2**20
     give(agent, "telemetry", item("telemetry", 3))
     assert "telemetry" not in agent.state.outbox.items
     hear(agent, 0.0)
@@ -178,7 +178,7 @@ def test_where_the_budget_is_spent_what_may_wait_waits_longer_and_alarms_do_not(
     assert len(on_disk(path).baseline) == 10
     agent.close()
     agent = opened(path, agent.state.context.now_ns, store={"flash_bytes_per_day": 2**20})
-    assert agent.state.context.store.flash.written_bytes > 2**20  # a restart is no new day
+    assert agent.state.context.store.written_bytes > 2**20  # a restart is no new day
     ticked(agent, 86_400)
     give(agent, "telemetry", item("telemetry", 3))
     assert "telemetry" in agent.state.outbox.items
