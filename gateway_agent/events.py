@@ -19,7 +19,7 @@ from fedgate.config.runtime.events import Connection as Connection
 from fedgate.config.runtime.events import Log as Log
 from fedgate.config.runtime.events import Publish as Publish
 from fedgate.config.runtime.events import Received as Received
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from fedgate.gateway_agent.deployment import deployment
 from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import Effect, Item, Save
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.outbox.outbox import Line, Outbox
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.firmware_sim.world.setup import FRAME_S, SHIFT
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import rows_of
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.time_units import NS
 

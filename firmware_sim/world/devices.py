@@ -19,7 +19,7 @@ from fedgate.firmware_sim.world.ends import Card
 from fedgate.firmware_sim.world.loads import Loads
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import MODELS
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 
 Handled = Literal["restored", "rotten", "twin", "anew"]

@@ -23,9 +23,10 @@ from fedgate.gateway_agent.deployment.deployment import (
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, broken_text
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, WindowResult, alarms, judge_beside
-from fedgate.gateway_agent.monitor.recurrence import BLANK, FeatureRow
+from fedgate.gateway_agent.monitor.recurrence import BLANK
 from fedgate.models.alarms.false_alarm_test import is_broken, level_at
 from fedgate.models.time_units import NS
 

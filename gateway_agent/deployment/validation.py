@@ -14,6 +14,7 @@ from fedgate.gateway_agent.deployment import onnx_policy
 from fedgate.gateway_agent.deployment.deployment import Bundle
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.feature_row import Row
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import (
     Pipeline,
@@ -25,7 +26,6 @@ from fedgate.gateway_agent.monitor.pipeline import (
     of_baseline,
     rows_of,
 )
-from fedgate.gateway_agent.monitor.recurrence import Row
 from fedgate.gateway_agent.runtime.model_trial import Examine, prepare_job
 from fedgate.models.alarms.false_alarm_test import LEVEL, TOLERANCE, block_share, block_windows, is_broken
 from fedgate.models.alarms.profile import ProfileError

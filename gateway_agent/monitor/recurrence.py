@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from fedgate.config.protocol import wire
 from fedgate.config.runtime.clock import Quality
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
 
-Row = NDArray[np.float32]
 Gaps = NDArray[np.int64]  # (n,) windows missing before each, NEW_SERIES where none is before it
 
 
@@ -35,13 +35,6 @@ class Model(Protocol):
 
 
 WATCHED = "watched"  # in what is stored beside a model's tensors, none of which has this name
-
-
-class FeatureRow(NamedTuple):
-    """A window that a model was or will be shown; an unknown time is that of a window right behind the one before."""
-
-    row: Row  # (F,)
-    end_ns: int | None
 
 
 class Memory(NamedTuple):

@@ -25,8 +25,9 @@ import numpy as np
 
 from fedgate.config.protocol import wire
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import recurrence
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow, Gaps
+from fedgate.gateway_agent.monitor.recurrence import Gaps
 from fedgate.models.arrays import Array, Arrays, joined, parted
 
 EXAMINATION_S = 60.0  # on the clock, far below what the watchdog waits

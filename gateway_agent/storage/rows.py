@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 
 SCHEMA_VERSION = 4

@@ -22,7 +22,7 @@ from fedgate.firmware_sim.broker import broker
 from fedgate.firmware_sim.node import frames
 from fedgate.firmware_sim.recordings import Channel, Recording
 from fedgate.gateway_agent.events import Keep
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.time_units import NS

@@ -22,7 +22,7 @@ from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS, Bundle, Models, SlotEntry, save, save_model
 from fedgate.gateway_agent.events import Connection, Effect, Event, Publish, Received
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Host, State, Stored, restore
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Array, Arrays, Floats

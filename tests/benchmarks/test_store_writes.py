@@ -10,7 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from fedgate.config.settings.settings import MIB, StoreTable
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.events import Durable, Keep, Queue
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 from tests.benchmarks import station, usage
 from tests.benchmarks.conftest import Note

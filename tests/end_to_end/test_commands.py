@@ -29,8 +29,8 @@ from fedgate.gateway_agent.__main__ import main as gateway_agent
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment.deployment import Bundle, Models, SlotEntry, save, save_model
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.monitor import ALARMS
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import save_link
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.store_identity import STARTS

@@ -28,7 +28,7 @@ from fedgate.config.protocol.messages import Manifest, Status
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
 from fedgate.gateway_agent import events, machine
 from fedgate.gateway_agent import state as agent_state
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.state import Host, restore
 from fedgate.models.arrays import FEATURES as X

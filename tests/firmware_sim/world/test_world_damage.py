@@ -13,9 +13,9 @@ from fedgate.firmware_sim.world.hosts import GatewayHost
 from fedgate.firmware_sim.world.rounds import Rounds
 from fedgate.firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
 from fedgate.gateway_agent.events import Outward, Train
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor.decision import ScoringModel
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.models.alarms.threshold import Levels
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.features.spec import FeatureSpec

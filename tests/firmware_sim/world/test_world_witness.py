@@ -23,7 +23,7 @@ from fedgate.firmware_sim.world.faults import NO_MEMORY, Faults
 from fedgate.firmware_sim.world.loads import End
 from fedgate.gateway_agent.deployment.deployment import LOADS_MAX, STARTS_MAX, LoadAttempts, Models, save
 from fedgate.gateway_agent.events import Keep, Outward, Queue, Save
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 from tests.firmware_sim.world.test_world import alarm_item, witness
 from tests.support.sites import topic

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from fedgate.config.runtime.sqlite import StoreError
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.files import APPLICATION
 from fedgate.gateway_agent.storage.store import SCHEMA_VERSION, Store
@@ -56,7 +56,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 store = Store(Path(sys.argv[1]))
 number = len(store.read().baseline)

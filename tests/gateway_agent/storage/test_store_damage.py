@@ -19,9 +19,9 @@ from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError
 from fedgate.gateway_agent.events import Connection, Item, Keep, Queue, Received, Save
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.machine import DAMAGED
 from fedgate.gateway_agent.monitor.monitor import ALARMS
-from fedgate.gateway_agent.monitor.recurrence import FeatureRow
 from fedgate.gateway_agent.state import FEATURES, RESCUED
 from fedgate.gateway_agent.storage.files import SET_ASIDE_MAX, set_aside
 from fedgate.gateway_agent.storage.store import Store
