@@ -24,7 +24,6 @@ from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
 from fedgate.gateway_agent.outbox.outbox import Line, Outbox
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
-from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,
@@ -36,7 +35,7 @@ from fedgate.gateway_agent.training.training import (
     save_ledger,
     save_own,
 )
-from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Trust, save_newest
+from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Take, Trust, Verified, save_newest, take_none
 from fedgate.models.alarms.threshold import AlarmState
 from fedgate.models.arrays import Arrays
 from fedgate.models.features.spec import FeatureSpec

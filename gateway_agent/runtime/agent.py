@@ -29,6 +29,7 @@ from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import Host
 from fedgate.gateway_agent.storage.store import Store
+from fedgate.gateway_agent.trust.trust import take_none
 
 LOG = logging.getLogger("fedgate.gateway")
 STDERR_TAIL = 400
@@ -64,7 +65,7 @@ class Agent(App):
                 labelled=labelled.of(settings),
                 random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
                 stopwatch=time.thread_time_ns,
-                take_keys=self._renewer.take_keys if self._renewer else signature_worker.take_none,
+                take_keys=self._renewer.take_keys if self._renewer else take_none,
                 examine=self._examine,
             ),
         )

@@ -24,7 +24,7 @@ from typing import Any
 from fedgate.config.settings.identity import Membership
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.runtime.membership import files_of
-from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
+from fedgate.gateway_agent.trust.trust import KeysOutcome
 
 LOG = logging.getLogger("fedgate.identity")
 CHILD_S = 120.0

@@ -11,25 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
-
-Verified = Callable[[bytes, str], bool]  # (message, signature): whether the release key made it
-
-
-class KeysOutcome(NamedTuple):
-    """What became of a statement of keys: `problem` says why it is not believed."""
-
-    is_new: bool = False
-    problem: str = ""
-
-
-Take = Callable[[bytes], KeysOutcome]
-
-
-def take_none(_body: bytes) -> KeysOutcome:
-    """Refuse any statement, as a gateway does that was not enrolled."""
-    return KeysOutcome(problem="this gateway has no root key; 'gateway-agent enrol' fetches it")
-
 
 NOT_THE_KEYS = 3
 BAD_KEY = 2
@@ -47,7 +28,7 @@ def check(path: Path) -> None:
         raise ReleaseKeyError(done.stderr.decode(errors="replace").strip())
 
 
-def verifier(path: Path) -> Verified:
+def verifier(path: Path) -> Callable[[bytes, str], bool]:
     """Return the check against the key in a file; whatever goes wrong in a child counts as no."""
 
     def verified(message: bytes, signature: str) -> bool:

@@ -8,8 +8,10 @@ its own. Where they have expired, or name a model that has not come, somebody ma
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from fedgate.config.protocol.messages import Keys, MessageError, Newest, Signed, audience_of
 from fedgate.config.protocol.topics import ALL
@@ -25,13 +27,30 @@ from fedgate.gateway_agent.events import (
     Wanted,
     refuse,
 )
-from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.models.time_units import NS
 
 NEWEST, SIGNER = "newest", "signer"  # keys of stored blobs
 REFUSED = "keys of the site refused:"
 SYNCHRONISED = "synchronised"
 WITHHELD_S = 3_600.0  # for which a model that was signed may be on its way: lost announcements are repeated meanwhile
+
+
+Verified = Callable[[bytes, str], bool]  # (message, signature): whether the release key made it
+
+
+class KeysOutcome(NamedTuple):
+    """What became of a statement of keys: `problem` says why it is not believed."""
+
+    is_new: bool = False
+    problem: str = ""
+
+
+Take = Callable[[bytes], KeysOutcome]
+
+
+def take_none(_body: bytes) -> KeysOutcome:
+    """Refuse any statement, as a gateway does that was not enrolled."""
+    return KeysOutcome(problem="this gateway has no root key; 'gateway-agent enrol' fetches it")
 
 
 @dataclass(frozen=True)

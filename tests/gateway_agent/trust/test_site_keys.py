@@ -32,9 +32,8 @@ from fedgate.config.settings.settings import Site
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.events import Received, Save
 from fedgate.gateway_agent.runtime import trusted_keys
-from fedgate.gateway_agent.runtime.signature_worker import KeysOutcome
 from fedgate.gateway_agent.state import State
-from fedgate.gateway_agent.trust.trust import SIGNER
+from fedgate.gateway_agent.trust.trust import SIGNER, KeysOutcome
 from tests.cloud_aggregator.pki.test_enrolment import files
 from tests.end_to_end.test_commands import failed
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, FOR_ALL, SECOND, Made, in_force, offered, released
