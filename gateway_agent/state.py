@@ -17,13 +17,13 @@ from fedgate.gateway_agent import store_identity
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import deployment
 from fedgate.gateway_agent.deployment.deployment import Deployment
+from fedgate.gateway_agent.deployment.examination import Examine, take_any
 from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
 from fedgate.gateway_agent.outbox.outbox import Line, Outbox
-from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,

@@ -30,9 +30,9 @@ from fedgate.firmware_sim.world.processor import Stopwatch
 from fedgate.firmware_sim.world.setup import KEY, SITE, faulty, stream_of
 from fedgate.firmware_sim.world.shared import World
 from fedgate.gateway_agent import events
+from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
 from fedgate.gateway_agent.deployment.probation import SLOW_STEPS
 from fedgate.gateway_agent.runtime import training_worker
-from fedgate.gateway_agent.runtime.model_trial import UntriedError
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import Host
 from fedgate.models.arrays import FEATURES
@@ -152,7 +152,7 @@ class GatewayHost(Machine):
             case events.Log():
                 self.log(effect)
 
-    def _examine(self, _job: bytes) -> None:
+    def _examine(self, _asked: Examination) -> None:
         """Let a model come through the process that tries it; where memory lacks there is none."""
         fails = 0.0 if self.world.scheduler.is_calm else self.world.network.faults.work.training_fails
         if self._trial_rng.random() < fails:

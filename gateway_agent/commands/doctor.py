@@ -177,6 +177,7 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
 
     from fedgate.gateway_agent.deployment import onnx_policy
     from fedgate.gateway_agent.deployment.deployment import UNREADABLE, read, restore_models
+    from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
     from fedgate.gateway_agent.deployment.session import ModelRefusedError
     from fedgate.gateway_agent.runtime import model_trial
     from fedgate.models.features.spec import feature_names
@@ -189,9 +190,9 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
         _, body, personal = read(blob)
         onnx_policy.check(body)
         rows = np.zeros((RUNS, len(feature_names(settings.features))), dtype=np.float32)
-        job = model_trial.prepare_job(body, personal or {}, rows[:1], rows[:1], np.zeros(1, dtype=np.int64), rows)
-        found = model_trial.examine(job, within_s=SCORE_S)
-    except (*UNREADABLE, ModelRefusedError, model_trial.UntriedError) as error:
+        asked = Examination(body, personal, rows[:1], rows[:1], np.zeros(1, dtype=np.int64), rows)
+        found = model_trial.examine(asked, within_s=SCORE_S)
+    except (*UNREADABLE, ModelRefusedError, UntriedError) as error:
         return 0.0, f" without the stored model ({one_line(error)})"
     without = f", in all but {found.lacks}" if found.lacks else ""
     return found.window_s, f" (the model in a process of its own, without files and network{without})"

@@ -28,6 +28,7 @@ from fedgate.gateway_agent.deployment.deployment import (
     put_in_slot,
     save,
 )
+from fedgate.gateway_agent.deployment.examination import UntriedError
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     BrokenPromiseError,
@@ -40,7 +41,6 @@ from fedgate.gateway_agent.deployment.validation import (
 from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, describe_rules
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside, rows_of, with_model
-from fedgate.gateway_agent.runtime.model_trial import UntriedError
 from fedgate.gateway_agent.training.training import Training, own_in
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.alarms.site_thresholds import levels_of

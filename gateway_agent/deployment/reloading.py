@@ -21,6 +21,7 @@ from fedgate.gateway_agent.deployment.deployment import (
     name_manifest,
     read,
 )
+from fedgate.gateway_agent.deployment.examination import take_any
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
@@ -33,7 +34,6 @@ from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, 
 from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside
 from fedgate.gateway_agent.monitor.recurrence import from_bytes
-from fedgate.gateway_agent.runtime.model_trial import take_any
 from fedgate.gateway_agent.training.training import Training
 
 

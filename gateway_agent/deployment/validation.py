@@ -12,6 +12,7 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import onnx_policy
 from fedgate.gateway_agent.deployment.deployment import Bundle
+from fedgate.gateway_agent.deployment.examination import Examination, Examine
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.feature_row import Row
@@ -26,7 +27,6 @@ from fedgate.gateway_agent.monitor.pipeline import (
     of_baseline,
     rows_of,
 )
-from fedgate.gateway_agent.runtime.model_trial import Examine, prepare_job
 from fedgate.models.alarms.false_alarm_test import LEVEL, TOLERANCE, block_share, block_windows, is_broken
 from fedgate.models.alarms.profile import ProfileError
 from fedgate.models.alarms.site_thresholds import SketchError
@@ -88,7 +88,7 @@ def load_model(
     onnx_policy.check(body)
     golden_x = _golden_rows(manifest)
     rows, recent = rows_of(pipeline.baseline), rows_of(pipeline.recent or pipeline.baseline)
-    examine(prepare_job(body, personal, golden_x, rows, gaps_of(pipeline), recent))
+    examine(Examination(body, personal, golden_x, rows, gaps_of(pipeline), recent))
     scorer = Scorer(body, personal)
     _check_golden(scorer, manifest, golden_x)
     began_ns = context.stopwatch()

@@ -21,6 +21,7 @@ from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings import labelled
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.config.transport.mqtt import Link, Will
+from fedgate.gateway_agent.deployment.examination import Examination
 from fedgate.gateway_agent.events import Connection, Event, Received, Tick, Train, Trained
 from fedgate.gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
 from fedgate.gateway_agent.runtime.membership import files_of
@@ -122,9 +123,9 @@ class Agent(App):
         """Tell whether the broker has acknowledged all that was said, and passes on none of it."""
         return self._echo.is_missing(time.monotonic()) and self.links[0].waiting_bytes == 0
 
-    def _examine(self, job: bytes) -> None:
+    def _examine(self, asked: Examination) -> None:
         """Try a model in a child process; the sampling waits for a second, and `model_trial.EXAMINATION_S` at most."""
-        if lacks := model_trial.examine(job).lacks:
+        if lacks := model_trial.examine(asked).lacks:
             LOG.warning("the process that tried the model was limited in all but %s", lacks)
 
     def _start_training(self, effect: Train) -> None:

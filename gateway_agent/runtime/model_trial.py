@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -24,11 +24,11 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 
 from fedgate.config.protocol import wire
+from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import recurrence
-from fedgate.gateway_agent.monitor.recurrence import Gaps
-from fedgate.models.arrays import Array, Arrays, joined, parted
+from fedgate.models.arrays import joined, parted
 
 EXAMINATION_S = 60.0  # on the clock, far below what the watchdog waits
 CPU_S = 50
@@ -45,10 +45,6 @@ COMMAND = (sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.model_tria
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-class UntriedError(RuntimeError):
-    """No child process could try the model; the message says why."""
-
-
 class Tried(NamedTuple):
     """What is known of a model that came through."""
 
@@ -56,25 +52,12 @@ class Tried(NamedTuple):
     lacks: str  # what this machine does not offer of the limits
 
 
-Examine = Callable[[bytes], object]  # raises `ModelRefusedError` or `UntriedError`
-
-
-def take_any(_job: bytes) -> None:
-    """Try nothing, as a simulation does and a start, which loads what came through before."""
-
-
-def prepare_job(model: bytes, personal: Arrays, golden_x: Array, rows: Array, gaps: Gaps, recent: Array) -> bytes:
-    """Return what a child is asked to do: rows (n, F) of the baseline with their gaps, and of recent windows (m, F)."""
-    given = {"model": np.frombuffer(model, np.uint8), "golden": golden_x, "rows": rows, "gaps": gaps, "recent": recent}
-    return wire.encode(joined({"given": given, "personal": dict(personal)}))
-
-
-def examine(job: bytes, command: Sequence[str] = COMMAND, within_s: float = EXAMINATION_S) -> Tried:
+def examine(asked: Examination, command: Sequence[str] = COMMAND, within_s: float = EXAMINATION_S) -> Tried:
     """Return what a child process says of a model that came through.
 
     Raises `ModelRefusedError` where it did not, and `UntriedError` where no child could try.
     """
-    pipe = subprocess.PIPE
+    job, pipe = _to_bytes(asked), subprocess.PIPE
     try:
         child = subprocess.Popen(  # noqa: S603 - our own module
             command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, env={**os.environ, **ONE_THREAD}
@@ -95,6 +78,13 @@ def examine(job: bytes, command: Sequence[str] = COMMAND, within_s: float = EXAM
     finally:
         timer.cancel()
     return _judge(reply, child.returncode, is_late=time.monotonic() >= deadline_s, within_s=within_s)
+
+
+def _to_bytes(asked: Examination) -> bytes:
+    """Return what a child is asked, as `answer` reads it."""
+    given = asked._asdict() | {"model": np.frombuffer(asked.model, np.uint8)}
+    personal = given.pop("personal")
+    return wire.encode(joined({"given": given, "personal": personal}))
 
 
 def _judge(reply: bytes, code: int, *, is_late: bool, within_s: float) -> Tried:
@@ -126,7 +116,7 @@ def answer(job: bytes) -> float:
     parts = parted(arrays)
     given = parts["given"]
     scorer = Scorer(given["model"].tobytes(), parts.get("personal", {}))
-    scorer.neutral(given["golden"])
+    scorer.neutral(given["golden_x"])
     recurrence.score(scorer, given["rows"], given["gaps"])
     windows, began_s = 0, time.process_time()
     while (spent_s := time.process_time() - began_s) < MEASURE_S:  # in whole milliseconds, on many machines

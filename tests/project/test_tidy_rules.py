@@ -33,6 +33,12 @@ BAD = [
     ("components", "gateway_agent/downloads.py", "from fedgate.gateway_agent import outbox", 1),
     ("components", "gateway_agent/training/training.py", "from fedgate.gateway_agent.outbox import delivery", 1),
     ("components", "gateway_agent/deployment/activation.py", "from fedgate.gateway_agent import state", 1),
+    (
+        "components",
+        "gateway_agent/deployment/validation.py",
+        "from fedgate.gateway_agent.runtime import model_trial",
+        1,
+    ),
     ("one_name", "gateway_agent/machine.py", "from models.signal import Block", 1),
     ("one_name", "tests/test_x.py", "def f():\n    import config.protocol.wire as wire", 2),
     ("arrows", "gateway_agent/storage/store.py", "from fedgate.firmware_sim.world.world import World", 1),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fedgate.config.protocol.messages import Manifest
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.deployment import activation
+from fedgate.gateway_agent.deployment.examination import Examination, Examine, UntriedError, take_any
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.runtime import model_trial
 from fedgate.gateway_agent.runtime.agent import Agent
-from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD, Tried, UntriedError, examine, prepare_job
+from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD, Tried, examine
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import NEW_SERIES
@@ -36,10 +36,10 @@ from tests.support.waiting import PATIENCE_S
 SOON_S = 3.0
 
 
-def job(body: bytes, width: int = WIDTH, rows: int = 40) -> bytes:
+def job(body: bytes, width: int = WIDTH, rows: int = 40) -> Examination:
     """Return what a process is asked to do with a model and some windows."""
     x = np.random.default_rng(0).normal(size=(rows, width)).astype(np.float32)
-    return prepare_job(body, {}, x[:4], x, np.array([NEW_SERIES] + [0] * (rows - 1)), x[:20])
+    return Examination(body, {}, x[:4], x, np.array([NEW_SERIES] + [0] * (rows - 1)), x[:20])
 
 
 @pytest.mark.parametrize("kind", ["svdd", "esn", "recurrent"])
@@ -238,15 +238,15 @@ def test_the_running_agent_tries_models_so(tmp_path: Path, caplog: pytest.LogCap
     agent.run()
 
 
-def trying(state: State, act: Callable[[bytes], object]) -> State:
+def trying(state: State, act: Examine) -> State:
     return replace(state, deployment=replace(state.deployment, examine=act))
 
 
-def refusing(_job: bytes) -> None:
+def refusing(_asked: Examination) -> None:
     raise ModelRefusedError("the process of its own that tried it ended by SIGKILL")
 
 
-def missing(_job: bytes) -> None:
+def missing(_asked: Examination) -> None:
     raise UntriedError("no child process can be started (no memory)")
 
 
@@ -254,14 +254,14 @@ def test_a_model_that_ends_the_process_is_refused_and_the_agent_goes_on() -> Non
     state, _ = offered(trying(in_force(), refusing), SECOND)
     assert state.deployment.manifest == FIRST[0] and "refused: the process of its own" in status(state).refusal
     assert SECOND[0].model.digest not in state.deployment.models.trying and state.deployment.candidate is None
-    state, _ = offered(trying(state, model_trial.take_any), SECOND)
+    state, _ = offered(trying(state, take_any), SECOND)
     assert state.deployment.manifest == FIRST[0]  # until the next start
 
 
 def test_a_model_that_nothing_could_try_waits_and_is_tried_again() -> None:
-    calls = list[bytes]()
+    calls = list[Examination]()
 
-    def counted(given: bytes) -> None:
+    def counted(given: Examination) -> None:
         calls.append(given)
         missing(given)
 
@@ -275,7 +275,7 @@ def test_a_model_that_nothing_could_try_waits_and_is_tried_again() -> None:
     state, _ = after(state, TICK, TICK)
     assert len(calls) == 2 and state.deployment.candidate == SECOND[0]
     at_ns += round(activation.UNTRIED_S * NS)
-    state = trying(changed(state, "context", uptime_ns=at_ns), model_trial.take_any)
+    state = trying(changed(state, "context", uptime_ns=at_ns), take_any)
     state, _ = after(state, TICK, TICK)
     assert state.deployment.manifest == SECOND[0] and status(state).refusal == ""
 

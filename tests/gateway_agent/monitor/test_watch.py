@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.deployment.examination import Examination
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.monitor import decision
 from fedgate.gateway_agent.monitor import pipeline as walk
@@ -218,7 +219,7 @@ class TestBorrowing:
         assert sum("waits for this gateway's own baseline" in line for line in site.log) == 1
 
     def test_a_model_that_is_refused_meanwhile_leaves_no_mark_of_its_load(self, site: Site) -> None:
-        def refuse(_job: bytes) -> None:
+        def refuse(_asked: Examination) -> None:
             raise ModelRefusedError("it is none of ours")
 
         south = site.agents["south"]
