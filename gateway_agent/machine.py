@@ -19,6 +19,7 @@ from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import STATUS, MessageError, Receipt, Score, Want
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
+from fedgate.gateway_agent.context import save_starts
 from fedgate.gateway_agent.deployment import activation, probation, reloading
 from fedgate.gateway_agent.deployment.deployment import Deployment, Swap, count_windows
 from fedgate.gateway_agent.deployment.session import ModelRefusedError
@@ -38,7 +39,6 @@ from fedgate.gateway_agent.events import (
     PublishStatus,
     Received,
     Reload,
-    Save,
     SetRefusal,
     StoreState,
     Tick,
@@ -56,7 +56,6 @@ from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue, give_up_telemet
 from fedgate.gateway_agent.sources import frames, json_values
 from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features, save_link
 from fedgate.gateway_agent.status import status
-from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training import training
 from fedgate.gateway_agent.training.training import Training
 from fedgate.gateway_agent.trust.trust import Trust, receive_numbers, receive_statement, repeat_numbers, watch_age
@@ -86,7 +85,7 @@ def begin(state: State, stored: Stored) -> Result:
     context = replace(state.context, starts=state.context.starts + 1)
     models = state.deployment.models
     state = replace(state, context=context, deployment=replace(state.deployment, marked=models.counted_at_start()))
-    effects: list[Effect] = [Save(STARTS, str(context.starts).encode())]
+    effects: list[Effect] = [save_starts(context)]
     features = save_features(context)
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)

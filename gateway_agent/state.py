@@ -13,8 +13,7 @@ from fedgate.config.protocol import alarm_book, wire
 from fedgate.config.protocol.messages import Newest
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.gateway_agent import store_identity
-from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.context import STARTS, Context, save_starts
 from fedgate.gateway_agent.deployment import deployment
 from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.deployment.examination import Examine, take_any
@@ -23,7 +22,7 @@ from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
-from fedgate.gateway_agent.outbox.outbox import Line, Outbox
+from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Line, Outbox
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,
@@ -106,11 +105,11 @@ def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
         anchor_ns=host.anchor_ns,
         stopwatch=host.stopwatch,
         secret=stored.blobs.get(SECRET, b""),
-        starts=int(stored.blobs.get(store_identity.STARTS, b"0")),
+        starts=int(stored.blobs.get(STARTS, b"0")),
     )
     outbox = Outbox(
         items=dict(stored.outbox),
-        sequence=int(stored.blobs.get(store_identity.SEQUENCE, b"0")),
+        sequence=int(stored.blobs.get(SEQUENCE, b"0")),
         line=Line(tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1}),
     )
     trust = Trust(
@@ -203,7 +202,8 @@ def to_store(state: State) -> Stored:
         save_features(context),
         save_alarms(monitor),
         *save_memory(monitor.pipeline, context, state.deployment.manifest),
-        *store_identity.save(context.starts, state.outbox.sequence),
+        save_starts(context),
+        Save(SEQUENCE, str(state.outbox.sequence).encode()),
         deployment.save(state.deployment.models),
         *save_newest(state.trust),
         Save(SECRET, context.secret),

@@ -25,12 +25,12 @@ from fedgate.gateway_agent.events import (
     Save,
     Settle,
 )
-from fedgate.gateway_agent.store_identity import SEQUENCE
 
 ITEM_BYTES = 256  # what a database adds to an item, and to each payload of it: rows, indices, a part of a page
 TOMBSTONE_BYTES = 1_280  # no tombstone is larger, with what a database adds
 TOMBSTONES_BYTES = TOMBSTONE_BYTES * len(CLASSES)
 TOMBSTONE = "tombstone"
+SEQUENCE = "sequence"  # key of a stored blob
 
 
 @dataclass(frozen=True)

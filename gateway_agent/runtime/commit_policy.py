@@ -37,11 +37,10 @@ from fedgate.gateway_agent.events import (
     Tick,
 )
 from fedgate.gateway_agent.monitor.monitor import MEMORY
-from fedgate.gateway_agent.outbox.outbox import is_tombstone
+from fedgate.gateway_agent.outbox.outbox import SEQUENCE, is_tombstone
 from fedgate.gateway_agent.runtime.write_budget import restore_day
 from fedgate.gateway_agent.state import FLASH, LINK, Host, State, Stored, to_store
 from fedgate.gateway_agent.storage.store import Store
-from fedgate.gateway_agent.store_identity import SEQUENCE
 from fedgate.gateway_agent.training.training import COUNTED
 from fedgate.models.time_units import NS
 

@@ -20,6 +20,7 @@ import numpy as np
 from fedgate.config.protocol import wire
 from fedgate.config.runtime import store_lock
 from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, StoreFullError, kind_of
+from fedgate.gateway_agent.context import STARTS
 from fedgate.gateway_agent.deployment.deployment import in_force
 from fedgate.gateway_agent.events import Durable
 from fedgate.gateway_agent.outbox.outbox import by_class
@@ -27,7 +28,6 @@ from fedgate.gateway_agent.state import LINK, Stored, ledger
 from fedgate.gateway_agent.storage import files, rows
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from fedgate.gateway_agent.storage.rows import Found
-from fedgate.gateway_agent.store_identity import STARTS
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.federated.wrappers.privacy_ledger import EPSILON
 

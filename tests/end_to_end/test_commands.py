@@ -26,14 +26,13 @@ from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
-from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.context import STARTS, Context
 from fedgate.gateway_agent.deployment.deployment import Bundle, Models, SlotEntry, save, save_model
 from fedgate.gateway_agent.events import Item, Keep, Queue, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.state import save_link
 from fedgate.gateway_agent.storage.store import Store
-from fedgate.gateway_agent.store_identity import STARTS
 from tests.cloud_aggregator.storage.test_aggregator_store import CLEARED, RAISED
 from tests.cloud_aggregator.test_aggregator_machine import OPEN
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
