@@ -45,7 +45,6 @@ from fedgate.gateway_agent.events import (
     Trained,
     Wanted,
 )
-from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.alarms import Finding
@@ -395,6 +394,7 @@ def _push_samples(state: State, source: Source, block: Block) -> Result:
         effects += more
         pipeline, readings = walk.push(state.monitor.pipeline, block)
     elapsed_ns = state.context.stopwatch() - began_ns
+    effects += map(Keep, pipeline.baseline[len(state.monitor.pipeline.baseline) :])
     state = replace(state, monitor=replace(state.monitor, pipeline=pipeline))
     for reading in readings:
         state, more = _report_window(state, reading)
@@ -414,8 +414,6 @@ def _push_samples(state: State, source: Source, block: Block) -> Result:
 
 def _report_window(state: State, reading: WindowResult) -> Result:
     state, effects = _put(state, alarms.check_reading(state.monitor, state.context, state.deployment.manifest, reading))
-    if reading.learned and reading.row is not None:
-        effects.append(Keep(FeatureRow(reading.row, reading.t_ns)))
     if reading.height is not None and state.context.settings.exchange.publish_scores:
         score = _make_score(state, reading.t_ns, reading.height)
         state, more = _put(state, scores.publish(state.outbox, state.context, score))

@@ -25,7 +25,7 @@ from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, WindowResult, alarms, judge_beside
+from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, WindowResult, alarms, judge_row
 from fedgate.gateway_agent.monitor.recurrence import BLANK
 from fedgate.models.alarms.false_alarm_test import is_broken, level_at
 from fedgate.models.time_units import NS
@@ -83,7 +83,7 @@ def _compare(
     if row is None:
         return deployment, pipeline, []
     try:
-        before, judged = judge_beside(trial.pipeline, FeatureRow(row, reading.t_ns))
+        before, judged = judge_row(trial.pipeline, FeatureRow(row, reading.t_ns))
     except ModelRefusedError as error:  # then there is nothing to go back to
         text = f"model {trial.manifest.version}, the one before, cannot be run any more: {error}"
         return replace(deployment, trial=None), pipeline, [Log("warning", text)]

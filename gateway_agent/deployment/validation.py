@@ -23,7 +23,7 @@ from fedgate.gateway_agent.monitor.pipeline import (
     beside,
     calibrate_model,
     gaps_of,
-    judge_beside,
+    judge_row,
     of_baseline,
     rows_of,
 )
@@ -150,8 +150,8 @@ def run_in_shadow(context: Context, pipeline: Pipeline, judge: ScoringModel, wat
     for first in range(0, len(recent) - windows + 1, windows):
         is_alarmed = was_alarmed = False
         for seen in recent[first : first + windows]:
-            new, judged = judge_beside(new, seen)
-            old, before = judge_beside(old, seen)
+            new, judged = judge_row(new, seen)
+            old, before = judge_row(old, seen)
             blind += judged.unscored is not None and before.unscored is None
             is_alarmed, was_alarmed = is_alarmed or alarms(new, judged), was_alarmed or alarms(old, before)
         if not was_alarmed:

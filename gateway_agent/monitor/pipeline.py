@@ -67,12 +67,10 @@ class WindowResult(NamedTuple):
 
     t_ns: int  # end of the window
     row: Row | None = None  # (F,) features, None for a window that was lost or faulty
-    score: float | None = None  # None as well while the model's memory is fresh
-    height: Height | None = None  # what was judged of it
+    height: Height | None = None  # what was judged of it, None as well while the model's memory is fresh
     stuck: tuple[str, ...] = ()  # features that have not changed for too long
     moved: tuple[str, ...] = ()  # features that have just changed, and so are not stuck
     transition: Transition | None = None
-    learned: bool = False
     lost: Lost | None = None
     unscored: Row | None = None  # (F,) features of a window that was lost for its score
     faulty: tuple[str, ...] = ()  # channels with a fault, by name
@@ -96,14 +94,12 @@ def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[WindowResult]
     windower, pieces = grid.push(pipeline.windower, block)
     pipeline, readings = replace(pipeline, windower=windower), []
     for piece in pieces:
-        pipeline, reading = _lose(pipeline, piece) if isinstance(piece, Lost) else _window(pipeline, piece)
-        filled = {} if isinstance(piece, Lost) else piece.newly_filled(pipeline.spec)
-        readings.append(reading._replace(filled=filled))
+        if isinstance(piece, Lost):
+            readings.append(WindowResult(piece.t_ns, lost=piece))
+            continue
+        pipeline, reading = _window(pipeline, piece)
+        readings.append(reading._replace(filled=piece.newly_filled(pipeline.spec)))
     return pipeline, readings
-
-
-def _lose(pipeline: Pipeline, lost: Lost) -> tuple[Pipeline, WindowResult]:
-    return pipeline, WindowResult(lost.t_ns, lost=lost)
 
 
 def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]:
@@ -113,14 +109,14 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]
         return pipeline, WindowResult(end_ns, faulty=faulty)
     row = extract(pipeline.spec, window.values, window.t_ns)
     if missing := _find_unmeasured(pipeline, row):
-        return _lose(pipeline, Lost(window.t_ns, *missing))
-    pipeline, judged = _judge(pipeline, row, end_ns)
+        return pipeline, WindowResult(window.t_ns, lost=Lost(window.t_ns, *missing))
+    seen = FeatureRow(row, end_ns)
+    pipeline, judged = judge_row(pipeline, seen)
     if judged.lost is not None:
         return pipeline, judged
-    learned = not pipeline.commissioned
-    if learned:
-        pipeline = replace(pipeline, baseline=(*pipeline.baseline, FeatureRow(row, end_ns)))
-    return _recalling(pipeline, FeatureRow(row, end_ns)), judged._replace(learned=learned)
+    if not pipeline.commissioned:
+        pipeline = replace(pipeline, baseline=(*pipeline.baseline, seen))
+    return _recalling(pipeline, seen), judged
 
 
 def _find_unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
@@ -144,22 +140,19 @@ def _count_recalled(washout_rows: int) -> int:
     return max(RECALLED_WINDOWS, washout_rows + 1) if washout_rows else 0
 
 
-def _judge(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, WindowResult]:
-    """Return what the model in force says of a window; nothing where there is none, or where its memory is fresh."""
-    judge = pipeline.judge
+def judge_row(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowResult]:
+    """Return what the model of a pipeline says of a window; nothing where there is none, or where its memory is
+    fresh.
+    """
+    judge, row, end_ns = pipeline.judge, seen.row, seen.end_ns or 0
     if judge is None:
         return pipeline, WindowResult(end_ns, row)
-    score, is_settled, memory = recall.take_in(
-        judge.model, pipeline.memory, FeatureRow(row, end_ns), pipeline.spec.hop_s
-    )
+    score, is_settled, memory = recall.take_in(judge.model, pipeline.memory, seen, pipeline.spec.hop_s)
     if not math.isfinite(score):  # so far from all that was learned that float32 ends: no structure moves like that
         start_ns = end_ns - round(pipeline.spec.window_s * NS)
-        pipeline, reading = _lose(
-            pipeline, Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}")
-        )
-        return pipeline, reading._replace(unscored=row)
-    seen, shown = FeatureRow(row, end_ns), score if is_settled else None
-    is_calm = not pipeline.alarm.active
+        lost = Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}")
+        return pipeline, WindowResult(start_ns, lost=lost, unscored=row)
+    shown, is_calm = score if is_settled else None, not pipeline.alarm.active
     watching, height, still = judge_window(pipeline.alarm_table, judge, pipeline.watching, seen, shown, is_calm=is_calm)
     pipeline = replace(pipeline, memory=memory, watching=watching)
     if height is None:
@@ -168,8 +161,7 @@ def _judge(pipeline: Pipeline, row: Row, end_ns: int) -> tuple[Pipeline, WindowR
     if gap_ns > GAP_HOPS * pipeline.spec.hop_s * NS:  # what lies between was not seen, and can not have lasted
         pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
     alarm, transition = threshold.update(judge.levels, pipeline.alarm_table, pipeline.alarm, end_ns, height.value)
-    reading = WindowResult(end_ns, row, shown, height, transition=transition, stuck=still.stuck, moved=still.moved)
-    return replace(pipeline, alarm=alarm), reading
+    return replace(pipeline, alarm=alarm), WindowResult(end_ns, row, height, still.stuck, still.moved, transition)
 
 
 def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
@@ -225,11 +217,6 @@ def beside(
     """Return a pipeline for a model that is not in force: it judges the windows of another, and raises nothing."""
     alarm = AlarmState()
     return replace(pipeline, judge=judge, memory=memory, watching=watching, alarm=alarm, baseline=(), recent=())
-
-
-def judge_beside(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowResult]:
-    """Return the pipeline of such a model after a window, and what it says of it."""
-    return _judge(pipeline, seen.row, seen.end_ns or 0)
 
 
 def alarms(pipeline: Pipeline, reading: WindowResult) -> bool:

@@ -104,7 +104,7 @@ def watched(model: Sum, windows: int = 6) -> tuple[walk.Pipeline, list[walk.Wind
 
 def test_a_fresh_memory_scores_nothing_and_the_gateway_says_so() -> None:
     pipeline, readings = watched(Sum(washout_rows=4))
-    assert [reading.score is None for reading in readings] == [True] * 4 + [False] * (len(readings) - 4)
+    assert [reading.height is None for reading in readings] == [True] * 4 + [False] * (len(readings) - 4)
     assert not pipeline.settling and watched(Sum(washout_rows=40))[0].settling
 
 
@@ -112,7 +112,8 @@ def test_a_new_model_remembers_what_it_would_have_seen() -> None:
     pipeline, readings = watched(Sum(washout_rows=1))
     swapped = walk.with_model(pipeline, ScoringModel(Sum(washout_rows=4), LEVELS))
     assert swapped.memory == replace(pipeline, judge=swapped.judge).memory and not swapped.settling
-    assert readings[-1].score == swapped.memory.tensors["sum"]
+    height = readings[-1].height
+    assert height is not None and height.value == swapped.memory.tensors["sum"]
 
 
 def test_recent_windows_are_kept_for_the_next_model_and_shown_to_one_that_remembers() -> None:

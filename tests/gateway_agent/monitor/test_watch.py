@@ -17,7 +17,7 @@ from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.monitor import decision
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
+from fedgate.gateway_agent.monitor.decision import SCORE, DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.monitor import memory_owner as owner_of
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, WindowResult
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
@@ -94,8 +94,8 @@ def test_a_small_shift_is_found_by_the_slow_rule_and_not_by_the_point_rule() -> 
 
 def test_without_rules_the_score_is_judged_as_ever() -> None:
     _, readings = fed(commissioned(settings_of()), values_of(24, 4), BASELINE + 1)
-    told = [reading for reading in readings if reading.height is not None]
-    assert told and all(each.height is not None and each.height.value == each.score for each in told)
+    told = [reading.height for reading in readings if reading.height is not None]
+    assert told and all((each.rule, each.value) == (SCORE, each.statistic) for each in told)
 
 
 def test_noon_at_midnight_is_found_by_the_profile_alone() -> None:
