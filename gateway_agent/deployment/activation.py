@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import unpack_survey
@@ -23,7 +22,6 @@ from fedgate.gateway_agent.deployment.deployment import (
     Rejected,
     Result,
     Swap,
-    mark_load,
     name_manifest,
     put_in_slot,
     save,
@@ -51,7 +49,6 @@ from fedgate.models.time_units import DAY_S, NS
 
 UNTRIED_S = 60.0  # until a model is tried again that no process could try
 BORROWING_WINDOWS = 200  # or half of a short baseline: of its own, for its units, to use the level of the site
-Step = Literal["wait", "fetch", "mark", "borrow", "swap"]  # that is next on a candidate's way
 
 
 def receive_announcement(
@@ -139,18 +136,48 @@ def put_in_force(
     That a model is loaded is stored in a step of its own, before anything loads it: one that ends the process would end
     it at every start.
     """
-    manifest = deployment.candidate
-    step = _next_step(deployment, context, pipeline, manifest, bodies)
-    if manifest is None or step == "wait":
-        return deployment, pipeline, []
-    if step == "fetch":
+    manifest, waiting = deployment.candidate, (deployment, pipeline, list[Wanted]())
+    if manifest is None or not (pipeline.commissioned or _can_borrow(deployment, pipeline, manifest)):
+        return waiting
+    body = bodies.get(manifest.model.digest)
+    if body is None:
         return deployment, pipeline, [Fetch(manifest.model)]
-    if step == "mark":
+    if deployment.untried_ns is not None and context.uptime_ns - deployment.untried_ns < UNTRIED_S * NS:
+        return waiting
+    if deployment.tried[0] != name_manifest(manifest):
         deployment, effects = _mark(deployment, context, manifest)
         return deployment, pipeline, effects
-    load = _swap if step == "swap" else _borrow
+    if context.store.is_unstored:  # the mark is not on the disk, and what is not loaded ends nothing
+        return waiting
+    return _load(deployment, context, pipeline, training, manifest, body)
+
+
+def _mark(deployment: Deployment, context: Context, manifest: Manifest) -> Result:
+    """Mark that the candidate is loaded, which begins when that is stored, or refuse it where it has ended the agent
+    too often.
+
+    A mark of this process that is not finished stands for all loads of the same bytes, under whatever version and
+    whatever was in force between: the process ends but once.
+    """
+    name, digest = name_manifest(manifest), manifest.model.digest
+    unfinished = deployment.marked & deployment.models.trying.keys()
+    tried = replace(deployment, tried=(name, context.uptime_ns))
+    if digest in unfinished:
+        return tried, []
+    if problem := deployment.models.tries(digest).why_no_more(context.boot_id):
+        is_final = name != deployment.models.current.name  # what was in force may be again
+        return _refuse(replace(deployment, candidate=None), manifest, f"refused: {problem}", is_final=is_final)
+    models = deployment.models.with_load(digest, context.boot_id)
+    return replace(tried, marked=unfinished | {digest}, models=models), [save(models)]
+
+
+def _load(
+    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, manifest: Manifest, body: bytes
+) -> Swap:
+    """Load the candidate and put it in force, or say why not."""
+    swap = _swap if pipeline.commissioned else _borrow
     try:
-        return load(deployment, context, pipeline, training, manifest, bodies[manifest.model.digest])
+        return swap(deployment, context, pipeline, training, manifest, body)
     except UntriedError as error:
         deployment, effects = _put_off(deployment, context, manifest, error)
     except UNFIT as error:  # the agent lives: a refusal is no load that did not end
@@ -160,42 +187,11 @@ def put_in_force(
     return deployment, pipeline, effects
 
 
-def _next_step(
-    deployment: Deployment,
-    context: Context,
-    pipeline: Pipeline,
-    manifest: Manifest | None,
-    bodies: Mapping[str, bytes],
-) -> Step:
-    """Return what is next for the candidate: nothing yet, its body, the mark on the disk, or the load itself."""
-    is_whole = pipeline.commissioned
-    if manifest is None or not (is_whole or _can_borrow(deployment, pipeline, manifest)):
-        return "wait"
-    if manifest.model.digest not in bodies:
-        return "fetch"
-    if deployment.untried_ns is not None and context.uptime_ns - deployment.untried_ns < UNTRIED_S * NS:
-        return "wait"
-    if deployment.tried[0] != name_manifest(manifest):
-        return "mark"
-    if context.store.is_unstored:
-        return "wait"  # the mark is not on the disk, and what is not loaded ends nothing
-    return "swap" if is_whole else "borrow"
-
-
 def _put_off(deployment: Deployment, context: Context, manifest: Manifest, why: UntriedError) -> Result:
     """Keep a candidate of which nothing is known, as no process could try it, and try again in a while."""
     models = deployment.models.finished(manifest.model.digest)  # nothing loaded it
     deployment = replace(deployment, models=models, tried=("", context.uptime_ns), untried_ns=context.uptime_ns)
     return deployment, [save(models), *refuse(f"model {manifest.version} waits: {why}")]
-
-
-def _mark(deployment: Deployment, context: Context, manifest: Manifest) -> Result:
-    """Mark that the candidate is loaded, or refuse it where it has ended the agent too often."""
-    deployment, effects, problem = mark_load(deployment, context, manifest)
-    if not problem:
-        return deployment, effects
-    is_final = name_manifest(manifest) != deployment.models.current.name  # what was in force may be again
-    return _refuse(replace(deployment, candidate=None), manifest, f"refused: {problem}", is_final=is_final)
 
 
 def _swap(

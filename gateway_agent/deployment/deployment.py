@@ -19,7 +19,6 @@ import numpy as np
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest, MessageError
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment.examination import Examine, take_any
 from fedgate.gateway_agent.events import Save, Wanted
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, WindowResult
@@ -280,22 +279,6 @@ def probation_left_s(models: Models, settings: GatewaySettings) -> float:
 def is_proven(models: Models, settings: GatewaySettings) -> bool:
     """Tell whether the model in force has come through its probation."""
     return probation_left_s(models, settings) == 0
-
-
-def mark_load(deployment: Deployment, context: Context, manifest: Manifest) -> tuple[Deployment, list[Wanted], str]:
-    """Mark a load, which begins when that is stored; return why there is to be none, or an empty string.
-
-    A mark of this process that is not finished stands for all loads of the same bytes, under whatever version and
-    whatever was in force between: the process ends but once.
-    """
-    digest, unfinished = manifest.model.digest, deployment.marked & deployment.models.trying.keys()
-    tried = (name_manifest(manifest), context.uptime_ns)
-    if digest in unfinished:
-        return replace(deployment, tried=tried), [], ""
-    if problem := deployment.models.tries(digest).why_no_more(context.boot_id):
-        return deployment, [], problem
-    models = deployment.models.with_load(digest, context.boot_id)
-    return replace(deployment, tried=tried, marked=unfinished | {digest}, models=models), [save(models)], ""
 
 
 def put_in_slot(deployment: Deployment, bundle: Bundle) -> tuple[Models, list[Save]]:

@@ -10,6 +10,7 @@ import os
 import sqlite3
 import time
 from contextlib import ExitStack, closing, suppress
+from itertools import starmap
 from pathlib import Path
 
 from fedgate.config.protocol import wire
@@ -140,15 +141,11 @@ def finish_renewal(path: Path) -> None:
 
 def _write(new: Path, stored: Stored) -> None:
     sqlite.remove(new)  # of an attempt for which there was no room
-    db = open_database(new)
+    db, queued = open_database(new), starmap(Queue, stored.outbox.items())
     try:
         with db:
-            for seen in stored.baseline:
-                rows.apply(db, Keep(seen))
-            for key, body in stored.blobs.items():
-                rows.apply(db, Save(key, body))
-            for name, item in stored.outbox.items():
-                rows.apply(db, Queue(name, item))
+            for effect in (*map(Keep, stored.baseline), *starmap(Save, stored.blobs.items()), *queued):
+                rows.apply(db, effect)
     except sqlite3.Error as error:
         raise kind_of(error)(f"{new}: cannot be written ({error}); check the disk's space and health") from None
     finally:

@@ -145,7 +145,7 @@ def test_two_high_windows_with_a_hole_between_are_no_lasting_alarm() -> None:
         return walk.push(state, Block("deck", T0_NS + round(start_s * NS), spec.rate_hz, values))
 
     state, first = watch(state, 0.0, 5.0)
-    assert [reading.score for reading in first] == [5.0]
+    assert [reading.height.value for reading in first if reading.height is not None] == [5.0]
     readings: list[walk.WindowResult] = []
     for hop in range(1, 4):
         later_s = (10 + hop) * spec.window_s * GAP_HOPS
