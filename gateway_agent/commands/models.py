@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedgate.config.runtime import cli
 from fedgate.gateway_agent.commands.store import open_store
 from fedgate.models.time_units import HOUR_S
+
+if TYPE_CHECKING:
+    from fedgate.config.settings.settings import GatewaySettings
 
 TEXT = "Show the model in force, the one before it, how long its probation lasts, and what was refused and why."
 EXAMPLES = """examples:
@@ -28,25 +31,24 @@ def _models(arguments: argparse.Namespace) -> None:
 
     settings = load(arguments.config, GatewaySettings)
     with open_store(settings) as store:
-        summary = describe_models(store.read().blobs, settings.models.probation_s, settings.features.hop_s)
+        summary = describe_models(store.read().blobs, settings)
     cli.show(arguments, summary, _text(summary))
 
 
-def describe_models(blobs: dict[str, bytes], probation_s: float, hop_s: float) -> dict[str, Any]:
+def describe_models(blobs: dict[str, bytes], settings: GatewaySettings) -> dict[str, Any]:
     """Return, as JSON-able values, what the store says of models."""
-    from fedgate.gateway_agent.deployment.deployment import restore_models
+    from fedgate.gateway_agent.deployment.deployment import in_force, probation_left_s, restore_models
 
     models = restore_models(blobs)
-    left_s = max(probation_s - models.windows * hop_s, 0.0) if models.previous.version else 0.0
     candidates = [digest for digest in models.trying if digest not in (models.current.digest, models.previous.digest)]
     return {
-        "current": describe_model(blobs.get(models.slot)) if models.current.version else None,
+        "current": describe_model(in_force(blobs)),
         "previous": describe_model(blobs.get(models.other)) if models.previous.version else None,
         "candidate": candidates[-1] if candidates else None,
         "newest_version": models.newest,
         "windows": models.windows,
         "alarms": models.alarms,
-        "probation_s": left_s,
+        "probation_s": probation_left_s(models, settings) if models.previous.version else 0.0,
         "loads_not_finished": {digest: one.in_all for digest, one in models.trying.items()},
         "rejected": [{"version": one.version, "why": one.why, "final": one.is_final} for one in models.rejected],
     }

@@ -361,7 +361,7 @@ def _nodes(nodes: Sequence[Message], shapes: dict[str, Shape], values: dict[str,
         used = Node(
             [shapes[name] for name in names],
             [values.get(name) for name in names],
-            {one["name"]: one[_field(kind, one["name"])] for one in node["attribute"]},
+            {one["name"]: one[OPERATORS[kind].attributes[one["name"]]] for one in node["attribute"]},
             len(node["output"]),
         )
         if any(used.attributes.get(name, 0) not in (0, 1) for name in FLAGS):
@@ -382,13 +382,8 @@ def _nodes(nodes: Sequence[Message], shapes: dict[str, Shape], values: dict[str,
             _check_shape(shape)
             if name:
                 shapes[name] = shape
-        given = sum(math.prod(max(side, 1) for side in shape) for shape in found)
-        total = _check_bounds(total + taken + Work(NODE_WORK, given))
+        total = _check_bounds(total + taken + Work(NODE_WORK, sum(map(_size, found))))
     return total
-
-
-def _field(kind: str, attribute: str) -> str:
-    return OPERATORS[kind].attributes[attribute]
 
 
 def _scan(node: Node, shapes: Mapping[str, Shape], values: Mapping[str, Shape | None]) -> tuple[list[Shape], Work]:

@@ -17,7 +17,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.files import sync_folder
 from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, kind_of
-from fedgate.gateway_agent.events import Keep, Queue, Save
+from fedgate.gateway_agent.events import Durable, Keep, Queue, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found
@@ -141,10 +141,12 @@ def finish_renewal(path: Path) -> None:
 
 def _write(new: Path, stored: Stored) -> None:
     sqlite.remove(new)  # of an attempt for which there was no room
-    db, queued = open_database(new), starmap(Queue, stored.outbox.items())
+    effects: list[Durable] = [*map(Keep, stored.baseline), *starmap(Save, stored.blobs.items())]
+    effects += starmap(Queue, stored.outbox.items())
+    db = open_database(new)
     try:
         with db:
-            for effect in (*map(Keep, stored.baseline), *starmap(Save, stored.blobs.items()), *queued):
+            for effect in effects:
                 rows.apply(db, effect)
     except sqlite3.Error as error:
         raise kind_of(error)(f"{new}: cannot be written ({error}); check the disk's space and health") from None
