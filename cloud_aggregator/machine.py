@@ -13,9 +13,10 @@ from typing import Any
 from fedgate.cloud_aggregator import containment, new_keys, orders, presence
 from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import CertificateRequested, Listed, NotStated, Registry, Revoked, Stated
+from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms import handling, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.enrolment import CertificateRequested, Listed, NotStated, Revoked, Stated
 from fedgate.cloud_aggregator.events import (
     Answered,
     ClockSet,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.access.registry import Revoke, Revoked, TakeKeys
+from fedgate.cloud_aggregator.enrolment import Revoke, Revoked, TakeKeys
 from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.requests import apply

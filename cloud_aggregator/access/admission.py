@@ -11,18 +11,10 @@ from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access import duplicates
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import (
-    Certificate,
-    CertificateRequested,
-    ForgetGateway,
-    Issue,
-    Registry,
-    Reject,
-    Token,
-    changes,
-)
+from fedgate.cloud_aggregator.access.registry import Registry, changes
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import SET_NS, Context
+from fedgate.cloud_aggregator.enrolment import Certificate, CertificateRequested, ForgetGateway, Issue, Reject, Token
 from fedgate.cloud_aggregator.events import DropUploads, ForgetDevice, Log, OrderError, Publish, Wanted
 from fedgate.config.settings.identity import Identity
 from fedgate.models.time_units import DAY_NS, HOUR_NS

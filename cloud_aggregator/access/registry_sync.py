@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import NAMELESS, Certificate, Listed, RecordCertificate, Registry
+from fedgate.cloud_aggregator.access.registry import NAMELESS, Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, Listed, RecordCertificate
 from fedgate.cloud_aggregator.events import Effect, Log
 from fedgate.cloud_aggregator.names import first_of
 

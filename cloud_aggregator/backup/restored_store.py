@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Registry
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate, RecordPass
 from fedgate.cloud_aggregator.events import Answered, DropHeld, Durable, SaveRollout, SaveTraining
 from fedgate.cloud_aggregator.releases.releases import UNDER_WAY
 

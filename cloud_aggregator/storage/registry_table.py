@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from fedgate.cloud_aggregator.access.registry import (
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import (
     Certificate,
     ForgetCertificates,
     ForgetGateway,
@@ -14,7 +15,6 @@ from fedgate.cloud_aggregator.access.registry import (
     RecordCertificate,
     Recorded,
     RecordPass,
-    Registry,
     Token,
 )
 from fedgate.cloud_aggregator.storage.tables import CERTIFICATES, GATEWAYS, PASSES

@@ -13,7 +13,8 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from fedgate.cloud_aggregator import events
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate
 from fedgate.config.identity import pki
 from fedgate.config.identity.pki import PrivateKey
 from fedgate.firmware_sim.world.devices import BY_AGGREGATOR, gateway_of

@@ -22,12 +22,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fedgate.cloud_aggregator.access.registry import (
-    Certificate,
-    CertificateRequested,
-    EnrolmentEffect,
-    RecordCertificate,
-)
+from fedgate.cloud_aggregator.enrolment import Certificate, CertificateRequested, EnrolmentEffect, RecordCertificate
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, open_authority
 from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, BrokerAccess, moment

@@ -21,7 +21,9 @@ import pytest
 
 from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.access.registry import (
+from fedgate.cloud_aggregator.alarms import handling, webhook
+from fedgate.cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
+from fedgate.cloud_aggregator.enrolment import (
     Certificate,
     ForgetCertificates,
     ForgetPasses,
@@ -29,8 +31,6 @@ from fedgate.cloud_aggregator.access.registry import (
     RecordPass,
     Token,
 )
-from fedgate.cloud_aggregator.alarms import handling, webhook
-from fedgate.cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
 from fedgate.cloud_aggregator.events import (
     Answered,
     Connection,

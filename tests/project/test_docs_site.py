@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.doctor.imports import TRIALS
 from fedgate.config.runtime import cli

@@ -91,7 +91,7 @@ TO_COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("context", "events", "runtime", "sources", "store_identity")),
     *(f"gateway_agent/{name}/{name}" for name in ("deployment", "monitor", "outbox", "training", "trust")),
     *(f"gateway_agent/monitor/{name}" for name in ("decision", "pipeline", "recurrence")),
-    *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "events", "limits", "names")),
+    *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "enrolment", "events", "limits", "names")),
     *(f"cloud_aggregator/{name}/{name}" for name in ("access", "releases", "rounds")),
     "cloud_aggregator/alarms/records",
 )

@@ -16,7 +16,8 @@ import pytest
 
 from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.access.registry import CertificateRequested, Issue, Registry, Reject, Revoke, Revoked
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import CertificateRequested, Issue, Reject, Revoke, Revoked
 from fedgate.cloud_aggregator.events import (
     Answered,
     Connection,

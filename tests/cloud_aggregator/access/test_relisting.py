@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.access.registry_sync import CopiedWithoutLogError
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.runtime.app import Aggregator
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.models.time_units import NS

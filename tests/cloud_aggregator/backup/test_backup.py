@@ -28,11 +28,11 @@ import pytest
 
 from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Token
 from fedgate.cloud_aggregator.backup import archive, sealing
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
 from fedgate.cloud_aggregator.commands import backup as backup_command
 from fedgate.cloud_aggregator.commands import restore as restore_command
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate, RecordPass, Token
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.commands import store as store_commands
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.events import Durable, Enqueue, Post, RecordService, SaveTraining
 from fedgate.cloud_aggregator.storage.store import BackupNote, Store, database_of
 from fedgate.cloud_aggregator.storage.tables import META

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.commands.backup import copy_store
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.events import Connection, Received, RecordGateway, RecordService, Tick
 from fedgate.cloud_aggregator.pki.quarantine import Quarantine
 from fedgate.cloud_aggregator.presence import BEAT_S

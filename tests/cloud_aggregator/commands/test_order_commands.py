@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import store as command_store
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.events import RecordGateway, RecordModel
 from fedgate.cloud_aggregator.storage.store import Store
 from tests.end_to_end.test_processes import free_port, running, until, write

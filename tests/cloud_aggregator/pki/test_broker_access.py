@@ -24,7 +24,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry, Revoke
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate, Revoke
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import broker_access, broker_process
 from fedgate.cloud_aggregator.pki.broker_access import BrokerAccess

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import doctor as of_cloud
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.events import RecordGateway
 from fedgate.cloud_aggregator.storage.store import BackupNote
 from fedgate.cloud_aggregator.storage.store import Store as CloudStore

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedgate.cloud_aggregator import events
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.pki.authority import SKEW, Authority, open_authority
 from fedgate.cloud_aggregator.pki.broker_access import moment
 from fedgate.config.identity import pki
