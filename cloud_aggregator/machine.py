@@ -115,7 +115,7 @@ def take_in(state: State, uptime_ns: int, event: Event) -> Result:
         case Ordered():
             return orders.carry_out(state, event)
         case CertificateRequested():
-            return _put(state, admission.decide_request(state.access, state.context, state.alarms, event))
+            return _put(state, admission.decide_request(state.access, state.context, event))
         case Revoked():
             return state, orders.answer_order(event)
         case Listed():
@@ -200,7 +200,7 @@ def _tick(state: State) -> Result:
 
 
 def _renumber(state: State) -> Result:
-    return _put(state, round.renumber(state.rounds, state.context, state.releases))
+    return _put(state, round.renumber(state.rounds, state.context, state.releases.newest.training))
 
 
 def _ask_for_missing(state: State) -> Result:

@@ -57,7 +57,7 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
         case "revoke":
             access, wanted, text = admission.revoke_gateway(access, context, body)
         case "remove":
-            access, wanted, text = admission.remove_gateway(access, context, state.alarms, body)
+            access, wanted, text = admission.remove_gateway(access, context, state.alarms.book, body)
         case _:
             raise OrderError(f"{order.kind!r} given, which this version of the aggregator does not know; update it")
     return *apply(replace(state, access=access), wanted), text

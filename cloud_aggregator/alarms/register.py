@@ -164,6 +164,11 @@ def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
     return (known.onset_ns, known.alarm.sequence, known.alarm.onset_ns, known.alarm.id)
 
 
+def list_active(alarms: Register) -> list[tuple[str, str]]:
+    """Return gateway and cause of each alarm that stands."""
+    return [(gateway, known.alarm.cause) for gateway in alarms for known in active(alarms, gateway)]
+
+
 def find_superseded(alarms: Register, gateway: str) -> list[Alarm]:
     """Return the ends of the alarms of a gateway that stand although it has reported a later one of their cause."""
     latest: dict[str, AlarmRecord] = {}

@@ -120,6 +120,6 @@ def _remove(arguments: argparse.Namespace) -> None:
 
     def check(store: Store) -> None:
         access = Access(store.statuses(), registry=store.registry() if is_site else None)
-        admission.check_known(access, store.alarms(), arguments.gateway)
+        admission.check_known(access, store.alarms().book, arguments.gateway)
 
     order(arguments, "remove", {"gateway": arguments.gateway}, check)

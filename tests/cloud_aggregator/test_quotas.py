@@ -62,7 +62,7 @@ from fedgate.cloud_aggregator.releases.deploy import GOLDEN_ROWS, GOLDEN_VALUES
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, dump
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import LOG
-from fedgate.cloud_aggregator.state import Stored, restore
+from fedgate.cloud_aggregator.state import Stored
 from fedgate.cloud_aggregator.storage import history_table, models_table, store
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.losses import Tombstone
@@ -91,7 +91,7 @@ from tests.gateway_agent.deployment.test_gateway_models import FIRST, signed
 from tests.support.agents import after, commissioned
 from tests.support.agents import heard as heard_by_agent
 from tests.support.cloud_service import chunks_of, cloud, heard, mean_of, receipts, said_under
-from tests.support.sites import KEY, T0_NS, aggregator_settings, frame, samples
+from tests.support.sites import T0_NS, aggregator_settings, frame, samples, start_cloud
 from tests.support.syntax import ROOT
 from tests.support.watchers import CALM
 
@@ -448,7 +448,7 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     body = bytes(range(256)) * 2_400
     manifest = signed(CALM[0], version=3, model=describe(body, 65_536))
     stored = Stored(releases=Releases(BuiltModel(manifest, body)))
-    state = restore(aggregator_settings(rounds={"quorum": 9}), KEY, stored, T0_NS)
+    state = start_cloud(aggregator_settings(rounds={"quorum": 9}), stored, T0_NS)
     for name in ("west", "north"):
         state, _ = machine.step(state, T0_NS, heard(name, "status", READY.to_bytes()))
     line, numbers = SendQueue(), count()

@@ -26,7 +26,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.backup import archive, sealing
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
@@ -38,6 +37,7 @@ from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rol
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
 from fedgate.cloud_aggregator.rounds.numbering import beginning
 from fedgate.cloud_aggregator.rounds.rounds import save_training
+from fedgate.cloud_aggregator.state import Stored
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.store import BackupNote, Store
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
@@ -47,7 +47,7 @@ from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import OPEN
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.site_folders import Folder, aggregator_of, founded, until
-from tests.support.sites import KEY, T0_NS
+from tests.support.sites import T0_NS, start_cloud
 
 Capture = pytest.CaptureFixture[str]
 LIFE_NS = 9_000 * 86_400 * NS
@@ -421,7 +421,7 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
     assert back is not None
     assert back.meta["run"] != OPEN.rounds.run and back.meta["training"] == OPEN.rounds.training
     now_ns = T0_NS + 5 * NS
-    state = cloud_state.restore(site.settings, KEY, cloud_state.Stored(back), now_ns, "later")
+    state = start_cloud(site.settings, Stored(back), now_ns, "later")
     assert state.rounds.run.endswith(".later") and state.rounds.server.round_index == 0
     assert state.rounds.training == beginning(now_ns, OPEN.rounds.training) > OPEN.rounds.training
 
