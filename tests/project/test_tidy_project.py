@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pytest
+
 from fedgate.models.federated import ALGORITHMS
-from tests.support.syntax import NAME, PACKAGES, ROOT, Source, imported, name_of, parse, sources, walk
+from tests.support.syntax import NAME, PACKAGES, ROOT, Source, imported, name_of, nodes, parse, sources, walk
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 # A year, an identifier or a numbered part of a publication; or the plain word that there is none.
 CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
 MODULES_MAX = 15  # of a folder
 OF_FEW_MODULES = ("gateway_agent", "cloud_aggregator", "config", "models")
+IMPORT_ONE_WAY = ("models",)  # their folders
 FOLDERS_OF_TEST_DATA = {"data", "golden", "packages"}
 
 
@@ -76,15 +79,32 @@ def circles(imports: Mapping[str, Iterable[str]]) -> Iterator[str]:
 
 
 def folders_imported(files: Iterable[Source], root: Path) -> dict[str, set[str]]:
-    """Return which other folders each folder imports from; a package's own file, which only lists, stands apart."""
+    """Return which other folders each folder imports from. A file beside the folders of a package stands for itself;
+    a package's own file, which only lists, stands apart.
+    """
     found: dict[str, set[str]] = {}
     for file in files:
         if not file.path.endswith("__init__.py"):
-            here = PurePosixPath(file.path).parent.as_posix()
-            paths = {PurePosixPath(name.replace(".", "/")) for _, name in imported(file.tree, file.package)}
-            there = {path if (root / path).is_dir() else path.parent for path in paths}
-            found.setdefault(here, set()).update(folder.as_posix() for folder in there - {PurePosixPath(here)})
+            here = _folder_of(PurePosixPath(file.path).with_suffix(""))
+            there = {path if (root / path).is_dir() else _folder_of(path) for path in _paths_imported(file.tree, root)}
+            found.setdefault(here.as_posix(), set()).update(folder.as_posix() for folder in there - {here})
     return found
+
+
+def _folder_of(module: PurePosixPath) -> PurePosixPath:
+    return module.parent if len(module.parts) > 2 else module
+
+
+def _paths_imported(tree: ast.Module, root: Path) -> Iterator[PurePosixPath]:
+    """Yield the paths of modules of ours that are imported: for `from fedgate.x import y` that of `x.y` where it is a
+    module, else that of `x`.
+    """
+    for node in nodes(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(NAME):
+            module = PurePosixPath((node.module or "").removeprefix(NAME).replace(".", "/"))
+            for inner in (module / alias.name for alias in node.names):
+                is_module = (root / inner).is_dir() or (root / inner.with_suffix(".py")).is_file()
+                yield inner if is_module else module
 
 
 def misplaced(root: Path, packages: Iterable[str]) -> Iterator[str]:
@@ -162,17 +182,27 @@ def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
     assert not faults, told(faults)
 
 
-def test_no_folder_of_the_models_imports_itself_by_way_of_others() -> None:
-    faults = list(circles(folders_imported([file for file in sources() if file.package == "models"], ROOT)))
+@pytest.mark.parametrize("package", IMPORT_ONE_WAY)
+def test_no_folder_of_a_package_imports_itself_by_way_of_others(package: str) -> None:
+    faults = list(circles(folders_imported([file for file in sources() if file.package == package], ROOT)))
     assert not faults, told(faults)
 
 
-def test_a_circle_of_folders_is_found(tmp_path: Path) -> None:
-    texts = {"a/b/x.py": "from fedgate.a.c.y import f", "a/c/y.py": "from fedgate.a.b import x", "a/z.py": "import re"}
-    for folder in ("a/b", "a/c"):
-        (tmp_path / folder).mkdir(parents=True)
+def test_a_circle_of_folders_or_of_files_beside_them_is_found(tmp_path: Path) -> None:
+    texts = {
+        "a/b/x.py": "from fedgate.a.c.y import f",
+        "a/c/y.py": "from fedgate.a.b import x",
+        "a/c/v.py": "from fedgate.a.c import y",
+        "a/z.py": "from fedgate.a import w",
+        "a/w.py": "from fedgate.a.d import u",
+        "a/d/u.py": "from fedgate.a.z import LENGTH",
+        "a/t.py": "from fedgate.a import w, z",
+    }
+    for path, text in texts.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
     imports = folders_imported([parse(*file) for file in texts.items()], tmp_path)
-    assert [fault.split(":")[0] for fault in circles(imports)] == ["a/b", "a/c"]
+    assert [fault.split(":")[0] for fault in circles(imports)] == ["a/b", "a/c", "a/d", "a/w", "a/z"]
 
 
 def test_tests_of_the_services_lie_where_what_they_test_lies() -> None:
