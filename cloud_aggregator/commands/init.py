@@ -13,7 +13,10 @@ from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
-from fedgate.cloud_aggregator.pki import site_folder
+from fedgate.cloud_aggregator.pki import site_folder, site_keys
+from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, Authority, open_authority
+from fedgate.config.identity import pki
+from fedgate.config.identity.pki import PRIVATE_MODE
 from fedgate.config.protocol.topics import CLOUD, ID
 from fedgate.config.runtime import cli
 
@@ -142,7 +145,6 @@ def _text(folder: Path, root_file: Path) -> str:
 
 
 def _renew(folder: Path, given: list[str]) -> None:
-    from fedgate.cloud_aggregator.pki.authority import Authority
 
     authority = Authority(folder)
     hosts = dict.fromkeys([*LOCAL, *given] if given else authority.hosts())
@@ -152,9 +154,6 @@ def _renew(folder: Path, given: list[str]) -> None:
 
 
 def _write_site(folder: Path, site: str, given: list[str], port: int, root_file: Path) -> None:
-    from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, open_authority
-    from fedgate.config.identity.pki import PRIVATE_MODE
 
     here = socket.gethostname()
     hosts = dict.fromkeys([*LOCAL, *([here] if HOST.fullmatch(here) else []), *given])
@@ -209,7 +208,6 @@ def _template(name: str) -> str:
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    from fedgate.config.identity import pki
 
     if not path.exists():
         pki.write(path, text.encode(), mode)

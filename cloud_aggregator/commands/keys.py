@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedgate.cloud_aggregator.commands.store import OrderAnswer, open_store, place_order
+from fedgate.cloud_aggregator.pki import site_keys
+from fedgate.cloud_aggregator.pki.authority import Authority
+from fedgate.cloud_aggregator.pki.site_keys import KeyChange
+from fedgate.config.identity import pki, signing
+from fedgate.config.protocol.messages import MEMBERS_MAX, Keys
 from fedgate.config.runtime import cli
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import SiteSettings, load
-
-if TYPE_CHECKING:
-    from fedgate.cloud_aggregator.pki.site_keys import KeyChange
-    from fedgate.config.protocol.messages import Keys
 
 TEXT = """Which keys a site goes by, and others in their place.
 
@@ -86,7 +86,6 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
 
 def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
     """Return who has no certificate of the newest authority."""
-    from fedgate.cloud_aggregator.pki.authority import Authority
     from fedgate.cloud_aggregator.storage.store import database_of
 
     if not database_of(settings.aggregator.store).exists():
@@ -96,8 +95,6 @@ def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.config.identity import pki, signing
 
     settings, spec = _site(arguments)
     keys = site_keys.read_statement(spec.folder)
@@ -153,7 +150,6 @@ def _members(arguments: argparse.Namespace) -> None:
 
 
 def _show_members(arguments: argparse.Namespace) -> None:
-    from fedgate.cloud_aggregator.pki import site_keys
 
     settings, spec = _site(arguments)
     keys, gateways = site_keys.read_statement(spec.folder), _list_enrolled(settings)
@@ -194,7 +190,6 @@ def _list_left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
 
 def _read_members(path: Path) -> list[str]:
     """Return the keys in a file; raises `ValueError` for a line without one, and for too few or too many."""
-    from fedgate.config.protocol.messages import MEMBERS_MAX
 
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     found = {words[0]: number for number, words in enumerate(lines, 1) if words and not words[0].startswith("#")}
@@ -214,9 +209,7 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
     A service that never ran has no store for an order and needs none: it reads the statement when it starts. Raises
     `ValueError` where the service could not read what this user would write.
     """
-    from fedgate.cloud_aggregator.pki.site_keys import KeyChange
     from fedgate.cloud_aggregator.storage.store import database_of
-    from fedgate.config.identity import signing
 
     settings, spec = _site(arguments)
     owner = spec.folder.stat().st_uid

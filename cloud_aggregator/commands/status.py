@@ -16,10 +16,14 @@ from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
 from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.rounds import set_back
+from fedgate.cloud_aggregator.rounds.rounds import server_arrays
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.arrays import generator
+from fedgate.models.features.spec import feature_names
 from fedgate.models.time_units import NS
 
 HANGS_S = 180.0  # without a sign of its work, of which it writes one a minute
@@ -151,7 +155,6 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
 def _list_denied(settings: AggregatorSettings, registry: Registry) -> frozenset[str]:
     if settings.identity is None or not registry.outlived():
         return frozenset()
-    from fedgate.cloud_aggregator.pki.quarantine import list_denied_names  # which needs the library of certificates
 
     return list_denied_names(settings.identity, registry)
 
@@ -188,9 +191,6 @@ def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, A
     """Return where a stored training is, and every single number that its algorithm reports or keeps, by name; but for
     those that the settings already say.
     """
-    from fedgate.cloud_aggregator.rounds.rounds import server_arrays
-    from fedgate.models.arrays import generator
-    from fedgate.models.features.spec import feature_names
     from fedgate.models.federated import build
 
     arrays, meta = server_arrays(stored), stored.meta
