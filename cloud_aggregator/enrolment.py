@@ -60,31 +60,13 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class RecordCertificate:
-    """Store a certificate, or what has become of it."""
+class RecordRegistry:
+    """Store certificates and tokens, or what has become of them, and remove those that can be of no use any more."""
 
-    certificate: Certificate
-
-
-@dataclass(frozen=True)
-class ForgetCertificates:
-    """Remove certificates, by serial, that expired long ago."""
-
-    serials: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class RecordPass:
-    """Store what is kept of a token, or who used it."""
-
-    token: Token
-
-
-@dataclass(frozen=True)
-class ForgetPasses:
-    """Remove tokens, by digest, that expired or are void."""
-
-    digests: tuple[str, ...]
+    certificates: tuple[Certificate, ...] = ()
+    passes: tuple[Token, ...] = ()
+    old_certificates: frozenset[str] = frozenset()  # by serial: they expired long ago
+    old_passes: frozenset[str] = frozenset()  # by digest: they expired or are void
 
 
 @dataclass(frozen=True)
@@ -157,5 +139,5 @@ class NotStated:
     problem: str
 
 
-Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway
+Recorded = RecordRegistry | ForgetGateway
 EnrolmentEffect = Issue | Reject | Revoke | TakeKeys

@@ -10,17 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from fedgate.cloud_aggregator.enrolment import (
-    Certificate,
-    ForgetCertificates,
-    ForgetPasses,
-    Reason,
-    RecordCertificate,
-    Recorded,
-    RecordPass,
-    Revoke,
-    Token,
-)
+from fedgate.cloud_aggregator.enrolment import Certificate, Reason, RecordRegistry, Revoke, Token
 from fedgate.config.identity.pki import MEMBER_DIGITS
 
 NAMELESS = "?"  # whose a certificate is that only the list of revoked ones knows; no gateway can have this name
@@ -103,6 +93,11 @@ class Registry:
         having = {one.gateway for one in living if one.authority == authority} - ROLES  # of whom there may be several
         return sorted({one.gateway for one in living if one.authority != authority} - having)
 
+    def is_over(self, serial: str) -> bool:
+        """Tell whether a certificate is known, and counts no more."""
+        one = self.certificates.get(serial)
+        return one is not None and bool(one.reason)
+
     def ended(self) -> tuple[tuple[str, int], ...]:
         """Return serial and moment of each certificate that counts no more."""
         return tuple((one.serial, one.ended_ns) for one in self.certificates.values() if one.reason)
@@ -113,16 +108,16 @@ class Registry:
         return tuple((one.serial, one.gateway) for one in over if one.gateway in self._living)
 
 
-def changes(before: Registry, after: Registry) -> list[Recorded | Revoke]:
+def changes(before: Registry, after: Registry) -> list[RecordRegistry | Revoke]:
     """Return what stores the difference of two registries, and what the broker is to know of it."""
-    certificates = [one for serial, one in after.certificates.items() if before.certificates.get(serial) != one]
-    tokens = [one for digest, one in after.passes.items() if before.passes.get(digest) != one]
-    found: list[Recorded | Revoke] = [*map(RecordCertificate, certificates), *map(RecordPass, tokens)]
-    if serials := before.certificates.keys() - after.certificates.keys():
-        found.append(ForgetCertificates(tuple(sorted(serials))))
-    if digests := before.passes.keys() - after.passes.keys():
-        found.append(ForgetPasses(tuple(sorted(digests))))
-    ended = {one.gateway for one in certificates if one.reason}
+    stored = RecordRegistry(
+        tuple(one for serial, one in after.certificates.items() if before.certificates.get(serial) != one),
+        tuple(one for digest, one in after.passes.items() if before.passes.get(digest) != one),
+        frozenset(before.certificates.keys() - after.certificates.keys()),
+        frozenset(before.passes.keys() - after.passes.keys()),
+    )
+    found: list[RecordRegistry | Revoke] = [stored] if stored != RecordRegistry() else []
+    ended = {one.gateway for one in stored.certificates if one.reason}
     if ended or before.barred != after.barred:
         found.append(Revoke(after.ended(), after.barred, tuple(sorted(ended)), after.outlived()))
     return found

@@ -5,32 +5,22 @@ from __future__ import annotations
 from sqlalchemy import Connection, delete, select
 
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.cloud_aggregator.enrolment import (
-    Certificate,
-    ForgetCertificates,
-    ForgetGateway,
-    ForgetPasses,
-    RecordCertificate,
-    Recorded,
-    RecordPass,
-    Token,
-)
+from fedgate.cloud_aggregator.enrolment import Certificate, ForgetGateway, Recorded, RecordRegistry, Token
 from fedgate.cloud_aggregator.storage.tables import CERTIFICATES, GATEWAYS, PASSES, put
 
 
 def apply(db: Connection, effect: Recorded) -> None:
     """Make one change of the registry true, within the transaction that is open."""
     match effect:
-        case RecordCertificate(certificate=one):
-            put(db, CERTIFICATES, {"serial": one.serial}, vars(one))
-        case ForgetCertificates(serials=serials):
-            db.execute(delete(CERTIFICATES).where(CERTIFICATES.c.serial.in_(serials)))
-        case RecordPass(token=one):
-            put(db, PASSES, {"digest": one.digest}, vars(one))
-        case ForgetPasses(digests=digests):
-            db.execute(delete(PASSES).where(PASSES.c.digest.in_(digests)))
         case ForgetGateway(gateway=gateway):
             db.execute(delete(GATEWAYS).where(GATEWAYS.c.gateway == gateway))
+        case RecordRegistry():
+            for one in effect.certificates:
+                put(db, CERTIFICATES, {"serial": one.serial}, vars(one))
+            for token in effect.passes:
+                put(db, PASSES, {"digest": token.digest}, vars(token))
+            db.execute(delete(CERTIFICATES).where(CERTIFICATES.c.serial.in_(effect.old_certificates)))
+            db.execute(delete(PASSES).where(PASSES.c.digest.in_(effect.old_passes)))
 
 
 def read(db: Connection) -> Registry:

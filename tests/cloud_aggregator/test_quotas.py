@@ -25,10 +25,7 @@ from fedgate.cloud_aggregator.alarms import handling, webhook
 from fedgate.cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
 from fedgate.cloud_aggregator.enrolment import (
     Certificate,
-    ForgetCertificates,
-    ForgetPasses,
-    RecordCertificate,
-    RecordPass,
+    RecordRegistry,
     Token,
 )
 from fedgate.cloud_aggregator.events import (
@@ -294,13 +291,15 @@ def test_what_a_gateway_says_ends_no_command_and_writes_nothing_of_its_own(
 
 
 def admitted(number: int) -> list[Durable]:
-    return [ForgetPasses((f"{number - KEPT}",)), RecordPass(Token(f"{number}", "west", number, False))]
+    return [
+        RecordRegistry((), (Token(f"{number}", "west", number, False),), old_passes=frozenset({f"{number - KEPT}"}))
+    ]
 
 
 def certified(number: int) -> list[Durable]:
     """Return what is stored of a renewal, as `admission` has it."""
     made = Certificate(f"{number}", "west", "key", number, number + 2)
-    return [ForgetCertificates((f"{number - KEPT}",)), RecordCertificate(made)]
+    return [RecordRegistry((made,), old_certificates=frozenset({f"{number - KEPT}"}))]
 
 
 def model(number: int) -> RecordModel:
@@ -332,10 +331,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "counts": lambda number: [RecordCount("name", number)],
     "orders": lambda number: [Answered(number + 1, "done")],
     "certificates": certified,
-    "passes": lambda number: [
-        ForgetPasses((f"{number - KEPT}",)),
-        RecordPass(Token(f"{number}", "west", number, False)),
-    ],
+    "passes": admitted,
 }
 ONE = {"training", "training_arrays", "backup", "rollout", "service", "gateways", "held", "counts"}
 LOOKED_THROUGH = 5  # alarms

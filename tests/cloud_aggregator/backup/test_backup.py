@@ -31,7 +31,7 @@ from fedgate.cloud_aggregator.backup import archive, sealing
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
 from fedgate.cloud_aggregator.commands import backup as backup_command
 from fedgate.cloud_aggregator.commands import restore as restore_command
-from fedgate.cloud_aggregator.enrolment import Certificate, RecordCertificate, RecordPass, Token
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry, Token
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
@@ -74,8 +74,8 @@ def alarm(number: int) -> RecordAlarm:
     return RecordAlarm("west", one, T0_NS + number)
 
 
-def certificate(serial: str, name: str, **more: Any) -> RecordCertificate:
-    return RecordCertificate(Certificate(serial, name, f"key of {name}", T0_NS, T0_NS + LIFE_NS, **more))
+def certificate(serial: str, name: str, **more: Any) -> RecordRegistry:
+    return RecordRegistry((Certificate(serial, name, f"key of {name}", T0_NS, T0_NS + LIFE_NS, **more),))
 
 
 @contextmanager
@@ -435,8 +435,8 @@ def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[
 def test_tokens_and_orders_that_waited_count_no_more(put_back: Callable[..., Store], capsys: Capture) -> None:
     far_ns = 2 * (T0_NS + LIFE_NS)
     back = put_back(
-        RecordPass(Token("d1", "north", far_ns, replaces=False)),
-        RecordPass(Token("d2", "east", far_ns, replaces=False, key="key of east")),
+        RecordRegistry((), (Token("d1", "north", far_ns, replaces=False),)),
+        RecordRegistry((), (Token("d2", "east", far_ns, replaces=False, key="key of east"),)),
         orders=1,
     )
     said = capsys.readouterr().out
