@@ -32,7 +32,7 @@ CAUSES_MAX = 1_000  # of one gateway, ever: each stays retained at the broker
 OF_OURS = "identity-"  # begins the causes of alarms that are about a gateway and that it does not know of
 TEXTS_MAX = 4_000_000  # characters in what is known of the alarms of one gateway: 500 of each, if there were 8,000
 ALWAYS = "anomaly"  # what a gateway is there for is never one cause too many
-ROW = (
+ROW = (  # the columns of an alarm in the store that have the same name in the message
     *("id", "cause", "kind", "severity", "text", "onset_ns", "score", "level"),
     *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
     *("weather", "power"),

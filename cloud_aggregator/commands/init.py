@@ -164,7 +164,7 @@ def _write_site(folder: Path, site: str, given: list[str], port: int, root_file:
     if not (folder / REVOKED).exists():
         authority.write_revoked([])
     if not (folder / site_keys.STATEMENT).exists():
-        site_keys.make_root_key(folder, site, folder / site_folder.RELEASE_KEY, root_file, now)
+        site_keys.make_root_key(folder, site, folder / site_keys.RELEASE, root_file, now)
     public = given[0] if given else here
     at = f"[{public}]" if ":" in public else public
     words = {"folder": folder, "host": at, "enrolment_port": port + 1, "root_key": json.dumps(str(root_file))}

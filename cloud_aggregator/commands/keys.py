@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.commands.store import OrderAnswer, open_store, place_order
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import Authority
@@ -84,14 +85,19 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
     return settings, settings.identity
 
 
-def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
-    """Return who has no certificate of the newest authority."""
+def _registry(settings: SiteSettings) -> Registry:
+    """Return who was let in: nobody by a service that never ran."""
     from fedgate.cloud_aggregator.storage.store import database_of
 
     if not database_of(settings.aggregator.store).exists():
-        return []
+        return Registry()
     with open_store(settings.aggregator.store) as store:
-        return store.registry().lacking(Authority(folder).fingerprint, time.time_ns())
+        return store.registry()
+
+
+def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
+    """Return who has no certificate of the newest authority."""
+    return _registry(settings).lacking(Authority(folder).fingerprint, time.time_ns())
 
 
 def _show(arguments: argparse.Namespace) -> None:
@@ -145,14 +151,14 @@ def _members(arguments: argparse.Namespace) -> None:
         _show_members(arguments)
         return
     members = [] if arguments.unset else _read_members(arguments.set)
-    left_out = _list_left_out(_list_enrolled(_site(arguments)[0]), members)
+    left_out = _list_left_out(_registry(_site(arguments)[0]).members, members)
     _change(arguments, lambda change: change.pin(members), left_out)
 
 
 def _show_members(arguments: argparse.Namespace) -> None:
 
     settings, spec = _site(arguments)
-    keys, gateways = site_keys.read_statement(spec.folder), _list_enrolled(settings)
+    keys, gateways = site_keys.read_statement(spec.folder), _registry(settings).members
     members = keys.members
     listed = f"the {len(members)} members of statement {keys.number}" if members else "nobody: any gateway may"
     names = [*members, *sorted(gateways.keys() - {*members}, key=lambda key: gateways[key])]
@@ -163,16 +169,6 @@ def _show_members(arguments: argparse.Namespace) -> None:
     ]
     text = "\n".join([f"# who takes part in masked sums: {listed}", *lines])
     cli.show(arguments, {"pinned": bool(members), "members": rows}, text)
-
-
-def _list_enrolled(settings: SiteSettings) -> dict[str, str]:
-    """Return the gateways that are enrolled, by their keys as a statement names them."""
-    from fedgate.cloud_aggregator.storage.store import database_of
-
-    if not database_of(settings.aggregator.store).exists():
-        return {}
-    with open_store(settings.aggregator.store) as store:
-        return store.registry().members
 
 
 def _list_left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
