@@ -262,8 +262,8 @@ def _characters(alarm: Alarm) -> int:
 
 
 def alarm_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a row of the store says of an alarm, but for its state; what an older store lacks is left out."""
-    return {name: row[name] for name in ROW if row[name] is not None}
+    """Return what a row of the store says of an alarm, but for its state."""
+    return {name: row[name] for name in ROW}
 
 
 def restore_alarms(rows: Iterable[dict[str, Any]]) -> Register:
@@ -276,6 +276,6 @@ def restore_alarms(rows: Iterable[dict[str, Any]]) -> Register:
                 alarm = Alarm.model_validate({**alarm_fields(row), "state": state, "t_ns": row[f"{state}_ns"]})
                 alarms, known, _ = take(alarms, gateway, alarm, row["received_ns"])
                 onset_ns = known.onset_ns if started_ns is None else started_ns
-                held = replace(known, onset_ns=onset_ns, ended=row["ended"] or "")
+                held = replace(known, onset_ns=onset_ns, ended=row["ended"])
                 alarms = {**alarms, gateway: {**alarms[gateway], alarm.id: held}}
     return alarms
