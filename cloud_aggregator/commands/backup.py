@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedgate.cloud_aggregator.backup import archive
-from fedgate.cloud_aggregator.backup.archive import Facts, Manifest
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
 from fedgate.cloud_aggregator.backup.site_files import is_secret, places
 from fedgate.config.runtime import cli
@@ -119,7 +118,7 @@ def _check_target(file: Path, config: Path, settings: AggregatorSettings) -> Non
 
 def make(
     config: Path, settings: AggregatorSettings, file: Path, passphrase: str | None, *, with_keys: bool = True
-) -> Manifest:
+) -> archive.Manifest:
     """Write a backup and return its manifest; keys go into it where it is sealed alone.
 
     Raises `OSError` where it cannot be written, and leaves no part of a file then.
@@ -158,7 +157,7 @@ def make(
     return manifest
 
 
-def copy_store(database: Database, copy: Path) -> tuple[int, Facts]:
+def copy_store(database: Database, copy: Path) -> tuple[int, archive.Facts]:
     """Copy a store that may be in use, as it is at one moment, into a new file; return that moment and what it holds.
 
     All is read in one transaction, so whatever is written meanwhile neither changes the copy nor waits for it.
@@ -175,7 +174,7 @@ def copy_store(database: Database, copy: Path) -> tuple[int, Facts]:
     return made_ns, facts
 
 
-def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
+def _show(arguments: argparse.Namespace, manifest: archive.Manifest) -> None:
     from fedgate.cloud_aggregator.backup.facts import describe_facts
 
     size, made = arguments.file.stat().st_size, cli.moment(manifest.made_ns)

@@ -20,7 +20,6 @@ from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guard, ok, one_line, warning
 from fedgate.config.identity import signing
 from fedgate.config.identity.pki import IdentityError
-from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.protocol.topics import CLOUD
 from fedgate.config.runtime import cli
 from fedgate.config.settings.base import is_loopback
@@ -204,7 +203,7 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
 
     try:
         return () if settings.identity is None else site_keys.read_statement(settings.identity.folder).members
-    except KeyFileError:
+    except signing.KeyFileError:
         return ()
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from fedgate.cloud_aggregator.pki import site_folder, site_keys
 from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, Authority, open_authority
 from fedgate.config.identity import pki
-from fedgate.config.identity.pki import PRIVATE_MODE
 from fedgate.config.protocol.topics import CLOUD, ID
 from fedgate.config.runtime import cli
 
@@ -173,7 +172,7 @@ def _write_site(folder: Path, site: str, given: list[str], port: int, root_file:
         "/etc/fedgate", str(folder)
     )
     _write(folder / "mosquitto.conf", conf)
-    _write(folder / ACCESS_LIST, fill_in(_template("mosquitto.acl"), site), PRIVATE_MODE)
+    _write(folder / ACCESS_LIST, fill_in(_template("mosquitto.acl"), site), pki.PRIVATE_MODE)
     aggregator = _with_broker(
         fill_in(_template("aggregator.toml"), site), TLS.format(host="localhost", port=port, name=CLOUD)
     )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
@@ -128,7 +127,7 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
     unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
     gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
     gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
-    denied = _list_denied(settings, registry)
+    denied = list_denied_names(settings.identity, registry) if registry.outlived() else frozenset()
     for one in gateways:
         causes = sorted({known.alarm.cause for known in register.active(alarms.book, one["gateway"])})
         conflicts = [cause.removeprefix(OF_OURS) for cause in causes if cause.startswith(OF_OURS)]
@@ -150,13 +149,6 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
         "alarms_refused": alarms.refused,
         "store_is_older": set_back.describe_set_back(known, place["run"], place["round_index"]) if place else "",
     }
-
-
-def _list_denied(settings: AggregatorSettings, registry: Registry) -> frozenset[str]:
-    if settings.identity is None or not registry.outlived():
-        return frozenset()
-
-    return list_denied_names(settings.identity, registry)
 
 
 def _service(found: Health, now_ns: int) -> dict[str, Any]:
