@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedgate.cloud_aggregator.commands import backup, certificate, doctor, gateways, init, keys, lists, restore, status
 from fedgate.cloud_aggregator.commands import release as release_command
+from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.config.runtime import cli
 from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.settings import AggregatorSettings, load
@@ -45,10 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = cli.parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.commands_of(parser, "aggregator.toml")
-    for module in (init, gateways, certificate, doctor, keys, release_command, status, lists):
+    for module in (init, gateways, certificate, doctor, keys, release_command, status, lists, backup, restore):
         module.add(commands)
-    for module in (backup, restore):
-        module.add(commands.parsers)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
     commands.add("check", _check, "check the settings and the release key")
@@ -69,7 +68,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from fedgate.cloud_aggregator.pki import site_keys
     from fedgate.cloud_aggregator.runtime import defence, webhook_client
 
     settings = load(arguments.config, AggregatorSettings)

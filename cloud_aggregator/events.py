@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedgate.cloud_aggregator.access.registry import (
+from fedgate.cloud_aggregator.enrolment import (
     CertificateRequested,
     EnrolmentEffect,
     Listed,

@@ -13,9 +13,10 @@ from typing import Any
 from fedgate.cloud_aggregator import containment, new_keys, orders, presence
 from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import CertificateRequested, Listed, NotStated, Registry, Revoked, Stated
+from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms import handling, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.enrolment import CertificateRequested, Listed, NotStated, Revoked, Stated
 from fedgate.cloud_aggregator.events import (
     Answered,
     ClockSet,
@@ -82,11 +83,11 @@ def advance(state: State, event: Event) -> Result:
     effects: list[Effect] = []
     is_tick = isinstance(event, Tick)
     if state.rounds.opened and not is_tick:
-        state, effects = _close_if_due(state)
+        state, effects = _put(state, round.close_if_due(state.rounds, state.context, state.access))
     if state.releases.rollout.stage == "watching" and not is_tick:
-        state, staged = _watch_rollout(state)
+        state, staged = _put(state, deploy.watch_rollout(state.releases, state.context, state.access))
         effects = [*effects, *staged]
-    state, posts = _send_posts(state)
+    state, posts = _put(state, handling.send_posts(state.alarms, state.context))
     return state, [*effects, *posts]
 
 
@@ -114,7 +115,7 @@ def take_in(state: State, uptime_ns: int, event: Event) -> Result:
         case Ordered():
             return orders.carry_out(state, event)
         case CertificateRequested():
-            return _put(state, admission.decide_request(state.access, state.context, state.alarms, event))
+            return _put(state, admission.decide_request(state.access, state.context, event))
         case Revoked():
             return state, orders.answer_order(event)
         case Listed():
@@ -175,78 +176,31 @@ def _follow_clock(state: State, anchor_ns: int) -> Result:
 
 
 def _tick(state: State) -> Result:
+    """Do what may be due without anything having happened; each does nothing where there is nothing to do."""
     effects: list[Effect] = []
-    # What may be due without anything having happened; each does nothing where there is nothing to do.
-    for act in (
-        _renumber,
-        _ask_for_missing,
-        _write_heartbeat,
-        _end_conflicts,
-        containment.unblock,
-        _close_if_due,
-        _widen,
-        _give_up,
-        _remind,
-        _watch_rollout,
-        _judge_fleet,
-        _publish_numbers,
-        _renew_signatures,
-        _open_if_due,
-    ):
-        state, more = act(state)
-        effects += more
+
+    def then(result: Result) -> None:
+        nonlocal state
+        state, more = result
+        effects.extend(more)
+
+    then(_put(state, round.renumber(state.rounds, state.context, state.releases.newest.training)))
+    then(_put(state, intake.ask_for_missing(state.rounds, state.context)))
+    then(_put(state, presence.write_heartbeat_if_due(state.presence, state.context)))
+    then(_put(state, duplicates.end_conflicts(state.access, state.context)))
+    then(containment.unblock(state))
+    then(_put(state, round.close_if_due(state.rounds, state.context, state.access)))
+    then(_put(state, round.widen_if_stuck(state.rounds, state.context)))
+    then(_put(state, round.give_up_if_lost(state.rounds, state.context, state.access)))
+    then(_put(state, round.remind(state.rounds, state.context, state.access)))
+    then(_put(state, round.compare_store(state.rounds, state.context, state.access)))
+    then(_put(state, deploy.remind(state.releases, state.context, state.access)))
+    then(_put(state, deploy.watch_rollout(state.releases, state.context, state.access)))
+    then(_put(state, handling.judge_fleet(state.alarms, state.context, state.access)))
+    then(_put(state, newest.publish_if_changed(state.releases, state.context, state.rounds)))
+    then(_renew_signatures(state))
+    then(_open_if_due(state))
     return state, effects
-
-
-def _renumber(state: State) -> Result:
-    return _put(state, round.renumber(state.rounds, state.context, state.releases))
-
-
-def _ask_for_missing(state: State) -> Result:
-    return _put(state, intake.ask_for_missing(state.rounds, state.context))
-
-
-def _write_heartbeat(state: State) -> Result:
-    return _put(state, presence.write_heartbeat_if_due(state.presence, state.context))
-
-
-def _end_conflicts(state: State) -> Result:
-    return _put(state, duplicates.end_conflicts(state.access, state.context))
-
-
-def _close_if_due(state: State) -> Result:
-    return _put(state, round.close_if_due(state.rounds, state.context, state.access))
-
-
-def _widen(state: State) -> Result:
-    return _put(state, round.widen_if_stuck(state.rounds, state.context))
-
-
-def _give_up(state: State) -> Result:
-    return _put(state, round.give_up_if_lost(state.rounds, state.context, state.access))
-
-
-def _remind(state: State) -> Result:
-    state, invited = _put(state, round.remind(state.rounds, state.context, state.access))
-    state, compared = _put(state, round.compare_store(state.rounds, state.context, state.access))
-    state, announced = _put(state, deploy.remind(state.releases, state.context, state.access))
-    return state, [*invited, *compared, *announced]
-
-
-def _watch_rollout(state: State) -> Result:
-    return _put(state, deploy.watch_rollout(state.releases, state.context, state.access))
-
-
-def _send_posts(state: State) -> Result:
-    return _put(state, handling.send_posts(state.alarms, state.context))
-
-
-def _judge_fleet(state: State) -> Result:
-    return _put(state, handling.judge_fleet(state.alarms, state.context, state.access))
-
-
-def _publish_numbers(state: State) -> Result:
-    return _put(state, newest.publish_if_changed(state.releases, state.context, state.rounds))
 
 
 def _renew_signatures(state: State) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedgate.cloud_aggregator.access.registry import Stated
+from fedgate.cloud_aggregator.enrolment import Stated
 from fedgate.cloud_aggregator.events import Answered, Effect, Log
 from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.releases.releases import NOTHING_NEWEST

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.access.registry import Revoke, Revoked, TakeKeys
+from fedgate.cloud_aggregator.enrolment import Revoke, Revoked, TakeKeys
 from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.requests import apply
@@ -57,7 +57,7 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
         case "revoke":
             access, wanted, text = admission.revoke_gateway(access, context, body)
         case "remove":
-            access, wanted, text = admission.remove_gateway(access, context, state.alarms, body)
+            access, wanted, text = admission.remove_gateway(access, context, state.alarms.book, body)
         case _:
             raise OrderError(f"{order.kind!r} given, which this version of the aggregator does not know; update it")
     return *apply(replace(state, access=access), wanted), text

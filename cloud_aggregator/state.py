@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedgate.cloud_aggregator.access import access, duplicates
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
+from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import HoldUpdate, SaveTraining
@@ -19,9 +20,9 @@ from fedgate.cloud_aggregator.releases import releases
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.rounds import rounds
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
-from fedgate.cloud_aggregator.runtime import defence
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.models.federated.protocol.algorithm import Algorithm
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,15 @@ class Stored:
 def restore(
     settings: AggregatorSettings,
     key: Ed25519PrivateKey,
+    algorithm: Algorithm,
     stored: Stored,
     uptime_ns: int,
     beginning: str = "first",
-    material: defence.Material = defence.NOTHING,
     anchor_ns: int = 0,
 ) -> State:
     """Return the state of an aggregator that starts with what its store held."""
     context = Context(settings, key, uptime_ns, anchor_ns)
-    algorithm = defence.algorithm_of(settings, material)
-    signs = duplicates.restore_signs(context, stored.alarms, stored.sessions)
+    signs = duplicates.restore_signs(uptime_ns, register.list_active(stored.alarms.book), stored.sessions)
     return State(
         context,
         rounds.restore(context, algorithm, beginning, stored.training, stored.held),

@@ -6,23 +6,15 @@ the answer or the power was lost, gets the same answer.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access import duplicates
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import (
-    Certificate,
-    CertificateRequested,
-    ForgetGateway,
-    Issue,
-    Registry,
-    Reject,
-    Token,
-    changes,
-)
-from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.access.registry import Registry, changes
 from fedgate.cloud_aggregator.context import SET_NS, Context
+from fedgate.cloud_aggregator.enrolment import Certificate, CertificateRequested, ForgetGateway, Issue, Reject, Token
 from fedgate.cloud_aggregator.events import DropUploads, ForgetDevice, Log, OrderError, Publish, Wanted
 from fedgate.config.settings.identity import Identity
 from fedgate.models.time_units import DAY_NS, HOUR_NS
@@ -41,10 +33,10 @@ class SecondDeviceError(AdmissionError):
     """A device came with a good token under a name that another device has."""
 
 
-def decide_request(access: Access, context: Context, alarms: Alarms, request: CertificateRequested) -> Result:
+def decide_request(access: Access, context: Context, request: CertificateRequested) -> Result:
     """Decide on a request for a certificate."""
     try:
-        return _admit(access, context, alarms, request) if request.digest else _renew(access, context, request)
+        return _admit(access, context, request) if request.digest else _renew(access, context, request)
     except AdmissionError as error:
         count = access.uncertified + 1
         access = replace(access, uncertified=count)
@@ -65,7 +57,7 @@ def _site(access: Access, context: Context) -> tuple[Registry, Identity]:
     return access.registry, context.settings.identity
 
 
-def _admit(access: Access, context: Context, alarms: Alarms, request: CertificateRequested) -> Result:
+def _admit(access: Access, context: Context, request: CertificateRequested) -> Result:
     registry, _ = _site(access, context)
     token = registry.passes.get(request.digest)
     if token is None or token.gateway != request.gateway:
@@ -87,7 +79,7 @@ def _admit(access: Access, context: Context, alarms: Alarms, request: Certificat
     access, effects = _issue(access, changed, context, request)
     is_first = not any(one.key == request.key for one in held)
     if others and is_first and not request.is_same_device:  # else what it says of itself and its alarms go on
-        access, left = _forget_device(access, context, alarms, request.gateway, "replaced")
+        access, left = _forget_device(access, context, request.gateway, "replaced")
         effects += left
     return access, effects
 
@@ -195,33 +187,30 @@ def check_enrolled(registry: Registry, gateway: str) -> None:
         raise OrderError(f"no gateway {gateway!r} is enrolled; 'cloud-aggregator gateways list' shows which are")
 
 
-def remove_gateway(access: Access, context: Context, alarms: Alarms, body: dict[str, Any]) -> Answer:
-    """Forget a gateway that is gone for good: nobody waits for it, its alarms are ended."""
+def remove_gateway(access: Access, context: Context, alarmed: Container[str], body: dict[str, Any]) -> Answer:
+    """Forget a gateway that is gone for good: nobody waits for it, its alarms are ended; `alarmed` have any."""
     gateway, stored = str(body["gateway"]), list[Wanted]()
-    check_known(access, alarms, gateway)
+    check_known(access, alarmed, gateway)
     if access.registry is not None:
         access, stored = _with_registry(access, access.registry.without(gateway, "removed", context.now_ns))
-    access, left = _forget_device(access, context, alarms, gateway, "removed")
+    access, left = _forget_device(access, context, gateway, "removed")
     return access, [*stored, *left], f"{gateway} is forgotten"
 
 
-def check_known(access: Access, alarms: Alarms, gateway: str) -> None:
+def check_known(access: Access, alarmed: Container[str], gateway: str) -> None:
     """Raise `OrderError` where a gateway is not enrolled, and has sent nothing that could be forgotten."""
     held = access.registry.of(gateway) if access.registry is not None else []
-    if gateway not in access.gateways and gateway not in alarms.book and all(one.reason for one in held):
+    if gateway not in access.gateways and gateway not in alarmed and all(one.reason for one in held):
         raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
 
 
-def _forget_device(
-    access: Access, context: Context, alarms: Alarms, gateway: str, how: Literal["removed", "replaced"]
-) -> Result:
+def _forget_device(access: Access, context: Context, gateway: str, how: Literal["removed", "replaced"]) -> Result:
     """Forget what a device that is gone said of itself, end its alarms, and take away what the broker shows of it."""
-    causes = {known.alarm.cause for known in alarms.book.get(gateway, {}).values()}
     access = access.without(gateway)
     access = replace(access, spent={name: most for name, most in access.spent.items() if name != gateway})
-    retained = [("status", "agent"), ("manifest", "current"), *(("alarm", cause) for cause in sorted(causes))]
+    retained = (("status", "agent"), ("manifest", "current"))
     cleared = [Publish(context.topic(gateway, channel, item), b"", retain=True) for channel, item in retained]
-    return access, [ForgetGateway(gateway), ForgetDevice(gateway, how), *cleared]
+    return access, [ForgetGateway(gateway), *cleared, ForgetDevice(gateway, how)]
 
 
 def _registry(access: Access) -> Registry:

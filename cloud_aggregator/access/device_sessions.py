@@ -81,7 +81,7 @@ class DeviceSessions:
 def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[DeviceSessions, bool, Conflict | None]:
     """Return what is known after one more status, whether that shows how the gateway is now, and a conflict it shows.
 
-    A gateway of before 0.5 names no store: of that nothing is known.
+    Of a gateway that names no store nothing is known.
     """
     if not status.store_id or status.monotonic_ns is None:
         return sessions, True, None

@@ -6,14 +6,13 @@ the webhook and the building, and clears by itself when there was no sign of it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from fedgate.cloud_aggregator.access import device_sessions
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import Conflict, DeviceSessions
-from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import ClearAlarm, RaiseAlarm, RecordGateway, Severity, Wanted
 from fedgate.config.protocol.messages import Status
@@ -85,13 +84,14 @@ def record(access: Access, gateway: str) -> RecordGateway:
 
 
 def restore_signs(
-    context: Context, alarms: Alarms, sessions: Mapping[str, DeviceSessions]
+    uptime_ns: int, active: Iterable[tuple[str, str]], sessions: Mapping[str, DeviceSessions]
 ) -> dict[tuple[str, str], int]:
-    """Return the signs of the stored conflicts, as if the last of each came now: when it did is not stored."""
-    records = [(gateway, one) for gateway, book in alarms.book.items() for one in book.values()]
-    active = {(gateway, one.alarm.cause) for gateway, one in records if one.active and one.alarm.cause in KINDS}
+    """Return the signs of the stored conflicts, as if the last of each came now: when it did is not stored. Of the
+    active alarms, gateway and cause are given.
+    """
+    alarmed = {(gateway, cause) for gateway, cause in active if cause in KINDS}
     twins = {(gateway, "identity-twin") for gateway, one in sessions.items() if one.is_twin}
-    return dict.fromkeys(active | twins, context.uptime_ns)
+    return dict.fromkeys(alarmed | twins, uptime_ns)
 
 
 def end_conflicts(access: Access, context: Context) -> Result:

@@ -9,41 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+from fedgate.cloud_aggregator.enrolment import Certificate, Reason, RecordRegistry, Revoke, Token
 from fedgate.config.identity.pki import MEMBER_DIGITS
-from fedgate.config.protocol.messages import Keys
 
-Reason = Literal["", "revoked", "removed", "replaced"]
 NAMELESS = "?"  # whose a certificate is that only the list of revoked ones knows; no gateway can have this name
 ROLES = frozenset({"operator", "building", "home-assistant"})  # who may look on, and is no gateway
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """One certificate of a gateway, without its bytes: it can be made again from this and the gateway's request."""
-
-    serial: str  # hexadecimal: it has more bits than a database counts with
-    gateway: str
-    key: str  # SHA-256 of the public key
-    issued_ns: int
-    not_after_ns: int
-    reason: Reason = ""  # why it counts no more; empty: it does
-    ended_ns: int = 0
-    authority: str = ""  # SHA-256 of the certificate of the one that made it
-
-
-@dataclass(frozen=True)
-class Token:
-    """What is kept of a token: enough to know it again, and not enough to use it."""
-
-    digest: str
-    gateway: str
-    expires_ns: int
-    replaces: bool  # whether it may put another device in the place of the one that has the name
-    key: str = ""  # of the device that used it
 
 
 @dataclass(frozen=True)
@@ -122,6 +93,11 @@ class Registry:
         having = {one.gateway for one in living if one.authority == authority} - ROLES  # of whom there may be several
         return sorted({one.gateway for one in living if one.authority != authority} - having)
 
+    def is_over(self, serial: str) -> bool:
+        """Tell whether a certificate is known, and counts no more."""
+        one = self.certificates.get(serial)
+        return one is not None and bool(one.reason)
+
     def ended(self) -> tuple[tuple[str, int], ...]:
         """Return serial and moment of each certificate that counts no more."""
         return tuple((one.serial, one.ended_ns) for one in self.certificates.values() if one.reason)
@@ -132,138 +108,16 @@ class Registry:
         return tuple((one.serial, one.gateway) for one in over if one.gateway in self._living)
 
 
-@dataclass(frozen=True)
-class CertificateRequested:
-    """A device asks for a certificate, and has proved that it holds the key; an event."""
-
-    number: int  # of the request, for the answer
-    gateway: str
-    key: str
-    serial: str  # that a new certificate is to get: drawn outside, where randomness is
-    digest: str = ""  # of its token; empty: it has been enrolled and renews
-    is_same_device: bool = False  # it says that it had the name before, and has made another key
-    authority: str = ""  # that would make the certificate
-
-
-@dataclass(frozen=True)
-class Listed:
-    """What the broker's list of revoked certificates names, by serial and moment, at the start; an event."""
-
-    ended: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
-class RecordCertificate:
-    """Store a certificate, or what has become of it."""
-
-    certificate: Certificate
-
-
-@dataclass(frozen=True)
-class ForgetCertificates:
-    """Remove certificates, by serial, that expired long ago."""
-
-    serials: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class RecordPass:
-    """Store what is kept of a token, or who used it."""
-
-    token: Token
-
-
-@dataclass(frozen=True)
-class ForgetPasses:
-    """Remove tokens, by digest, that expired or are void."""
-
-    digests: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ForgetGateway:
-    """Remove the last status of a gateway: it is gone for good."""
-
-    gateway: str
-
-
-@dataclass(frozen=True)
-class Issue:
-    """Sign this certificate and hand it to the device whose request had this number."""
-
-    number: int
-    certificate: Certificate
-
-
-@dataclass(frozen=True)
-class Reject:
-    """Tell the device whose request had this number why it gets none."""
-
-    number: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Revoke:
-    """Make the broker shut out all whose certificates ended, and cut the living connections of some."""
-
-    ended: tuple[tuple[str, int], ...]
-    barred: frozenset[str]
-    cut: tuple[str, ...]
-    outlived: tuple[tuple[str, str], ...] = ()  # see `Registry.outlived`
-    order: int = 0  # whose answer waits for this; 0: none
-    answer: str = ""
-
-
-@dataclass(frozen=True)
-class Revoked:
-    """The broker was notified, or could not be: `problem` says why; an event."""
-
-    order: int
-    answer: str
-    problem: str
-
-
-@dataclass(frozen=True)
-class TakeKeys:
-    """Go by the statement of keys that an operator has put there."""
-
-    order: int  # whose answer waits for this
-
-
-@dataclass(frozen=True, eq=False)
-class Stated:
-    """The keys that the site goes by: as its root key stated them, and the release key itself; an event."""
-
-    keys: Keys
-    body: bytes  # the statement as it was signed
-    release_key: Ed25519PrivateKey
-    order: int = 0  # which is answered with this; 0: none
-    problem: str = ""  # with the broker, which is to know of them too
-
-
-@dataclass(frozen=True)
-class NotStated:
-    """The statement of keys that an operator has put there cannot be used; an event."""
-
-    order: int
-    problem: str
-
-
-Recorded = RecordCertificate | ForgetCertificates | RecordPass | ForgetPasses | ForgetGateway
-EnrolmentEffect = Issue | Reject | Revoke | TakeKeys
-
-
-def changes(before: Registry, after: Registry) -> list[Recorded | Revoke]:
+def changes(before: Registry, after: Registry) -> list[RecordRegistry | Revoke]:
     """Return what stores the difference of two registries, and what the broker is to know of it."""
-    certificates = [one for serial, one in after.certificates.items() if before.certificates.get(serial) != one]
-    tokens = [one for digest, one in after.passes.items() if before.passes.get(digest) != one]
-    found: list[Recorded | Revoke] = [*map(RecordCertificate, certificates), *map(RecordPass, tokens)]
-    if serials := before.certificates.keys() - after.certificates.keys():
-        found.append(ForgetCertificates(tuple(sorted(serials))))
-    if digests := before.passes.keys() - after.passes.keys():
-        found.append(ForgetPasses(tuple(sorted(digests))))
-    ended = {one.gateway for one in certificates if one.reason}
+    stored = RecordRegistry(
+        tuple(one for serial, one in after.certificates.items() if before.certificates.get(serial) != one),
+        tuple(one for digest, one in after.passes.items() if before.passes.get(digest) != one),
+        frozenset(before.certificates.keys() - after.certificates.keys()),
+        frozenset(before.passes.keys() - after.passes.keys()),
+    )
+    found: list[RecordRegistry | Revoke] = [stored] if stored != RecordRegistry() else []
+    ended = {one.gateway for one in stored.certificates if one.reason}
     if ended or before.barred != after.barred:
         found.append(Revoke(after.ended(), after.barred, tuple(sorted(ended)), after.outlived()))
     return found

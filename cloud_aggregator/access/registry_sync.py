@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import NAMELESS, Certificate, Listed, RecordCertificate, Registry
+from fedgate.cloud_aggregator.access.registry import NAMELESS, Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, Listed, RecordRegistry
 from fedgate.cloud_aggregator.events import Effect, Log
 from fedgate.cloud_aggregator.names import first_of
 
@@ -38,8 +39,8 @@ def take_list(access: Access, event: Listed) -> tuple[Access, list[Effect]]:
     """Take in what the list names at the start. Of a certificate that was made after the backup nobody knows whose."""
     if access.registry is None:
         return access, []
-    known = access.registry.certificates
-    over = [_end(known.get(serial), serial, t_ns) for serial, t_ns in event.ended if not _is_ended(known.get(serial))]
+    registry = access.registry
+    over = tuple(_end(registry, serial, t_ns) for serial, t_ns in event.ended if not registry.is_over(serial))
     if not over:
         return access, []
     who = sorted({f"serial {one.serial}" if one.gateway == NAMELESS else one.gateway for one in over})
@@ -48,16 +49,10 @@ def take_list(access: Access, event: Listed) -> tuple[Access, list[Effect]]:
         f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
         "what else came since the store was saved is not known here, see docs/reference/operations.md, How to restore"
     )
-    return replace(access, registry=access.registry.with_certificates(*over)), [
-        *(RecordCertificate(one) for one in over),
-        Log("warning", text),
-    ]
+    access = replace(access, registry=registry.with_certificates(*over))
+    return access, [RecordRegistry(over), Log("warning", text)]
 
 
-def _is_ended(known: Certificate | None) -> bool:
-    return known is not None and bool(known.reason)
-
-
-def _end(known: Certificate | None, serial: str, t_ns: int) -> Certificate:
-    made = known or Certificate(serial, NAMELESS, "", t_ns, t_ns)
+def _end(registry: Registry, serial: str, t_ns: int) -> Certificate:
+    made = registry.certificates.get(serial) or Certificate(serial, NAMELESS, "", t_ns, t_ns)
     return replace(made, reason="revoked", ended_ns=t_ns)

@@ -146,11 +146,12 @@ def _forgotten(alarms: Alarms, context: Context, access: Access, gateway: str) -
 def end_alarms_of_device(
     alarms: Alarms, context: Context, access: Access, gateway: str, how: Literal["removed", "replaced"]
 ) -> Result:
-    """End the alarms of a device that is gone: taken away, or another has its name."""
-    alarms = _with_quiet(alarms, gateway, None)
-    return _end(
-        alarms, context, access, gateway, register.end_of_device(alarms.book, gateway, context.now_ns, how), how
-    )
+    """End the alarms of a device that is gone, taken away or replaced, and take back what it retained of them."""
+    ends = register.end_of_device(alarms.book, gateway, context.now_ns, how)
+    alarms, effects = _end(_with_quiet(alarms, gateway, None), context, access, gateway, ends, how)
+    causes = sorted({known.alarm.cause for known in alarms.book.get(gateway, {}).values()})
+    cleared = [Publish(context.topic(gateway, "alarm", cause), b"", retain=True) for cause in causes]
+    return alarms, [*effects, *cleared]
 
 
 def status_changed(alarms: Alarms, context: Context, access: Access, gateway: str, before: Status | None) -> Result:

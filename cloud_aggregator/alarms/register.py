@@ -32,7 +32,7 @@ CAUSES_MAX = 1_000  # of one gateway, ever: each stays retained at the broker
 OF_OURS = "identity-"  # begins the causes of alarms that are about a gateway and that it does not know of
 TEXTS_MAX = 4_000_000  # characters in what is known of the alarms of one gateway: 500 of each, if there were 8,000
 ALWAYS = "anomaly"  # what a gateway is there for is never one cause too many
-ROW = (
+ROW = (  # the columns of an alarm in the store that have the same name in the message
     *("id", "cause", "kind", "severity", "text", "onset_ns", "score", "level"),
     *("model_version", "model_digest", "clock", "boot_id", "rule", "feature", "sequence", "store_id"),
     *("weather", "power"),
@@ -164,6 +164,11 @@ def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
     return (known.onset_ns, known.alarm.sequence, known.alarm.onset_ns, known.alarm.id)
 
 
+def list_active(alarms: Register) -> list[tuple[str, str]]:
+    """Return gateway and cause of each alarm that stands."""
+    return [(gateway, known.alarm.cause) for gateway in alarms for known in active(alarms, gateway)]
+
+
 def find_superseded(alarms: Register, gateway: str) -> list[Alarm]:
     """Return the ends of the alarms of a gateway that stand although it has reported a later one of their cause."""
     latest: dict[str, AlarmRecord] = {}
@@ -257,8 +262,8 @@ def _characters(alarm: Alarm) -> int:
 
 
 def alarm_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a row of the store says of an alarm, but for its state; what an older store lacks is left out."""
-    return {name: row[name] for name in ROW if row[name] is not None}
+    """Return what a row of the store says of an alarm, but for its state."""
+    return {name: row[name] for name in ROW}
 
 
 def restore_alarms(rows: Iterable[dict[str, Any]]) -> Register:
@@ -271,6 +276,6 @@ def restore_alarms(rows: Iterable[dict[str, Any]]) -> Register:
                 alarm = Alarm.model_validate({**alarm_fields(row), "state": state, "t_ns": row[f"{state}_ns"]})
                 alarms, known, _ = take(alarms, gateway, alarm, row["received_ns"])
                 onset_ns = known.onset_ns if started_ns is None else started_ns
-                held = replace(known, onset_ns=onset_ns, ended=row["ended"] or "")
+                held = replace(known, onset_ns=onset_ns, ended=row["ended"])
                 alarms = {**alarms, gateway: {**alarms[gateway], alarm.id: held}}
     return alarms

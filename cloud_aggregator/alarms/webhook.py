@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
+from fedgate.config.protocol.backoff import wait_ns
 from fedgate.config.protocol.messages import Alarm, Device
-from fedgate.config.runtime.backoff import wait_ns
 from fedgate.config.settings.notifications import Webhook
 from fedgate.models.time_units import NS
 

@@ -131,18 +131,18 @@ def write(
 def _add(tar: tarfile.TarFile, part: Part, file: BinaryIO, made_ns: int, advance: Advance) -> None:
     member = tarfile.TarInfo(part.name)
     member.size, member.mode, member.mtime = part.size_bytes, part.mode, made_ns // 10**9
-    tar.addfile(member, cast(BinaryIO, _Counted(file, advance)))
+    tar.addfile(member, cast(BinaryIO, _Watched(file, lambda piece: advance(len(piece)))))
 
 
-class _Counted:
-    """A reader that tells how much was read of it."""
+class _Watched:
+    """A reader that shows each piece which is read of it."""
 
-    def __init__(self, file: BinaryIO, advance: Advance) -> None:
-        self._file, self._advance = file, advance
+    def __init__(self, file: BinaryIO, show: Callable[[bytes], object]) -> None:
+        self._file, self._show = file, show
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         found = self._file.read(size)
-        self._advance(len(found))
+        self._show(found)
         return found
 
 
@@ -200,24 +200,11 @@ def _parts(tar: tarfile.TarFile, manifest: Manifest) -> Iterator[tuple[Part, Bin
             raise ArchiveError(f"{part.name} is missing, or not what the manifest says")
         if part.name != STORE and part.size_bytes > SMALL_BYTES_MAX:
             raise ArchiveError(f"{part.name} has {part.size_bytes} bytes, at most {SMALL_BYTES_MAX} are read")
-        file = _Digested(_of(tar, member))
-        yield part, cast(BinaryIO, file)
-        if (file.size, file.digest.hexdigest()) != (part.size_bytes, part.sha256):
+        digest = hashlib.sha256()
+        yield part, cast(BinaryIO, _Watched(_of(tar, member), digest.update))
+        if digest.hexdigest() != part.sha256:
             raise ArchiveError(f"{part.name} is damaged: its SHA-256 is not that of the manifest")
 
 
 def _of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> BinaryIO:
     return cast(BinaryIO, tar.extractfile(member))
-
-
-class _Digested:
-    """A reader that digests what is read of it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.digest, self.size = file, hashlib.sha256(), 0
-
-    def read(self, size: int = -1) -> bytes:
-        found = self._file.read(size)
-        self.digest.update(found)
-        self.size += len(found)
-        return found

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Registry
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import Answered, DropHeld, Durable, SaveRollout, SaveTraining
 from fedgate.cloud_aggregator.releases.releases import UNDER_WAY
 
@@ -76,18 +77,14 @@ def _release(stored: Stored, made: str, now_ns: int) -> Renewal:
 
 def _keep_revoked(registry: Registry, known: Iterable[Certificate]) -> Renewal:
     """Keep out whom the store that is replaced has shut out."""
-    over = [
+    over = tuple(
         replace(registry.certificates.get(one.serial, one), reason=one.reason, ended_ns=one.ended_ns)
         for one in known
-        if one.reason and not _is_over(registry.certificates.get(one.serial))
-    ]
+        if one.reason and not registry.is_over(one.serial)
+    )
     who = ", ".join(sorted({one.gateway for one in over}))
     lines = [f"{len(over)} certificates more are over, by the store that was there: {who}"] if over else []
-    return Renewal([RecordCertificate(one) for one in over], lines)
-
-
-def _is_over(one: Certificate | None) -> bool:
-    return one is not None and bool(one.reason)
+    return Renewal([RecordRegistry(over)], lines)
 
 
 def _tokens(registry: Registry, made_ns: int) -> Renewal:
@@ -95,7 +92,7 @@ def _tokens(registry: Registry, made_ns: int) -> Renewal:
     unused = [one for one in registry.passes.values() if not one.key and one.expires_ns > made_ns]
     who = ", ".join(sorted({one.gateway for one in unused}))
     lines = [f"tokens that were not used are void, make new ones where they are wanted: {who}"] if unused else []
-    return Renewal([RecordPass(replace(one, expires_ns=made_ns)) for one in unused], lines)
+    return Renewal([RecordRegistry(passes=tuple(replace(one, expires_ns=made_ns) for one in unused))], lines)
 
 
 def _orders(stored: Stored, made: str) -> Renewal:

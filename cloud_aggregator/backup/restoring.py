@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fedgate.cloud_aggregator.access.registry import Certificate
 from fedgate.cloud_aggregator.backup.archive import PIECE_BYTES, STORE, Advance, Manifest
 from fedgate.cloud_aggregator.backup.facts import count_alarms_since, facts_of
 from fedgate.cloud_aggregator.backup.restored_store import Stored, renew
 from fedgate.cloud_aggregator.backup.site_files import SETTINGS, is_secret, places
+from fedgate.cloud_aggregator.enrolment import Certificate
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
 from fedgate.cloud_aggregator.storage import registry_table

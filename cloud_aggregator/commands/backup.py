@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import os
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fedgate.cloud_aggregator.backup import archive
+from fedgate.cloud_aggregator.backup.scratch import scratch_file
+from fedgate.cloud_aggregator.backup.site_files import is_secret, places
 from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import AggregatorSettings, load
 
 if TYPE_CHECKING:
-    from fedgate.cloud_aggregator.backup.archive import Facts, Manifest
     from fedgate.cloud_aggregator.storage.database import Database
-    from fedgate.config.settings.settings import AggregatorSettings
 
 NAME = "cloud-aggregator"
 MIB = 1024 * 1024
@@ -28,7 +29,7 @@ OTHERS = 0o007
 TEXT = """Write one file from which this site can be put back: the store as it is at one moment, settings, certificates,
 the list of those revoked; the keys too where the file is sealed with a passphrase. The aggregator may run meanwhile and
 is not held up. The file is written beside its name and renamed when it is whole: an older one stays until then."""
-EPILOG = """examples:
+EXAMPLES = """examples:
   cloud-aggregator backup /mnt/usb/site.fedgate -c aggregator.toml --encrypt
       asks for a passphrase; with the keys, so all that a new machine needs
   cloud-aggregator backup /mnt/usb/site.fedgate -c aggregator.toml --passphrase-file /etc/fedgate-passphrase
@@ -41,23 +42,15 @@ written, 1 where it could not be (a disk, another backup at work), 2 where what 
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser("backup", help="write one file from which the site can be put back", description=TEXT)
-    command.epilog, command.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+def add(commands: cli.Commands) -> None:
+    """Add the command."""
+    text = "write one file from which the site can be put back"
+    command = commands.add("backup", _backup, text, description=TEXT, examples=EXAMPLES)
     command.add_argument("file", type=Path, metavar="FILE", help="where to; a backup that is there is replaced")
-    command.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml")
-    add_passphrase(command, "--encrypt", "seal it with a passphrase that is asked for")
-    command.add_argument("--without-keys", action="store_true", help="leave the keys out of a file that is sealed, too")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(act=_backup)
-
-
-def add_passphrase(command: argparse.ArgumentParser, ask: str, text: str) -> None:
-    """Add the two ways in which a passphrase is given; none is on the command line, where everybody can read it."""
-    one = command.add_mutually_exclusive_group()
-    one.add_argument(ask, action="store_true", dest="asks", help=text)
+    one = command.add_mutually_exclusive_group()  # none is on the command line, where everybody can read it
+    one.add_argument("--encrypt", action="store_true", dest="asks", help="seal it with a passphrase that is asked for")
     one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="whose first line is the passphrase")
+    command.add_argument("--without-keys", action="store_true", help="leave the keys out of a file that is sealed, too")
 
 
 def passphrase_of(arguments: argparse.Namespace, *, is_new: bool) -> str | None:
@@ -99,7 +92,6 @@ class Progress:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    from fedgate.config.settings.settings import AggregatorSettings, load
 
     settings = load(arguments.config, AggregatorSettings)
     passphrase = passphrase_of(arguments, is_new=True)
@@ -113,8 +105,6 @@ def _backup(arguments: argparse.Namespace) -> int:
 
 
 def _check_target(file: Path, config: Path, settings: AggregatorSettings) -> None:
-    from fedgate.cloud_aggregator.backup import archive
-    from fedgate.cloud_aggregator.backup.site_files import places
 
     if file.is_dir():
         raise ValueError(f"{file}: it is a folder; expected the name of a file, such as {file / 'site.fedgate'}")
@@ -128,14 +118,11 @@ def _check_target(file: Path, config: Path, settings: AggregatorSettings) -> Non
 
 def make(
     config: Path, settings: AggregatorSettings, file: Path, passphrase: str | None, *, with_keys: bool = True
-) -> Manifest:
+) -> archive.Manifest:
     """Write a backup and return its manifest; keys go into it where it is sealed alone.
 
     Raises `OSError` where it cannot be written, and leaves no part of a file then.
     """
-    from fedgate.cloud_aggregator.backup import archive
-    from fedgate.cloud_aggregator.backup.scratch import scratch_file
-    from fedgate.cloud_aggregator.backup.site_files import is_secret, places
     from fedgate.cloud_aggregator.storage.store import BackupNote, Store
     from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 
@@ -170,7 +157,7 @@ def make(
     return manifest
 
 
-def copy_store(database: Database, copy: Path) -> tuple[int, Facts]:
+def copy_store(database: Database, copy: Path) -> tuple[int, archive.Facts]:
     """Copy a store that may be in use, as it is at one moment, into a new file; return that moment and what it holds.
 
     All is read in one transaction, so whatever is written meanwhile neither changes the copy nor waits for it.
@@ -187,23 +174,12 @@ def copy_store(database: Database, copy: Path) -> tuple[int, Facts]:
     return made_ns, facts
 
 
-def _show(arguments: argparse.Namespace, manifest: Manifest) -> None:
+def _show(arguments: argparse.Namespace, manifest: archive.Manifest) -> None:
     from fedgate.cloud_aggregator.backup.facts import describe_facts
 
-    file: Path = arguments.file
-    size = file.stat().st_size
-    if arguments.json:
-        report = {
-            "file": str(file),
-            "size_bytes": size,
-            "made": cli.moment(manifest.made_ns),
-            "has_keys": manifest.has_keys,
-        }
-        print(
-            json.dumps(
-                {**report, "parts": [part.name for part in manifest.parts], **manifest.facts.model_dump()}, indent=2
-            )
-        )
-        return
+    size, made = arguments.file.stat().st_size, cli.moment(manifest.made_ns)
+    report = {"file": str(arguments.file), "size_bytes": size, "made": made, "has_keys": manifest.has_keys}
+    report |= {"parts": [part.name for part in manifest.parts], **manifest.facts.model_dump()}
     keys = "sealed, with the keys" if manifest.has_keys else "WITHOUT release.key and ca.key: keep those apart"
-    print(f"{file}: {size / MIB:.1f} MiB of {cli.moment(manifest.made_ns)}, {keys}\n{describe_facts(manifest.facts)}")
+    text = f"{arguments.file}: {size / MIB:.1f} MiB of {made}, {keys}\n{describe_facts(manifest.facts)}"
+    cli.show(arguments, report, text)

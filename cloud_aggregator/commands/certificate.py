@@ -6,8 +6,12 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cryptography import x509
+
 from fedgate.cloud_aggregator.access.registry import ROLES
 from fedgate.cloud_aggregator.commands.store import place_order
+from fedgate.cloud_aggregator.pki.authority import OWN_VALIDITY, Authority
+from fedgate.config.identity import pki
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import NS
@@ -29,10 +33,6 @@ def add(commands: cli.Commands) -> None:
 
 
 def _make(arguments: argparse.Namespace) -> None:
-    from cryptography import x509
-
-    from fedgate.cloud_aggregator.pki.authority import OWN_VALIDITY, Authority
-    from fedgate.config.identity import pki
 
     settings = load(arguments.config, AggregatorSettings)
     if settings.identity is None:

@@ -12,19 +12,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.commands.store import open_store
-from fedgate.config.doctor import report
+from fedgate.cloud_aggregator.pki import site_keys
+from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
+from fedgate.cloud_aggregator.runtime import webhook_client
+from fedgate.config.doctor import broker, report, service
 from fedgate.config.doctor.imports import imports
 from fedgate.config.doctor.report import Finding, failure, guard, ok, one_line, warning
+from fedgate.config.identity import signing
+from fedgate.config.identity.pki import IdentityError
+from fedgate.config.protocol.topics import CLOUD
 from fedgate.config.runtime import cli
 from fedgate.config.settings.base import is_loopback
+from fedgate.config.settings.checks import check_budget
+from fedgate.config.settings.database import DatabaseUrl
+from fedgate.config.settings.identity import Identity
+from fedgate.config.settings.notifications import Webhook
+from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
+from fedgate.models.arrays import generator
 from fedgate.models.time_units import DAY_NS
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import BackupNote
-    from fedgate.config.settings.database import DatabaseUrl
-    from fedgate.config.settings.identity import Identity
-    from fedgate.config.settings.notifications import Webhook
-    from fedgate.config.settings.settings import AggregatorSettings
     from fedgate.models.federated.protocol.algorithm import Algorithm
 
 NAME = "cloud-aggregator"
@@ -45,7 +53,6 @@ def add(commands: cli.Commands) -> None:
 
 def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Yield what is found; ends early where nothing further can be looked at."""
-    from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
 
     try:
         settings = load(arguments.config, AggregatorSettings)
@@ -89,7 +96,6 @@ def read_stored(store: Path | DatabaseUrl) -> Stored:
 
 
 def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
-    from fedgate.config.doctor import service
 
     broker, webhook, identity = settings.broker, settings.webhook, settings.identity
     secrets = (
@@ -105,8 +111,6 @@ def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
 
 
 def _keys(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
-    from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.config.identity import signing
 
     identity = settings.identity
 
@@ -131,8 +135,6 @@ def root_key(spec: Identity) -> Finding:
 
 def list_denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
     """Yield who is denied at the broker until that is restarted, if anybody is."""
-    from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
-    from fedgate.config.identity.pki import IdentityError
 
     try:
         names = list_denied_names(spec, registry)
@@ -146,7 +148,6 @@ def list_denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
 
 def _training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
     from fedgate.cloud_aggregator.runtime import defence
-    from fedgate.config.settings.checks import check_budget
 
     name = "training"
     try:
@@ -162,7 +163,6 @@ def _training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]
 
 
 def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -> Finding:
-    from fedgate.models.arrays import generator
 
     server = algorithm.start(generator(settings.algorithm.seed, 0, "cloud"))
     state = sum(array.nbytes for arrays in (server.global_state, server.server_state) for array in arrays.values())
@@ -200,12 +200,10 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
     """Return who may take part in masked sums; empty where anybody may, or where the statement cannot be read, which is
     a finding of its own.
     """
-    from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.config.identity.signing import KeyFileError
 
     try:
         return () if settings.identity is None else site_keys.read_statement(settings.identity.folder).members
-    except KeyFileError:
+    except signing.KeyFileError:
         return ()
 
 
@@ -250,8 +248,6 @@ def last_backup(held: BackupNote | None, now_ns: int) -> Finding:
 
 
 def _webhook(spec: Webhook) -> Iterator[Finding]:
-    from fedgate.cloud_aggregator.runtime import webhook_client
-    from fedgate.config.settings.settings import SettingsError
 
     def reached() -> str:
         webhook_client.check(spec)
@@ -263,8 +259,6 @@ def _webhook(spec: Webhook) -> Iterator[Finding]:
 
 
 def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:
-    from fedgate.config.doctor import broker, service
-    from fedgate.config.protocol.topics import CLOUD
 
     site = settings.aggregator.site
     user = settings.broker.user or f"{CLOUD}.{site}"

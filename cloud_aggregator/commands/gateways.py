@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import NAMELESS
+from fedgate.cloud_aggregator.access.registry import NAMELESS, Registry
 from fedgate.cloud_aggregator.commands.store import open_store, order, place_order
+from fedgate.cloud_aggregator.pki import site_keys
+from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
+from fedgate.config.identity.pki import SECRET_BYTES, Token, check_gateway
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import SiteSettings, load
 
 if TYPE_CHECKING:
-    from fedgate.cloud_aggregator.access.registry import Registry
     from fedgate.cloud_aggregator.storage.store import Store
 
 EXAMPLES = """examples:
@@ -48,7 +50,6 @@ def add(commands: cli.Commands) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 
     settings = load(arguments.config, SiteSettings)
     with open_store(settings.aggregator.store) as store:
@@ -79,8 +80,6 @@ def _rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None
 
 
 def _token(arguments: argparse.Namespace) -> None:
-    from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.config.identity.pki import SECRET_BYTES, Token, check_gateway
 
     settings = load(arguments.config, SiteSettings)
     check_gateway(arguments.gateway)
@@ -120,6 +119,6 @@ def _remove(arguments: argparse.Namespace) -> None:
 
     def check(store: Store) -> None:
         access = Access(store.statuses(), registry=store.registry() if is_site else None)
-        admission.check_known(access, store.alarms(), arguments.gateway)
+        admission.check_known(access, store.alarms().book, arguments.gateway)
 
     order(arguments, "remove", {"gateway": arguments.gateway}, check)

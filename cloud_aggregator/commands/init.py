@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
-from fedgate.cloud_aggregator.pki import site_folder
+from fedgate.cloud_aggregator.pki import site_folder, site_keys
+from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, Authority, open_authority
+from fedgate.config.identity import pki
 from fedgate.config.protocol.topics import CLOUD, ID
 from fedgate.config.runtime import cli
 
@@ -142,7 +144,6 @@ def _text(folder: Path, root_file: Path) -> str:
 
 
 def _renew(folder: Path, given: list[str]) -> None:
-    from fedgate.cloud_aggregator.pki.authority import Authority
 
     authority = Authority(folder)
     hosts = dict.fromkeys([*LOCAL, *given] if given else authority.hosts())
@@ -152,9 +153,6 @@ def _renew(folder: Path, given: list[str]) -> None:
 
 
 def _write_site(folder: Path, site: str, given: list[str], port: int, root_file: Path) -> None:
-    from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, REVOKED, SERVER, open_authority
-    from fedgate.config.identity.pki import PRIVATE_MODE
 
     here = socket.gethostname()
     hosts = dict.fromkeys([*LOCAL, *([here] if HOST.fullmatch(here) else []), *given])
@@ -165,7 +163,7 @@ def _write_site(folder: Path, site: str, given: list[str], port: int, root_file:
     if not (folder / REVOKED).exists():
         authority.write_revoked([])
     if not (folder / site_keys.STATEMENT).exists():
-        site_keys.make_root_key(folder, site, folder / site_folder.RELEASE_KEY, root_file, now)
+        site_keys.make_root_key(folder, site, folder / site_keys.RELEASE, root_file, now)
     public = given[0] if given else here
     at = f"[{public}]" if ":" in public else public
     words = {"folder": folder, "host": at, "enrolment_port": port + 1, "root_key": json.dumps(str(root_file))}
@@ -174,7 +172,7 @@ def _write_site(folder: Path, site: str, given: list[str], port: int, root_file:
         "/etc/fedgate", str(folder)
     )
     _write(folder / "mosquitto.conf", conf)
-    _write(folder / ACCESS_LIST, fill_in(_template("mosquitto.acl"), site), PRIVATE_MODE)
+    _write(folder / ACCESS_LIST, fill_in(_template("mosquitto.acl"), site), pki.PRIVATE_MODE)
     aggregator = _with_broker(
         fill_in(_template("aggregator.toml"), site), TLS.format(host="localhost", port=port, name=CLOUD)
     )
@@ -209,7 +207,6 @@ def _template(name: str) -> str:
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    from fedgate.config.identity import pki
 
     if not path.exists():
         pki.write(path, text.encode(), mode)

@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.commands.store import OrderAnswer, open_store, place_order
+from fedgate.cloud_aggregator.pki import site_keys
+from fedgate.cloud_aggregator.pki.authority import Authority
+from fedgate.cloud_aggregator.pki.site_keys import KeyChange
+from fedgate.config.identity import pki, signing
+from fedgate.config.protocol.messages import MEMBERS_MAX, Keys
 from fedgate.config.runtime import cli
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.settings import SiteSettings, load
-
-if TYPE_CHECKING:
-    from fedgate.cloud_aggregator.pki.site_keys import KeyChange
-    from fedgate.config.protocol.messages import Keys
 
 TEXT = """Which keys a site goes by, and others in their place.
 
@@ -84,20 +85,22 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
     return settings, settings.identity
 
 
-def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
-    """Return who has no certificate of the newest authority."""
-    from fedgate.cloud_aggregator.pki.authority import Authority
+def _registry(settings: SiteSettings) -> Registry:
+    """Return who was let in: nobody by a service that never ran."""
     from fedgate.cloud_aggregator.storage.store import database_of
 
     if not database_of(settings.aggregator.store).exists():
-        return []
+        return Registry()
     with open_store(settings.aggregator.store) as store:
-        return store.registry().lacking(Authority(folder).fingerprint, time.time_ns())
+        return store.registry()
+
+
+def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
+    """Return who has no certificate of the newest authority."""
+    return _registry(settings).lacking(Authority(folder).fingerprint, time.time_ns())
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from fedgate.cloud_aggregator.pki import site_keys
-    from fedgate.config.identity import pki, signing
 
     settings, spec = _site(arguments)
     keys = site_keys.read_statement(spec.folder)
@@ -148,15 +151,14 @@ def _members(arguments: argparse.Namespace) -> None:
         _show_members(arguments)
         return
     members = [] if arguments.unset else _read_members(arguments.set)
-    left_out = _list_left_out(_list_enrolled(_site(arguments)[0]), members)
+    left_out = _list_left_out(_registry(_site(arguments)[0]).members, members)
     _change(arguments, lambda change: change.pin(members), left_out)
 
 
 def _show_members(arguments: argparse.Namespace) -> None:
-    from fedgate.cloud_aggregator.pki import site_keys
 
     settings, spec = _site(arguments)
-    keys, gateways = site_keys.read_statement(spec.folder), _list_enrolled(settings)
+    keys, gateways = site_keys.read_statement(spec.folder), _registry(settings).members
     members = keys.members
     listed = f"the {len(members)} members of statement {keys.number}" if members else "nobody: any gateway may"
     names = [*members, *sorted(gateways.keys() - {*members}, key=lambda key: gateways[key])]
@@ -167,16 +169,6 @@ def _show_members(arguments: argparse.Namespace) -> None:
     ]
     text = "\n".join([f"# who takes part in masked sums: {listed}", *lines])
     cli.show(arguments, {"pinned": bool(members), "members": rows}, text)
-
-
-def _list_enrolled(settings: SiteSettings) -> dict[str, str]:
-    """Return the gateways that are enrolled, by their keys as a statement names them."""
-    from fedgate.cloud_aggregator.storage.store import database_of
-
-    if not database_of(settings.aggregator.store).exists():
-        return {}
-    with open_store(settings.aggregator.store) as store:
-        return store.registry().members
 
 
 def _list_left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
@@ -194,7 +186,6 @@ def _list_left_out(gateways: dict[str, str], members: Sequence[str]) -> str:
 
 def _read_members(path: Path) -> list[str]:
     """Return the keys in a file; raises `ValueError` for a line without one, and for too few or too many."""
-    from fedgate.config.protocol.messages import MEMBERS_MAX
 
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     found = {words[0]: number for number, words in enumerate(lines, 1) if words and not words[0].startswith("#")}
@@ -214,9 +205,7 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
     A service that never ran has no store for an order and needs none: it reads the statement when it starts. Raises
     `ValueError` where the service could not read what this user would write.
     """
-    from fedgate.cloud_aggregator.pki.site_keys import KeyChange
     from fedgate.cloud_aggregator.storage.store import database_of
-    from fedgate.config.identity import signing
 
     settings, spec = _site(arguments)
     owner = spec.folder.stat().st_uid

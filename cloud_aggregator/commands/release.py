@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedgate.cloud_aggregator.commands.store import open_store, order
+from fedgate.cloud_aggregator.releases.releases import Releases, restore
 from fedgate.config.protocol.messages import LARGEST
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import HOUR_S
 
 if TYPE_CHECKING:
-    from fedgate.cloud_aggregator.releases.releases import Releases
     from fedgate.cloud_aggregator.storage.store import Store
 
 TEXT = """Show how the release of the newest model stands, or change it.
@@ -96,7 +96,6 @@ def _check_release(version: int | None, store: Store) -> None:
 
 
 def _read_releases(store: Store) -> Releases:
-    from fedgate.cloud_aggregator.releases.releases import restore
 
     return restore(store.models.rollout(), store.models.of, store.models.latest())
 

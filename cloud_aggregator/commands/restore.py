@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
+from fedgate.cloud_aggregator.backup.archive import Facts, is_sealed, reading
+from fedgate.cloud_aggregator.backup.scratch import scratch_file
 from fedgate.cloud_aggregator.commands import backup
 from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import SiteSettings, load
 
 TEXT = """Put a site back from a file of 'cloud-aggregator backup'. Everything is checked before anything is changed:
-passphrase, digests, SQLite's own check, versions, the site, its keys. Of the files only those are written that are not
-there; a store that is there is refused, and with --replace set aside. What must not happen twice is set anew: tokens,
-orders, rounds. Where it is cut off, give it again."""
-EPILOG = """examples:
+passphrase, digests, SQLite's own check, versions, the site, its keys. Of the files, aggregator.toml too, only those
+are written that are not there; a store that is there is refused, and with --replace set aside. What must not happen
+twice is set anew: tokens, orders, rounds. Where it is cut off, give it again."""
+EXAMPLES = """examples:
   cloud-aggregator restore /mnt/usb/site.fedgate -c /var/lib/fedgate/site/aggregator.toml
       onto a new disk: folder, settings, keys, store; asks for the passphrase
   cloud-aggregator restore /mnt/usb/site.fedgate -c site/aggregator.toml --passphrase-file passphrase --replace
@@ -27,23 +29,17 @@ where the file, the passphrase or the place is not good; nothing is changed then
 """
 
 
-def add(commands: Any) -> None:
-    """Add the command to the parser."""
-    command = commands.add_parser("restore", help="put the site back from a backup", description=TEXT)
-    command.epilog, command.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+def add(commands: cli.Commands) -> None:
+    """Add the command."""
+    text = "put the site back from a backup"
+    command = commands.add("restore", _restore, text, description=TEXT, examples=EXAMPLES)
     command.add_argument("file", type=Path, metavar="FILE", help="what 'cloud-aggregator backup' wrote")
-    command.add_argument(
-        "-c", "--config", type=Path, required=True, metavar="FILE", help="aggregator.toml; made where there is none"
-    )
     command.add_argument("--passphrase-file", type=Path, metavar="FILE", help="whose first line is the passphrase")
     command.add_argument("--replace", action="store_true", help="set a store that is there aside")
     command.add_argument("--check", action="store_true", help="check the file alone; nothing is changed")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(act=_restore)
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    from fedgate.cloud_aggregator.backup.archive import is_sealed
 
     if arguments.passphrase_file is not None and not is_sealed(arguments.file):
         raise ValueError(
@@ -55,14 +51,13 @@ def _restore(arguments: argparse.Namespace) -> int:
         report = _put_back(arguments, backup.passphrase_of(arguments, is_new=False))
     except OSError as error:
         return cli.again(backup.NAME, error)
-    print(json.dumps(report, indent=2) if arguments.json else _text(report))
+    cli.show(arguments, report, _text(report))
     return 0
 
 
 def _refuse_beside(arguments: argparse.Namespace) -> None:
     """Raise early what would be raised late, after much reading."""
     from fedgate.cloud_aggregator.backup.restoring import take
-    from fedgate.config.settings.settings import SiteSettings, load
 
     if arguments.check or not arguments.config.exists():
         return
@@ -74,9 +69,7 @@ def _refuse_beside(arguments: argparse.Namespace) -> None:
 
 def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str, Any]:
     """Check all of a backup and put it in place; return what there is to say of it."""
-    from fedgate.cloud_aggregator.backup.archive import reading
     from fedgate.cloud_aggregator.backup.restoring import Restoring
-    from fedgate.cloud_aggregator.backup.scratch import scratch_file
 
     restoring = Restoring(arguments.file, arguments.config)
     with scratch_file(arguments.config.parent) as staged:
@@ -93,7 +86,6 @@ def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str
 
 
 def _text(report: dict[str, Any]) -> str:
-    from fedgate.cloud_aggregator.backup.archive import Facts
     from fedgate.cloud_aggregator.backup.facts import describe_facts
 
     facts = describe_facts(Facts(**{name: report[name] for name in Facts.model_fields}))

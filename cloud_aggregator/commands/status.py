@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
 from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.rounds import set_back
+from fedgate.cloud_aggregator.rounds.rounds import server_arrays
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.arrays import generator
+from fedgate.models.features.spec import feature_names
 from fedgate.models.time_units import NS
 
 HANGS_S = 180.0  # without a sign of its work, of which it writes one a minute
@@ -124,7 +127,7 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
     unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
     gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
     gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
-    denied = _list_denied(settings, registry)
+    denied = list_denied_names(settings.identity, registry) if registry.outlived() else frozenset()
     for one in gateways:
         causes = sorted({known.alarm.cause for known in register.active(alarms.book, one["gateway"])})
         conflicts = [cause.removeprefix(OF_OURS) for cause in causes if cause.startswith(OF_OURS)]
@@ -146,14 +149,6 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
         "alarms_refused": alarms.refused,
         "store_is_older": set_back.describe_set_back(known, place["run"], place["round_index"]) if place else "",
     }
-
-
-def _list_denied(settings: AggregatorSettings, registry: Registry) -> frozenset[str]:
-    if settings.identity is None or not registry.outlived():
-        return frozenset()
-    from fedgate.cloud_aggregator.pki.quarantine import list_denied_names  # which needs the library of certificates
-
-    return list_denied_names(settings.identity, registry)
 
 
 def _service(found: Health, now_ns: int) -> dict[str, Any]:
@@ -188,9 +183,6 @@ def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, A
     """Return where a stored training is, and every single number that its algorithm reports or keeps, by name; but for
     those that the settings already say.
     """
-    from fedgate.cloud_aggregator.rounds.rounds import server_arrays
-    from fedgate.models.arrays import generator
-    from fedgate.models.features.spec import feature_names
     from fedgate.models.federated import build
 
     arrays, meta = server_arrays(stored), stored.meta

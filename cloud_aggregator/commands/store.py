@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedgate.config.runtime import cli
+from fedgate.config.settings.database import DatabaseUrl
 from fedgate.config.settings.settings import SiteSettings, load
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
-    from fedgate.config.settings.database import DatabaseUrl
 
 WAIT_S = 10.0
 LOOK_S = 0.1

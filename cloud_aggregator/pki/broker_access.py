@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fedgate.cloud_aggregator.access.registry import Revoke, Revoked
+from fedgate.cloud_aggregator.enrolment import Revoke, Revoked
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import broker_process
 from fedgate.cloud_aggregator.pki.authority import OUTLIVED, Authority

@@ -20,7 +20,7 @@ class EnrolmentRequest:
     gateway: str
     key: PublicKey
     secret: str  # of its token; empty for a renewal
-    is_same_device: bool = False  # see `registry.CertificateRequested`
+    is_same_device: bool = False  # see `enrolment.CertificateRequested`
 
 
 def read_request(body: bytes) -> EnrolmentRequest:

@@ -18,13 +18,13 @@ from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING
 
-from fedgate.cloud_aggregator.access.registry import (
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import (
     CertificateRequested,
     EnrolmentEffect,
     Issue,
     Listed,
     NotStated,
-    Registry,
     Reject,
     Revoke,
     Revoked,

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedgate.cloud_aggregator.pki.site_keys import ROOT_PUB, STATEMENT
+from fedgate.cloud_aggregator.pki.authority import (
+    ACCESS_LIST,
+    CA,
+    CA_KEY,
+    CLOUD_CERTIFICATE,
+    CLOUD_KEY,
+    REVOKED,
+    SERVER,
+    SERVER_KEY,
+)
+from fedgate.cloud_aggregator.pki.site_keys import RELEASE, ROOT_PUB, STATEMENT
 from fedgate.config.identity import pki, signing
 from fedgate.config.protocol.topics import CLOUD
 
-RELEASE_KEY, RELEASE_PUB, CA_KEY, CLOUD_CERTIFICATE = "release.key", "release.pub", "ca.key", "cloud.pem"
+RELEASE_PUB = "release.pub"
 SETTINGS = ("aggregator.toml", "gateway.toml", "mosquitto.conf")
-PUBLIC = ("ca.pem", "server.pem", CLOUD_CERTIFICATE, "server.key", "cloud.key", "revoked.crl", "mosquitto.acl")
+OTHERS = (CA, SERVER, CLOUD_CERTIFICATE, SERVER_KEY, CLOUD_KEY, REVOKED, ACCESS_LIST)
 STORE = "aggregator.db"
 
 
@@ -27,15 +37,15 @@ def check(folder: Path, site: str, *, loopback: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder}: expected a folder, or none yet; it is a file")
     held = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    needed = {RELEASE_KEY, RELEASE_PUB, *SETTINGS, *(() if loopback else (CA_KEY, *PUBLIC, ROOT_PUB, STATEMENT))}
+    needed = {RELEASE, RELEASE_PUB, *SETTINGS, *(() if loopback else (CA_KEY, *OTHERS, ROOT_PUB, STATEMENT))}
     if needed <= held:
         raise FolderError(
             f"{folder}: a site is here already, and nothing of it is overwritten; another site needs another folder"
         )
-    if RELEASE_KEY not in held and (left := sorted(held & {CA_KEY, "aggregator.toml", STORE, RELEASE_PUB})):
+    if RELEASE not in held and (left := sorted(held & {CA_KEY, "aggregator.toml", STORE, RELEASE_PUB})):
         raise FolderError(
-            f"{folder}: {', '.join(left)} of a site, without its {RELEASE_KEY}. With another key all its gateways "
-            f"would refuse every model: restore {RELEASE_KEY} from the backup. Where it is lost for good, take another "
+            f"{folder}: {', '.join(left)} of a site, without its {RELEASE}. With another key all its gateways "
+            f"would refuse every model: restore {RELEASE} from the backup. Where it is lost for good, take another "
             "folder and enrol every gateway there anew"
         )
     if CA_KEY in held and loopback:
@@ -49,9 +59,9 @@ def check(folder: Path, site: str, *, loopback: bool) -> None:
 
 
 def _check_authority(folder: Path, held: set[str], site: str, *, loopback: bool) -> None:
-    if CA_KEY not in held and "ca.pem" in held:
+    if CA_KEY not in held and CA in held:
         raise FolderError(
-            f"{folder}: ca.pem without {CA_KEY}. With another key all gateways would be strangers: restore {CA_KEY} "
+            f"{folder}: {CA} without {CA_KEY}. With another key all gateways would be strangers: restore {CA_KEY} "
             "from the backup, or take another folder and enrol every gateway there anew"
         )
     if CA_KEY not in held and not loopback and "aggregator.toml" in held:
@@ -70,7 +80,7 @@ def site_of(folder: Path) -> str:
 
 def make_release_key(folder: Path) -> None:
     """Make the key of a new site, or write again the public half of the one that is there."""
-    private, public = folder / RELEASE_KEY, folder / RELEASE_PUB
+    private, public = folder / RELEASE, folder / RELEASE_PUB
     if not private.exists():
         signing.make_key(private, public)
     elif not public.exists():

@@ -14,7 +14,6 @@ from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import BuildModel, HoldUpdate, Log, Publish, RecordRound, Wanted
 from fedgate.cloud_aggregator.names import first_of
-from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.rounds import late_updates, numbering, set_back
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, pack_shared, save_training
 from fedgate.config.protocol.messages import RoundOpen, round_number
@@ -115,11 +114,10 @@ def _repeat_invitations(rounds: Rounds, context: Context, access: Access) -> lis
     return [invitation(rounds, context), Log("info" if count >= quorum else "warning", text)]
 
 
-def renumber(rounds: Rounds, context: Context, releases: Releases) -> tuple[Rounds, list[Wanted]]:
+def renumber(rounds: Rounds, context: Context, known: int) -> tuple[Rounds, list[Wanted]]:
     """Give the training a number above that of every one before it, and say so: gateways would take it for an earlier
-    one, where this store was lost or set back.
+    one, where this store was lost or set back. `known` is the highest number that was published or came back.
     """
-    known = releases.newest.training
     if known <= rounds.training:
         return rounds, []
     rounds = replace(rounds, training=numbering.above(known))

@@ -10,8 +10,8 @@ from functools import partial
 from typing import get_args
 
 from fedgate.cloud_aggregator.access import registry_sync
-from fedgate.cloud_aggregator.access.registry import EnrolmentEffect
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
+from fedgate.cloud_aggregator.enrolment import EnrolmentEffect
 from fedgate.cloud_aggregator.events import Connection, Event, Received, Send, Tick
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService

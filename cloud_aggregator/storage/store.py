@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.records import Alarms, restore_alarms_record
-from fedgate.cloud_aggregator.alarms.register import KEPT
+from fedgate.cloud_aggregator.alarms.register import KEPT, ROW
 from fedgate.cloud_aggregator.events import (
     Answered,
     Dequeue,
@@ -64,24 +64,6 @@ from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime.sqlite import refuse_schema
 from fedgate.config.settings.database import DatabaseUrl
-
-# Columns of an alarm that carry the same name in the message.
-SAME_IN_ALARM = (
-    *("cause", "kind", "severity", "text", "onset_ns", "score", "level"),
-    *(
-        "model_version",
-        "model_digest",
-        "clock",
-        "boot_id",
-        "rule",
-        "feature",
-        "sequence",
-        "store_id",
-        "weather",
-        "power",
-    ),
-)
-
 
 OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
 OF_ITS_PEAK = ("score", "severity", "received_ns")
@@ -230,7 +212,7 @@ class Store:
 
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm
-        values = {name: getattr(alarm, name) for name in SAME_IN_ALARM} | {"received_ns": effect.received_ns}
+        values = {name: getattr(alarm, name) for name in ROW} | {"received_ns": effect.received_ns}
         values |= {f"{alarm.state}_ns": alarm.t_ns, "begun_ns": effect.begun_ns, "ended": effect.ended}
         key = {"id": alarm.id, "gateway": effect.gateway}
         columns = select(ALARMS.c.raised_ns, ALARMS.c.cleared_ns, ALARMS.c.ended)
@@ -246,7 +228,7 @@ class Store:
 
     def _fleet(self, effect: RecordFleet) -> None:
         alarm = effect.alarm
-        values = {name: getattr(alarm, name) for name in (*SAME_IN_ALARM, "common")}
+        values = {name: getattr(alarm, name) for name in (*ROW, "common")}
         values |= {f"{alarm.state}_ns": alarm.t_ns, "gateways": " ".join(alarm.gateways)}
         put(self._db, ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
 

@@ -14,9 +14,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from fedgate.config.protocol.backoff import WAIT_S_MAX, wait_ns
 from fedgate.config.protocol.messages import MessageError, Transfer
 from fedgate.config.protocol.transfer import Assembly, ChunkHeader
-from fedgate.config.runtime.backoff import WAIT_S_MAX, wait_ns
 from fedgate.models.time_units import NS
 
 

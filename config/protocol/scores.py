@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedgate.config.protocol.messages import Count, Message, MessageError, Moment, Name, Score
+from fedgate.config.protocol.messages import Count, Message, Moment, Name, Score
 
 WINDOWS_MAX = 1_000  # in one batch; more is no batch of ours
 DIGITS = 6  # of a score: float32 holds 7, and nobody reads as many
@@ -62,24 +62,3 @@ def gather(scores: Sequence[Score], clock: Literal["synchronised", "unsynchronis
         clock=clock,
         boot_id=boot,
     )
-
-
-def spread(batch: Scores) -> list[Score]:
-    """Return the windows of a batch as they would have been published one by one; raises `MessageError` where a time is
-    beyond what a message holds.
-    """
-    in_alarm, by_rule = set(batch.alarms), {index: name for name, found in batch.rules.items() for index in found}
-    try:
-        return [
-            Score(
-                t_ns=batch.t_ns + after_ms * MS,
-                score=score,
-                level=batch.level,
-                alarm=index in in_alarm,
-                model_version=batch.model_version,
-                rule=by_rule.get(index, "score"),
-            )
-            for index, (after_ms, score) in enumerate(zip(batch.after_ms, batch.scores, strict=True))
-        ]
-    except ValueError as error:  # pydantic's own is one
-        raise MessageError(f"Scores: {error}") from None

@@ -7,7 +7,7 @@ last for seconds. It then leaves long pauses, which lets one of the two work, an
 
 from __future__ import annotations
 
-from fedgate.config.runtime.backoff import compute_pause_s
+from fedgate.config.protocol.backoff import compute_pause_s
 
 RECONNECT_S_MIN = 1
 RECONNECT_S_MAX = 60

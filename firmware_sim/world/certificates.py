@@ -13,7 +13,8 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from fedgate.cloud_aggregator import events
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.config.identity import pki
 from fedgate.config.identity.pki import PrivateKey
 from fedgate.firmware_sim.world.devices import BY_AGGREGATOR, gateway_of
@@ -65,8 +66,9 @@ class Certificates:
         """Take note of what the aggregator's store holds from now on."""
         for effect in effects:
             match effect:
-                case RecordCertificate(certificate=one):
-                    self._recorded(one)
+                case RecordRegistry(certificates=certificates):
+                    for certificate in certificates:
+                        self._recorded(certificate)
                 case events.RecordAlarm(gateway=name, ended="", alarm=one) if not one.cause.startswith(BY_AGGREGATOR):
                     self._counts(name, "an alarm")
                 case events.Answered(number=number, text=text, problem="") if text and number in self._orders:

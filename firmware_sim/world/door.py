@@ -22,12 +22,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fedgate.cloud_aggregator.access.registry import (
-    Certificate,
-    CertificateRequested,
-    EnrolmentEffect,
-    RecordCertificate,
-)
+from fedgate.cloud_aggregator.enrolment import Certificate, CertificateRequested, EnrolmentEffect, RecordRegistry
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, open_authority
 from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, BrokerAccess, moment
@@ -293,9 +288,9 @@ class Door:
         pki.write(folder / ACCESS_LIST, b"", pki.PRIVATE_MODE)
         open_authority(folder, SITE, moment(T0_NS))
         authority = Authority(folder, self.terms.skew)
-        made = [self._enrolled(authority, name, files_of(settings)) for name, settings in gateways.items()]
+        made = tuple(self._enrolled(authority, name, files_of(settings)) for name, settings in gateways.items())
         with closing(CloudStore(cloud.disk)) as store:
-            store.commit([RecordCertificate(one) for one in made])
+            store.commit([RecordRegistry(made)])
 
     def _enrolled(self, authority: Authority, name: str, files: Files) -> Certificate:
         key, validity_ns = self._key(), round(self.terms.validity_s) * NS
@@ -317,7 +312,7 @@ class Door:
         one = Certificate(f"{self.bits(127) | 1:x}", name, key, T0_NS, T0_NS + round(DAY_S) * NS)
         self.witness.asked(one.serial, name, key)
         with closing(CloudStore(cloud.disk)) as store:
-            store.commit([RecordCertificate(one)])
+            store.commit([RecordRegistry((one,))])
         self._others[name] = int(one.serial, 16)
 
     def _key(self) -> pki.PrivateKey:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator import machine
-from fedgate.cloud_aggregator.access.registry import Issue, Reject, Revoke
+from fedgate.cloud_aggregator.enrolment import Issue, Reject, Revoke
 from fedgate.cloud_aggregator.runtime.service import Service as CloudService
 from fedgate.cloud_aggregator.state import State as CloudState
 from fedgate.config.identity.signing import verify

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from fedgate.cloud_aggregator import state as cloud
 from fedgate.cloud_aggregator.rounds.round import DOUBLINGS_MAX, LOST_S, REMIND_S
 from fedgate.cloud_aggregator.rounds.rounds import PATIENCE
+from fedgate.config.protocol.backoff import JITTER, WAIT_S_MAX
 from fedgate.config.protocol.messages import Status, round_number
 from fedgate.config.protocol.topics import ALL
-from fedgate.config.runtime.backoff import JITTER, WAIT_S_MAX
 from fedgate.firmware_sim.world.releases import Releases
 from fedgate.firmware_sim.world.time import TICK_S
 from fedgate.gateway_agent import state as agent

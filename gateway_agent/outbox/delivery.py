@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedgate.config.protocol import topics
+from fedgate.config.protocol.backoff import jitter, wait_ns
 from fedgate.config.protocol.messages import Alarm, Receipt
 from fedgate.config.protocol.transfer import list_requested
-from fedgate.config.runtime.backoff import jitter, wait_ns
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
 from fedgate.gateway_agent.outbox.outbox import Outbox

@@ -27,7 +27,7 @@ from fedgate.cloud_aggregator.events import (
     SaveTraining,
     Tick,
 )
-from fedgate.cloud_aggregator.state import State, Stored, restore
+from fedgate.cloud_aggregator.state import State, Stored
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
 from fedgate.config.protocol.topics import CHANNELS
@@ -37,7 +37,7 @@ from fedgate.models.federated.protocol.algorithm import Server
 from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import JUNK
-from tests.support.sites import KEY, T0_NS, CloudShelf, aggregator_settings, topic, with_record
+from tests.support.sites import T0_NS, CloudShelf, aggregator_settings, start_cloud, topic, with_record
 
 GATEWAYS = ("east", "north", "west")
 LIMIT = 1_024
@@ -61,7 +61,7 @@ def started(shelf: CloudShelf | None = None, at_s: float = 0.0, **rounds: Any) -
     shelf = shelf or CloudShelf()
     settings = aggregator_settings(rounds={"quorum": 3, **rounds}, limits={"max_update_bytes": 100_000})
     stored = Stored(shelf.training, shelf.releases, shelf.gateways, held=shelf.held)
-    return restore(settings, KEY, stored, T0_NS + round(at_s * NS))
+    return start_cloud(settings, stored, T0_NS + round(at_s * NS))
 
 
 def opened(**rounds: Any) -> State:

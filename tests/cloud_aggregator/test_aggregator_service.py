@@ -11,7 +11,7 @@ from fedgate.cloud_aggregator.context import Payload
 from fedgate.cloud_aggregator.events import Connection, Effect, Log, Received, RecordGateway, RecordRound, Tick
 from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.rounds.round import LOST_S, REMIND_S
-from fedgate.cloud_aggregator.state import Stored, restore
+from fedgate.cloud_aggregator.state import Stored
 from fedgate.config.protocol.messages import Manifest, RoundOpen, Status, Want, round_number
 from fedgate.config.protocol.transfer import describe, split
 from fedgate.models.arrays import Arrays
@@ -31,7 +31,7 @@ from tests.cloud_aggregator.test_aggregator_machine import (
 )
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.cloud_service import NAMES, Cloud, cloud, mean_of
-from tests.support.sites import KEY, T0_NS, CloudShelf, aggregator_settings, with_record
+from tests.support.sites import T0_NS, CloudShelf, aggregator_settings, start_cloud, with_record
 
 
 def test_a_reconnect_and_a_restart_announce_the_same_round_to_the_same_gateways() -> None:
@@ -292,7 +292,7 @@ def test_a_new_training_leaves_the_old_one_behind_and_versions_go_on() -> None:
     again = started(shelf)
     assert again.rounds.counted == state.rounds.counted and again.rounds.run == OPEN.rounds.run
     changed = aggregator_settings(algorithm={"settings": {"nu": 0.2}})
-    fresh = restore(changed, KEY, Stored(shelf.training, shelf.releases), T0_NS)
+    fresh = start_cloud(changed, Stored(shelf.training, shelf.releases), T0_NS)
     assert (
         fresh.rounds.run != OPEN.rounds.run
         and fresh.rounds.counted == {}

@@ -21,16 +21,13 @@ import pytest
 
 from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.access.registry import (
-    Certificate,
-    ForgetCertificates,
-    ForgetPasses,
-    RecordCertificate,
-    RecordPass,
-    Token,
-)
 from fedgate.cloud_aggregator.alarms import handling, webhook
 from fedgate.cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
+from fedgate.cloud_aggregator.enrolment import (
+    Certificate,
+    RecordRegistry,
+    Token,
+)
 from fedgate.cloud_aggregator.events import (
     Answered,
     Connection,
@@ -62,7 +59,7 @@ from fedgate.cloud_aggregator.releases.deploy import GOLDEN_ROWS, GOLDEN_VALUES
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, dump
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import LOG
-from fedgate.cloud_aggregator.state import Stored, restore
+from fedgate.cloud_aggregator.state import Stored
 from fedgate.cloud_aggregator.storage import history_table, models_table, store
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.losses import Tombstone
@@ -91,7 +88,7 @@ from tests.gateway_agent.deployment.test_gateway_models import FIRST, signed
 from tests.support.agents import after, commissioned
 from tests.support.agents import heard as heard_by_agent
 from tests.support.cloud_service import chunks_of, cloud, heard, mean_of, receipts, said_under
-from tests.support.sites import KEY, T0_NS, aggregator_settings, frame, samples
+from tests.support.sites import T0_NS, aggregator_settings, frame, samples, start_cloud
 from tests.support.syntax import ROOT
 from tests.support.watchers import CALM
 
@@ -294,13 +291,15 @@ def test_what_a_gateway_says_ends_no_command_and_writes_nothing_of_its_own(
 
 
 def admitted(number: int) -> list[Durable]:
-    return [ForgetPasses((f"{number - KEPT}",)), RecordPass(Token(f"{number}", "west", number, False))]
+    return [
+        RecordRegistry((), (Token(f"{number}", "west", number, False),), old_passes=frozenset({f"{number - KEPT}"}))
+    ]
 
 
 def certified(number: int) -> list[Durable]:
     """Return what is stored of a renewal, as `admission` has it."""
     made = Certificate(f"{number}", "west", "key", number, number + 2)
-    return [ForgetCertificates((f"{number - KEPT}",)), RecordCertificate(made)]
+    return [RecordRegistry((made,), old_certificates=frozenset({f"{number - KEPT}"}))]
 
 
 def model(number: int) -> RecordModel:
@@ -332,10 +331,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "counts": lambda number: [RecordCount("name", number)],
     "orders": lambda number: [Answered(number + 1, "done")],
     "certificates": certified,
-    "passes": lambda number: [
-        ForgetPasses((f"{number - KEPT}",)),
-        RecordPass(Token(f"{number}", "west", number, False)),
-    ],
+    "passes": admitted,
 }
 ONE = {"training", "training_arrays", "backup", "rollout", "service", "gateways", "held", "counts"}
 LOOKED_THROUGH = 5  # alarms
@@ -448,7 +444,7 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     body = bytes(range(256)) * 2_400
     manifest = signed(CALM[0], version=3, model=describe(body, 65_536))
     stored = Stored(releases=Releases(BuiltModel(manifest, body)))
-    state = restore(aggregator_settings(rounds={"quorum": 9}), KEY, stored, T0_NS)
+    state = start_cloud(aggregator_settings(rounds={"quorum": 9}), stored, T0_NS)
     for name in ("west", "north"):
         state, _ = machine.step(state, T0_NS, heard(name, "status", READY.to_bytes()))
     line, numbers = SendQueue(), count()

@@ -12,7 +12,7 @@ import pytest
 
 from fedgate.cloud_aggregator.events import Connection
 from fedgate.cloud_aggregator.rounds.rounds import TRAINING_FORMAT, save_training
-from fedgate.cloud_aggregator.state import Stored, restore
+from fedgate.cloud_aggregator.state import Stored
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.runtime import cli
@@ -32,7 +32,6 @@ from tests.cloud_aggregator.test_aggregator_machine import OPEN, after, opened, 
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.agents import Told, commissioned
 from tests.support.sites import (
-    KEY,
     T0_NS,
     WINDOWS,
     CloudShelf,
@@ -40,6 +39,7 @@ from tests.support.sites import (
     agent,
     aggregator_settings,
     gateway_settings,
+    start_cloud,
     with_record,
 )
 
@@ -60,19 +60,19 @@ def test_the_round_of_a_large_fleet_survives_a_restart() -> None:
 
 def test_a_store_that_was_lost_begins_another_run_whose_rounds_are_not_those_answered() -> None:
     settings = aggregator_settings()
-    first, second = (restore(settings, KEY, Stored(), T0_NS, beginning) for beginning in ("a1", "b2"))
+    first, second = (start_cloud(settings, Stored(), T0_NS, beginning) for beginning in ("a1", "b2"))
     assert first.rounds.run != second.rounds.run
     assert first.rounds.run.partition(".")[0] == second.rounds.run.partition(".")[0]
-    resumed = restore(settings, KEY, Stored(save_training(first.rounds, 0)), T0_NS, "c3")
+    resumed = start_cloud(settings, Stored(save_training(first.rounds, 0)), T0_NS, "c3")
     assert resumed.rounds.run == first.rounds.run
 
 
 def test_a_training_of_another_format_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an older release kept of a training may lack what this one looks for."""
     settings = aggregator_settings()
-    stored = save_training(restore(settings, KEY, Stored(), T0_NS, "a1").rounds, 0)
+    stored = save_training(start_cloud(settings, Stored(), T0_NS, "a1").rounds, 0)
     monkeypatch.setattr("fedgate.cloud_aggregator.rounds.rounds.TRAINING_FORMAT", 99)
-    assert restore(settings, KEY, Stored(stored), T0_NS, "b2").rounds.run.endswith(".b2")
+    assert start_cloud(settings, Stored(stored), T0_NS, "b2").rounds.run.endswith(".b2")
 
 
 def test_the_exchanges_of_a_stored_training_are_those_of_its_format() -> None:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.context import sign_message
 from fedgate.config.protocol import wire
+from fedgate.config.protocol.backoff import JITTER
 from fedgate.config.protocol.messages import Receipt, RoundOpen, Status, Want, audience_of
 from fedgate.config.protocol.topics import CHANNELS
 from fedgate.config.protocol.transfer import ASK_MAX, describe, split
-from fedgate.config.runtime.backoff import JITTER
 from fedgate.gateway_agent.events import (
     Connection,
     Effect,

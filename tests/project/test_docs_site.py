@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.doctor.imports import TRIALS
 from fedgate.config.runtime import cli
@@ -143,7 +143,7 @@ class Machine:
             with closing(Store(load(config, AggregatorSettings).aggregator.store)) as store:
                 store.order("token", {"gateway": "gateway-1"})  # behind one that waits orders are left to the service
                 if "members" in words:  # of whom there must be one
-                    store.commit([RecordCertificate(Certificate("1", "gateway-1", "0" * 64, 0, 2**62))])
+                    store.commit([RecordRegistry((Certificate("1", "gateway-1", "0" * 64, 0, 2**62),))])
 
 
 def without(words: list[str], pair: tuple[str, str]) -> list[str]:

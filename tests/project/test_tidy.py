@@ -91,9 +91,8 @@ TO_COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "sources")),
     *(f"gateway_agent/{name}/{name}" for name in ("monitor", "outbox", "training", "trust")),
     *(f"gateway_agent/monitor/{name}" for name in ("decision", "pipeline", "recurrence")),
-    *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "events", "limits", "names")),
-    *(f"cloud_aggregator/{name}/{name}" for name in ("access", "releases", "rounds")),
-    "cloud_aggregator/alarms/records",
+    *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "enrolment", "events", "limits", "names")),
+    *(f"cloud_aggregator/{name}/{name}" for name in ("access", "rounds")),
 )
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
 DOES_IO = {"runtime", "storage", "commands", "pki", "backup"}

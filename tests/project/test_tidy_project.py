@@ -20,7 +20,6 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
 MODULES_MAX = 15  # of a folder
 OF_FEW_MODULES = ("gateway_agent", "cloud_aggregator", "config", "models")
-IMPORT_ONE_WAY = ("models", "gateway_agent")  # their folders
 FOLDERS_OF_TEST_DATA = {"data", "golden", "packages"}
 
 
@@ -182,7 +181,7 @@ def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
     assert not faults, told(faults)
 
 
-@pytest.mark.parametrize("package", IMPORT_ONE_WAY)
+@pytest.mark.parametrize("package", OF_FEW_MODULES)
 def test_no_folder_of_a_package_imports_itself_by_way_of_others(package: str) -> None:
     faults = list(circles(folders_imported([file for file in sources() if file.package == package], ROOT)))
     assert not faults, told(faults)

@@ -10,7 +10,7 @@ from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.releases.releases import Rollout, restore
 from tests.gateway_agent.deployment.test_gateway_models import Made
-from tests.support.sites import KEY, CloudShelf, Site, aggregator_settings, gateway_settings, samples, topic
+from tests.support.sites import CloudShelf, Site, aggregator_settings, gateway_settings, samples, start_cloud, topic
 
 STATUS_S = 10.0
 NEVER = {"quorum": 99}  # no training
@@ -52,7 +52,7 @@ class Fleet(Site):
         shelf = self.staged
         released = restore(shelf.rollout, shelf.models.get, shelf.released)
         stored = cloud_state.Stored(shelf.training, released, dict(shelf.gateways), held=dict(shelf.held))
-        return cloud_state.restore(self.cloud_settings, KEY, stored, self.now_ns, material=self.material)
+        return start_cloud(self.cloud_settings, stored, self.now_ns)
 
     def order(self, kind: str, made: Made | None = None, **body: Any) -> tuple[str, str]:
         """Give an order, as the command does; a model is one of the store."""

@@ -20,7 +20,7 @@ from fedgate.cloud_aggregator import machine as cloud_machine
 from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases
-from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material
+from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material, algorithm_of
 from fedgate.config.identity.signing import verify
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.frames import Frame, FrameMeta
@@ -50,6 +50,17 @@ WINDOW_SAMPLES = 20
 TO_CLOUD = {"status", "update", "alarm", "want", "newest"}
 TO_OTHERS = {"score", "maintenance", "alarm"}  # an alarm of all is the fleet's, for whoever watches
 NEVER_S = 1e7
+
+
+def start_cloud(
+    settings: AggregatorSettings,
+    stored: cloud_state.Stored,
+    uptime_ns: int = T0_NS,
+    beginning: str = "first",
+    material: Material = NOTHING,
+) -> cloud_state.State:
+    """Return an aggregator that starts with what its store held."""
+    return cloud_state.restore(settings, KEY, algorithm_of(settings, material), stored, uptime_ns, beginning)
 
 
 def with_record(state: cloud_state.State, part: str, **changes: Any) -> cloud_state.State:
@@ -216,7 +227,7 @@ class Site:
     def _cloud(self) -> cloud_state.State:
         shelf = self.cloud_shelf
         stored = cloud_state.Stored(shelf.training, shelf.releases, dict(shelf.gateways), held=dict(shelf.held))
-        return cloud_state.restore(self.cloud_settings, KEY, stored, self.now_ns, material=self.material)
+        return start_cloud(self.cloud_settings, stored, self.now_ns, material=self.material)
 
     def connect(self, who: str, up: bool = True) -> None:
         if who == "cloud":

@@ -16,7 +16,8 @@ import pytest
 
 from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.access.registry import CertificateRequested, Issue, Registry, Reject, Revoke, Revoked
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import CertificateRequested, Issue, Reject, Revoke, Revoked
 from fedgate.cloud_aggregator.events import (
     Answered,
     Connection,
@@ -30,13 +31,13 @@ from fedgate.cloud_aggregator.events import (
     Tick,
     Wanted,
 )
-from fedgate.cloud_aggregator.state import State, Stored, restore
+from fedgate.cloud_aggregator.state import State, Stored
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.identity import Identity
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM, READY, after, body, heard, published, receipts, update
-from tests.support.sites import KEY, T0_NS, aggregator_settings, topic, with_record
+from tests.support.sites import T0_NS, aggregator_settings, start_cloud, topic, with_record
 
 DAY_S = 86_400.0
 LIFE_DAYS, GRACE_DAYS = 90.0, 365.0
@@ -45,7 +46,7 @@ SITE = aggregator_settings(rounds={"quorum": 1}).model_copy(update={"identity": 
 
 
 def begun(held: Registry | None = None, gateways: Iterable[str] = (), now_ns: int = T0_NS) -> State:
-    state = restore(SITE, KEY, Stored(gateways=dict.fromkeys(gateways, READY)), now_ns)
+    state = start_cloud(SITE, Stored(gateways=dict.fromkeys(gateways, READY)), now_ns)
     return machine.start_with_registry(state, held or Registry())
 
 
@@ -217,7 +218,7 @@ def test_what_expired_longer_ago_than_the_grace_needs_a_token() -> None:
 def test_nothing_is_signed_while_the_clock_is_not_set() -> None:
     state, _ = after(begun(now_ns=5 * NS), token())
     assert "clock of the aggregator is not set" in refusal(
-        admission.decide_request(state.access, replace(state.context, uptime_ns=9 * NS), state.alarms, asks())[1]
+        admission.decide_request(state.access, replace(state.context, uptime_ns=9 * NS), asks())[1]
     )
 
 
@@ -345,7 +346,7 @@ def test_what_a_gateway_spent_of_its_privacy_is_known_beyond_its_revocation(rest
     state, _ = after(state, ordered("revoke", gateway="north"))
     if restarted:
         state = machine.start_with_registry(
-            restore(SITE, KEY, Stored(gateways={"north": spent(5.0)}), T0_NS), registry(state)
+            start_cloud(SITE, Stored(gateways={"north": spent(5.0)}), T0_NS), registry(state)
         )
     assert "north" not in state.access.gateways
     again = replace(asks(key="new", digest=OTHER, serial="b2"), is_same_device=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.access.registry_sync import CopiedWithoutLogError
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.runtime.app import Aggregator
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.models.time_units import NS
@@ -29,7 +29,7 @@ def backed_up(site: Folder, backup: Path) -> None:
     """Make a store in which two gateways are enrolled, and a copy of it."""
     with closing(Store(site.path / "aggregator.db")) as store:
         made = (Certificate(serial, name, f"key of {name}", T0_NS, T0_NS + LIFE_NS) for serial, name in NAMES.items())
-        store.commit([RecordCertificate(one) for one in made])
+        store.commit([RecordRegistry(tuple(made))])
     shutil.copy(site.path / "aggregator.db", backup)
 
 
@@ -72,7 +72,7 @@ def test_a_copy_of_the_file_without_its_log_is_refused_beside_a_list_and_taken_n
         Store(file).close()  # which takes the log in
     with closing(Store(file)) as store:
         made = (Certificate(serial, name, f"key of {name}", T0_NS, T0_NS + LIFE_NS) for serial, name in NAMES.items())
-        store.commit([RecordCertificate(one) for one in made])
+        store.commit([RecordRegistry(tuple(made))])
         shutil.copy(file, copy)
     site.authority.write_revoked([(0xA2, datetime(2026, 1, 1, tzinfo=UTC))])
     file.unlink()

@@ -12,12 +12,12 @@ from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms.fleet import SURE
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Log, Publish, Received, RecordFleet, Tick
-from fedgate.cloud_aggregator.state import State, Stored, restore
+from fedgate.cloud_aggregator.state import State, Stored
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Status
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import after, heard, published
-from tests.support.sites import KEY, SITE, T0_NS, aggregator_settings
+from tests.support.sites import SITE, T0_NS, aggregator_settings, start_cloud
 
 WINDOW_S, CLEAR_S = 900.0, 300.0
 WATCHING = Status(
@@ -40,7 +40,7 @@ def status(gateway: str, **change: Any) -> Received:
 
 def site(gateways: Iterable[str] = ALL, alarms: Alarms | None = None, **fleet: Any) -> State:
     chosen = aggregator_settings(fleet={"window_s": WINDOW_S, "clear_s": CLEAR_S, **fleet}, rounds={"rest_s": 1e6})
-    state = restore(chosen, KEY, Stored(gateways=dict.fromkeys(gateways, WATCHING), alarms=alarms or Alarms()), T0_NS)
+    state = start_cloud(chosen, Stored(gateways=dict.fromkeys(gateways, WATCHING), alarms=alarms or Alarms()), T0_NS)
     return after(state, Connection(True))[0]
 
 

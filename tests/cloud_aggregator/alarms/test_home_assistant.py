@@ -23,7 +23,7 @@ from fedgate.cloud_aggregator.alarms.handling import DESCRIBED_S
 from fedgate.cloud_aggregator.alarms.home_assistant import _plain
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordDiscovery, Tick
 from fedgate.cloud_aggregator.runtime.app import Aggregator
-from fedgate.cloud_aggregator.state import State, Stored, restore
+from fedgate.cloud_aggregator.state import State, Stored
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
@@ -34,7 +34,7 @@ from fedgate.firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.cloud_aggregator.alarms.test_fleet import WATCHING, alarm, status
 from tests.cloud_aggregator.alarms.test_maintenance import DEVICE
 from tests.cloud_aggregator.test_aggregator_machine import after, heard
-from tests.support.sites import KEY, SITE, T0_NS, aggregator_settings
+from tests.support.sites import SITE, T0_NS, aggregator_settings, start_cloud
 from tests.support.syntax import ROOT
 from tests.support.waiting import until, until_all_came
 
@@ -62,7 +62,7 @@ def started(*gateways: str, store: Store | None = None, **tables: Any) -> State:
     known = store.statuses() if store else dict.fromkeys(gateways, WATCHING)
     settings = aggregator_settings(**{**ON, **tables})
     stored = Stored(gateways=known, alarms=store.alarms()) if store else Stored(gateways=known)
-    return restore(settings, KEY, stored, T0_NS)
+    return start_cloud(settings, stored, T0_NS)
 
 
 def retained(effects: list[Effect], onto: Retained | None = None) -> Retained:

@@ -14,9 +14,10 @@ from fedgate.cloud_aggregator.events import RecordAlarm, RecordLoss, RecordScore
 from fedgate.cloud_aggregator.storage import history_table
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt, Score
-from fedgate.config.protocol.scores import gather, spread
+from fedgate.config.protocol.scores import gather
 from fedgate.config.protocol.topics import parse
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.batches import spread
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts, said_under
 from tests.support.sites import FEATURES, T0_NS
 

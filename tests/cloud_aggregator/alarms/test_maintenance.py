@@ -11,7 +11,7 @@ import pytest
 
 from fedgate.cloud_aggregator.alarms.register import KEPT
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordAlarm, Tick
-from fedgate.cloud_aggregator.state import State, Stored, restore
+from fedgate.cloud_aggregator.state import State, Stored
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Device, Maintenance, Status
 from fedgate.config.settings.settings import GatewaySettings, SettingsError, load
@@ -20,7 +20,6 @@ from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import ALL, WATCHING, alarm, site, status
 from tests.cloud_aggregator.test_aggregator_machine import after, heard, published
 from tests.support.sites import (
-    KEY,
     SITE,
     T0_NS,
     WINDOWS,
@@ -30,6 +29,7 @@ from tests.support.sites import (
     aggregator_settings,
     gateway_settings,
     samples,
+    start_cloud,
 )
 from tests.support.syntax import ROOT
 
@@ -143,7 +143,7 @@ def test_after_a_reconnect_and_a_restart_everything_that_stands_is_told_again(tm
         ("b", "silent-x", "raised"),
     ]
     stored = Stored(gateways={**dict.fromkeys(ALL, WATCHING), **store.statuses()}, alarms=store.alarms())
-    again = restore(aggregator_settings(), KEY, stored, T0_NS)
+    again = start_cloud(aggregator_settings(), stored, T0_NS)
     store.close()
     assert retained(after(again, Connection(True))[1]) == expected
     assert told(after(again, alarm("a", "cleared", 3 * KEPT - 1))[1]) == []  # the broker's retained one is no news

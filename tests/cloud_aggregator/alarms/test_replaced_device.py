@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import CertificateRequested, ForgetGateway
+from fedgate.cloud_aggregator.enrolment import CertificateRequested, ForgetGateway
 from fedgate.cloud_aggregator.events import Enqueue, Publish, RecordAlarm, Send
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.identity import pki

@@ -15,7 +15,7 @@ from fedgate.cloud_aggregator.alarms import webhook
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, TRIES_MAX, Queue
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.runtime.backoff import JITTER
+from fedgate.config.protocol.backoff import JITTER
 from fedgate.config.settings.notifications import Webhook
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
 from fedgate.models.time_units import NS

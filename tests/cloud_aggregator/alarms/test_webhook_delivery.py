@@ -33,7 +33,7 @@ from fedgate.cloud_aggregator.events import (
     Tick,
 )
 from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient, check
-from fedgate.cloud_aggregator.state import State, Stored, restore
+from fedgate.cloud_aggregator.state import State, Stored
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.notifications import Webhook
@@ -42,7 +42,7 @@ from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import ALL, WATCHING, alarm, status
 from tests.cloud_aggregator.alarms.test_maintenance import DEVICE
 from tests.support import waiting
-from tests.support.sites import KEY, SITE, T0_NS, aggregator_settings
+from tests.support.sites import SITE, T0_NS, aggregator_settings, start_cloud
 
 
 class Receiver:
@@ -106,7 +106,7 @@ class Service:
         config = aggregator_settings(webhook=chosen)
         self.store = Store(path)
         gateways = {**dict.fromkeys(ALL, WATCHING), **self.store.statuses()}
-        self.state: State = restore(config, KEY, Stored(gateways=gateways, alarms=self.store.alarms()), T0_NS)
+        self.state: State = start_cloud(config, Stored(gateways=gateways, alarms=self.store.alarms()), T0_NS)
         self.events: queue.Queue[Event] = queue.Queue()
         self.enqueued: list[str] = []
         self.log: list[str] = []
@@ -275,8 +275,8 @@ def test_turned_off_nothing_is_queued_and_what_waited_waits_on(tmp_path: Path, r
     service.step(*changes(2))
     service.cut()
     store = Store(tmp_path / "a.db")
-    state = restore(
-        aggregator_settings(), KEY, Stored(gateways={"a": Status(state="online")}, alarms=store.alarms()), T0_NS
+    state = start_cloud(
+        aggregator_settings(), Stored(gateways={"a": Status(state="online")}, alarms=store.alarms()), T0_NS
     )
     effects: list[Effect] = []
     events: list[Event] = [*changes(2, 50), Tick(), Posted("x")]

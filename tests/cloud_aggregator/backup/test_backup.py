@@ -26,18 +26,18 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, RecordPass, Token
 from fedgate.cloud_aggregator.backup import archive, sealing
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
 from fedgate.cloud_aggregator.commands import backup as backup_command
 from fedgate.cloud_aggregator.commands import restore as restore_command
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry, Token
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
 from fedgate.cloud_aggregator.rounds.numbering import beginning
 from fedgate.cloud_aggregator.rounds.rounds import save_training
+from fedgate.cloud_aggregator.state import Stored
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.store import BackupNote, Store
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
@@ -47,7 +47,7 @@ from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import OPEN
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.site_folders import Folder, aggregator_of, founded, until
-from tests.support.sites import KEY, T0_NS
+from tests.support.sites import T0_NS, start_cloud
 
 Capture = pytest.CaptureFixture[str]
 LIFE_NS = 9_000 * 86_400 * NS
@@ -74,8 +74,8 @@ def alarm(number: int) -> RecordAlarm:
     return RecordAlarm("west", one, T0_NS + number)
 
 
-def certificate(serial: str, name: str, **more: Any) -> RecordCertificate:
-    return RecordCertificate(Certificate(serial, name, f"key of {name}", T0_NS, T0_NS + LIFE_NS, **more))
+def certificate(serial: str, name: str, **more: Any) -> RecordRegistry:
+    return RecordRegistry((Certificate(serial, name, f"key of {name}", T0_NS, T0_NS + LIFE_NS, **more),))
 
 
 @contextmanager
@@ -421,7 +421,7 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
     assert back is not None
     assert back.meta["run"] != OPEN.rounds.run and back.meta["training"] == OPEN.rounds.training
     now_ns = T0_NS + 5 * NS
-    state = cloud_state.restore(site.settings, KEY, cloud_state.Stored(back), now_ns, "later")
+    state = start_cloud(site.settings, Stored(back), now_ns, "later")
     assert state.rounds.run.endswith(".later") and state.rounds.server.round_index == 0
     assert state.rounds.training == beginning(now_ns, OPEN.rounds.training) > OPEN.rounds.training
 
@@ -435,8 +435,8 @@ def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[
 def test_tokens_and_orders_that_waited_count_no_more(put_back: Callable[..., Store], capsys: Capture) -> None:
     far_ns = 2 * (T0_NS + LIFE_NS)
     back = put_back(
-        RecordPass(Token("d1", "north", far_ns, replaces=False)),
-        RecordPass(Token("d2", "east", far_ns, replaces=False, key="key of east")),
+        RecordRegistry((), (Token("d1", "north", far_ns, replaces=False),)),
+        RecordRegistry((), (Token("d2", "east", far_ns, replaces=False, key="key of east"),)),
         orders=1,
     )
     said = capsys.readouterr().out

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.commands import store as store_commands
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import Durable, Enqueue, Post, RecordService, SaveTraining
 from fedgate.cloud_aggregator.storage.store import BackupNote, Store, database_of
 from fedgate.cloud_aggregator.storage.tables import META
@@ -53,7 +53,7 @@ def filled(store: Store) -> dict[str, list[dict[str, Any]]]:
             if name == "orders":
                 store.order("token", {"gateway": f"é{number}"})
             store.commit(effects)
-    store.commit([Enqueue(Post("id", b"\0\xff")), RecordCertificate(Certificate("a1", "west", "key", 1, 2**62))])
+    store.commit([Enqueue(Post("id", b"\0\xff")), RecordRegistry((Certificate("a1", "west", "key", 1, 2**62),))])
     store.note_backup(BackupNote(1, "/mnt/b", True))
     found = {name: store.rows(name) for name in META.tables}
     assert all(found.values()), [name for name, rows in found.items() if not rows]
@@ -75,7 +75,7 @@ def test_every_row_of_every_table_comes_back_on_either_kind(
         assert main(["backup", str(tmp_path / "b"), "-c", str(old)]) == 0
         assert [row["file"] for row in store.rows("backup")] == [str(tmp_path / "b")]
     with closing(Store(to_place)) as there:
-        there.commit([RecordCertificate(Certificate("c3", "east", "key", 1, 2**62, "revoked", 2))])
+        there.commit([RecordRegistry((Certificate("c3", "east", "key", 1, 2**62, "revoked", 2),))])
     assert main(["restore", str(tmp_path / "b"), "-c", str(new)]) == 2
     assert "a store, or its log, is here already; give --replace" in capsys.readouterr().err
     with closing(Store(to_place, program="aggregator")):

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.commands.backup import copy_store
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import Connection, Received, RecordGateway, RecordService, Tick
 from fedgate.cloud_aggregator.pki.quarantine import Quarantine
 from fedgate.cloud_aggregator.presence import BEAT_S
@@ -176,7 +176,7 @@ def test_a_revoked_gateway_is_never_online(tmp_path: Path, capsys: Capture) -> N
     store, until_ns = Store(tmp_path / "site" / "aggregator.db"), 2**62
     ended = Certificate("a", "north", "k", 1, until_ns, "revoked", 2)
     good = Certificate("b", "west", "l", 1, until_ns)
-    records: list[Any] = [record("north", 20), record("west", 20), RecordCertificate(ended), RecordCertificate(good)]
+    records: list[Any] = [record("north", 20), record("west", 20), RecordRegistry((ended, good))]
     store.commit([beat(5), *records])
     store.close()
     settings = tmp_path / "site" / "aggregator.toml"
@@ -193,7 +193,7 @@ def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, 
     before = Certificate("a1", "north", "k", 1, 2**62, "replaced", 2)
     now = [Certificate(f"b{number}", name, name, 1, 2**62) for number, name in enumerate(("north", "west", "new"))]
     people = [record(name, 20) for name in ("north", "west")]
-    store.commit([beat(5), *people, *map(RecordCertificate, (before, *now))])
+    store.commit([beat(5), *people, RecordRegistry((before, *now))])
     store.close()
     with held(Path(store.name), DAY_S):
         said = line(settings, capsys, 1)

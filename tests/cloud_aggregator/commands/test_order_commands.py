@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import store as command_store
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import RecordGateway, RecordModel
 from fedgate.cloud_aggregator.storage.store import Store
 from tests.end_to_end.test_processes import free_port, running, until, write
@@ -95,7 +95,7 @@ def test_an_order_that_can_never_succeed_is_refused_at_once(words: str, expected
     site = founded(tmp_path / "site").path
     with opened(site, create=True) as store:
         certificate = Certificate("a", "north", "key of north", T0_NS, T0_NS + YEAR_NS)
-        store.commit([RecordModel(*FIRST), RecordGateway("north", READY, T0_NS), RecordCertificate(certificate)])
+        store.commit([RecordModel(*FIRST), RecordGateway("north", READY, T0_NS), RecordRegistry((certificate,))])
         refused = command(site, *words.split())
         assert refused.returncode == 2 and expected in refused.stderr and store.orders() == []
 
@@ -122,7 +122,7 @@ def test_a_revoke_that_the_broker_cannot_be_told_says_so(tmp_path: Path) -> None
     with opened(site, create=True) as store:
         for number, name in enumerate(("north", "west")):
             certificate = Certificate(f"a{number}", name, f"key of {name}", T0_NS, T0_NS + YEAR_NS)
-            store.commit([RecordCertificate(certificate)])
+            store.commit([RecordRegistry((certificate,))])
     with running("cloud_aggregator", site):
         revoked = command(site, "gateways", "revoke", "north")
         assert revoked.returncode == 1

@@ -24,7 +24,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry, Revoke
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry, Revoke
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import broker_access, broker_process
 from fedgate.cloud_aggregator.pki.broker_access import BrokerAccess
@@ -96,7 +97,7 @@ def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
         )
 
     with closing(Store(path)) as store:
-        store.commit([RecordCertificate(replace(NEW, not_after_ns=time.time_ns() + 10**15))])
+        store.commit([RecordRegistry((replace(NEW, not_after_ns=time.time_ns() + 10**15),))])
         number = store.order("revoke", {"gateway": "north"})
         service = running(store)
         assert any(isinstance(one, Revoke) for one in service.step(time.time_ns(), service.orders()[0]))

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from fedgate.cloud_aggregator.events import Connection, Outward, Received, RecordRound, SaveTraining, Tick
 from fedgate.cloud_aggregator.rounds.rounds import PATIENCE
+from fedgate.config.protocol.backoff import JITTER
 from fedgate.config.protocol.messages import RoundOpen, Want
-from fedgate.config.runtime.backoff import JITTER
 from fedgate.config.settings.settings import Limits
 from tests.support.cloud_service import Cloud, chunks_of, cloud, mean_of, receipts, said_under
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate
 from fedgate.cloud_aggregator.commands import doctor as of_cloud
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import RecordGateway
 from fedgate.cloud_aggregator.storage.store import BackupNote
 from fedgate.cloud_aggregator.storage.store import Store as CloudStore
@@ -316,7 +316,7 @@ def test_of_members_that_the_root_key_names_the_doctor_counts_those_alone(tmp_pa
     )
     held = [Certificate(str(index), f"gateway-{index}", f"{index:032x}" * 2, 0, 2**62) for index in range(1, 8)]
     with closing(CloudStore(tmp_path / "cloud.db")) as store:
-        store.commit([RecordCertificate(one) for one in held])
+        store.commit([RecordRegistry(tuple(held))])
     stored, members = of_cloud.read_stored(tmp_path / "cloud.db"), [one.key[:32] for one in held[:5]]
     assert of_cloud.cohort(settings, stored, ()).level == "ok"
     assert "7 gateways are enrolled, 5 of them members" in of_cloud.cohort(settings, stored, members).text

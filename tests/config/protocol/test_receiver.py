@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from fedgate.config.protocol.backoff import JITTER
 from fedgate.config.protocol.receiver import Patience, Receiver
 from fedgate.config.protocol.transfer import describe, parse_chunk, split
-from fedgate.config.runtime.backoff import JITTER
 from fedgate.models.time_units import NS
 
 LIMIT = 1_024

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedgate.cloud_aggregator import events
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import Certificate, RecordCertificate, Registry
+from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.pki.authority import SKEW, Authority, open_authority
 from fedgate.cloud_aggregator.pki.broker_access import moment
 from fedgate.config.identity import pki
@@ -61,7 +62,7 @@ class Said:
         pki.write(self.files.certificate, body, pki.PUBLIC_MODE)
 
     def commit(self, one: Certificate, *more: Any) -> None:
-        self.certificates.committed([RecordCertificate(one), *more])
+        self.certificates.committed([RecordRegistry((one,)), *more])
 
     def revoke(self, *more: Any) -> None:
         self.commit(replace(self.one, reason="revoked", ended_ns=T0_NS), *more)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedgate.config.protocol.backoff import JITTER, WAIT_S_MAX, wait_ns
 from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
-from fedgate.config.runtime.backoff import JITTER, WAIT_S_MAX, wait_ns
 from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,

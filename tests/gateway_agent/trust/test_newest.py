@@ -19,7 +19,7 @@ from fedgate.cloud_aggregator.context import WEEK_NS, WEEKS, sign_message
 from fedgate.cloud_aggregator.events import Connection, Log, Tick
 from fedgate.cloud_aggregator.releases.releases import BuiltModel
 from fedgate.cloud_aggregator.state import State as Cloud
-from fedgate.cloud_aggregator.state import Stored, restore
+from fedgate.cloud_aggregator.state import Stored
 from fedgate.config.identity.signing import sign
 from fedgate.config.protocol.messages import LARGEST, Manifest, MessageError, Newest, RoundOpen, audience_of
 from fedgate.gateway_agent.events import Connection as Link
@@ -49,6 +49,7 @@ from tests.support.sites import (
     aggregator_settings,
     gateway_settings,
     receive_model,
+    start_cloud,
     topic,
 )
 
@@ -273,7 +274,7 @@ def test_a_site_whose_aggregator_lost_its_store_goes_on_with_models_that_its_gat
     made.cloud_shelf.training, made.cloud_shelf.released = None, None  # and the broker lost what it kept
     made.retained = {where: body for where, body in made.retained.items() if "/all/" not in where}
     made.cloud_shelf.gateways.clear()
-    made.cloud = restore(made.cloud_settings, KEY, Stored(), made.now_ns, "second")
+    made.cloud = start_cloud(made.cloud_settings, Stored(), made.now_ns, "second")
     made.connect("cloud")
     made.run(lambda: made.in_force(2))
     assert made.cloud.rounds.training > training and not any(one.trust.stale for one in made.agents.values())

@@ -18,9 +18,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import NotStated, Stated
 from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.context import sign_message
+from fedgate.cloud_aggregator.enrolment import NotStated, Stated
 from fedgate.cloud_aggregator.events import Connection, Event, Publish, Tick
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import Authority, authority_certificate

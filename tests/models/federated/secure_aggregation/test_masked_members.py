@@ -16,8 +16,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.access.registry import Certificate, Registry
+from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.commands import keys as keys_command_module
+from fedgate.cloud_aggregator.enrolment import Certificate
 from fedgate.config.identity import pki, signing, statement
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Keys
