@@ -22,7 +22,7 @@ from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow
-from fedgate.gateway_agent.outbox.outbox import Line, Outbox
+from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.runtime.model_trial import Examine, take_any
 from fedgate.gateway_agent.runtime.signature_worker import Take, Verified, take_none
 from fedgate.gateway_agent.training.training import (
@@ -112,7 +112,7 @@ def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
     outbox = Outbox(
         items=dict(stored.outbox),
         sequence=int(stored.blobs.get(store_identity.SEQUENCE, b"0")),
-        line=Line(tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1}),
+        tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1},
     )
     trust = Trust(
         verified=host.verified,

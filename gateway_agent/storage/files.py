@@ -16,7 +16,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.files import sync_folder
 from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, kind_of
-from fedgate.gateway_agent.events import Keep, Queue, Save
+from fedgate.gateway_agent.events import Enqueue, Keep, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found
@@ -148,7 +148,7 @@ def _write(new: Path, stored: Stored) -> None:
             for key, body in stored.blobs.items():
                 rows.apply(db, Save(key, body))
             for name, item in stored.outbox.items():
-                rows.apply(db, Queue(name, item))
+                rows.apply(db, Enqueue(name, item))
     except sqlite3.Error as error:
         raise kind_of(error)(f"{new}: cannot be written ({error}); check the disk's space and health") from None
     finally:

@@ -151,5 +151,5 @@ def waited(steps: dict[int, int]) -> list[list[tuple[str, str]]]:
 )
 def test_no_wait_goes_by_the_wall_clock(steps: dict[int, int]) -> None:
     straight = waited({})
-    assert {kind for one in straight for kind, _ in one} >= {"Publish", "Queue", "Save"}
+    assert {kind for one in straight for kind, _ in one} >= {"Publish", "Enqueue", "Save"}
     assert waited(steps) == straight
