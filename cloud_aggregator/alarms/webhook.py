@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
@@ -77,11 +77,9 @@ def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect
     """
     effects: list[Effect] = [Enqueue(post.id, post)]
     queue = queue.having(post.id, post)
-    excess_bytes = sum(len(one.body) for one in queue.items.values()) - WAITING_BYTES_MAX
-    victims = queue.choose_victims(_heaviest_first(queue), _count_bytes, excess_bytes, len(queue.items) - spec.queue)
-    queue = queue.without(victims)
-    for lost in victims.values():
-        queue = replace(queue, dropped=queue.dropped + 1)
+    while len(queue.items) > 1 + len(queue.sent_ns) and _is_overfull(queue, spec):
+        lost = _heaviest(queue)
+        queue = replace(queue.without([lost.id]), dropped=queue.dropped + 1)
         effects += [Dequeue(lost.id), RecordCount(DROPPED, queue.dropped)]
         if queue.dropped.bit_count() == 1:  # logged at 1, 2, 4, 8, ...: a flood must not fill the log too
             text = f"{len(queue.items)} changes wait, {lost.id} of {lost.gateway or 'a gateway'} is given up"
@@ -89,24 +87,21 @@ def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect
     return replace(queue, items=in_turns(queue.items.values())), effects
 
 
-def _count_bytes(_: str, post: Post) -> int:
-    return len(post.body)
+def _is_overfull(queue: Queue, spec: Webhook) -> bool:
+    posts = queue.items.values()
+    return len(posts) > spec.queue or sum(len(one.body) for one in posts) > WAITING_BYTES_MAX
 
 
-def _heaviest_first(queue: Queue) -> Iterator[str]:
-    """Yield each time the oldest change of the gateway with the most bytes, of all but what is under way.
+def _heaviest(queue: Queue) -> Post:
+    """Return the oldest change of the gateway with the most bytes, but for what is under way.
 
     A change counts for as many bytes as the headers that go with it, at least.
     """
     may_go, held = [post for name, post in queue.items.items() if name not in queue.sent_ns], Counter[str]()
     for post in may_go:
         held[post.gateway] += len(post.body) + HEADERS_BYTES
-    while may_go:
-        heaviest = max(held, key=held.__getitem__)
-        oldest = next(post for post in may_go if post.gateway == heaviest)
-        may_go.remove(oldest)
-        held[heaviest] -= len(oldest.body) + HEADERS_BYTES
-        yield oldest.id
+    heaviest = max(held, key=held.__getitem__)
+    return next(post for post in may_go if post.gateway == heaviest)
 
 
 def due(queue: Queue, uptime_ns: int) -> tuple[Queue, list[Effect]]:
@@ -120,23 +115,22 @@ def due(queue: Queue, uptime_ns: int) -> tuple[Queue, list[Effect]]:
 def receive_result(queue: Queue, spec: Webhook, event: Posted, uptime_ns: int) -> tuple[Queue, list[Effect]]:
     """Take in how the sending of the first change went."""
     if event.id not in queue.sent_ns:
-        return queue, []  # it is of a change that went before a restart
+        return queue, []  # it is of a change that this process never sent
     if not event.problem:
-        return replace(queue.without([event.id]), failures=0, retry_ns=0), [Dequeue(event.id)]
-    queue = replace(queue, sent_ns={}, failures=queue.failures + 1, retry_ns=0)
-    queue = queue.count_try(event.id) if event.is_refused else queue
-    if event.is_refused and queue.tries[event.id] >= TRIES_MAX:
-        return _give_up(queue, event)
+        return replace(queue.without([event.id]), failures=0), [Dequeue(event.id)]
+    queue = replace(queue, sent_ns={}, failures=queue.failures + 1)
+    if event.is_refused:
+        queue = queue.count_try(event.id)
+    if queue.tries.get(event.id, 0) >= TRIES_MAX:
+        refused, shown = queue.refused + 1, queue.items[event.id].body[:SHOWN_MAX].decode(errors="replace")
+        what = f"{event.problem} to {event.id} {TRIES_MAX} times, so it is given up; {refused} were so far"
+        given_up: list[Effect] = [
+            Dequeue(event.id),
+            RecordCount(REFUSED, refused),
+            Log("warning", f"webhook: {what}: {shown}"),
+        ]
+        return replace(queue.without([event.id]), refused=refused), given_up
     pause_ns = wait_ns(spec.retry_s, queue.failures, event.id, longest_s=spec.retry_max_s)
     text = f"{event.problem} (attempt {queue.failures}, {len(queue.items)} wait); again in {pause_ns / NS:.0f} s"
     is_logged = queue.failures.bit_count() == 1  # at 1, 2, 4, 8, ...: an outage may last for weeks
     return replace(queue, retry_ns=uptime_ns + pause_ns), [Log("warning", f"webhook: {text}")] if is_logged else []
-
-
-def _give_up(queue: Queue, event: Posted) -> tuple[Queue, list[Effect]]:
-    """Give up a change that the receiver refused too often."""
-    shown = queue.items[event.id].body[:SHOWN_MAX].decode(errors="replace")
-    queue = replace(queue.without([event.id]), refused=queue.refused + 1)
-    what = f"{event.problem} to {event.id} {TRIES_MAX} times, so it is given up; {queue.refused} were so far"
-    log = Log("warning", f"webhook: {what}: {shown}")
-    return queue, [Dequeue(event.id), RecordCount(REFUSED, queue.refused), log]

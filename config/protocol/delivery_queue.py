@@ -1,12 +1,12 @@
 """A durable delivery queue: what waits for its receipt, stored before it is sent and sent until the receipt is here.
 
 A gateway delivers so to the aggregator, whose receipt is a message, and the aggregator to a webhook, whose receipt is
-an HTTP 2xx. In which order items are sent or given up, and how many may be under way, is for the owner to say.
+an HTTP 2xx. Which items are sent next, how many at once, and which give way to others, is for each of them to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -55,14 +55,3 @@ class DeliveryQueue(Generic[Item]):
     def count_try(self, name: str) -> Self:
         """Return the queue with one more try of an item."""
         return replace(self, tries={**self.tries, name: self.tries.get(name, 0) + 1})
-
-    def choose_victims(
-        self, order: Iterable[str], count_bytes: Callable[[str, Item], int], excess_bytes: int, excess_items: int = 0
-    ) -> dict[str, Item]:
-        """Return so many items of an order as make up for what is too much; all of it where that is not enough."""
-        victims, names = dict[str, Item](), iter(order)
-        while (excess_bytes > 0 or excess_items > 0) and (name := next(names, None)) is not None:
-            victims[name] = self.items[name]
-            excess_bytes -= count_bytes(name, self.items[name])
-            excess_items -= 1
-        return victims

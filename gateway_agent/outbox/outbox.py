@@ -8,7 +8,7 @@ which space is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fedgate.config.protocol.delivery_queue import DeliveryQueue
@@ -76,19 +76,23 @@ def _choose_victims(outbox: Outbox, context: Context, name: str, item: Item) -> 
     replaced = outbox.items.get(name)
     before = 0 if replaced is None else count_stored_bytes(name, replaced)
     excess = count_held_bytes(outbox.items) - before + count_stored_bytes(name, item) - context.settings.store.max_bytes
-    order = _least_important_first(outbox, name, item.priority)
-    victims = outbox.choose_victims(order, count_stored_bytes, excess)
-    is_enough = sum(count_stored_bytes(*victim) for victim in victims.items()) >= excess
-    return victims if is_enough else {name: item}, "outbox-full"
+    victims: dict[str, Item] = {}
+    for other in _least_important_first(outbox, name, item.priority) if excess > 0 else ():
+        victims[other] = outbox.items[other]
+        excess -= count_stored_bytes(other, victims[other])
+        if excess <= 0:
+            break
+    # Where all that may be given up for it is not enough, nothing is.
+    return victims if excess <= 0 else {name: item}, "outbox-full"
 
 
-def _least_important_first(outbox: Outbox, name: str, priority: int) -> Iterator[str]:
+def _least_important_first(outbox: Outbox, name: str, priority: int) -> list[str]:
     names = [
         other
         for other, item in outbox.items.items()
         if item.priority >= priority and other != name and not is_tombstone(other)
     ]
-    yield from sorted(names, key=lambda other: -outbox.items[other].priority)  # stable: the oldest of a class first
+    return sorted(names, key=lambda other: -outbox.items[other].priority)  # stable: the oldest of a class first
 
 
 def why_no_telemetry(context: Context) -> Reason | None:
