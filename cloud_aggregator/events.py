@@ -17,6 +17,8 @@ from fedgate.cloud_aggregator.enrolment import (
     Revoked,
     Stated,
 )
+from fedgate.config.protocol.delivery_queue import Dequeue as Dequeue
+from fedgate.config.protocol.delivery_queue import Enqueue as Enqueue
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
 from fedgate.config.protocol.scores import Scores
@@ -199,20 +201,6 @@ class RecordFleet:
 
     alarm: FleetAlarm
     decided_ns: int
-
-
-@dataclass(frozen=True)
-class Enqueue:
-    """Store a change for the webhook, behind all others."""
-
-    post: Post
-
-
-@dataclass(frozen=True)
-class Dequeue:
-    """Remove the first change of this id: it was taken, or is given up."""
-
-    id: str
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from fedgate.config.protocol.delivery_queue import Dequeue as Dequeue
+from fedgate.config.protocol.delivery_queue import Enqueue as Enqueue
 from fedgate.config.protocol.losses import LossClass
 from fedgate.config.protocol.messages import Transfer
 from fedgate.config.runtime.clock import Quality
@@ -86,21 +88,6 @@ class Save:
 
 
 @dataclass(frozen=True)
-class Queue:
-    """Store an item of the outbox."""
-
-    name: str
-    item: Item
-
-
-@dataclass(frozen=True)
-class Settle:
-    """Remove an item of the outbox: its receipt is here."""
-
-    name: str
-
-
-@dataclass(frozen=True)
 class Train:
     """Start the training child on a job."""
 
@@ -143,7 +130,7 @@ class KeysChanged:
     is_other_release_key: bool
 
 
-Durable = Keep | Save | Queue | Settle
+Durable = Keep | Save | Enqueue | Dequeue
 Outward = Publish | Train | Log
 Effect = Durable | Outward
 Request = Deliver | Fetch | SetRefusal | PublishStatus | KeysChanged

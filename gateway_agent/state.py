@@ -22,7 +22,7 @@ from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
-from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Line, Outbox
+from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Outbox
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,
@@ -110,7 +110,7 @@ def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
     outbox = Outbox(
         items=dict(stored.outbox),
         sequence=int(stored.blobs.get(SEQUENCE, b"0")),
-        line=Line(tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1}),
+        tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1},
     )
     trust = Trust(
         verified=host.verified,

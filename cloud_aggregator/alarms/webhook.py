@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from fedgate.config.protocol.backoff import wait_ns
+from fedgate.config.protocol.delivery_queue import DeliveryQueue
 from fedgate.config.protocol.messages import Alarm, Device
 from fedgate.config.settings.notifications import Webhook
 from fedgate.models.time_units import NS
@@ -33,15 +34,14 @@ SHOWN_MAX = 300  # characters that the log shows of it
 
 
 @dataclass(frozen=True)
-class Queue:
-    """The changes that wait, in the order of their turns, and how the sending of the first of them goes."""
+class Queue(DeliveryQueue[Post]):
+    """The changes that wait, by id in the order of their turns, and how the sending of the first of them goes; of its
+    tries those count that the receiver refused for good.
+    """
 
-    waiting: tuple[Post, ...] = ()
-    under_way: bool = False
     failures: int = 0  # in a row
     retry_ns: int = 0  # not before then again
     dropped: int = 0  # given up as too many waited, ever
-    refusals: int = 0  # of the first change
     refused: int = 0  # given up as the receiver refused them, ever
 
 
@@ -62,36 +62,34 @@ def post_of(site: str, gateway: str, alarm: Alarm, device: Device | None, *, act
     return Post(change, json.dumps({"id": change, **fields}, separators=(",", ":")).encode(), gateway)
 
 
-def in_turns(posts: Iterable[Post]) -> tuple[Post, ...]:
-    """Return changes with the first of each gateway before the second of any; the first of all stays where it is."""
+def in_turns(posts: Iterable[Post]) -> dict[str, Post]:
+    """Return changes by id with the first of each gateway before the second of any; the first of all stays first."""
     ranks, before = [], Counter[str]()
     for post in posts:
         ranks.append((before[post.gateway], post))
         before[post.gateway] += 1
-    return tuple(post for _, post in sorted(ranks, key=lambda one: one[0]))
+    return {post.id: post for _, post in sorted(ranks, key=lambda one: one[0])}
 
 
 def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect]]:
     """Put a change behind the others of its gateway; where too many wait, or too many bytes, those that have most make
     room.
     """
-    effects: list[Effect] = [Enqueue(post)]
-    queue = replace(queue, waiting=in_turns((*queue.waiting, post)))
-    while len(queue.waiting) > 1 + queue.under_way and _is_overfull(queue, spec):
+    effects: list[Effect] = [Enqueue(post.id, post)]
+    queue = queue.having(post.id, post)
+    while len(queue.items) > 1 + len(queue.sent_ns) and _is_overfull(queue, spec):
         lost = _heaviest(queue)
-        # The refusals are of the first change; what is under way is that, and stays.
-        refusals = queue.refusals if lost is not queue.waiting[0] else 0
-        waiting = in_turns(one for one in queue.waiting if one is not lost)
-        queue = replace(queue, waiting=waiting, dropped=queue.dropped + 1, refusals=refusals)
+        queue = replace(queue.without([lost.id]), dropped=queue.dropped + 1)
         effects += [Dequeue(lost.id), RecordCount(DROPPED, queue.dropped)]
         if queue.dropped.bit_count() == 1:  # logged at 1, 2, 4, 8, ...: a flood must not fill the log too
-            text = f"{len(queue.waiting)} changes wait, {lost.id} of {lost.gateway or 'a gateway'} is given up"
+            text = f"{len(queue.items)} changes wait, {lost.id} of {lost.gateway or 'a gateway'} is given up"
             effects.append(Log("warning", f"webhook: {text}; {queue.dropped} were so far"))
-    return queue, effects
+    return replace(queue, items=in_turns(queue.items.values())), effects
 
 
 def _is_overfull(queue: Queue, spec: Webhook) -> bool:
-    return len(queue.waiting) > spec.queue or sum(len(one.body) for one in queue.waiting) > WAITING_BYTES_MAX
+    posts = queue.items.values()
+    return len(posts) > spec.queue or sum(len(one.body) for one in posts) > WAITING_BYTES_MAX
 
 
 def _heaviest(queue: Queue) -> Post:
@@ -99,7 +97,7 @@ def _heaviest(queue: Queue) -> Post:
 
     A change counts for as many bytes as the headers that go with it, at least.
     """
-    may_go, held = queue.waiting[int(queue.under_way) :], Counter[str]()
+    may_go, held = [post for name, post in queue.items.items() if name not in queue.sent_ns], Counter[str]()
     for post in may_go:
         held[post.gateway] += len(post.body) + HEADERS_BYTES
     heaviest = max(held, key=held.__getitem__)
@@ -108,26 +106,31 @@ def _heaviest(queue: Queue) -> Post:
 
 def due(queue: Queue, uptime_ns: int) -> tuple[Queue, list[Effect]]:
     """Send the first change where none is under way and no pause is on."""
-    if queue.under_way or not queue.waiting or uptime_ns < queue.retry_ns:
+    if queue.sent_ns or not queue.items or uptime_ns < queue.retry_ns:
         return queue, []
-    return replace(queue, under_way=True), [Send(queue.waiting[0])]
+    first = next(iter(queue.items.values()))
+    return queue.mark_sent(first.id, uptime_ns), [Send(first)]
 
 
 def receive_result(queue: Queue, spec: Webhook, event: Posted, uptime_ns: int) -> tuple[Queue, list[Effect]]:
     """Take in how the sending of the first change went."""
-    if not queue.under_way or queue.waiting[0].id != event.id:
-        return queue, []  # it was given up meanwhile
-    first, others = queue.waiting[0], queue.waiting[1:]
-    queue = replace(queue, under_way=False, retry_ns=0)
+    if event.id not in queue.sent_ns:
+        return queue, []  # it is of a change that this process never sent
     if not event.problem:
-        return replace(queue, waiting=others, failures=0, refusals=0), [Dequeue(event.id)]
-    queue = replace(queue, failures=queue.failures + 1, refusals=queue.refusals + event.is_refused)
-    if event.is_refused and queue.refusals >= TRIES_MAX:
-        queue = replace(queue, waiting=others, refusals=0, refused=queue.refused + 1)
-        what = f"{event.problem} to {event.id} {TRIES_MAX} times, so it is given up; {queue.refused} were so far"
-        text = f"webhook: {what}: {first.body[:SHOWN_MAX].decode(errors='replace')}"
-        return queue, [Dequeue(event.id), RecordCount(REFUSED, queue.refused), Log("warning", text)]
+        return replace(queue.without([event.id]), failures=0), [Dequeue(event.id)]
+    queue = replace(queue, sent_ns={}, failures=queue.failures + 1)
+    if event.is_refused:
+        queue = queue.count_try(event.id)
+    if queue.tries.get(event.id, 0) >= TRIES_MAX:
+        refused, shown = queue.refused + 1, queue.items[event.id].body[:SHOWN_MAX].decode(errors="replace")
+        what = f"{event.problem} to {event.id} {TRIES_MAX} times, so it is given up; {refused} were so far"
+        given_up: list[Effect] = [
+            Dequeue(event.id),
+            RecordCount(REFUSED, refused),
+            Log("warning", f"webhook: {what}: {shown}"),
+        ]
+        return replace(queue.without([event.id]), refused=refused), given_up
     pause_ns = wait_ns(spec.retry_s, queue.failures, event.id, longest_s=spec.retry_max_s)
-    text = f"{event.problem} (attempt {queue.failures}, {len(queue.waiting)} wait); again in {pause_ns / NS:.0f} s"
+    text = f"{event.problem} (attempt {queue.failures}, {len(queue.items)} wait); again in {pause_ns / NS:.0f} s"
     is_logged = queue.failures.bit_count() == 1  # at 1, 2, 4, 8, ...: an outage may last for weeks
     return replace(queue, retry_ns=uptime_ns + pause_ns), [Log("warning", f"webhook: {text}")] if is_logged else []

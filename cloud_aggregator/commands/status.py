@@ -145,7 +145,7 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
         "training": place,
         "gateways": gateways,
         "fleet": fleet.alarm.model_dump(mode="json") if fleet.alarm and fleet.active else None,
-        "webhook": {"waiting": len(queue.waiting), "dropped": queue.dropped, "refused": queue.refused},
+        "webhook": {"waiting": len(queue.items), "dropped": queue.dropped, "refused": queue.refused},
         "alarms_refused": alarms.refused,
         "store_is_older": set_back.describe_set_back(known, place["run"], place["round_index"]) if place else "",
     }

@@ -191,11 +191,10 @@ class Store:
                 put(self._db, SERVICE, {"id": 1}, vars(effect))
             case RecordFleet():
                 self._fleet(effect)
-            case Enqueue(post=post):
+            case Enqueue(item=post):
                 self._db.execute(insert(POSTS).values(**vars(post)))
-            case Dequeue(id=id):
-                first = select(func.min(POSTS.c.number)).where(POSTS.c.id == id).scalar_subquery()
-                self._db.execute(delete(POSTS).where(POSTS.c.number == first))
+            case Dequeue(name=name):
+                self._db.execute(delete(POSTS).where(POSTS.c.id == name))
             case RecordDiscovery(topic=topic):
                 if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
                     added = insert(DISCOVERED).values(topic=topic).returning(DISCOVERED.c.number)

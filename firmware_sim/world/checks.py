@@ -107,7 +107,7 @@ class Witness:
         self.probations.committed(device, effects)
         for effect in effects:
             match effect:
-                case events.Queue(name=item_name, item=item):
+                case events.Enqueue(name=item_name, item=item):
                     self._queued(device, item_name, item)
                     if topics.parse(item.topic)[2:] == ("alarm", ANOMALY):
                         self.damages.note_alarm(device, Alarm.from_bytes(item.payloads[0]).state)

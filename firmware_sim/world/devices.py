@@ -181,10 +181,10 @@ class Devices:
                     held.blobs[key] = body
                     if key == MODELS:
                         self._note_loads(device, json.loads(body)["trying"])
-                case events.Queue(name=name, item=item):
+                case events.Enqueue(name=name, item=item):
                     held.items[name] = item
                     self.lost.discard((gateway_of(device), name))
-                case events.Settle(name=name):
+                case events.Dequeue(name=name):
                     held.items.pop(name, None)
                 case Renewed(stored=stored):
                     self._held[device] = held = held_in(stored)

@@ -21,7 +21,7 @@ from fedgate.cloud_aggregator.storage import sqlite
 from fedgate.cloud_aggregator.storage import store as cloud_store
 from fedgate.cloud_aggregator.storage.tables import META
 from fedgate.gateway_agent.events import Durable as GatewayDurable
-from fedgate.gateway_agent.events import Queue
+from fedgate.gateway_agent.events import Enqueue
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage import rows
 from fedgate.gateway_agent.storage import store as gateway_store
@@ -197,7 +197,7 @@ class GatewayStore(gateway_store.Store):
     def renew(self, reason: str, stored: Stored) -> None:
         """As the real one; what the agent has in mind counts as committed."""
         super().renew(reason, stored)
-        self._disk.committed([Renewed(self.read()), *(Queue(name, item) for name, item in stored.outbox.items())])
+        self._disk.committed([Renewed(self.read()), *(Enqueue(name, item) for name, item in stored.outbox.items())])
 
     def fill(self, is_full: bool) -> None:
         """Let the file grow no more, or again."""

@@ -15,7 +15,7 @@ from fedgate.config.protocol.backoff import jitter, wait_ns
 from fedgate.config.protocol.messages import Alarm, Receipt
 from fedgate.config.protocol.transfer import list_requested
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Effect, Item, Log, Publish, Settle
+from fedgate.gateway_agent.events import CLASSES, UPDATE_PRIORITY, Dequeue, Effect, Item, Log, Publish
 from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.models.time_units import NS
 
@@ -101,17 +101,15 @@ def _is_under_way(outbox: Outbox, context: Context, name: str) -> bool:
     sent_ns, line, settings = outbox.sent_ns[name], outbox.line, context.settings
     if outbox.items[name].priority >= UPDATE_PRIORITY and line.bytes_waiting > 0:
         return True
-    tries = 1 if line.received_ns is not None and line.received_ns > sent_ns else line.tries.get(name, 1)
+    tries = 1 if line.received_ns is not None and line.received_ns > sent_ns else outbox.tries.get(name, 1)
     return context.uptime_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)
 
 
 def _send(outbox: Outbox, context: Context, active: Active, name: str, item: Item) -> tuple[Outbox, list[Effect]]:
-    tries = outbox.line.tries.get(name, 0)
     retain = item.retain and _is_present(active, name, topics.parse(item.topic).item)
-    payloads = item.payloads[-1:] if tries else item.payloads
+    payloads = item.payloads[-1:] if name in outbox.tries else item.payloads
     sends: list[Effect] = [Publish(item.topic, payload, retain) for payload in payloads]
-    line = replace(outbox.line, tries={**outbox.line.tries, name: tries + 1})
-    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.uptime_ns}, line=line), sends
+    return outbox.mark_sent(name, context.uptime_ns).count_try(name), sends
 
 
 def _is_present(active: Active, name: str, cause: str) -> bool:
@@ -126,7 +124,7 @@ def settle(outbox: Outbox, name: str, receipt: Receipt) -> tuple[Outbox, list[Ef
     if name not in outbox.items:
         return outbox, []
     refused = [] if receipt.accepted else [Log("warning", f"aggregator refused {name[:16]}: {receipt.reason}")]
-    return outbox.without([name]), [Settle(name), *refused]
+    return outbox.without([name]), [Dequeue(name), *refused]
 
 
 def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]) -> tuple[Outbox, list[Effect]]:
@@ -136,4 +134,4 @@ def resend(outbox: Outbox, context: Context, name: str, missing: tuple[int, ...]
     item = outbox.items[name]
     wanted = list_requested(missing, len(item.payloads))
     sends: list[Effect] = [Publish(item.topic, item.payloads[index]) for index in wanted]
-    return replace(outbox, sent_ns={**outbox.sent_ns, name: context.uptime_ns}), sends
+    return outbox.mark_sent(name, context.uptime_ns), sends

@@ -8,9 +8,10 @@ which space is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from fedgate.config.protocol.delivery_queue import DeliveryQueue
 from fedgate.config.protocol.losses import Reason, Tombstone
 from fedgate.config.protocol.messages import Score
 from fedgate.gateway_agent.context import Context
@@ -18,12 +19,12 @@ from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
     TELEMETRY_PRIORITY,
+    Dequeue,
     Effect,
+    Enqueue,
     Item,
     Log,
-    Queue,
     Save,
-    Settle,
 )
 
 ITEM_BYTES = 256  # what a database adds to an item, and to each payload of it: rows, indices, a part of a page
@@ -37,7 +38,6 @@ SEQUENCE = "sequence"  # key of a stored blob
 class Line:
     """What is known of the way to the aggregator."""
 
-    tries: dict[str, int] = field(default_factory=dict)  # outbox item -> how often it was sent, over all connections
     urgent_ns: int = 0  # alarms wait until then, ...
     bulk_ns: int = 0  # ... and everything else until then
     connections: int = 0  # so far
@@ -47,23 +47,15 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Outbox:
-    """What waits for a receipt, in the order in which it was queued, and how far it is on its way."""
+class Outbox(DeliveryQueue[Item]):
+    """What waits for a receipt, in the order in which it was queued, and how far it is on its way over this connection;
+    tries are counted over all.
+    """
 
-    items: dict[str, Item] = field(default_factory=dict)
     sequence: int = 0  # items that this store has ever queued
-    sent_ns: dict[str, int] = field(default_factory=dict)  # item -> when it was last sent over this connection
     line: Line = field(default_factory=Line)
     scores: tuple[Score, ...] = ()  # that were published to nobody, or perhaps not; see `scores`
     dropped: dict[str, int] = field(default_factory=dict)  # class -> how many items were given up
-
-    def without(self, names: Iterable[str]) -> Outbox:
-        """Return the outbox without some items."""
-        items, sent_ns, tries = dict(self.items), dict(self.sent_ns), dict(self.line.tries)
-        for name in names:  # a copy and what goes of it is much faster than what stays, one by one
-            for held in (items, sent_ns, tries):
-                held.pop(name, None)
-        return replace(self, items=items, sent_ns=sent_ns, line=replace(self.line, tries=tries))
 
 
 def enqueue(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Outbox, list[Effect]]:
@@ -73,8 +65,8 @@ def enqueue(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Ou
     outbox, effects = give_up(outbox, context, victims, why)
     if name in victims:
         return outbox, effects
-    outbox = replace(outbox, items={**outbox.items, name: item}, sequence=outbox.sequence + 1)
-    return outbox, [*effects, Queue(name, item), Save(SEQUENCE, str(outbox.sequence).encode())]
+    outbox = replace(outbox.having(name, item), sequence=outbox.sequence + 1)
+    return outbox, [*effects, Enqueue(name, item), Save(SEQUENCE, str(outbox.sequence).encode())]
 
 
 def _choose_victims(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[dict[str, Item], Reason]:
@@ -120,7 +112,7 @@ def give_up(outbox: Outbox, context: Context, items: Mapping[str, Item], why: Re
     """Give up items, stored or not, and say so in the tombstones of their classes."""
     if not items:
         return outbox, []
-    effects: list[Effect] = [Settle(name) for name in items if name in outbox.items]
+    effects: list[Effect] = [Dequeue(name) for name in items if name in outbox.items]
     outbox = outbox.without(items)
     for priority, kind in CLASSES.items():
         lost = {name: item for name, item in items.items() if item.priority == priority and not is_tombstone(name)}
@@ -159,12 +151,12 @@ def _record_loss(outbox: Outbox, context: Context, stone: Tombstone) -> tuple[Ou
     if before is not None:
         stone = Tombstone.from_bytes(outbox.items[before].payloads[0]).merge(stone)
         outbox = outbox.without([before])
-        effects.append(Settle(before))
+        effects.append(Dequeue(before))
     item = Item(where, (stone.to_bytes(),), retain=False, priority=ALARM_PRIORITY, t_ns=context.now_ns)
-    outbox = replace(outbox, items={**outbox.items, stone.item: item})
+    outbox = outbox.having(stone.item, item)
     if before in sent_ns:  # one that grows by the second is not to be sent by the second
-        outbox = replace(outbox, sent_ns={**outbox.sent_ns, stone.item: sent_ns[before]})
-    return outbox, [*effects, Queue(stone.item, item)]
+        outbox = outbox.mark_sent(stone.item, sent_ns[before])
+    return outbox, [*effects, Enqueue(stone.item, item)]
 
 
 def is_tombstone(name: str) -> bool:

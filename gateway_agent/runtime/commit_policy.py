@@ -23,16 +23,16 @@ from fedgate.gateway_agent.events import (
     CLASSES,
     TELEMETRY_PRIORITY,
     ClockSet,
+    Dequeue,
     Durable,
     Effect,
+    Enqueue,
     Event,
     Keep,
     Outward,
     Publish,
-    Queue,
     Reload,
     Save,
-    Settle,
     StoreState,
     Tick,
 )
@@ -54,7 +54,7 @@ MAY_WAIT = frozenset({COUNTED, MEMORY, FLASH, SEQUENCE, LINK})
 def may_wait(effect: Durable) -> bool:
     """Tell whether losing an effect in a power cut, with all behind it, does no more harm than the documents say."""
     match effect:
-        case Queue(name=name, item=item):
+        case Enqueue(name=name, item=item):
             return item.priority == TELEMETRY_PRIORITY or is_tombstone(name)
         case Save(key=key):
             return key in MAY_WAIT
@@ -69,7 +69,7 @@ class WriteBatch:
         self._stored = set(stored)  # names
         self._windows: list[Keep] = []
         self._blobs: dict[str, Save] = {}
-        self._items: dict[str, Queue | Settle] = {}
+        self._items: dict[str, Enqueue | Dequeue] = {}
         self._since_ns: int | None = None
         self.is_urgent = False
 
@@ -81,9 +81,9 @@ class WriteBatch:
                     self._windows.append(effect)
                 case Save(key=key):
                     self._blobs[key] = effect
-                case Queue(name=name) | Settle(name=name):
+                case Enqueue(name=name) | Dequeue(name=name):
                     self._items.pop(name, None)  # it goes to the end
-                    if isinstance(effect, Queue) or name in self._stored:
+                    if isinstance(effect, Enqueue) or name in self._stored:
                         self._items[name] = effect
             self.is_urgent |= not may_wait(effect)
         if not (self._windows or self._blobs or self._items):
@@ -107,7 +107,7 @@ class WriteBatch:
 
     def lost(self) -> str:
         """Say what ends with the agent, for no disk took it."""
-        items = [one.item for one in self._items.values() if isinstance(one, Queue)]
+        items = [one.item for one in self._items.values() if isinstance(one, Enqueue)]
         kinds = Counter(CLASSES[item.priority] for item in items)
         alarms = [item.payloads[0].decode(errors="replace") for item in items if item.priority == ALARM_PRIORITY]
         counted = ", ".join(f"{count} of class {kind}" for kind, count in sorted(kinds.items())) or "no message"
@@ -119,7 +119,7 @@ class WriteBatch:
         if not isinstance(effect, Publish):
             return False
         return any(
-            isinstance(item, Queue)
+            isinstance(item, Enqueue)
             and item.item.topic == effect.topic
             and effect.payload in item.item.payloads
             and item.item.priority != TELEMETRY_PRIORITY
@@ -129,7 +129,7 @@ class WriteBatch:
     def stored(self) -> None:
         """All of it is on the disk."""
         for name, effect in self._items.items():
-            if isinstance(effect, Queue):
+            if isinstance(effect, Enqueue):
                 self._stored.add(name)
             else:
                 self._stored.discard(name)

@@ -17,7 +17,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.files import sync_folder
 from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, kind_of
-from fedgate.gateway_agent.events import Durable, Keep, Queue, Save
+from fedgate.gateway_agent.events import Durable, Keep, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found
@@ -142,7 +142,7 @@ def finish_renewal(path: Path) -> None:
 def _write(new: Path, stored: Stored) -> None:
     sqlite.remove(new)  # of an attempt for which there was no room
     effects: list[Durable] = [*map(Keep, stored.baseline), *starmap(Save, stored.blobs.items())]
-    effects += starmap(Queue, stored.outbox.items())
+    effects += starmap(Enqueue, stored.outbox.items())
     db = open_database(new)
     try:
         with db:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
+from fedgate.gateway_agent.events import Dequeue, Durable, Enqueue, Item, Keep, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 
@@ -85,13 +85,13 @@ def apply(db: sqlite3.Connection, effect: Durable) -> None:
             insert(db, "baseline", (seen.row.astype("<f4").tobytes(), seen.end_ns))
         case Save(key=key, body=body):
             insert(db, "blob", (key, body))
-        case Queue(name=name, item=item):
+        case Enqueue(name=name, item=item):
             db.execute("DELETE FROM outbox WHERE name = ?", (name,))  # with its messages, which may have been more
             count = len(item.payloads)
             insert(db, "outbox", (name, item.topic, int(item.retain), item.priority, count, item.t_ns))
             for number, body in enumerate(item.payloads):
                 insert(db, "payload", (name, number, body))
-        case Settle(name=name):
+        case Dequeue(name=name):
             db.execute("DELETE FROM outbox WHERE name = ?", (name,))
 
 

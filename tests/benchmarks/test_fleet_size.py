@@ -16,7 +16,7 @@ from fedgate.config.protocol.topics import Topic, parse, topic_of, watch
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import children
-from fedgate.gateway_agent.events import ALARM_PRIORITY, Item, Queue
+from fedgate.gateway_agent.events import ALARM_PRIORITY, Enqueue, Item
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.time_units import NS
 from tests.benchmarks import station, usage
@@ -74,7 +74,7 @@ def test_recovery(tmp_path: Path, note: Note) -> None:
         store = Store(load(tmp_path / "gateway.toml", GatewaySettings).gateway.store)
         where = topic_of(Topic(SITE, GATEWAY, "alarm", "faulty-deck"))
         items = [Item(where, (one.to_bytes(),), True, ALARM_PRIORITY, one.t_ns) for one in alarms]
-        store.commit([Queue(one.item, item) for one, item in zip(alarms, items, strict=True)])
+        store.commit([Enqueue(one.item, item) for one, item in zip(alarms, items, strict=True)])
         store.close()
         told: queue.SimpleQueue[tuple[float, str, str]] = queue.SimpleQueue()
 

@@ -9,7 +9,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from fedgate.config.settings.settings import MIB, StoreTable
 from fedgate.gateway_agent import machine
-from fedgate.gateway_agent.events import Durable, Keep, Queue
+from fedgate.gateway_agent.events import Durable, Enqueue, Keep
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 from tests.benchmarks import station, usage
@@ -62,7 +62,7 @@ def test_alarms_one_by_one(tmp_path: Path, note: Note) -> None:
     store, before_bytes = Small(tmp_path / "gateway.db"), usage.written_bytes()
     for number in range(RECORDS):
         name = f"{number:032d}.raised"
-        store.commit([Queue(name, item(name, 0, ALARM_BYTES))])
+        store.commit([Enqueue(name, item(name, 0, ALARM_BYTES))])
     written_bytes = (usage.written_bytes() - before_bytes) / RECORDS
     store.close()
     note("store: written for an alarm of 700 B", written_bytes, "B", at_most=ALARM_WRITTEN_BYTES)

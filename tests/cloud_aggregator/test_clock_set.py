@@ -32,7 +32,7 @@ def waits(made: Cloud) -> tuple[Any, ...]:
     active = sorted(one.alarm.cause for known in state.alarms.book.values() for one in known.values() if one.active)
     queue = state.alarms.queue
     round_ = (state.rounds.server.round_index, state.rounds.opened, state.rounds.given_up, len(state.rounds.counted))
-    return round_, incoming, conflicts, active, queue.failures, queue.under_way
+    return round_, incoming, conflicts, active, queue.failures, queue.sent_ns
 
 
 def lived(folder: Path, steps: dict[int, int]) -> list[tuple[Any, ...]]:
@@ -50,8 +50,8 @@ def lived(folder: Path, steps: dict[int, int]) -> list[tuple[Any, ...]]:
             if minute in (1, 40):  # the first chunk of one, and two whole: the round ends after its deadline
                 made.hear(chunks_of("west", made.body(1.0))[0])
                 made.hear(*[event for name in NAMES[:2] for event in chunks_of(name, made.body(2.0))])
-            if made.service.state.alarms.queue.under_way:
-                post = made.service.state.alarms.queue.waiting[0]
+            if made.service.state.alarms.queue.sent_ns:
+                post = next(iter(made.service.state.alarms.queue.items.values()))
                 made.hear(Posted(post.id, "nobody is there"))
             said = made.hear(Tick(), after_s=60.0)
             found.append((*waits(made), len(said_under("resend", said)), len(said_under("receipt", said))))

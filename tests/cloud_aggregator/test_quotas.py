@@ -79,7 +79,7 @@ from fedgate.config.protocol.topics import Topic, party, topic_of, urgency
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
 from fedgate.config.runtime.app import write_log
 from fedgate.config.transport.send_queue import Outgoing, SendQueue
-from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
+from fedgate.gateway_agent.events import Dequeue, Enqueue, Item, Keep, Save
 from fedgate.gateway_agent.storage.store import Store as GatewayStore
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_losses import settings_file
@@ -229,14 +229,15 @@ def test_a_flood_of_alarms_crowds_nobody_else_out_at_the_webhook(
         made.hear(*changes("north", 2), at_once=True)
         made.hear(*flood[20:], at_once=True)
         held = made.service.state.alarms.queue
-        assert sum(len(one.body) for one in held.waiting) <= 1_000_000 and held.dropped > 20
-        assert [one.gateway for one in held.waiting].index("north") == 1  # what is under way stays
-        assert [one.gateway for one in held.waiting[:4]].count("north") == 2
-        assert len(made.service.store.rows("posts")) == len(held.waiting)
-        said = made.hear(Posted(held.waiting[0].id))
+        posts = list(held.items.values())
+        assert sum(len(one.body) for one in posts) <= 1_000_000 and held.dropped > 20
+        assert [one.gateway for one in posts].index("north") == 1  # what is under way stays
+        assert [one.gateway for one in posts[:4]].count("north") == 2
+        assert len(made.service.store.rows("posts")) == len(posts)
+        said = made.hear(Posted(posts[0].id))
         assert [one.post.gateway for one in said if isinstance(one, Send)] == ["north"]
         made.restart()
-        assert [one.gateway for one in made.service.state.alarms.queue.waiting[:2]] == ["north", "west"]
+        assert [one.gateway for one in made.service.state.alarms.queue.items.values()][:2] == ["north", "west"]
 
 
 def largest_batch() -> Scores:
@@ -420,7 +421,7 @@ def test_a_flood_leaves_the_tables_of_a_gateway_in_their_bounds(tmp_path: Path) 
     where = topic_of(Topic("bridge", "north", "update", "x"))
     for number in range(FLOOD):
         item = Item(where, (b"first", b"second")[: 1 + number % 2], retain=False, priority=2)
-        made.commit([Save("own", b"body"), Queue("update", item), Queue(f"{number}", item), Settle(f"{number}")])
+        made.commit([Save("own", b"body"), Enqueue("update", item), Enqueue(f"{number}", item), Dequeue(f"{number}")])
         made.regain()
     with sqlite3.connect(tmp_path / "gateway.db") as db:
         rows = {name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in GATEWAY}  # noqa: S608 - names of our own

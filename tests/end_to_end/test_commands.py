@@ -28,7 +28,7 @@ from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
 from fedgate.gateway_agent.context import STARTS, Context
 from fedgate.gateway_agent.deployment.deployment import Bundle, Models, SlotEntry, save, save_model
-from fedgate.gateway_agent.events import Item, Keep, Queue, Save
+from fedgate.gateway_agent.events import Enqueue, Item, Keep, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.monitor import ALARMS
 from fedgate.gateway_agent.state import save_link
@@ -177,7 +177,7 @@ def test_a_gateways_status_shows_what_is_stored(folder: Path, capsys: Capture) -
     alarms = json.dumps({"active": [{"cause": "anomaly", "kind": "anomaly"}, fault]}).encode()
     item = Item("topic", (b"four", b"five5"), False, 1)
     kept = (save_model(Bundle(manifest, body, {})), save(Models(current=SlotEntry.of(manifest))))
-    store.commit([Keep(FeatureRow(np.zeros(3, np.float32), 1)), *kept, Save(ALARMS, alarms), Queue("u", item)])
+    store.commit([Keep(FeatureRow(np.zeros(3, np.float32), 1)), *kept, Save(ALARMS, alarms), Enqueue("u", item)])
     value, text = shown(gateway_agent, capsys, *arguments)
     assert value["running"] and value["sentence"] == "The agent watches with model 1: anomaly, faulty-load."
     store.close()

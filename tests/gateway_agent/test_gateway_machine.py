@@ -22,12 +22,12 @@ from fedgate.config.protocol.topics import CHANNELS
 from fedgate.config.protocol.transfer import ASK_MAX, describe, split
 from fedgate.gateway_agent.events import (
     Connection,
+    Dequeue,
     Effect,
+    Enqueue,
     Log,
-    Queue,
     Received,
     Save,
-    Settle,
     Train,
     Trained,
 )
@@ -145,15 +145,14 @@ def test_a_round_is_answered_once_and_settled_by_its_receipt() -> None:
     state, effects = invited(state)
     assert not kinds(effects, Train)
     state, effects = after(state, Trained(answer(train.job)))
-    assert [type(effect) for effect in effects[:3]] == [Save, Save, Queue] and sent(effects, "update")
+    assert [type(effect) for effect in effects[:3]] == [Save, Save, Enqueue] and sent(effects, "update")
     assert not state.training.is_counted
     (name,) = state.outbox.items
     state, effects = invited(state)
     assert not kinds(effects, Train)
     state, effects = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
-    assert (
-        effects == [Settle(name), save_counted(state.training)] and not state.outbox.items and state.training.is_counted
-    )
+    assert effects == [Dequeue(name), save_counted(state.training)]
+    assert not state.outbox.items and state.training.is_counted
     late, _ = after(state, heard("receipt", name, Receipt(accepted=False, reason="late").to_bytes()))
     assert late.context.refusal == ""
 

@@ -22,7 +22,7 @@ from fedgate.config.settings.settings import Broker
 from fedgate.config.transport import tls
 from fedgate.config.transport.probe import ProbeError
 from fedgate.gateway_agent.__main__ import main
-from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, ClockSet, Item, Publish, Queue, Received, Save
+from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, ClockSet, Enqueue, Item, Publish, Received, Save
 from fedgate.gateway_agent.outbox import delivery
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
 from fedgate.gateway_agent.outbox.outbox import Outbox, give_up
@@ -77,12 +77,12 @@ def test_a_log_that_a_power_cut_left_beside_a_new_store_goes_aside(tmp_path: Pat
     """The cut is between two renames: the damaged file is aside, its log is not, and the new file waits."""
     path, new = tmp_path / "gateway.db", tmp_path / "made.db"
     store = Small(path)
-    store.commit([Queue(f"old-{n}", item(f"old-{n}", 0, 700)) for n in range(50)])
+    store.commit([Enqueue(f"old-{n}", item(f"old-{n}", 0, 700)) for n in range(50)])
     log = path.with_name("gateway.db-wal").read_bytes()
     store.close()
     path.rename(tmp_path / "gateway.db.damaged-20260101T000000Z-000")
     other = Small(new)
-    other.commit([Queue(f"kept-{n}", item(f"kept-{n}", 0, 700)) for n in range(150)])
+    other.commit([Enqueue(f"kept-{n}", item(f"kept-{n}", 0, 700)) for n in range(150)])
     other.close()
     new.rename(tmp_path / "gateway.db.new")
     path.with_name("gateway.db-wal").write_bytes(log)
@@ -220,7 +220,7 @@ def test_the_status_says_the_same_of_what_waits_in_all_its_lines(tmp_path: Path,
     settings = tmp_path / "gateway.toml"
     settings.write_text(SETTINGS)
     store = Store(tmp_path / "gateway.db")
-    store.commit([Queue(f"n{n}", item(f"n{n}", n % 4)) for n in range(10)])
+    store.commit([Enqueue(f"n{n}", item(f"n{n}", n % 4)) for n in range(10)])
     store.close()
     assert main(["status", "-c", str(settings)]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -129,10 +129,10 @@ class Shelf:
                     self.baseline.append(seen)
                 case events.Save(key=key, body=body):
                     self.blobs[key] = body
-                case events.Queue(name=name, item=item):
+                case events.Enqueue(name=name, item=item):
                     self.outbox.pop(name, None)
                     self.outbox[name] = item
-                case events.Settle(name=name):
+                case events.Dequeue(name=name):
                     self.outbox.pop(name, None)
 
     def stored(self) -> agent_state.Stored:

@@ -110,7 +110,7 @@ def test_a_change_that_ends_another_is_posted_after_that_end() -> None:
     state = site()
     state = with_record(state, "context", settings=state.context.settings.model_copy(update={"webhook": HOOK}))
     effects = after(state, alarm("a"), alarm("a", onset_s=50))[1]
-    posts = [one.post.body for one in effects if isinstance(one, Enqueue)]
+    posts = [one.item.body for one in effects if isinstance(one, Enqueue)]
     assert [b'"active":true' in body for body in posts] == [True, False, True] and b"superseded: " in posts[1]
 
 

@@ -52,7 +52,7 @@ def test_the_alarms_of_a_device_end_when_another_takes_its_name() -> None:
     assert "another device" in end.alarm.text and only(effects, ForgetGateway).gateway == "north"
     taken_away = {one.topic for one in effects if isinstance(one, Publish) and one.retain and not one.payload}
     assert {ALARM_TOPIC, topic("north", "status", "agent")} <= taken_away
-    assert json.loads(only(effects, Enqueue).post.body)["active"] is False
+    assert json.loads(only(effects, Enqueue).item.body)["active"] is False
     assert not [one for one in effects if isinstance(one, Send)]  # behind the raising, which is on its way
     assert "north" not in state.access.gateways
     state, _ = after(state, heard("north", "alarm", ALARM.model_copy(update={"id": "of the new"}).to_bytes(), "x"))

@@ -30,6 +30,14 @@ STEPS = st.lists(
 )
 
 
+def waiting(*posts: Post, dropped: int = 0) -> Queue:
+    return Queue({post.id: post for post in posts}, dropped=dropped)
+
+
+def first(held: Queue) -> Post:
+    return next(iter(held.items.values()))
+
+
 @settings(max_examples=200)
 @given(STEPS)
 def test_the_queue_sends_one_at_a_time_in_order_and_loses_only_what_it_says(steps: list[Any]) -> None:
@@ -45,7 +53,7 @@ def test_the_queue_sends_one_at_a_time_in_order_and_loses_only_what_it_says(step
             held, effects = webhook.enqueue(held, SPEC, Post(str(number), b""))
             came.append(str(number))
         elif step == "restart":
-            held, under_way = Queue(tuple(stored), dropped=held.dropped), None
+            held, under_way = waiting(*stored, dropped=held.dropped), None
         elif step == "stale":
             held, effects = webhook.receive_result(held, SPEC, Posted("never"), now_ns)
         elif step in ("ok", "fail") and under_way is not None:
@@ -57,21 +65,21 @@ def test_the_queue_sends_one_at_a_time_in_order_and_loses_only_what_it_says(step
         held, more = webhook.due(held, now_ns)
         for effect in [*effects, *more]:
             match effect:
-                case Enqueue(post=post):
+                case Enqueue(item=post):
                     stored.append(post)
-                case Dequeue(id=id):
-                    lost += [id] if id not in taken else []
-                    stored.remove(next(post for post in stored if post.id == id))
+                case Dequeue(name=name):
+                    lost += [name] if name not in taken else []
+                    stored.remove(next(post for post in stored if post.id == name))
                 case Send(post=post):
                     assert under_way is None and post in stored
                     under_way = post
-        assert tuple(stored) == held.waiting and len(stored) <= SPEC.queue
+        assert stored == list(held.items.values()) and len(stored) <= SPEC.queue
     assert taken == [one for one in came if one not in lost] and not stored
     assert held.dropped == len(lost)
 
 
 def test_pauses_double_up_to_the_longest_and_are_spread() -> None:
-    held, now_ns = Queue((Post("a", b""),)), T0_NS
+    held, now_ns = waiting(Post("a", b"")), T0_NS
     pauses_s = []
     for _ in range(12):
         held, sends = webhook.due(held, now_ns)
@@ -83,7 +91,7 @@ def test_pauses_double_up_to_the_longest_and_are_spread() -> None:
     for pause_s, longest_s in zip(pauses_s, [4, 8, 16, 32, *[60] * 8], strict=True):
         assert longest_s <= pause_s <= (1.0 + JITTER) * longest_s
     assert len(set(pauses_s[4:])) == 8
-    other = webhook.receive_result(Queue((Post("b", b""),), under_way=True), SPEC, Posted("b", "away"), T0_NS)[0]
+    other = webhook.receive_result(waiting(Post("b", b"")).mark_sent("b", T0_NS), SPEC, Posted("b", "away"), T0_NS)[0]
     assert (other.retry_ns - T0_NS) / NS != pauses_s[0]
 
 
@@ -91,42 +99,42 @@ def tried(held: Queue, now_ns: int, *, is_refused: bool) -> tuple[Queue, list[Ef
     """Let one attempt fail when it is due; return the queue, what came of it, and when that was."""
     now_ns = max(now_ns, held.retry_ns)
     held, _ = webhook.due(held, now_ns)
-    return *webhook.receive_result(held, SPEC, Posted(held.waiting[0].id, "no", is_refused), now_ns), now_ns
+    return *webhook.receive_result(held, SPEC, Posted(first(held).id, "no", is_refused), now_ns), now_ns
 
 
 def test_a_change_that_is_refused_for_good_is_given_up_and_the_next_is_sent() -> None:
-    held, now_ns = Queue((Post("a", b'{"id":"a"}'), Post("b", b""))), T0_NS
+    held, now_ns = waiting(Post("a", b'{"id":"a"}'), Post("b", b"")), T0_NS
     for _ in range(TRIES_MAX - 1):
         held, effects, now_ns = tried(held, now_ns, is_refused=True)
         assert not [one for one in effects if isinstance(one, Dequeue)]
         held, effects, now_ns = tried(held, now_ns, is_refused=False)  # an outage between is no refusal
-        assert held.waiting[0].id == "a"
+        assert first(held).id == "a"
     held, effects, now_ns = tried(held, now_ns, is_refused=True)
     (log,) = [one for one in effects if isinstance(one, Log)]
     assert log.level == "warning" and f"no to a {TRIES_MAX} times" in log.text and '{"id":"a"}' in log.text
     assert [one for one in effects if one != log] == [Dequeue("a"), RecordCount(REFUSED, 1)]
-    assert (held.refused, held.dropped, held.refusals) == (1, 0, 0)
+    assert (held.refused, held.dropped, held.tries) == (1, 0, {})
     failures = held.failures
     held, sends = webhook.due(held, now_ns)
     assert sends == [Send(Post("b", b""))]
     held, _ = webhook.receive_result(held, SPEC, Posted("b", "no", True), now_ns)
-    assert held.failures == failures + 1 and held.waiting  # pauses go on growing until something is taken
+    assert held.failures == failures + 1 and held.items  # pauses go on growing until something is taken
 
 
 def test_an_outage_gives_up_nothing() -> None:
-    held, now_ns = Queue((Post("a", b""),)), T0_NS
+    held, now_ns = waiting(Post("a", b"")), T0_NS
     for _ in range(10 * TRIES_MAX):
         held, _, now_ns = tried(held, now_ns, is_refused=False)
-    assert held.waiting and not held.refused
+    assert held.items and not held.refused
 
 
 def test_refusals_are_of_the_change_that_was_refused() -> None:
-    held, now_ns = Queue((Post("a", b""), Post("b", b""), Post("c", b""))), T0_NS
+    held, now_ns = waiting(Post("a", b""), Post("b", b""), Post("c", b"")), T0_NS
     for _ in range(TRIES_MAX - 1):
         held, _, now_ns = tried(held, now_ns, is_refused=True)
     held, _ = webhook.enqueue(held, SPEC, Post("d", b""))  # too many wait, so the first goes
     held, _, now_ns = tried(held, now_ns, is_refused=True)
-    assert [post.id for post in held.waiting] == ["b", "c", "d"]
+    assert list(held.items) == ["b", "c", "d"]
 
 
 ADDRESSES = [
@@ -190,8 +198,8 @@ def test_a_secret_that_is_no_header_is_refused_before_anything_starts(
 def test_the_queue_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = configured(tmp_path, 'url = "http://127.0.0.1:9/"')
     store = Store(tmp_path / "aggregator.db")
-    store.commit([Enqueue(Post("a", b"x")), Enqueue(Post("a", b"x")), Enqueue(Post("b", b"y")), Dequeue("a")])
-    assert [(row["id"], row["body"]) for row in store.rows("posts")] == [("a", b"x"), ("b", b"y")]
+    store.commit([*(Enqueue(name, Post(name, b"x")) for name in "abc"), Dequeue("a")])
+    assert [(row["id"], row["body"]) for row in store.rows("posts")] == [("b", b"x"), ("c", b"x")]
     store.close()
     database = sqlite3.connect(tmp_path / "aggregator.db")
     database.execute("INSERT INTO counts VALUES (?, 7)", (DROPPED,))

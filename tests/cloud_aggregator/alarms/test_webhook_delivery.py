@@ -117,7 +117,7 @@ class Service:
         for event in events:
             self.state, effects = machine.step(self.state, time.time_ns(), event)
             self.store.commit([one for one in effects if isinstance(one, Durable)])
-            self.enqueued += [one.post.id for one in effects if isinstance(one, Enqueue)]
+            self.enqueued += [one.name for one in effects if isinstance(one, Enqueue)]
             self.log += [one.text for one in effects if isinstance(one, Log) and "webhook" in one.text]
             for one in effects:
                 if isinstance(one, Send):
@@ -135,7 +135,7 @@ class Service:
         waiting.until(is_done, lambda: self.log, poll_s=0.0)
 
     def empty(self) -> bool:
-        return not self.state.alarms.queue.waiting
+        return not self.state.alarms.queue.items
 
     def cut(self) -> None:
         """Cut the power: whatever is under way is never heard of."""
@@ -284,7 +284,7 @@ def test_turned_off_nothing_is_queued_and_what_waited_waits_on(tmp_path: Path, r
         state, more = machine.step(state, T0_NS, event)
         effects += more
     assert not [one for one in effects if isinstance(one, Enqueue | Send | Dequeue)]
-    assert len(store.rows("posts")) == len(state.alarms.queue.waiting) == 2
+    assert len(store.rows("posts")) == len(state.alarms.queue.items) == 2
     store.close()
 
 

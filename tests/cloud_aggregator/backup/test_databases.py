@@ -53,7 +53,7 @@ def filled(store: Store) -> dict[str, list[dict[str, Any]]]:
             if name == "orders":
                 store.order("token", {"gateway": f"é{number}"})
             store.commit(effects)
-    store.commit([Enqueue(Post("id", b"\0\xff")), RecordRegistry((Certificate("a1", "west", "key", 1, 2**62),))])
+    store.commit([Enqueue("id", Post("id", b"\0\xff")), RecordRegistry((Certificate("a1", "west", "key", 1, 2**62),))])
     store.note_backup(BackupNote(1, "/mnt/b", True))
     found = {name: store.rows(name) for name in META.tables}
     assert all(found.values()), [name for name, rows in found.items() if not rows]

@@ -27,7 +27,7 @@ from fedgate.firmware_sim.world.devices import Devices
 from fedgate.firmware_sim.world.faults import Faults, Work, drawn, load_faults
 from fedgate.firmware_sim.world.privacy import Privacy
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
-from fedgate.gateway_agent.events import Item, Queue, Save
+from fedgate.gateway_agent.events import Enqueue, Item, Save
 from fedgate.gateway_agent.state import SECRET, Stored
 from tests.support.masked_rounds import masked_adding, names_of, rows_of, took_part
 from tests.support.sites import topic
@@ -113,13 +113,13 @@ def early_alarm(seen: Witness) -> None:
 
 def early_receipt(seen: Witness) -> None:
     name, item = alarm_item()
-    seen.gateway_committed("north", [Queue(name, item)])
+    seen.gateway_committed("north", [Enqueue(name, item)])
     seen.cloud_published(topic("north", "receipt", name), Receipt(accepted=True).to_bytes())
 
 
 def refused_alarm(seen: Witness) -> None:
     name, item = alarm_item()
-    seen.gateway_committed("north", [Queue(name, item)])
+    seen.gateway_committed("north", [Enqueue(name, item)])
     seen.cloud_published(topic("north", "receipt", name), Receipt(accepted=False, reason="no").to_bytes())
 
 
@@ -147,7 +147,7 @@ def false_accusation(seen: Witness) -> None:
 
 
 def lost_at_a_restart(seen: Witness) -> None:
-    seen.devices.committed("north", [Queue(*alarm_item())])
+    seen.devices.committed("north", [Enqueue(*alarm_item())])
     seen.devices.opened("north", Stored(), "", [])
 
 

@@ -22,7 +22,7 @@ from fedgate.firmware_sim.world.disk import Doubt, Renewed
 from fedgate.firmware_sim.world.faults import NO_MEMORY, Faults
 from fedgate.firmware_sim.world.loads import End
 from fedgate.gateway_agent.deployment.deployment import LOADS_MAX, STARTS_MAX, LoadAttempts, Models, save
-from fedgate.gateway_agent.events import Keep, Outward, Queue, Save
+from fedgate.gateway_agent.events import Enqueue, Keep, Outward, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 from tests.firmware_sim.world.test_world import alarm_item, witness
@@ -38,8 +38,8 @@ def half_a_commit(seen: Witness) -> None:
 def told_twice(seen: Witness) -> None:
     name, item = alarm_item()
     other = Alarm.from_bytes(item.payloads[0]).model_copy(update={"text": "another"})
-    seen.gateway_committed("north", [Queue(name, item)])
-    seen.gateway_committed("north", [Queue(name, replace(item, payloads=(other.to_bytes(),)))])
+    seen.gateway_committed("north", [Enqueue(name, item)])
+    seen.gateway_committed("north", [Enqueue(name, replace(item, payloads=(other.to_bytes(),)))])
 
 
 def set_back(seen: Witness) -> None:
@@ -199,7 +199,7 @@ def say_given_up(seen: Witness) -> None:
 
 def copied_at_rest(seen: Witness) -> None:
     """A copy of a card that nobody had changed before lacks what is on it."""
-    seen.devices.committed("north", [Queue(*alarm_item())])
+    seen.devices.committed("north", [Enqueue(*alarm_item())])
     seen.devices.doubled("north~", "north")
     seen.devices.opened("north~", Stored(), "", [])
 
@@ -208,7 +208,7 @@ def tell_of(seen: Witness, number: int, state: str = "raised", device: str = "no
     """Let a device commit the change of an alarm, which the aggregator stores; return it."""
     changed = {"id": f"north.anomaly.{number}", "state": state}
     alarm = Alarm.from_bytes(alarm_item()[1].payloads[0]).model_copy(update=changed)
-    seen.gateway_committed(device, [Queue(alarm.item, replace(alarm_item()[1], payloads=(alarm.to_bytes(),)))])
+    seen.gateway_committed(device, [Enqueue(alarm.item, replace(alarm_item()[1], payloads=(alarm.to_bytes(),)))])
     seen.cloud_committed([RecordAlarm("north", alarm, 1)])
     return alarm
 
@@ -316,7 +316,7 @@ def taken_along(seen: Witness) -> None:
 
 def copied_in_the_hand(seen: Witness) -> None:
     """The card of a device that is switched off may be an old one, and so is its copy."""
-    seen.devices.committed("north", [Queue(*alarm_item())])
+    seen.devices.committed("north", [Enqueue(*alarm_item())])
     seen.devices.touched("north", "restored")
     seen.devices.doubled("north~", "north")
     seen.devices.opened("north~", Stored(), "", [])
@@ -396,7 +396,7 @@ def superseded_by_what_came_late(seen: Witness) -> None:
     """Of the store before, where a clock is wrong: it looks like what is later."""
     body = alarm_item()[1].payloads[0]
     late = Alarm.from_bytes(body).model_copy(update={"id": "north.anomaly.1"})
-    seen.gateway_committed("north", [Queue(late.item, replace(alarm_item()[1], payloads=(late.to_bytes(),)))])
+    seen.gateway_committed("north", [Enqueue(late.item, replace(alarm_item()[1], payloads=(late.to_bytes(),)))])
     seen.devices.touched("north", "anew")
     second = tell_of(seen, 2)
     ended = RecordAlarm("north", second.model_copy(update={"state": "cleared"}), 2, ended="superseded")
@@ -429,9 +429,9 @@ def told_to_be_over(seen: Witness) -> None:
 def told_again_by_an_old_card(seen: Witness) -> None:
     name, item = alarm_item()
     other = Alarm.from_bytes(item.payloads[0]).model_copy(update={"text": "another"})
-    seen.gateway_committed("north", [Queue(name, item)])
+    seen.gateway_committed("north", [Enqueue(name, item)])
     seen.devices.touched("north", "restored")
-    seen.gateway_committed("north", [Queue(name, replace(item, payloads=(other.to_bytes(),)))])
+    seen.gateway_committed("north", [Enqueue(name, replace(item, payloads=(other.to_bytes(),)))])
 
 
 def renewed_while_it_ran(seen: Witness) -> None:

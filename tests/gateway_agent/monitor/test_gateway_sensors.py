@@ -13,7 +13,7 @@ import pytest
 
 from fedgate.config.protocol.messages import Alarm, Score
 from fedgate.gateway_agent.context import StoreHealth
-from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Log, Queue, Received
+from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Enqueue, Log, Received
 from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
@@ -46,7 +46,7 @@ def feed(state: State, values: Floats, start_s: float) -> tuple[State, list[Effe
 
 
 def told(effects: list[Effect]) -> list[tuple[str, str]]:
-    alarms = [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue) if queued.item.retain]
+    alarms = [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Enqueue) if queued.item.retain]
     return [(alarm.cause, alarm.state) for alarm in alarms]
 
 
@@ -63,7 +63,7 @@ def test_damage_is_raised_once_and_cleared_once_and_can_be_traced() -> None:
         state, more = feed(state, samples(start, 10 if start != 10 else 20, shift), START_S + start)
         effects += more
     assert told(effects) == [("anomaly", "raised"), ("anomaly", "cleared")]
-    raised, cleared = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
+    raised, cleared = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Enqueue))
     assert raised.id == cleared.id and raised.kind == "anomaly"
     assert raised.onset_ns == raised.t_ns == T0_NS + round((START_S + 11) * NS)  # the end of the first damaged window
     assert raised.score is not None and raised.level is not None and raised.score > raised.level
@@ -109,10 +109,10 @@ def test_a_gateway_says_what_it_measured_beside_an_anomaly(case: str) -> None:
     uptime_ns = round(booted_s * NS)
     state = changed(state, "context", uptime_ns=uptime_ns, anchor_ns=state.context.now_ns - uptime_ns)
     state, effects = feed(state, np.concatenate([samples(0, 10), samples(10, 5) * unrest + 2.0]), START_S)
-    (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
+    (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Enqueue))
     assert (raised.weather, raised.power) == said and words in raised.text
     _, effects = feed(state, samples(30, 10), START_S + 15)
-    (cleared,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
+    (cleared,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Enqueue))
     assert (cleared.state, cleared.weather, cleared.power) == ("cleared", "", "")
 
 
@@ -126,7 +126,7 @@ def test_an_anomaly_from_the_first_window_after_a_boot_is_told_from_one_that_cam
         state = changed(state, "context", uptime_ns=30 * NS, anchor_ns=state.context.now_ns - 30 * NS)
         shifts = np.repeat(500.0 * fading, WINDOW_SAMPLES)[:, None]
         _, effects = feed(state, samples(0, 8) + shifts, START_S)
-        (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue))
+        (raised,) = (Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Enqueue))
         assert raised.power == said
 
 
@@ -156,7 +156,7 @@ def test_a_broken_sensor_is_its_own_alarm_and_never_damage(fault: str) -> None:
     assert told(effects) == []
     state, effects = feed(state, np.tile(values, (30, 1)), START_S + 3)
     assert told(effects) == [("faulty-load", "raised")]
-    (queued,) = kinds(effects, Queue)
+    (queued,) = kinds(effects, Enqueue)
     alarm = Alarm.from_bytes(queued.item.payloads[0])
     assert alarm.kind == "sensor" and "load" in alarm.text and queued.item.priority == SENSOR_PRIORITY
     assert patience_s <= (alarm.t_ns - T0_NS) / NS - START_S - 3 <= patience_s + 2
@@ -244,7 +244,7 @@ def test_alarms_of_two_boots_that_begin_at_the_same_time_are_two_alarms() -> Non
         state, cleared = after(state, heard("sample", "deck", frame(samples(0, 1))), now_ns=NS)
         shelf.commit(cleared)
         assert told([*raised, *cleared]) == [("silent-deck", "raised"), ("silent-deck", "cleared")]
-        alarms = [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds([*raised, *cleared], Queue)]
+        alarms = [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds([*raised, *cleared], Enqueue)]
         assert alarms[0].id == alarms[1].id
         ids.append(alarms[0].id)
         assert alarms[0].sequence == alarms[1].sequence
@@ -259,7 +259,7 @@ def test_only_the_number_of_an_alarm_that_can_be_stored_orders_it(is_unstored: b
         agent(gateway_settings(**WATCHED), Shelf(), 0), "context", store=StoreHealth(is_unstored=is_unstored)
     )
     _, raised = after(state, TICK, now_ns=round(SILENT_S * NS))
-    (queued,) = kinds(raised, Queue)
+    (queued,) = kinds(raised, Enqueue)
     assert (Alarm.from_bytes(queued.item.payloads[0]).sequence == 0) is is_unstored
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.messages import Alarm
-from fedgate.gateway_agent.events import Effect, Queue
+from fedgate.gateway_agent.events import Effect, Enqueue
 from fedgate.gateway_agent.monitor import alarms, decision
 from fedgate.gateway_agent.state import State
 from fedgate.models.time_units import NS
@@ -42,7 +42,7 @@ def fed(state: State, windows: int, start_s: int, *, repeats: bool) -> tuple[Sta
 
 
 def told(effects: list[Effect]) -> list[Alarm]:
-    return [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Queue) if queued.item.retain]
+    return [Alarm.from_bytes(queued.item.payloads[0]) for queued in kinds(effects, Enqueue) if queued.item.retain]
 
 
 def said(effects: list[Effect]) -> list[tuple[str, str]]:

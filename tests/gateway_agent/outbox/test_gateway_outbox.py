@@ -22,11 +22,11 @@ from fedgate.gateway_agent.events import (
     TELEMETRY_PRIORITY,
     UPDATE_PRIORITY,
     Connection,
+    Dequeue,
     Effect,
     Item,
     Publish,
     Save,
-    Settle,
     StoreState,
     Tick,
 )
@@ -106,7 +106,7 @@ def test_no_more_is_under_way_than_the_aggregator_is_likely_to_take_and_receipts
         state, effects = settled(state, order[place])
         order += [payload.decode() for payload in words(effects)]
         assert len(order) - place - 1 <= ITEMS_MAX
-    assert order == names and not state.outbox.items and not state.outbox.sent_ns and not state.outbox.line.tries
+    assert order == names and not state.outbox.items and not state.outbox.sent_ns and not state.outbox.tries
 
 
 def test_bulk_is_bounded_in_bytes_and_stops_no_alarm() -> None:
@@ -239,9 +239,9 @@ def test_of_an_end_and_a_beginning_in_one_step_only_the_beginning_is_retained() 
 def test_only_the_receipt_of_the_aggregator_takes_an_item_out() -> None:
     state, effects = queued(commissioned(**AT_ONCE), ("a", item("a")))
     state, effects = after(state, *[TICK] * 5, Connection(False), Connection(True), heard("receipt", "b", TAKEN))
-    assert list(state.outbox.items) == ["a"] and not kinds(effects, Settle)
+    assert list(state.outbox.items) == ["a"] and not kinds(effects, Dequeue)
     state, effects = settled(state, "a")
-    assert not state.outbox.items and kinds(effects, Settle) == [Settle("a")]
+    assert not state.outbox.items and kinds(effects, Dequeue) == [Dequeue("a")]
 
 
 def test_the_sequence_counts_what_was_ever_queued_and_a_start_is_counted_durably() -> None:

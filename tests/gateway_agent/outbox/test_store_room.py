@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Receipt
-from fedgate.gateway_agent.events import CLASSES, Connection, Item, Log, Settle, StoreState
+from fedgate.gateway_agent.events import CLASSES, Connection, Dequeue, Item, Log, StoreState
 from fedgate.gateway_agent.outbox.outbox import TOMBSTONES_BYTES, count_held_bytes, count_stored_bytes, is_tombstone
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
@@ -52,7 +52,7 @@ def test_bytes_stay_below_the_bound_and_every_item_is_delivered_told_or_held(
             name = f"{number:03d}"
             state, effects = queued(state, (name, item(name, priority, size_bytes, T0_NS + number)))
             queued_of[CLASSES[priority]] += 1
-            gone = {one.name for one in kinds(effects, Settle) if not is_tombstone(one.name)}
+            gone = {one.name for one in kinds(effects, Dequeue) if not is_tombstone(one.name)}
             _only_what_had_to_go(before, state, (name, priority, size_bytes), gone)
         elif before:
             name = next(iter(before))
@@ -94,7 +94,7 @@ def test_alarms_go_only_when_nothing_else_is_left() -> None:
     order = []
     for number in range(8):
         state, effects = queued(state, (f"a{number}", item(f"a{number}", 0, 9_000)))
-        order += [one.name for one in kinds(effects, Settle) if not is_tombstone(one.name)]
+        order += [one.name for one in kinds(effects, Dequeue) if not is_tombstone(one.name)]
     assert order == ["30", "31", "20", "21", "10", "11", "a0", "a1"]
     assert {kind: stone.items for kind, stone in stones(state).items()} == {
         "telemetry": 2, "update": 2, "sensor-alarm": 2, "alarm": 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.messages import MessageError, Receipt, Score
 from fedgate.config.protocol.scores import Scores, gather
-from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Connection, Effect, Queue
+from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Connection, Effect, Enqueue
 from fedgate.gateway_agent.outbox import scores as telemetry
 from fedgate.gateway_agent.outbox.scores import WINDOWS
 from fedgate.gateway_agent.state import State
@@ -48,7 +48,7 @@ def told(state: State, *scores: Score) -> tuple[State, list[Effect]]:
 
 
 def batches(effects: list[Effect]) -> list[Scores]:
-    return [Scores.from_bytes(one.item.payloads[0]) for one in kinds(effects, Queue)]
+    return [Scores.from_bytes(one.item.payloads[0]) for one in kinds(effects, Enqueue)]
 
 
 @given(st.lists(st.tuples(A_SCORE, st.integers(1, 10**12)), min_size=1, max_size=80))
@@ -90,7 +90,7 @@ def test_sixty_windows_take_little_more_than_a_kilobyte() -> None:
 
 def test_scores_are_told_live_while_there_is_a_link_and_kept_while_there_is_none() -> None:
     state, effects = told(commissioned(**AT_ONCE), *map(score, range(20)))
-    assert len(sent(effects, "score")) == 20 and not kinds(effects, Queue)
+    assert len(sent(effects, "score")) == 20 and not kinds(effects, Enqueue)
     state, _ = after(state, Connection(False))
     state, effects = told(state, *map(score, range(20, 80)))
     assert not sent(effects, "score")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.config.protocol.messages import Receipt
-from fedgate.gateway_agent.events import Connection, Durable, Item, Keep, Outward, Queue, Received, Save, Settle
+from fedgate.gateway_agent.events import Connection, Dequeue, Durable, Enqueue, Item, Keep, Outward, Received, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.monitor import ALARMS, MEMORY
 from fedgate.gateway_agent.runtime.commit_policy import SPENT_COMMIT_S, WriteBatch, may_wait
@@ -34,8 +34,8 @@ ITEMS = st.builds(Item, st.just("t"), st.tuples(st.binary(max_size=2)), st.just(
 EFFECTS = st.one_of(
     st.builds(Keep, st.builds(FeatureRow, st.just(np.zeros(1, np.float32)), st.integers(0, 9))),
     st.builds(Save, NAMES, st.binary(max_size=2)),
-    st.builds(Queue, NAMES, ITEMS),
-    st.builds(Settle, NAMES),
+    st.builds(Enqueue, NAMES, ITEMS),
+    st.builds(Dequeue, NAMES),
 )  # fmt: skip
 ACCEPTED = Receipt(accepted=True).to_bytes()
 
@@ -56,17 +56,17 @@ def test_what_was_gathered_is_what_each_effect_would_have_done(steps: list[tuple
 def test_what_may_wait_is_what_is_told_again_or_costs_a_moment() -> None:
     waiting: list[Durable] = [
         Keep(FeatureRow(np.zeros(1, np.float32), 1)),
-        Settle("a"),
+        Dequeue("a"),
         Save(MEMORY, b""),
         Save(COUNTED, b""),
-        Queue("a", item("a", 3)),
-        Queue("a.tombstone", item("a", 0)),
+        Enqueue("a", item("a", 3)),
+        Enqueue("a.tombstone", item("a", 0)),
     ]
     urgent: list[Durable] = [
         Save(OWN, b""),
         Save(ALARMS, b""),
         Save("model", b""),
-        *(Queue("a", item("a", n)) for n in (0, 1, 2)),
+        *(Enqueue("a", item("a", n)) for n in (0, 1, 2)),
     ]
     assert [may_wait(effect) for effect in [*waiting, *urgent]] == [True] * 6 + [False] * 6
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from fedgate.config.runtime.sqlite import StoreError
 from fedgate.firmware_sim import children
-from fedgate.gateway_agent.events import Durable, Item, Keep, Queue, Save, Settle
+from fedgate.gateway_agent.events import Dequeue, Durable, Enqueue, Item, Keep, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 from fedgate.gateway_agent.storage.files import APPLICATION
@@ -46,8 +46,8 @@ EFFECTS = st.one_of(
         ),
     ),
     st.builds(Save, NAMES, st.binary(max_size=9)),
-    st.builds(Queue, NAMES, ITEMS),
-    st.builds(Settle, NAMES),
+    st.builds(Enqueue, NAMES, ITEMS),
+    st.builds(Dequeue, NAMES),
 )
 KILLS = 4
 # Every commit counts one up in all four tables; a store that shows different counts shows half a commit.
@@ -55,7 +55,7 @@ COMMITTER = """
 import sys
 from pathlib import Path
 import numpy as np
-from fedgate.gateway_agent.events import Item, Keep, Queue, Save, Settle
+from fedgate.gateway_agent.events import Item, Keep, Enqueue, Save, Dequeue
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.storage.store import Store
 store = Store(Path(sys.argv[1]))
@@ -64,7 +64,7 @@ while True:
     number += 1
     item = Item("t", (b"%d" % number, b"x" * 9_000), False, 1)
     store.commit([Keep(FeatureRow(np.full(3, number, np.float32), number)), Save("count", b"%d" % number),
-                  Queue(str(number), item), Settle(str(number - 1))])
+                  Enqueue(str(number), item), Dequeue(str(number - 1))])
     print("committed", flush=True)
 """
 
@@ -98,7 +98,7 @@ def test_the_store_is_the_shelf_after_every_step_and_after_opening_it_again(
 def test_a_commit_that_cannot_be_whole_is_not_there_at_all(tmp_path: Path) -> None:
     store = Store(tmp_path / "gateway.db")
     store.commit([Save("own", b"before")])
-    broken = Queue("name", Item("topic", (None,), False, 0))  # type: ignore[arg-type]  # what the database refuses
+    broken = Enqueue("name", Item("topic", (None,), False, 0))  # type: ignore[arg-type]  # what the database refuses
     with pytest.raises(StoreError, match=r"gateway\.db: cannot be written \(.*NOT NULL.*\); check the disk"):
         store.commit([Save("own", b"after"), Keep(FeatureRow(np.zeros(2, np.float32), 1)), broken])
     assert (store.read().blobs, store.read().baseline, store.read().outbox) == ({"own": b"before"}, (), {})
@@ -209,7 +209,7 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
         [
             Keep(FeatureRow(np.zeros(2, np.float32), 1)),
             Save("alarms", alarms),
-            Queue("u", Item("t", (b"ab", b"c"), True, 1)),
+            Enqueue("u", Item("t", (b"ab", b"c"), True, 1)),
         ]
     )
     none = {"items": 0, "bytes": 0}

@@ -18,7 +18,7 @@ import pytest
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError
-from fedgate.gateway_agent.events import Connection, Item, Keep, Queue, Received, Save
+from fedgate.gateway_agent.events import Connection, Enqueue, Item, Keep, Received, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.machine import DAMAGED
 from fedgate.gateway_agent.monitor.monitor import ALARMS
@@ -212,7 +212,7 @@ def log_of(path: Path, rng: np.random.Generator) -> tuple[list[set[str]], list[i
     for number in range(12):
         name = f"n{number}"
         store.commit(
-            [Queue(name, Item("t", (rng.bytes(int(rng.integers(1, 4_000))),), False, 0)), Save("last", name.encode())]
+            [Enqueue(name, Item("t", (rng.bytes(int(rng.integers(1, 4_000))),), False, 0)), Save("last", name.encode())]
         )
         store.commit([Keep(FeatureRow(np.full(3, number, np.float32), number))])
         held = {*held, name}

@@ -15,7 +15,7 @@ from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt, Status
 from fedgate.config.runtime.sqlite import StoreDamagedError, StoreFullError
 from fedgate.firmware_sim import children
-from fedgate.gateway_agent.events import Connection, Outward, Queue, Received
+from fedgate.gateway_agent.events import Connection, Enqueue, Outward, Received
 from fedgate.gateway_agent.machine import DAMAGED, FULL
 from fedgate.gateway_agent.outbox.outbox import is_tombstone
 from fedgate.gateway_agent.runtime.commit_policy import REGAIN_S
@@ -265,7 +265,7 @@ def test_alarms_and_the_update_at_hand_fit_when_others_have_filled_the_disk(disk
         assert len(agent.state.outbox.items) < 500
     assert agent.state.context.store.problem == FULL
     with pytest.raises(StoreFullError):
-        agent.store.commit([Queue("x", item("x", 0, 60_000))])
+        agent.store.commit([Enqueue("x", item("x", 0, 60_000))])
     other.unlink()
     ticked(agent)
     assert not agent.policy.is_stuck and agent.store.read().outbox == agent.state.outbox.items
