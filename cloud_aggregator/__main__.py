@@ -58,11 +58,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from threadpoolctl import threadpool_limits
+
     from fedgate.cloud_aggregator.runtime.app import Aggregator
     from fedgate.cloud_aggregator.storage.store import StoreError
 
     def start() -> Aggregator:
-        return Aggregator(load(arguments.config, AggregatorSettings))
+        aggregator = Aggregator(load(arguments.config, AggregatorSettings))
+        # An update is a few products of one vector: threads of BLAS spend twice their time on waiting for one another.
+        threadpool_limits(1, user_api="blas")
+        return aggregator
 
     return cli.start_and_serve(NAME, arguments, start, StoreError)
 

@@ -97,9 +97,7 @@ class SaveTraining:
 
 @dataclass(frozen=True)
 class HoldUpdate:
-    """Store an update until the round that counts it is closed: one that came after its own round (see `late_updates`),
-    or one of many that no sum of fixed size holds.
-    """
+    """Store an update until the round that counts it is closed, or another of this gateway is stored."""
 
     gateway: str
     run: str
@@ -110,7 +108,11 @@ class HoldUpdate:
 
 @dataclass(frozen=True)
 class DropHeld:
-    """Remove all updates that were held: the round that counts them is closed."""
+    """Remove all updates that were held: the round that counts them is closed. Those of one round, where it is named:
+    their sum is stored.
+    """
+
+    round_index: int | None = None
 
 
 @dataclass(frozen=True)

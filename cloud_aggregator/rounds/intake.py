@@ -13,7 +13,7 @@ from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, HoldUpdate, Log, Publish
 from fedgate.cloud_aggregator.rounds import late_updates
-from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training
+from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training, store_counted
 from fedgate.config.identity.pki import MEMBER_DIGITS
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Keys, MessageError
@@ -127,7 +127,7 @@ def _answer(
         empty=rounds.empty if update else (*rounds.empty, gateway),
         first_update_ns=context.uptime_ns if rounds.first_update_ns is None else rounds.first_update_ns,
     )
-    stored = [held] if update and rounds.is_growing else []
+    rounds, stored = store_counted(rounds, held) if update else (rounds, [])
     return rounds, [*stored, save_training(rounds, context.anchor_ns), context.receipt(gateway, digest)]
 
 

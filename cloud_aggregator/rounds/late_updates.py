@@ -93,7 +93,7 @@ def drop_held(rounds: Rounds, context: Context, counted: tuple[HoldUpdate, ...])
     """Return the training after the close: nothing is kept, what was counted is known as such, and who may still answer
     the round that was closed.
     """
-    dropped: list[Effect] = [DropHeld()] if rounds.held or (rounds.is_growing and rounds.counted) else []
+    dropped: list[Effect] = [DropHeld()] if rounds.held or rounds.counted else []
     before = {**rounds.counted_before, **{one.gateway: one.digest for one in counted}}
     asked_before: dict[int, tuple[str, ...] | None] = {}
     if is_kept(rounds, context):

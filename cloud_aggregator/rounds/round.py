@@ -245,6 +245,8 @@ def _empty(rounds: Rounds) -> Rounds:
     return replace(
         rounds,
         total={},
+        folded={},
+        unfolded_bytes=0,
         counted={},
         counted_before={**rounds.counted_before, **rounds.counted},
         refused=0,

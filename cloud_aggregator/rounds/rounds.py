@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.context import Context, Payload
-from fedgate.cloud_aggregator.events import HoldUpdate, SaveTraining
+from fedgate.cloud_aggregator.events import DropHeld, Effect, HoldUpdate, SaveTraining
 from fedgate.cloud_aggregator.rounds import numbering
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.receiver import Patience, Receiver
@@ -25,6 +25,7 @@ RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
 # model in force stays until the new training releases its own.
 TRAINING_FORMAT = 3
+UNFOLDED_BYTES_MAX = 64 * 1024 * 1024
 PATIENCE = Patience(first_s=5.0, longest_s=20.0, lost_s=60.0, turn_s=600.0)  # for updates
 
 
@@ -37,6 +38,8 @@ class Rounds:
     training: int  # its number, higher than that of any before it; see `numbering`
     server: Server
     total: Arrays = field(default_factory=dict)
+    folded: Arrays = field(default_factory=dict)  # the part of it that is stored as a sum, see `store_counted`
+    unfolded_bytes: int = 0  # of the updates that are stored beside it
     counted: dict[str, str] = field(default_factory=dict)  # gateway -> digest of its update
     counted_before: dict[str, str] = field(default_factory=dict)  # the latest of earlier rounds: receipts get lost
     answered: dict[str, int] = field(default_factory=dict)  # gateway -> the latest round that it answered
@@ -60,11 +63,6 @@ class Rounds:
     first_update_ns: int | None = None
     shared: Payload | None = None  # the parameters of the open round
     uploads: Receiver = field(default_factory=lambda: Receiver(PATIENCE))  # updates on their way, one a gateway
-
-    @property
-    def is_growing(self) -> bool:
-        """True where the total of the round at hand grows with every update that is counted."""
-        return not self.algorithm.phases[self.server.phase].reducer.additive
 
     def without(self, gateway: str) -> Rounds:
         """Return the same without what a gateway has on its way; what of it was counted stays in the sum."""
@@ -117,14 +115,25 @@ def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
     return server._replace(server_state={**server.server_state, NOISE_SECRET: secret})
 
 
+def store_counted(rounds: Rounds, update: HoldUpdate) -> tuple[Rounds, list[Effect]]:
+    """Store an update that is in the total now: beside those before it, since to write the total anew for each would be
+    to write twice as much. Of a sum that has a fixed size, it takes the place of its updates as soon as these are
+    `UNFOLDED_BYTES_MAX`: a thousand gateways need no more of the disk than a few.
+    """
+    unfolded = rounds.unfolded_bytes + len(update.body)
+    if unfolded <= UNFOLDED_BYTES_MAX or not rounds.algorithm.phases[rounds.server.phase].reducer.additive:
+        return replace(rounds, unfolded_bytes=unfolded), [update]
+    return replace(rounds, folded=rounds.total, unfolded_bytes=0), [DropHeld(update.round_index)]
+
+
 def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
     """Return the effect that stores everything a restart needs to go on with the round.
 
-    A total that grows with every update is not part of it, or a round would write it over and over: its updates are
-    stored one by one (`HoldUpdate`). The end of a pause is stored by the wall clock: another boot has another uptime.
+    The updates of the round are stored one by one, see `store_counted`. The end of a pause is stored by the wall clock:
+    another boot has another uptime.
     """
-    total = {} if rounds.is_growing else rounds.total
-    arrays = joined({"shared": rounds.server.global_state, "kept": rounds.server.server_state, "total": total})
+    server = rounds.server
+    arrays = joined({"shared": server.global_state, "kept": server.server_state, "total": rounds.folded})
     meta = {
         "run": rounds.run,
         "training": rounds.training,
@@ -176,6 +185,7 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
         training=meta["training"],
         server=Server(parts["shared"], parts["kept"], meta["phase"], meta["round_index"], meta["cohort_index"]),
         total=parts["total"],
+        folded=parts["total"],
         counted=meta["counted"],
         counted_before=meta["counted_before"],
         asked=_names(meta["asked"]),
@@ -198,7 +208,7 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
         ),
         first_update_ns=context.uptime_ns if meta["counted"] else None,
     )
-    return _with_total(rounds) if rounds.is_growing else rounds
+    return _with_total(rounds)
 
 
 def _with_total(rounds: Rounds) -> Rounds:
@@ -206,7 +216,8 @@ def _with_total(rounds: Rounds) -> Rounds:
 
     What this release or these settings no longer admit is not counted: one update must not end every start.
     """
-    reducer, total, counted = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.total, dict(rounds.counted)
+    reducer, total, counted = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.folded, dict(rounds.counted)
+    unfolded_bytes = 0
     now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
     for gateway, one in now.items():
         if counted.get(gateway) != one.digest:
@@ -215,9 +226,9 @@ def _with_total(rounds: Rounds) -> Rounds:
         if update is None:
             del counted[gateway]
         else:
-            total = reducer.merge(total, update)
+            total, unfolded_bytes = reducer.merge(total, update), unfolded_bytes + len(one.body)
     held = {name: one for name, one in rounds.held.items() if name not in now}
-    return replace(rounds, total=total, counted=counted, held=held)
+    return replace(rounds, total=total, unfolded_bytes=unfolded_bytes, counted=counted, held=held)
 
 
 def admit_held(rounds: Rounds, held: HoldUpdate) -> Arrays | None:

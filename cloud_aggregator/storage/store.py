@@ -174,8 +174,9 @@ class Store:
             case HoldUpdate(gateway=gateway):
                 self._db.execute(delete(HELD).where(HELD.c.gateway == gateway))
                 self._db.execute(insert(HELD).values(**vars(effect)))
-            case DropHeld():
-                self._db.execute(delete(HELD))
+            case DropHeld(round_index=index):
+                held = delete(HELD)
+                self._db.execute(held if index is None else held.where(HELD.c.round_index == index))
             case RecordLoss() | RecordScores():
                 self._history.apply(self._db, effect)
             case RecordModel() | SaveRollout():

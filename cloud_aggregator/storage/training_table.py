@@ -4,7 +4,6 @@ step writes the arrays that it has changed and no others.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -20,20 +19,20 @@ class TrainingRows:
     """What this process has written of a training; another one, such as after a commit that failed, knows nothing."""
 
     def __init__(self) -> None:
-        self._digests: dict[str, bytes] | None = None  # of each array as it is stored
+        self._stored: Arrays | None = None
 
     def save(self, db: Connection, training: SaveTraining) -> None:
-        """Make the rows say this, within the transaction that is open."""
+        """Make the rows say this, within the transaction that is open. An array that is the same object is the same:
+        what is in a state is never changed.
+        """
         put(db, TRAINING, {"id": 1}, {"meta": json.dumps(training.meta)})
-        stored = self._digests or {}
-        bodies = {name: wire.encode({name: array}) for name, array in training.arrays.items()}
-        digests = {name: hashlib.blake2b(body).digest() for name, body in bodies.items()}
-        if self._digests is None or stored.keys() - bodies.keys():
-            db.execute(delete(TRAINING_ARRAYS).where(TRAINING_ARRAYS.c.name.not_in(bodies)))
-        for name, body in bodies.items():
-            if stored.get(name) != digests[name]:
-                put(db, TRAINING_ARRAYS, {"name": name}, {"body": body})
-        self._digests = digests
+        stored = self._stored or {}
+        if self._stored is None or stored.keys() - training.arrays.keys():
+            db.execute(delete(TRAINING_ARRAYS).where(TRAINING_ARRAYS.c.name.not_in(training.arrays)))
+        for name, array in training.arrays.items():
+            if stored.get(name) is not array:
+                put(db, TRAINING_ARRAYS, {"name": name}, {"body": wire.encode({name: array})})
+        self._stored = training.arrays
 
 
 def read(db: Connection) -> SaveTraining | None:

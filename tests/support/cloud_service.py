@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from fedgate.cloud_aggregator.events import Connection, Event, Outward, Publish, Received
+from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol import wire
@@ -20,7 +22,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, Role
 from fedgate.models.time_units import NS
-from tests.support.sites import KEY, T0_NS, aggregator_settings, topic, with_record
+from tests.support.sites import KEY, T0_NS, aggregator_settings, topic
 
 READY = Status(state="online", can_train=True, baseline_windows=60, baseline_needed=60)
 NAMES = ("east", "north", "west")
@@ -56,16 +58,9 @@ class Cloud:
         self.hear(*[heard(name, "status", READY.to_bytes()) for name in self.names], Connection(True))
 
     def _started(self) -> Service:
-        service = Service(self.settings, Store(self.path), KEY, uptime_ns=self.now_ns, anchor_ns=0, beginning="first")
         # What is trained stands in for what the settings name, whose models are not of a size to choose.
-        training = service.store.training()
-        server = self.algorithm.start(np.random.default_rng(0))
-        if training is not None:
-            resumed = service.state.rounds.server
-            server = server._replace(global_state=resumed.global_state, round_index=resumed.round_index)
-            server = server._replace(cohort_index=resumed.cohort_index)
-        service.state = with_record(service.state, "rounds", algorithm=self.algorithm, server=server)
-        return service
+        with patch.object(defence, "algorithm_of", lambda *_: self.algorithm):
+            return Service(self.settings, Store(self.path), KEY, uptime_ns=self.now_ns, anchor_ns=0, beginning="first")
 
     def restart(self) -> None:
         """End as a kill does, without a word, and start again."""

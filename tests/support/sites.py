@@ -166,8 +166,8 @@ class CloudShelf:
                     self.rounds.append(effect)
                 case cloud_events.HoldUpdate(gateway=gateway):
                     self.held[gateway] = effect
-                case cloud_events.DropHeld():
-                    self.held.clear()
+                case cloud_events.DropHeld(round_index=index):
+                    self.held = {} if index is None else {k: v for k, v in self.held.items() if v.round_index != index}
 
 
 _STARTS = itertools.count()

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fedgate.models.arrays import Array, Arrays, finite
+from fedgate.models.arrays import Array, Arrays
 
 Role = Literal["delta", "full", "sum", "weight", "count", "metric", "identity", "bytes", "ring"]
 Shape = tuple[int | None, ...]
@@ -113,11 +113,9 @@ def fitted(schema: Schema, global_state: Arrays, update: Mapping[str, Array]) ->
     for name, field in schema.items():
         _check_form(name, field, global_state, update[name])
     numbers = {name: array for name, array in update.items() if schema[name].role not in EXACT}
-    if not finite(numbers):
-        raise UpdateError("expected finite values, got NaN or infinity")
-    wide = {name: np.asarray(array, dtype=np.float64) for name, array in numbers.items()}
-    for name, array in wide.items():
+    for name, array in numbers.items():
         _check_size(name, schema[name], array)
+    wide = {name: np.asarray(array, dtype=np.float64) for name, array in numbers.items()}
     return {name: wide.get(name, array) for name, array in update.items() if schema[name].role != "identity"}
 
 
@@ -138,12 +136,15 @@ def _check_form(name: str, field: Field, global_state: Arrays, array: Array) -> 
 
 
 def _check_size(name: str, field: Field, array: Array) -> None:
-    if math.isfinite(field.least):
-        wrong = array[~((array >= field.least) & (array <= field.largest))]
-        if wrong.size:
-            expected = f"{field.least:g}" + (f" to {field.largest:g}" if field.largest > field.least else "")
-            raise UpdateError(f"{name}: expected {expected}, got {wrong[0]:g}")
+    """Look at an array once for its least and its largest number, as wide as it came: both tell of any that is none."""
+    if array.size == 0:
         return
-    found = float(np.abs(array).max(initial=0.0))
-    if found > field.largest:
+    low, high = float(array.min()), float(array.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UpdateError("expected finite values, got NaN or infinity")
+    if math.isfinite(field.least):
+        if low < field.least or high > field.largest:
+            expected = f"{field.least:g}" + (f" to {field.largest:g}" if field.largest > field.least else "")
+            raise UpdateError(f"{name}: expected {expected}, got {low if low < field.least else high:g}")
+    elif (found := max(-low, high)) > field.largest:
         raise UpdateError(f"{name}: expected values up to {field.largest:g}, got {found:g}")

@@ -1,0 +1,65 @@
+"""Goal: what was counted in an open round survives any restart, bit for bit, and takes a bounded part of the disk.
+
+Method: updates of a sum are stored one by one and folded into it above a number of bytes, made small here; the service
+is ended after each of them, beside one that never is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedgate.cloud_aggregator.events import Tick
+from fedgate.cloud_aggregator.rounds import rounds
+from tests.support.cloud_service import Cloud, cloud, mean_of
+
+NAMES = [f"gateway-{number}" for number in range(9)]
+SIZE = 40
+POLICY = {"rounds": {"quorum": 2, "deadline_s": 60.0}}
+
+
+def in_store(made: Cloud) -> list[str]:
+    return [row["gateway"] for row in made.service.store.rows("held", "gateway")]
+
+
+@pytest.mark.parametrize("updates_at_most", [0, 1, 3, 20])
+def test_a_round_goes_on_with_the_same_sum_whenever_it_is_interrupted(
+    updates_at_most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stopped", "steady"):
+        (tmp_path / name).mkdir()
+    with (
+        cloud(tmp_path / "stopped", mean_of(SIZE), NAMES, **POLICY) as stopped,
+        cloud(tmp_path / "steady", mean_of(SIZE), NAMES, **POLICY) as steady,
+    ):
+        size_bytes = len(stopped.body(0.1))
+        monkeypatch.setattr(rounds, "UNFOLDED_BYTES_MAX", updates_at_most * (size_bytes + 10))
+        for number, name in enumerate(NAMES[:-1]):
+            for made in (stopped, steady):
+                made.send(name, made.body(0.1 * 3.0**number))  # a sum in another order has other bits
+            assert len(in_store(stopped)) <= updates_at_most
+            stopped.restart()
+            assert stopped.service.state.rounds.counted == steady.service.state.rounds.counted
+            for key, array in steady.service.state.rounds.total.items():
+                np.testing.assert_array_equal(stopped.service.state.rounds.total[key], array)
+        for made in (stopped, steady):
+            made.hear(Tick(), after_s=60.0)
+        assert stopped.w == steady.w != 0.0 and in_store(stopped) == []
+
+
+def test_a_late_update_stays_where_the_round_at_hand_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "UNFOLDED_BYTES_MAX", 0)
+    with cloud(tmp_path, mean_of(SIZE), NAMES, **POLICY) as made:
+        slow = made.body(9.0)
+        for name in NAMES[:2]:
+            made.send(name, made.body(1.0))
+        made.hear(Tick(), after_s=60.0)
+        made.send(NAMES[2], slow)
+        for name in NAMES[:2]:
+            made.send(name, made.body(1.0))
+        assert in_store(made) == [NAMES[2]]
+        made.restart()
+        made.hear(Tick(), after_s=60.0)
+        assert made.w == pytest.approx(1.0 + (1.0 + 1.0 + 9.0) / 3)
