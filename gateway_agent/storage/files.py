@@ -17,7 +17,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.files import sync_folder
 from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, kind_of
-from fedgate.gateway_agent.events import Durable, Keep, Save
+from fedgate.gateway_agent.events import Durable, Enqueue, Keep, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION, Found

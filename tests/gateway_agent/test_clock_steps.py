@@ -13,8 +13,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from fedgate.config.protocol import backoff, clock
+from fedgate.config.protocol import backoff
 from fedgate.config.protocol.messages import Alarm, Receipt, Status
+from fedgate.config.runtime import clock
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.events import UPDATE_PRIORITY, ClockSet, Connection, Effect, Item, Keep, Tick
