@@ -253,10 +253,10 @@ def _change_store_health(state: State, event: StoreState) -> Result:
 
 
 def _tick(state: State, event: Tick) -> Result:
-    line = replace(state.outbox.line, bytes_waiting=event.bytes_waiting, conflict=event.conflict)
-    sent, received = event.bytes_sent, event.bytes_received
-    context = replace(state.context, clock=event.clock, bytes_sent=sent, bytes_received=received)
-    state = replace(state, context=context, outbox=replace(state.outbox, line=line))
+    context, outbox = state.context, state.outbox
+    context = replace(context, clock=event.clock, bytes_sent=event.bytes_sent, bytes_received=event.bytes_received)
+    outbox = replace(outbox, bytes_waiting=event.bytes_waiting, conflict=event.conflict)
+    state = replace(state, context=context, outbox=outbox)
     effects: list[Effect] = []
     # What may be due without anything having happened; each does nothing where there is nothing to do.
     for act in (_check_silence, _ask, _clear_marks, _check_model, _watch_age, _save_memory):

@@ -54,7 +54,7 @@ def status(state: State) -> Status:
         sequence=state.outbox.sequence,
         t_ns=state.context.now_ns,
         monotonic_ns=state.context.uptime_ns,
-        link=state.outbox.line.conflict,
+        link=state.outbox.conflict,
         outbox_bytes=count_held_bytes(state.outbox.items),
         flash_bytes_written=state.context.store.written_bytes,
         store_problem=state.context.store.problem,

@@ -118,10 +118,9 @@ def receive_result(queue: Queue, spec: Webhook, event: Posted, uptime_ns: int) -
         return queue, []  # it is of a change that this process never sent
     if not event.problem:
         return replace(queue.without([event.id]), failures=0), [Dequeue(event.id)]
-    queue = replace(queue, sent_ns={}, failures=queue.failures + 1)
-    if event.is_refused:
-        queue = queue.count_try(event.id)
-    if queue.tries.get(event.id, 0) >= TRIES_MAX:
+    tries = {event.id: queue.tries.get(event.id, 0) + event.is_refused}
+    queue = replace(queue, sent_ns={}, tries=tries, failures=queue.failures + 1)
+    if tries[event.id] >= TRIES_MAX:
         refused, shown = queue.refused + 1, queue.items[event.id].body[:SHOWN_MAX].decode(errors="replace")
         what = f"{event.problem} to {event.id} {TRIES_MAX} times, so it is given up; {refused} were so far"
         given_up: list[Effect] = [

@@ -51,7 +51,3 @@ class DeliveryQueue(Generic[Item]):
     def mark_sent(self, name: str, uptime_ns: int) -> Self:
         """Return the queue with an item under way."""
         return replace(self, sent_ns={**self.sent_ns, name: uptime_ns})
-
-    def count_try(self, name: str) -> Self:
-        """Return the queue with one more try of an item."""
-        return replace(self, tries={**self.tries, name: self.tries.get(name, 0) + 1})

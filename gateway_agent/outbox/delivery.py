@@ -31,18 +31,17 @@ def begin_connection(outbox: Outbox, context: Context) -> Outbox:
     The turn of each gateway is another, within `exchange.spread_s`: after an outage all of a fleet come back. One whose
     turn is still to come keeps it, or a line that breaks every few seconds would carry nothing.
     """
-    settings, number = context.settings, outbox.line.connections + 1
-    line, spread_ns = replace(outbox.line, connections=number, bytes_waiting=0), settings.exchange.spread_s * NS
-    if not 0 < line.bulk_ns - context.uptime_ns <= spread_ns:
-        turn_ns = spread_ns * jitter(settings.gateway.id, number) if outbox.items else 0.0
-        urgent_ns, bulk_ns = context.uptime_ns + round(turn_ns * URGENT_SHARE), context.uptime_ns + round(turn_ns)
-        line = replace(line, urgent_ns=urgent_ns, bulk_ns=bulk_ns)
-    return replace(outbox, sent_ns={}, line=line)
+    spread_ns, uptime_ns = context.settings.exchange.spread_s * NS, context.uptime_ns
+    outbox = replace(outbox, sent_ns={}, connections=outbox.connections + 1, bytes_waiting=0)
+    if 0 < outbox.bulk_ns - uptime_ns <= spread_ns:
+        return outbox
+    turn_ns = spread_ns * jitter(context.settings.gateway.id, outbox.connections) if outbox.items else 0.0
+    return replace(outbox, urgent_ns=uptime_ns + round(turn_ns * URGENT_SHARE), bulk_ns=uptime_ns + round(turn_ns))
 
 
 def note_answer(outbox: Outbox, context: Context) -> Outbox:
     """Return the outbox after a message of the aggregator, whatever it says."""
-    return replace(outbox, line=replace(outbox.line, received_ns=context.uptime_ns))
+    return replace(outbox, received_ns=context.uptime_ns)
 
 
 def may_be_due(before: Outbox, after: Outbox) -> bool:
@@ -76,8 +75,7 @@ def _due(outbox: Outbox, context: Context) -> dict[int, list[str]]:
     """Return what is due of each class whose turn it is: what was not sent yet over this connection, no more of it than
     may be under way, and behind it what nobody answers.
     """
-    line = outbox.line
-    turns_ns = {kind: line.urgent_ns if kind < UPDATE_PRIORITY else line.bulk_ns for kind in CLASSES}
+    turns_ns = {kind: outbox.urgent_ns if kind < UPDATE_PRIORITY else outbox.bulk_ns for kind in CLASSES}
     due: dict[int, list[str]] = {kind: [] for kind, turn_ns in turns_ns.items() if context.uptime_ns >= turn_ns}
     for name, item in outbox.items.items():  # after a long outage this is what takes the time
         names = due.get(item.priority)
@@ -98,10 +96,10 @@ def _is_under_way(outbox: Outbox, context: Context, name: str) -> bool:
 
     Where the aggregator has answered since, one message was lost, and patience is no help.
     """
-    sent_ns, line, settings = outbox.sent_ns[name], outbox.line, context.settings
-    if outbox.items[name].priority >= UPDATE_PRIORITY and line.bytes_waiting > 0:
+    sent_ns, settings = outbox.sent_ns[name], context.settings
+    if outbox.items[name].priority >= UPDATE_PRIORITY and outbox.bytes_waiting > 0:
         return True
-    tries = 1 if line.received_ns is not None and line.received_ns > sent_ns else outbox.tries.get(name, 1)
+    tries = 1 if outbox.received_ns > sent_ns else outbox.tries.get(name, 1)
     return context.uptime_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)
 
 
@@ -109,7 +107,8 @@ def _send(outbox: Outbox, context: Context, active: Active, name: str, item: Ite
     retain = item.retain and _is_present(active, name, topics.parse(item.topic).item)
     payloads = item.payloads[-1:] if name in outbox.tries else item.payloads
     sends: list[Effect] = [Publish(item.topic, payload, retain) for payload in payloads]
-    return outbox.mark_sent(name, context.uptime_ns).count_try(name), sends
+    tries = {**outbox.tries, name: outbox.tries.get(name, 0) + 1}
+    return replace(outbox.mark_sent(name, context.uptime_ns), tries=tries), sends
 
 
 def _is_present(active: Active, name: str, cause: str) -> bool:

@@ -35,27 +35,20 @@ SEQUENCE = "sequence"  # key of a stored blob
 
 
 @dataclass(frozen=True)
-class Line:
-    """What is known of the way to the aggregator."""
-
-    urgent_ns: int = 0  # alarms wait until then, ...
-    bulk_ns: int = 0  # ... and everything else until then
-    connections: int = 0  # so far
-    received_ns: int | None = None  # when the aggregator last said anything
-    bytes_waiting: int = 0  # that the broker has not acknowledged
-    conflict: str = ""  # what keeps ending the connection
-
-
-@dataclass(frozen=True)
 class Outbox(DeliveryQueue[Item]):
-    """What waits for a receipt, in the order in which it was queued, and how far it is on its way over this connection;
-    tries are counted over all.
+    """What waits for a receipt, and what is known of the way to the aggregator. What was sent was sent over this
+    connection; each sending is a try, over all connections.
     """
 
     sequence: int = 0  # items that this store has ever queued
-    line: Line = field(default_factory=Line)
     scores: tuple[Score, ...] = ()  # that were published to nobody, or perhaps not; see `scores`
     dropped: dict[str, int] = field(default_factory=dict)  # class -> how many items were given up
+    connections: int = 0  # so far
+    urgent_ns: int = 0  # alarms wait until then, ...
+    bulk_ns: int = 0  # ... and everything else until then
+    received_ns: int = 0  # when the aggregator last said anything, since the boot
+    bytes_waiting: int = 0  # that the broker has not acknowledged
+    conflict: str = ""  # what keeps ending the connection
 
 
 def enqueue(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Outbox, list[Effect]]:
