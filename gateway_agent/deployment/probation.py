@@ -37,12 +37,21 @@ STEADY_S = 60.0  # after a load without an end of the process the model is not w
 
 
 def leave(deployment: Deployment, context: Context, pipeline: Pipeline, why: str) -> Swap:
-    """Go on without a model that cannot be run: back to the one before it where it is on probation, else without any
-    until the stored one is loaded again.
+    """Go on without a model that cannot be run: back to the one before it where it is on probation, else without any,
+    and ask for the stored one again, in a new session.
+
+    Where that was so lately too it is the one before that is asked for, and where that is what cannot be run, none.
     """
-    if deployment.trial is None:
-        return _leave_unrunnable(deployment, context, pipeline, why)
-    return roll_back(deployment, pipeline, why)
+    if deployment.trial is not None:
+        return roll_back(deployment, pipeline, why)
+    text = f"model {deployment.version} left: {why}"
+    is_new = deployment.unrun_ns is None or context.uptime_ns - deployment.unrun_ns >= AGAIN_S * NS
+    before = None if deployment.is_stood_in_for else f"left: {why}"
+    kept = save_memory(pipeline, context, deployment.manifest)
+    pipeline = replace(pipeline, judge=None, memory=BLANK, watching=UNSEEN)
+    reload_due = "" if is_new else before
+    deployment = replace(deployment, manifest=None, unrun_ns=context.uptime_ns, reload_due=reload_due)
+    return deployment, pipeline, [*kept, Log("warning", text), SetRefusal(text)]
 
 
 def watch_model(
@@ -121,21 +130,6 @@ def _end_probation(deployment: Deployment) -> Result:
     if models.blocks == 0:
         text = f"model {version} stays, and was not judged: the model before alarmed in each block of its probation"
     return replace(deployment, trial=None), [save(models), Log("info", text), PublishStatus()]
-
-
-def _leave_unrunnable(deployment: Deployment, context: Context, pipeline: Pipeline, why: str) -> Swap:
-    """Go on without a model that was proven and cannot be run now, and ask for it again, in a new session.
-
-    Where that was so lately too it is the one before that is asked for, and where that is what cannot be run, none.
-    """
-    text = f"model {deployment.version} left: {why}"
-    is_new = deployment.unrun_ns is None or context.uptime_ns - deployment.unrun_ns >= AGAIN_S * NS
-    before = None if deployment.is_stood_in_for else f"left: {why}"
-    kept = save_memory(pipeline, context, deployment.manifest)
-    pipeline = replace(pipeline, judge=None, memory=BLANK, watching=UNSEEN)
-    reload_due = "" if is_new else before
-    deployment = replace(deployment, manifest=None, unrun_ns=context.uptime_ns, reload_due=reload_due)
-    return deployment, pipeline, [*kept, Log("warning", text), SetRefusal(text)]
 
 
 def roll_back(deployment: Deployment, pipeline: Pipeline, why: str) -> Swap:

@@ -16,6 +16,7 @@ from fedgate.gateway_agent.deployment.examination import Examination, Examine
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.feature_row import Row
+from fedgate.gateway_agent.monitor import recurrence
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import (
     Pipeline,
@@ -24,7 +25,6 @@ from fedgate.gateway_agent.monitor.pipeline import (
     calibrate_model,
     gaps_of,
     judge_row,
-    of_baseline,
     rows_of,
 )
 from fedgate.models.alarms.false_alarm_test import LEVEL, TOLERANCE, block_share, block_windows, is_broken
@@ -87,12 +87,12 @@ def load_model(
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
     onnx_policy.check(body)
     golden_x = _golden_rows(manifest)
-    rows, recent = rows_of(pipeline.baseline), rows_of(pipeline.recent or pipeline.baseline)
-    examine(Examination(body, personal, golden_x, rows, gaps_of(pipeline), recent))
+    rows, gaps = rows_of(pipeline.baseline), gaps_of(pipeline)
+    examine(Examination(body, personal, golden_x, rows, gaps, rows_of(pipeline.recent or pipeline.baseline)))
     scorer = Scorer(body, personal)
     _check_golden(scorer, manifest, golden_x)
     began_ns = context.stopwatch()
-    shadow = of_baseline(pipeline, scorer)
+    shadow = recurrence.score(scorer, rows, gaps)
     window_s = (context.stopwatch() - began_ns) / NS / max(len(pipeline.baseline), 1)
     if window_s > BUSY_SHARE_MAX * context.settings.features.hop_s:
         raise ModelRefusedError(

@@ -226,11 +226,6 @@ def alarms(pipeline: Pipeline, reading: WindowResult) -> bool:
     return pipeline.alarm.active and reading.height.value >= pipeline.judge.levels.raise_level
 
 
-def of_baseline(pipeline: Pipeline, model: Model) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the scores (n,) of the baseline, and which of them can be trusted."""
-    return recall.score(model, rows_of(pipeline.baseline), gaps_of(pipeline))
-
-
 def calibrate_model(
     pipeline: Pipeline,
     model: Model,

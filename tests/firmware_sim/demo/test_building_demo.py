@@ -21,6 +21,7 @@ from fedgate.firmware_sim.faults import SENSOR_FAULTS
 from fedgate.firmware_sim.rooms import Building, RoomsError
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.monitor import pipeline as walk
+from fedgate.gateway_agent.monitor import recurrence
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import FeatureSpec, feature_names
@@ -88,7 +89,7 @@ def watch(built: Building) -> dict[str, Watched]:
 
 def watched(built: Building, pipe: walk.Pipeline, scorer: Scorer, data: Arrays, said: Floats) -> Watched:
     units, _ = normalise({}, data, "own")
-    scored = walk.of_baseline(pipe, scorer)
+    scored = recurrence.score(scorer, walk.rows_of(pipe.baseline), walk.gaps_of(pipe))
     pipe = walk.with_model(
         pipe, *walk.calibrate_model(pipe, scorer, scored, built.story.baseline_windows // 3, units, {})
     )

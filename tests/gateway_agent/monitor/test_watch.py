@@ -73,9 +73,8 @@ def commissioned(settings: GatewaySettings, daily: float = 0.0) -> Pipeline:
     begun = walk.start(settings.features, settings.streams, settings.alarm, BASELINE)
     pipeline, _ = fed(begun, values_of(BASELINE + 1, 1, daily=daily), 0)
     units = {"center": np.zeros(1), "scale": np.ones(1)}
-    judge, watching = walk.calibrate_model(
-        pipeline, Level(), walk.of_baseline(pipeline, Level()), CALIBRATION, units, {}
-    )
+    scored = recall.score(Level(), walk.rows_of(pipeline.baseline), walk.gaps_of(pipeline))
+    judge, watching = walk.calibrate_model(pipeline, Level(), scored, CALIBRATION, units, {})
     return walk.with_model(pipeline, judge, watching)
 
 
@@ -143,10 +142,9 @@ def test_windows_of_an_unset_clock_give_no_profile() -> None:
     assert isinstance(judge, ScoringModel)
     units = {"center": np.zeros(1), "scale": np.ones(1)}
     undated_pipeline = replace(pipeline, baseline=undated)
+    scored = recall.score(Level(), walk.rows_of(undated), walk.gaps_of(undated_pipeline))
     with pytest.raises((CalibrationError, ProfileError), match=r"time|baseline"):
-        walk.calibrate_model(
-            undated_pipeline, Level(), walk.of_baseline(undated_pipeline, Level()), CALIBRATION, units, {}
-        )
+        walk.calibrate_model(undated_pipeline, Level(), scored, CALIBRATION, units, {})
 
 
 @pytest.mark.parametrize(
