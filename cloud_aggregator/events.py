@@ -154,7 +154,7 @@ class RecordAlarm:
     gateway: str
     alarm: Alarm
     received_ns: int
-    begun_ns: int | None = None  # its onset as far as it can be believed; None: not known
+    begun_ns: int  # its onset as far as it can be believed
     ended: str = ""  # how, where its gateway did not tell the end; see `alarms.register`
 
 

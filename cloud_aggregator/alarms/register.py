@@ -270,12 +270,11 @@ def restore_alarms(rows: Iterable[dict[str, Any]]) -> Register:
     """Return what is known of alarms from their rows in the store, given in the order they were received."""
     alarms: Register = {}
     for row in rows:
-        gateway, started_ns = row["gateway"], row["begun_ns"]
+        gateway = row["gateway"]
         for state in ("raised", "cleared"):
             if row[f"{state}_ns"] is not None:
                 alarm = Alarm.model_validate({**alarm_fields(row), "state": state, "t_ns": row[f"{state}_ns"]})
                 alarms, known, _ = take(alarms, gateway, alarm, row["received_ns"])
-                onset_ns = known.onset_ns if started_ns is None else started_ns
-                held = replace(known, onset_ns=onset_ns, ended=row["ended"])
+                held = replace(known, onset_ns=row["begun_ns"], ended=row["ended"])
                 alarms = {**alarms, gateway: {**alarms[gateway], alarm.id: held}}
     return alarms

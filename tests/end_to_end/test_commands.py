@@ -239,8 +239,8 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
             RecordModel(*FIRST),
             SaveRollout(dump(Releases(BuiltModel(*FIRST))), 7 * second),
             RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second, 4_096, ("east",)),
-            RecordAlarm("north", RAISED, 4 * second),
-            RecordAlarm("south", CLEARED, 4 * second),
+            RecordAlarm("north", RAISED, 4 * second, RAISED.onset_ns),
+            RecordAlarm("south", CLEARED, 4 * second, CLEARED.onset_ns),
             save_training(
                 replace(OPEN.rounds, server=OPEN.rounds.server._replace(server_state={"median": np.array(0.25)})), 0
             ),

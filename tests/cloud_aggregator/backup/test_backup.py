@@ -71,7 +71,7 @@ def alarm(number: int) -> RecordAlarm:
         onset_ns=T0_NS + number,
         t_ns=T0_NS + number,
     )
-    return RecordAlarm("west", one, T0_NS + number)
+    return RecordAlarm("west", one, T0_NS + number, one.onset_ns)
 
 
 def certificate(serial: str, name: str, **more: Any) -> RecordRegistry:

@@ -76,7 +76,7 @@ def said(store: Store) -> Any:
 
 
 def told(*alarms: Alarm) -> list[RecordAlarm]:
-    return [RecordAlarm("north", alarm, 100 + number) for number, alarm in enumerate(alarms)]
+    return [RecordAlarm("north", alarm, 100 + number, alarm.onset_ns) for number, alarm in enumerate(alarms)]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(one.state for one in order))
@@ -100,7 +100,7 @@ def test_an_alarm_is_one_row_whatever_the_order_and_the_repeats(place: Place, or
 def test_alarms_are_kept_apart_by_gateway_and_id(place: Place) -> None:
     store = Store(place)
     other = RAISED.model_copy(update={"id": "north.anomaly.7"})
-    store.commit([RecordAlarm(gateway, alarm, 1) for gateway, alarm in product(("north", "south"), (RAISED, other))])
+    store.commit([RecordAlarm(gateway, alarm, 1, 1) for gateway, alarm in product(("north", "south"), (RAISED, other))])
     assert len(store.rows("alarms", "id")) == 4
     store.close()
 

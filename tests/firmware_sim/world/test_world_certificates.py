@@ -81,7 +81,7 @@ def training(**counted: str) -> events.SaveTraining:
 
 def alarm() -> events.RecordAlarm:
     what = {"id": "a", "cause": "anomaly", "state": "raised", "kind": "anomaly", "severity": "warning", "text": ""}
-    return events.RecordAlarm("north", Alarm.model_validate({**what, "onset_ns": 1, "t_ns": 1}), 1)
+    return events.RecordAlarm("north", Alarm.model_validate({**what, "onset_ns": 1, "t_ns": 1}), 1, 1)
 
 
 def status() -> events.RecordGateway:

@@ -209,13 +209,13 @@ def tell_of(seen: Witness, number: int, state: str = "raised", device: str = "no
     changed = {"id": f"north.anomaly.{number}", "state": state}
     alarm = Alarm.from_bytes(alarm_item()[1].payloads[0]).model_copy(update=changed)
     seen.gateway_committed(device, [Enqueue(alarm.item, replace(alarm_item()[1], payloads=(alarm.to_bytes(),)))])
-    seen.cloud_committed([RecordAlarm("north", alarm, 1)])
+    seen.cloud_committed([RecordAlarm("north", alarm, 1, 1)])
     return alarm
 
 
 def end(seen: Witness, alarm: Alarm, how: str) -> None:
     """Let the aggregator end an alarm on its own account."""
-    seen.cloud_committed([RecordAlarm("north", alarm.model_copy(update={"state": "cleared"}), 2, ended=how)])
+    seen.cloud_committed([RecordAlarm("north", alarm.model_copy(update={"state": "cleared"}), 2, 1, how)])
 
 
 def superseded_by_nothing(seen: Witness) -> None:
@@ -399,8 +399,8 @@ def superseded_by_what_came_late(seen: Witness) -> None:
     seen.gateway_committed("north", [Enqueue(late.item, replace(alarm_item()[1], payloads=(late.to_bytes(),)))])
     seen.devices.touched("north", "anew")
     second = tell_of(seen, 2)
-    ended = RecordAlarm("north", second.model_copy(update={"state": "cleared"}), 2, ended="superseded")
-    seen.cloud_committed([ended, RecordAlarm("north", late, 2)])
+    ended = RecordAlarm("north", second.model_copy(update={"state": "cleared"}), 2, 1, "superseded")
+    seen.cloud_committed([ended, RecordAlarm("north", late, 2, 2)])
 
 
 def told_beside_a_copy(seen: Witness) -> None:
