@@ -70,8 +70,7 @@ class Calendar(Kind):
         count = shape.samples // self._block(shape)
         return ("",) if self.per == "window" else tuple(f"[{k}]" for k in range(count))
 
-    def names(self, shape: WindowShape, channels: tuple[str, ...]) -> tuple[str, ...]:
-        del channels
+    def names(self, shape: WindowShape, _channels: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"calendar.{n}{at}" for what in self.values for n in NAMES[what] for at in self.labels(shape))
 
     def measure(self, shape: WindowShape, windows: Windows) -> Floats:

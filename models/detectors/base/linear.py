@@ -91,11 +91,10 @@ def logistic_gradient(params: Arrays, phi: Array, y: Array | None, decay: float)
     return {"weights": phi.T @ pull + decay * params["weights"], "intercept": np.asarray(pull.sum())}
 
 
-def one_class_gradient(params: Arrays, phi: Array, y: Array | None, nu: float) -> Arrays:
+def one_class_gradient(params: Arrays, phi: Array, _y: Array | None, nu: float) -> Arrays:
     """Return a subgradient of 1/2 |w|² + mean(max(0, 1 - w·φ)) / ν over φ (n, M), where w is minus the weights, which
     alone move: the border is a quantile (`border`). `dual_ascent` solves the dual of the same problem.
     """
-    del y
     missed = phi @ params["weights"] > -1.0  # (n,) rows that lack of the margin
     return {"weights": params["weights"] + phi.T @ (missed / (nu * len(phi)))}
 

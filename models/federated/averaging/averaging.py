@@ -96,8 +96,7 @@ def within(what: str, found: float, most: float) -> None:
 def no_longer_than(largest_change: float) -> Judge:
     """Return the judge of a loss that has no bound to offer: no array may change by more than the setting."""
 
-    def judge(change: Arrays, given: Arrays) -> None:
-        del given
+    def judge(change: Arrays, _given: Arrays) -> None:
         for name, array in change.items():
             within(f"{name} (setting 'largest_change')", float(np.linalg.norm(array)), largest_change)
 

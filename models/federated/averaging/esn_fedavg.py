@@ -111,9 +111,8 @@ class Averaging(NamedTuple):
             IDENTITY: OF_RESERVOIR,
         }
 
-    def check(self, server: Server, update: Arrays) -> None:
+    def check(self, _server: Server, update: Arrays) -> None:
         """Raise `UpdateError` for a change that is longer than one may ask for."""
-        del server
         size = float(np.linalg.norm(update[READOUT] / update[SAMPLES]))
         within(f"{READOUT} (setting 'largest_change')", size, self.largest_change)
 

@@ -108,8 +108,7 @@ def pull_of(global_state: Arrays, share: Part, penalty: float) -> Pull:
     others = np.maximum(global_state[ALL_CURVATURE] - share.curvature, 0.0)
     others_curved = global_state[ALL_CURVED] - share.curved
 
-    def pull(readout: Floats, states: Array) -> Floats:
-        del states
+    def pull(readout: Floats, _states: Array) -> Floats:
         return np.asarray(2.0 * penalty * (others * readout - others_curved))
 
     return pull

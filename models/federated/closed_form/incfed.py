@@ -104,8 +104,7 @@ def incfed(
 
     shapes = shapes_of(network.outputs(feature_count), len(bounds.regressors), balanced)
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         weight, step = weight_of(data), int(global_state[STEP])
         local_state = settled(local_state, data, step)
         if weight == 0.0:
@@ -244,8 +243,7 @@ def added(server: Server, total: Arrays, ridge: float, *, absolute: bool) -> Ser
     )
 
 
-def _as_it_is(global_state: Arrays, weights: Floats) -> Floats:
-    del global_state
+def _as_it_is(_global_state: Arrays, weights: Floats) -> Floats:
     return weights
 
 

@@ -84,8 +84,7 @@ def gathering(
     """
     size, largest = feature_count if sketch_size is None else sketch_size, max_samples * LARGEST_FEATURE**2
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         local_state, z = healthy(local_state, data, normalisation)
         if len(z) == 0:
             return local_state, {}
@@ -179,8 +178,7 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
     deviation.
     """
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del global_state, rng
+    def learn(_global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         local_state, z = healthy(local_state, data, normalisation)
         if len(z) == 0:
             return local_state, {}
@@ -192,8 +190,7 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
         found = reference_of(mean, total[SQUARES] / total[SAMPLES] - np.square(mean))
         return server._replace(global_state={**server.global_state, POINT: found.point, UNIT: found.unit}, phase=1)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         slack = update[SQUARES] * (1.0 + NEGATIVE) - np.square(update[SUM_OF_ROWS]) / update[SAMPLES]
         if (slack < 0.0).any():
             raise UpdateError(f"{SQUARES}: expected at least {SUM_OF_ROWS}² / {SAMPLES}, got {slack.min():.3g} less")

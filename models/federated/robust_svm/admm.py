@@ -107,8 +107,7 @@ def robust_svm_admm(
     balls, most, sides = Balls(radius, kappa, norm), most_weight(weights, max_weight), machines(classes, multiclass)
     shape = (len(sides), feature_count + 1)
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         labels, weight = labels_of(data, classes), weight_of(data, weights, len(data[FEATURES]), most)
         local_state, features = normalise(local_state, data, normalisation)
         z, mu = imported(global_state), float(global_state[STRONG_CONVEXITY])
@@ -141,8 +140,7 @@ def _nearest(task: Task | None, proximal: Proximal) -> Floats:
     return solve(task.x * task.sign[:, None], task.ball, proximal).w
 
 
-def _first(model: Arrays, strong_convexity: float | str | None, rng: np.random.Generator) -> Server:
-    del rng
+def _first(model: Arrays, strong_convexity: float | str | None, _rng: np.random.Generator) -> Server:
     mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
     return Server(global_state={**model, STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, server_state={})
 

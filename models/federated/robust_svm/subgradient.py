@@ -79,8 +79,7 @@ def robust_svm_subgradient(
     sides = machines(classes, multiclass)
     shape = (len(sides), feature_count + 1)
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         labels, weight = labels_of(data, classes), weight_of(data, weights, len(data[FEATURES]), most)
         local_state, z = normalise(local_state, data, normalisation)
         taught = zip(tasks(data, z, labels, sides, balls, max_rows), imported(global_state), strict=True)
@@ -94,8 +93,7 @@ def robust_svm_subgradient(
         W = imported(server.global_state) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
         return server._replace(global_state={**exported(W, sides), STEP: np.asarray(taken)})
 
-    def start(rng: np.random.Generator) -> Server:
-        del rng
+    def start(_rng: np.random.Generator) -> Server:
         return Server(global_state={**exported(np.zeros(shape), sides), STEP: np.zeros(())}, server_state={})
 
     schema = {SLOPES: Field(shape, "delta"), WEIGHTS: Field((), "weight")}

@@ -29,8 +29,7 @@ def check_weighed(values: str, weight: str, *, max_weight: float, largest: float
     it.
     """
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         claimed = float(update[weight])
         if not 0.0 < claimed <= max_weight:
             raise UpdateError(f"{weight}: expected a number above 0 and up to {max_weight:g}, got {claimed:g}")

@@ -119,9 +119,8 @@ def replaced(params: Arrays, rng: np.random.Generator, move: Move, deviation: Ar
     return q[found], v[found]
 
 
-def without_model(rng: np.random.Generator) -> Server:
+def without_model(_rng: np.random.Generator) -> Server:
     """Return the server at the beginning, when nobody has sent anything."""
-    del rng
     return Server(global_state={}, server_state={})
 
 
@@ -203,8 +202,7 @@ def support_vector_election(
         model = fit(total[VECTORS], gamma=width_of(server.global_state, gamma), most_rows=max_total)
         return server._replace(global_state=model) if rounds == 1 else on_trial(server, model)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         count = len(update[VECTORS])
         if not FEWEST_ROWS <= count <= max_vectors:
             raise UpdateError(f"vectors: expected {FEWEST_ROWS} to {max_vectors} rows, got {count}")
