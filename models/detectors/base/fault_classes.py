@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.checks import ConvergenceError
 from fedgate.models.detectors.base.detector import Detector, standardised
+from fedgate.models.detectors.base.drawing import model_of, node
 
 MultiClass = Literal["one-vs-all", "one-vs-one"]
 PAIRS = "pairs"
@@ -89,21 +90,15 @@ def votes(values: Array, pairs: Array) -> Floats:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX: standardise, one Gemm, the largest of each row."""
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     judging = _against_normal(params)
-    tensors = {"columns": params["weights"][judging].T, "intercept": params["intercept"][judging]}
-    tensors["flat"] = np.array([-1])
-    tensors |= standardise_tensors(params)
+    weights, intercept = params["weights"][judging], params["intercept"][judging]
+    tensors = {"columns": weights.T, "intercept": intercept, "flat": np.array([-1])}
     nodes = [
-        *standardise_nodes(params, personal),
-        helper.make_node("Gemm", ["z", "columns", "intercept"], ["margins"]),
-        helper.make_node("ReduceMax", ["margins"], ["highest"], axes=[1], keepdims=1),
-        helper.make_node("Reshape", ["highest", "flat"], ["score"]),
+        node("Gemm", "z columns intercept", "margins"),
+        node("ReduceMax", "margins", "highest", axes=[1], keepdims=1),
+        node("Reshape", "highest flat", "score"),
     ]
-    return model_bytes("fault_classes", nodes, tensors, personal, params["weights"].shape[1])
+    return model_of("fault_classes", params, personal, nodes, tensors, weights.shape[1])
 
 
 def fit(

@@ -20,6 +20,7 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import dual_ascent
 from fedgate.models.detectors.base.checks import Border, Solver
 from fedgate.models.detectors.base.detector import standardised
+from fedgate.models.detectors.base.drawing import model_of, node
 
 SOLVER_TOLERANCE = 1e-6
 BLOCK = 2**20  # numbers: 8 MiB; of 20,000 vectors all distances at once would be 3 GiB
@@ -57,10 +58,6 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     middle is a float32 itself, so that the subtraction loses nothing. Sums are written as Gemm: onnxruntime's own
     ReduceLogSumExp took as long as all the rest together (docs/results/benchmarks.md).
     """
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     gamma, middle = float(params["gamma"]), np.float32(params["vectors"].mean(axis=0))
     vectors = params["vectors"] - middle
     tensors = {
@@ -73,22 +70,21 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         "flat": np.array([-1]),
     }
     nodes = [
-        *standardise_nodes(params, personal),
-        helper.make_node("Sub", ["z", "middle"], ["from_middle"]),
-        helper.make_node("Gemm", ["from_middle", "weights", "bias"], ["exponents"]),
-        helper.make_node("ReduceMax", ["exponents"], ["peak"], axes=[1], keepdims=1),
-        helper.make_node("Sub", ["exponents", "peak"], ["below_peak"]),
-        helper.make_node("Exp", ["below_peak"], ["kernels"]),
-        helper.make_node("Gemm", ["kernels", "ones"], ["sum"]),
-        helper.make_node("Log", ["sum"], ["log_sum"]),
-        helper.make_node("Mul", ["from_middle", "from_middle"], ["squares"]),
-        helper.make_node("Gemm", ["squares", "gammas"], ["norm"]),
-        helper.make_node("Sub", ["norm", "peak"], ["nearest"]),
-        helper.make_node("Sub", ["nearest", "log_sum"], ["minus_log_f"]),
-        helper.make_node("Sub", ["minus_log_f", "offset"], ["column"]),
-        helper.make_node("Reshape", ["column", "flat"], ["score"]),
+        node("Sub", "z middle", "from_middle"),
+        node("Gemm", "from_middle weights bias", "exponents"),
+        node("ReduceMax", "exponents", "peak", axes=[1], keepdims=1),
+        node("Sub", "exponents peak", "below_peak"),
+        node("Exp", "below_peak", "kernels"),
+        node("Gemm", "kernels ones", "sum"),
+        node("Log", "sum", "log_sum"),
+        node("Mul", "from_middle from_middle", "squares"),
+        node("Gemm", "squares gammas", "norm"),
+        node("Sub", "norm peak", "nearest"),
+        node("Sub", "nearest log_sum", "minus_log_f"),
+        node("Sub", "minus_log_f offset", "column"),
+        node("Reshape", "column flat", "score"),
     ]
-    return model_bytes("support_vectors", nodes, tensors | standardise_tensors(params), personal, vectors.shape[1])
+    return model_of("support_vectors", params, personal, nodes, tensors, vectors.shape[1])
 
 
 def border_of_others(z: Array, nu: float, params: Arrays) -> float:

@@ -16,6 +16,7 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import dual_ascent
 from fedgate.models.detectors.base.checks import DataError, Solver
 from fedgate.models.detectors.base.detector import standardised
+from fedgate.models.detectors.base.drawing import model_of, node
 
 NORMAL = "plane.normal"
 OFFSET = "plane.offset"
@@ -31,17 +32,12 @@ def score(params: Arrays, x: Array) -> Floats:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     nodes = [
-        *standardise_nodes(params, personal),
-        helper.make_node("MatMul", ["z", NORMAL], ["products"]),
-        helper.make_node("Sub", [OFFSET, "products"], ["score"]),
+        node("MatMul", f"z {NORMAL}", "products"),
+        node("Sub", f"{OFFSET} products", "score"),
     ]
-    tensors = {name: params[name] for name in (NORMAL, OFFSET)} | standardise_tensors(params)
-    return model_bytes("plane", nodes, tensors, personal, len(params[NORMAL]))
+    tensors = {name: params[name] for name in (NORMAL, OFFSET)}
+    return model_of("plane", params, personal, nodes, tensors, len(params[NORMAL]))
 
 
 def fit(z: Floats, nu: float, solver: Solver, step: float | None = None) -> Arrays:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.detector import standardised
+from fedgate.models.detectors.base.drawing import model_of, node
 from fedgate.models.detectors.svm import kernel
 
 CENTER = "sphere.center"
@@ -35,20 +36,15 @@ def score(params: Arrays, x: Array) -> Floats:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     count = len(params[CENTER])
     nodes = [
-        *standardise_nodes(params, personal),
-        helper.make_node("Sub", ["z", CENTER], ["away"]),
-        helper.make_node("Mul", ["away", "away"], ["squares"]),
-        helper.make_node("MatMul", ["squares", "ones"], ["squared_distance"]),
-        helper.make_node("Sub", ["squared_distance", SQUARED_RADIUS], ["score"]),
+        node("Sub", f"z {CENTER}", "away"),
+        node("Mul", "away away", "squares"),
+        node("MatMul", "squares ones", "squared_distance"),
+        node("Sub", f"squared_distance {SQUARED_RADIUS}", "score"),
     ]
     tensors = {name: params[name] for name in (CENTER, SQUARED_RADIUS)} | {"ones": np.ones(count)}
-    return model_bytes("sphere", nodes, tensors | standardise_tensors(params), personal, count)
+    return model_of("sphere", params, personal, nodes, tensors, count)
 
 
 def fit(z: Floats, nu: float) -> Arrays:
