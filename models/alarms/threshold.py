@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from fedgate.models.alarms import levels as ways
 from fedgate.models.alarms.levels import MINIMUM_SCORES, CalibrationError, Method
@@ -47,7 +47,7 @@ class ScoreError(ValueError):
     """A score that is no number, so that it can be neither above nor below a level."""
 
 
-class AlarmSpec(BaseModel):
+class AlarmSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """When a gateway raises and clears an alarm; an operator's settings.
 
     `method` says how the level comes from the baseline (`fedgate.models.alarms.levels`). `reach` bounds how far an
@@ -59,8 +59,6 @@ class AlarmSpec(BaseModel):
     after all scores of `clear_duration_s` stayed there: with m independent windows in it, a healthy structure manages
     that with probability clear_quantile**m at a time, so keep m small.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     false_alarms_per_day: float = Field(default=1.0, gt=0)
     method: Method = "automatic"

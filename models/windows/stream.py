@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from fedgate.models.arrays import Floats
 from fedgate.models.windows.aggregation import Aggregate, Gathered, Places, gather
@@ -48,7 +48,7 @@ class Block:
         return self.t_ns + (round(len(self.values) * 1e9 / self.rate_hz) if self.rate_hz else 0)
 
 
-class StreamSpec(BaseModel):
+class StreamSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """How one stream becomes channels of the window.
 
     A gap of up to `gap_s` is bridged: by a straight line ("interpolate", for regular sampling; default three periods of
@@ -59,8 +59,6 @@ class StreamSpec(BaseModel):
     With `aggregate` a place is not the first of the samples nearest to it but the mean, least, largest or last of all
     that are nearer to it than to another place; a place without a sample is a gap as any other.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
     channels: tuple[str, ...] = Field(min_length=1)

@@ -13,7 +13,7 @@ import math
 import warnings
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 Task = Literal["predict", "reconstruct", "classify"]
 
@@ -26,7 +26,7 @@ class EchoStateWarning(UserWarning):
     """The state may not forget where it started (echo state property), so that it is no function of the input."""
 
 
-class Network(BaseModel):
+class Network(BaseModel, frozen=True, extra="forbid"):
     """An echo state network of `layers` times `units`, each layer hearing the one below it, for rows of features.
 
     :param targets: input columns to reconstruct, from all others.
@@ -37,8 +37,6 @@ class Network(BaseModel):
     :param direct: whether the readout sees the inputs beside the states.
     :param clip: what the network hears of an input is at most so many of its deviations.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: Task = "predict"
     targets: tuple[Annotated[int, Field(ge=0)], ...] = ()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated.defences.discriminator import MOVES
@@ -43,7 +43,7 @@ class DefenceError(ValueError):
     """A defence that does not go together with the algorithm, or lacks what it judges by."""
 
 
-class Defence(BaseModel):
+class Defence(BaseModel, frozen=True, extra="forbid"):
     """How updates are judged.
 
     :param kind: `trusted` by a loss on trusted tables, `statistic` by what is usual, `network` by a discriminator,
@@ -56,8 +56,6 @@ class Defence(BaseModel):
     :param paper: of `network`: as the thesis does, a rejected gateway counts with all its rows and no change, which
         makes the step of the round shorter; by default its update is refused, and the gateway told.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["trusted", "statistic", "network", "norm"] = "trusted"
     factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.5

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from fedgate.models.arrays import Array, Arrays
 from fedgate.models.federated.protocol import namespace
@@ -38,7 +38,7 @@ class RosterError(ValueError):
     """What the cloud says of a round cannot be: a gateway does not answer it."""
 
 
-class Masking(BaseModel):
+class Masking(BaseModel, frozen=True, extra="forbid"):
     """How updates are masked.
 
     :param quantum: to whose multiples numbers are rounded before they are added; each adds an error of up to half.
@@ -51,8 +51,6 @@ class Masking(BaseModel):
         colluding ones learn nothing, and fewer survivors end no round. Above one half, so that a cloud that tells half
         of them one thing and half another learns nothing either.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     quantum: Annotated[float, Field(gt=0, le=1)] = 2.0**-20
     range: Positive | None = None

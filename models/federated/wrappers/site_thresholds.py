@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from pydantic import Field as Setting
 
 from fedgate.models.alarms.profile import cell_count, cells, sums
@@ -41,14 +41,12 @@ MOST_VALUES = 6_000  # of a site's profile: it travels in one message, the manif
 FARTHEST = 1e6  # deviations of a feature that a survey takes; beyond it a sensor is broken
 
 
-class Survey(BaseModel):
+class Survey(BaseModel, frozen=True, extra="forbid"):
     """What is asked of every gateway when a round has made a model.
 
     :param profile: as [alarm.contextual] of every gateway: the cells by which features are summed too.
     :param columns: which features are the context of the profile, in the order of its bins.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     profile: ProfileSpec | None = None
     columns: tuple[Annotated[int, Setting(ge=0)], ...] = ()
