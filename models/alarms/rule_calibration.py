@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedgate.models.alarms import threshold
 from fedgate.models.alarms.expectation import BRIDGED_ROWS, LEAST_ROWS, Expectation, Usual, expectation, usual
@@ -23,7 +22,7 @@ from fedgate.models.alarms.rule_levels import level_of_alarms
 from fedgate.models.alarms.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
 from fedgate.models.alarms.rules import Calibrated, RuleLevel, RuleSpec, evaluate_all
 from fedgate.models.alarms.threshold import AlarmSpec, CalibrationError, Levels
-from fedgate.models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats, Integers
 from fedgate.models.time_units import DAY_S
 from fedgate.models.units import scales
 
@@ -44,7 +43,7 @@ class Baseline(NamedTuple):
 
     scores: Floats
     values: Array
-    missing: NDArray[np.int64]
+    missing: Integers
     extra: Mapping[str, Floats] = MappingProxyType({})
 
 

@@ -11,10 +11,9 @@ from datetime import date
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from fedgate.models.arrays import Floats
+from fedgate.models.arrays import Floats, Integers
 from fedgate.models.features.local_time import MONDAY, local_ns, zone
 from fedgate.models.features.measures import Windows
 from fedgate.models.features.shape import Kind, WindowShape, block_of
@@ -78,13 +77,13 @@ class Calendar(Kind):
         columns = [column for what in self.values for column in self._columns(what, walls_ns)]
         return np.stack(columns, axis=1)  # (n, K, T')
 
-    def _moments_ns(self, shape: WindowShape, starts_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _moments_ns(self, shape: WindowShape, starts_ns: Integers) -> Integers:
         """Return the middle of each block of samples, (n, T')."""
         block = self._block(shape)
         middles = (np.arange(shape.samples // block) * block + (block - 1) / 2) / shape.rate_hz  # (T',) seconds
         return np.asarray(starts_ns[:, None] + np.round(middles * 1e9).astype(np.int64))
 
-    def _columns(self, what: What, walls_ns: NDArray[np.int64]) -> tuple[Floats, ...]:
+    def _columns(self, what: What, walls_ns: Integers) -> tuple[Floats, ...]:
         days = walls_ns // DAY_NS
         weekday = (days + MONDAY) % 7
         part_of_day = (walls_ns % DAY_NS) / DAY_NS

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats, Singles
 from fedgate.models.detectors import PERSONAL, Detector
 from fedgate.models.operators import OPERATORS
 from fedgate.models.testing.fleet import ERRORS_ONLY, onnx_scores
@@ -35,7 +34,7 @@ class Fitted(NamedTuple):
         """Return the ONNX model with these tensors as inputs."""
         return self.detector.graph(self.params, personal)
 
-    def probes(self, seed: int, rows: int = ROWS) -> NDArray[np.float32]:
+    def probes(self, seed: int, rows: int = ROWS) -> Singles:
         """Return rows (n, F) near those that it was fitted on, twice as far apart, as a gateway keeps them."""
         spread = np.random.default_rng(seed).normal(size=(rows, self.x.shape[1]))
         return np.asarray(self.x.mean(axis=0) + 2.0 * self.x.std(axis=0) * spread, dtype=np.float32)

@@ -17,9 +17,8 @@ from collections.abc import Collection
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Booleans, Floats, Integers
 from fedgate.models.detectors.base.checks import ConvergenceError
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.drawing import model_of, node
@@ -30,7 +29,7 @@ ALL_ELSE = -1  # in the place of a class
 STEPS_MAX = 1_000_000  # of LIBSVM; seconds, where features that differ by thousands would keep it busy for ever
 
 
-def machines(classes: int, multiclass: MultiClass) -> NDArray[np.int64]:
+def machines(classes: int, multiclass: MultiClass) -> Integers:
     """Return (M, 2): the positive class of each machine and the one on its other side, which may be all else."""
     if multiclass == "one-vs-all":
         pairs = [(one, ALL_ELSE) for one in range(1, classes + 1)]
@@ -63,11 +62,11 @@ def score(params: Arrays, x: Array) -> Floats:
     return np.asarray(margins(params, x)[:, _against_normal(params)].max(axis=1))
 
 
-def _against_normal(params: Arrays) -> NDArray[np.bool_]:
+def _against_normal(params: Arrays) -> Booleans:
     return np.asarray(params[PAIRS][:, 1] == 0) if PAIRS in params else np.ones(len(params["weights"]), dtype=np.bool_)
 
 
-def classify(params: Arrays, x: Array) -> NDArray[np.int64]:
+def classify(params: Arrays, x: Array) -> Integers:
     """Return (n,) classes of features (n, F): 0 where the score is not positive, else the fault class 1 to K of the
     highest margin, or with pairs of the most votes.
     """

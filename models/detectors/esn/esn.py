@@ -21,9 +21,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Booleans, Floats, Singles
 from fedgate.models.detectors.base.checks import DataError, SettingError
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
@@ -31,7 +30,6 @@ from fedgate.models.detectors.base.subspace import exceeded_by
 from fedgate.models.detectors.esn import reservoir, ridge_readout
 from fedgate.models.detectors.esn.esn_graph import graph
 from fedgate.models.detectors.esn.network import Network
-from fedgate.models.detectors.esn.reservoir import Singles
 
 STATE, LAST = "state", "last"  # (layers, N) and (1, I): where a stream stands, beside the parameters to go on there
 OUTSIDE = 0.05
@@ -44,7 +42,7 @@ class Passed(NamedTuple):
 
     regressors: Singles
     inputs: Floats
-    usable: NDArray[np.bool_]
+    usable: Booleans
     place: Arrays
 
 
@@ -80,7 +78,7 @@ def steps_of(params: Mapping[str, Array], z: Array) -> Floats:
     return np.asarray(rows.reshape(len(rows), inputs, count).transpose(0, 2, 1).reshape(len(rows) * count, inputs))
 
 
-def begins_of(params: Mapping[str, Array], missing: Array) -> NDArray[np.bool_]:
+def begins_of(params: Mapping[str, Array], missing: Array) -> Booleans:
     """Return before which rows (n,) the state is lost: where a series begins or more rows are missing than bridged.
 
     Raises `DataError` for what says of no row how many are missing before it.
@@ -143,13 +141,13 @@ def _ahead(params: Mapping[str, Array]) -> bool:
     return bool(params.get("ahead", 0.0))
 
 
-def _past_washout(params: Mapping[str, Array], begins: Array) -> NDArray[np.bool_]:
+def _past_washout(params: Mapping[str, Array], begins: Array) -> Booleans:
     since = np.arange(len(begins))
     since = since - np.maximum.accumulate(np.where(begins, since, 0))  # steps since the series began
     return np.asarray(since >= max(int(params["washout"]), int(_ahead(params))))
 
 
-def states_of(params: Mapping[str, Array], z: Array, missing: Array | None = None) -> tuple[Singles, NDArray[np.bool_]]:
+def states_of(params: Mapping[str, Array], z: Array, missing: Array | None = None) -> tuple[Singles, Booleans]:
     """Return the regressors (n * steps, M) of rows z (n, F) in normalised units, and which of the steps may teach.
 
     Of task `predict` a regressor is what was known a step before: it and the input of the same index belong together.

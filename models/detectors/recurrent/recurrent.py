@@ -21,17 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats, Integers, Singles
 from fedgate.models.detectors.base.checks import DataError, FitError, SettingError
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
 from fedgate.models.detectors.base.subspace import exceeded_by
 from fedgate.models.detectors.recurrent.recurrent_graph import graph
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Recurrent, layers_of
-
-Singles = NDArray[np.float32]
 
 OUTSIDE = 0.05
 BLOCK_ROWS = 256  # of 40 steps and 512 gates: 21 MB at a time
@@ -195,7 +192,7 @@ def finite_windows(x: Array) -> Floats:
     return rows
 
 
-def whole_classes(y: Array | None, classes: int) -> NDArray[np.int64]:
+def whole_classes(y: Array | None, classes: int) -> Integers:
     """Return classes (n,) as whole numbers; raises `SettingError` without any, `DataError` for one that is none."""
     if y is None:
         raise SettingError("task 'classify' needs labels and found none; without labels take 'predict'")

@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats, Integers, Singles
 from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.network import Network
-from fedgate.models.detectors.esn.reservoir import Singles, contraction, identity
+from fedgate.models.detectors.esn.reservoir import contraction, identity
 from fedgate.models.federated.protocol.algorithm import normalise
 from fedgate.models.federated.protocol.composition import WINDOWS
 from fedgate.models.federated.protocol.schema import Field
@@ -25,7 +24,7 @@ OF_RESERVOIR = Field((64,), "identity", of=identity)
 STEP = "step"  # in `global_state`: how many models the training has made
 
 
-def without_gaps(x: Array) -> tuple[Floats, NDArray[np.int64]]:
+def without_gaps(x: Array) -> tuple[Floats, Integers]:
     """Return the finite rows of a recording (n, F), and how many rows are missing before each, as `MISSING` says it."""
     rows = np.asarray(x, dtype=np.float64)
     whole = np.flatnonzero(np.isfinite(rows).all(axis=1))
@@ -48,8 +47,8 @@ class Lesson(NamedTuple):
     local_state: Arrays
     regressors: Singles
     targets: Floats
-    rows: NDArray[np.int64]
-    classes: NDArray[np.int64]
+    rows: Integers
+    classes: Integers
 
 
 def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Arrays, normalisation: str) -> Lesson:

@@ -15,9 +15,8 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays
+from fedgate.models.arrays import Array, Arrays, Booleans
 from fedgate.models.federated.protocol.algorithm import Phase, RoundFailedError, Server
 from fedgate.models.federated.protocol.schema import Field, UpdateError, layout_of, numbers_in
 from fedgate.models.federated.secure_aggregation.client import (
@@ -308,7 +307,7 @@ def member_of(update: Arrays) -> str | None:
     return voucher_of(update[VOUCHER].tobytes(), vouched_text(keys)).hex()
 
 
-def _repeated(rows: Arrays) -> NDArray[np.bool_]:
+def _repeated(rows: Arrays) -> Booleans:
     """Return which rows (n,) of a roster hold a key, commitment or token that stands anywhere a second time."""
     listed = [[row.tobytes() for row in rows[name]] for name in ROSTER]
     counts = Counter(chain.from_iterable(listed))

@@ -35,10 +35,9 @@ from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, GAMMA, Array, Arrays, Floats, at_most, number_of
+from fedgate.models.arrays import FEATURES, GAMMA, Array, Arrays, Booleans, Floats, at_most, number_of
 from fedgate.models.detectors.base.checks import ON_BORDER, border_for, map_width, spread
 from fedgate.models.detectors.svm import ensemble, kernel, svdd
 from fedgate.models.federated.protocol.algorithm import (
@@ -160,7 +159,7 @@ def log_border(params: Arrays) -> float:
     return float(max(border, np.log(beta @ np.exp(log_f))))
 
 
-def are_free(params: Arrays) -> NDArray[np.bool_]:
+def are_free(params: Arrays) -> Booleans:
     """Tell which of a member's vectors (S,) are below the cap, and so on its sphere."""
     beta = params["coefficients"]
     return np.asarray(beta < svdd.AT_CAP * beta.max())
