@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field as Setting
 
 from fedgate.models.arrays import EPOCHS, FEATURES, Arrays, number_of
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
@@ -22,7 +20,6 @@ from fedgate.models.federated.protocol.schema import Field, Role, UpdateError, c
 
 SAMPLES = "samples"
 STEP = "step"  # () in `global_state`: how many models the training has made
-NotNegative = Annotated[float, Setting(ge=0, allow_inf_nan=False)]
 SLACK = 1e-6  # of a bound, for rounding
 
 Judge = Callable[[Arrays, Arrays], None]  # (change, contribution) of a gateway, of the trained arrays; may refuse

@@ -13,7 +13,7 @@ How gateways train stands in `global_state` under `recipe.`, so that a defence c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -46,7 +47,6 @@ from fedgate.models.federated.protocol.schema import Field, counting
 
 READOUT, SAMPLES, STEP = "readout", "samples", "step"
 RECIPE = "recipe."
-Normalisation = Literal["own", "none"]
 ClassWeights = tuple[Positive, ...]
 Teach = Callable[[Network, Arrays, Arrays, Arrays, str], Lesson]
 

@@ -33,7 +33,6 @@ from fedgate.models.detectors.esn.gradient_readout import (
     probabilities,
 )
 from fedgate.models.detectors.esn.network import Classifier
-from fedgate.models.federated.averaging.averaging import NotNegative
 from fedgate.models.federated.averaging.esn_fedavg import (
     CLASSIFY,
     READOUT,
@@ -42,7 +41,6 @@ from fedgate.models.federated.averaging.esn_fedavg import (
     STEP,
     Averaging,
     ClassWeights,
-    Normalisation,
     averaging,
     begin,
 )
@@ -52,6 +50,8 @@ from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
+    NotNegative,
     Phase,
     Positive,
     Server,

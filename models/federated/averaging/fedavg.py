@@ -16,13 +16,13 @@ the others (`EPOCHS` in its data) counts with what it did, as FedProx has it; on
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.checks import MOST_ROWS
-from fedgate.models.federated.averaging.averaging import NotNegative, averaging, no_longer_than
+from fedgate.models.federated.averaging.averaging import averaging, no_longer_than
 from fedgate.models.federated.averaging.local_linear import (
     Descent,
     Dual,
@@ -35,7 +35,16 @@ from fedgate.models.federated.averaging.local_linear import (
 )
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser
 from fedgate.models.federated.defences.robust_mean import Liars, Robust, with_robust_mean
-from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    Algorithm,
+    Count,
+    Normalisation,
+    NotNegative,
+    Positive,
+    Share,
+    personal_tensors,
+)
 
 
 def fedavg(
@@ -60,7 +69,7 @@ def fedavg(
     rounds: Count = 20,
     max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Federated averaging of the linear detector.
 

@@ -31,12 +31,14 @@ import numpy as np
 from fedgate.models.arrays import FEATURES, LABELS, Arrays
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Optimiser, Recurrent, as_in_the_paper
-from fedgate.models.federated.averaging.averaging import STEP, NotNegative, averaging, epochs_of, no_longer_than
+from fedgate.models.federated.averaging.averaging import STEP, averaging, epochs_of, no_longer_than
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
+    NotNegative,
     Phase,
     Positive,
     Server,
@@ -161,7 +163,7 @@ def recurrent_fedavg(
     largest_change: Positive = 1e3,
     rounds: Count = 15,
     max_samples: Count = MAX_SAMPLES,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Federated averaging of a recurrent network over rows of F features that are windows.
 

@@ -21,7 +21,6 @@ from fedgate.models.federated.closed_form import column_masks
 from fedgate.models.federated.closed_form.incfed import (
     CONDITION,
     UNDETERMINED,
-    Normalisation,
     RankWarning,
     scaled,
     schema_of,
@@ -30,7 +29,7 @@ from fedgate.models.federated.closed_form.incfed import (
 )
 from fedgate.models.federated.closed_form.readout_sums import SLACK, Bounds, judge
 from fedgate.models.federated.closed_form.series import lesson
-from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained
+from fedgate.models.federated.protocol.algorithm import Normalisation, Phase, Server, Trained
 from fedgate.models.federated.protocol.contributions import STEP, weight_of
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import UpdateError

@@ -38,6 +38,7 @@ from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Server,
     Trained,
@@ -63,8 +64,6 @@ LARGEST_FEATURE = 1e12
 FARTHEST_LEVEL = 1e4
 # Rounding leaves moments this far from positive, beside a diagonal of one.
 NEGATIVE = 1e-8
-
-Normalisation = Literal["own", "none"]
 
 
 def gathering(

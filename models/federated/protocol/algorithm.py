@@ -39,7 +39,11 @@ from fedgate.models.units import in_own_units, scales
 # Ranges of settings, which `registry.build` checks before a wrong one can stop or hang a training.
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+
+# Whether features are in a gateway's own deviations or as they are (`normalise`).
+Normalisation = Literal["own", "none"]
 
 # The names under which a gateway keeps its centre and its scale of each feature.
 NORMALISATION = ("center", "scale")

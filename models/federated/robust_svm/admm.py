@@ -29,6 +29,7 @@ from fedgate.models.detectors.base.fault_classes import MultiClass, machines
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -85,7 +86,7 @@ def robust_svm_admm(
     max_weight: Positive | None = None,
     largest_weight: Positive = 1e2,
     max_rows: Count = 5_000,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """FDR-SVM by ADMM over F features.
 

@@ -13,8 +13,6 @@ border both are the same.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
@@ -22,6 +20,7 @@ from fedgate.models.detectors.base.fault_classes import MultiClass, machines
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -64,7 +63,7 @@ def robust_svm_subgradient(
     max_weight: Positive | None = None,
     largest_weight: Positive = 1e2,
     max_rows: Count = 5_000,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """FDR-SVM by subgradients over F features.
 

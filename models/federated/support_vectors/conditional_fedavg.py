@@ -40,6 +40,7 @@ from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -162,7 +163,7 @@ def conditional_fedavg(
     events: Annotated[int, Setting(ge=2)] | None = None,
     max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Conditional FedAvg of the one-class SVM; what `fedavg` has too means the same here.
 

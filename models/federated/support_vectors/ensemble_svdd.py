@@ -43,6 +43,7 @@ from fedgate.models.detectors.svm import ensemble, kernel, svdd
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -230,7 +231,7 @@ def ensemble_svdd(
     max_model_vectors: Count = 5_000,
     covered: Share | None = None,
     own_width: Annotated[float, Setting(ge=1, le=WIDEST)] = 1.0,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Ensemble SVDD over F features.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field as Setting
@@ -32,6 +32,7 @@ from fedgate.models.detectors.svm import kernel, svdd
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -165,7 +166,7 @@ def support_vector_election(
     max_vectors: Annotated[int, Setting(ge=FEWEST_ROWS)] = 500,
     max_total: Annotated[int, Setting(ge=FEWEST_ROWS)] = 20_000,
     rounds: Count = 1,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Support Vector Election over F features.
 

@@ -33,7 +33,6 @@ from fedgate.models.features.covariates import SQUARES, Covariates
 from fedgate.models.federated.closed_form.subspace import (
     LARGEST_FEATURE,
     NEGATIVE,
-    Normalisation,
     capped,
     check_levels,
     check_own_units,
@@ -42,6 +41,8 @@ from fedgate.models.federated.closed_form.subspace import (
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
+    Normalisation,
+    NotNegative,
     Phase,
     Server,
     Trained,
@@ -67,7 +68,7 @@ def with_compensation(
     settings: Mapping[str, Any],
     *,
     compensate: tuple[Column, ...],
-    compensate_prior: Annotated[float, Setting(ge=0, allow_inf_nan=False)] = 100.0,
+    compensate_prior: NotNegative = 100.0,
 ) -> Algorithm:
     """Return the algorithm of `factory` on features without what their covariates explain.
 
