@@ -13,7 +13,7 @@ import numpy as np
 from fedgate.models.arrays import Array, Arrays, Floats, Singles
 from fedgate.models.detectors import PERSONAL, Detector
 from fedgate.models.operators import OPERATORS
-from fedgate.models.testing.fleet import ERRORS_ONLY, onnx_scores
+from fedgate.models.testing.fleet import onnx_scores, session_of
 
 if TYPE_CHECKING:
     import onnx
@@ -148,12 +148,8 @@ def equal_parameters_give_equal_bytes(fitted: Fitted) -> Faults:
 
 def only_personal_tensors_can_be_overridden(fitted: Fitted) -> Faults:
     """A gateway feeds what `personal` names, and the cloud's constants stay as they are."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = ERRORS_ONLY
     for personal in ((), PERSONAL, ("scale",), ("offset", "intercept")):
-        session = onnxruntime.InferenceSession(fitted.graph(personal), options)
+        session = session_of(fitted.graph(personal))
         fed_back = {each.name.removeprefix("next.") for each in session.get_outputs()}
         open_to = {each.name for each in session.get_overridable_initializers()} - fed_back
         expected = {name for name in personal if name in {*fitted.params, *PERSONAL}}
