@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Booleans, Floats, Singles
-from fedgate.models.detectors.base.checks import DataError, SettingError
+from fedgate.models.detectors.base.checks import DataError, finite_rows, whole_classes
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
 from fedgate.models.detectors.base.subspace import exceeded_by
@@ -33,6 +33,10 @@ from fedgate.models.detectors.esn.network import Network
 
 STATE, LAST = "state", "last"  # (layers, N) and (1, I): where a stream stands, beside the parameters to go on there
 OUTSIDE = 0.05
+# What to do with rows that hold what is no number.
+GAPS = (
+    "leave such rows out and count them in `missing`, as fedgate.models.federated.closed_form.series.without_gaps does"
+)
 
 
 class Passed(NamedTuple):
@@ -160,19 +164,7 @@ def states_of(params: Mapping[str, Array], z: Array, missing: Array | None = Non
 
 def taught(params: Mapping[str, Array], z: Array, missing: Array | None = None) -> Passed:
     """Return a series of finite rows (n, F) after its way through the reservoir; raises `DataError` for any others."""
-    return passed(params, finite_rows(z), missing)
-
-
-def finite_rows(x: Array) -> Floats:
-    """Return rows (n, F) as float64; raises `DataError` where one holds what is no finite number."""
-    rows = np.asarray(x, dtype=np.float64)
-    if not np.isfinite(rows).all():
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        raise DataError(
-            f"row {row}, column {column} is {rows[row, column]}, expected finite values: leave such rows out and "
-            "count them in `missing`, as fedgate.models.federated.closed_form.series.without_gaps does"
-        )
-    return rows
+    return passed(params, finite_rows(z, GAPS), missing)
 
 
 def targets_of(params: Mapping[str, Array], inputs: Array) -> Floats:
@@ -240,9 +232,7 @@ def fit(
     params = initial(rng, network, np.shape(x)[1])
     way = taught(params, x, missing)
     if network.task == "classify":
-        if y is None:
-            raise SettingError("task 'classify' given without classes y (n,), expected one for each row")
-        targets = np.repeat(one_hot(y, network.classes), network.steps, axis=0)
+        targets = np.repeat(np.eye(network.classes)[whole_classes(y, network.classes)], network.steps, axis=0)
     else:
         targets = targets_of(params, way.inputs)
     if not way.usable.any():
@@ -250,15 +240,6 @@ def fit(
     reservoir.contraction(params, way.inputs[:, params["observed"] > 0.0])
     total = ridge_readout.sums(way.regressors[way.usable], targets[way.usable])
     return fitted(params, total, ridge_readout.solve(total, ridge))
-
-
-def one_hot(y: Array, classes: int) -> Floats:
-    """Return classes (n,) as (n, classes); raises `DataError` for one that is no whole number below `classes`."""
-    labels = np.asarray(y)
-    wrong = labels[~np.isin(labels, np.arange(classes))]
-    if len(wrong):
-        raise DataError(f"class {wrong[0]} given, expected whole numbers from 0 to {classes - 1}")
-    return np.asarray(np.eye(classes)[labels.astype(np.int64)])
 
 
 ESN = Detector(score=score, graph=graph, fit=fit)

@@ -17,12 +17,11 @@ import torch
 
 from fedgate.models.adam import Adam
 from fedgate.models.arrays import Array, Arrays, Integers, Singles
-from fedgate.models.detectors.base.checks import ConvergenceError
+from fedgate.models.detectors.base.checks import ConvergenceError, whole_classes
 from fedgate.models.detectors.recurrent.recurrent import (
     GATES,
     targets_of,
     trained_names,
-    whole_classes,
     windows_of,
 )
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, PrecisionWarning, Recurrent, layers_of

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats, Integers, Singles
+from fedgate.models.detectors.base.checks import finite_rows, whole_classes
 from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import contraction, identity
@@ -58,7 +59,7 @@ def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Ar
     rows. Raises `ValueError` where task `classify` finds no labels, or one that is no class.
     """
     given = {name: array for name, array in data.items() if name != LABELS or network.task == "classify"}
-    esn.finite_rows(given[FEATURES])  # before they can spoil the scale
+    finite_rows(given[FEATURES], esn.GAPS)  # before they can spoil the scale
     local_state, z = normalise(local_state, given, normalisation)
     way = esn.taught(global_state, z, given.get(MISSING))
     if int(global_state.get(STEP, 0)) == 0:
@@ -70,7 +71,8 @@ def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Ar
             raise ValueError("task 'classify' needs labels in the data and found none; without labels take 'predict'")
         labels = np.asarray(given[LABELS])[rows]
         usable = usable & (labels >= 0)
-        targets, classes = esn.one_hot(labels[usable], network.classes), labels[usable].astype(np.int64)
+        classes = whole_classes(labels[usable], network.classes)
+        targets = np.eye(network.classes)[classes]
     else:
         targets = esn.targets_of(global_state, way.inputs)[usable]
         classes = np.zeros(len(targets), dtype=np.int64)
