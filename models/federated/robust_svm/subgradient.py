@@ -86,8 +86,6 @@ def robust_svm_subgradient(
         return local_state, {SLOPES: weight * slopes, WEIGHTS: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         taken = server.global_state[STEP] + 1.0
         W = imported(server.global_state) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
         return server._replace(global_state={**exported(W, sides), STEP: np.asarray(taken)})
