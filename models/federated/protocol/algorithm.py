@@ -75,13 +75,12 @@ Trained = tuple[Arrays, Arrays]  # the local state after a training, and the upd
 Train = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], Trained]
 
 
-def _as_sent(server: Server, update: Arrays) -> Arrays:
-    del server
+def _as_sent(_server: Server, update: Arrays) -> Arrays:
     return update
 
 
-def _anything(server: Server, update: Arrays) -> None:
-    del server, update
+def _anything(_server: Server, _update: Arrays) -> None:
+    """Let any update pass that has the form of its schema."""
 
 
 class Phase(NamedTuple):
@@ -128,8 +127,7 @@ class Phase(NamedTuple):
         return "rounding" if named(self.schema, "full") else "error"
 
 
-def _nothing(server: Server) -> str:
-    del server
+def _nothing(_server: Server) -> str:
     return ""
 
 

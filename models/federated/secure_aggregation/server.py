@@ -100,11 +100,10 @@ class Cloud(NamedTuple):
     number: int
     remembers: bool
 
-    def check_keys(self, server: Server, update: Arrays) -> None:
+    def check_keys(self, _server: Server, update: Arrays) -> None:
         """Raise `UpdateError` for keys that nobody can agree with, of which one stands twice, or with a voucher for
         others.
         """
-        del server
         if update[VOUCHER].any() and member_of(update) == "":
             raise UpdateError(f"{VOUCHER}: expected one for the keys beside it, or zeros, got that of other keys")
         for name in (AGREEMENT, CHANNEL):

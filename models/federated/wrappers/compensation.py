@@ -114,8 +114,7 @@ def _gathering(covariates: Covariates) -> Phase:
         PRODUCTS: Field((len(covariates.columns), features), "sum", largest=largest),
     }
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del global_state, rng
+    def learn(_global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         local_state, z = healthy(local_state, data, _mode(covariates))
         if len(z) == 0:
             return local_state, {}
@@ -127,8 +126,7 @@ def _gathering(covariates: Covariates) -> Phase:
         step = prefixed(COMPENSATION, covariates.of_fleet(total))
         return server._replace(global_state={**server.global_state, **step}, phase=1)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         _check_possible(covariates, update)
         if covariates.own_units:
             check_own_units(float(update[SQUARES].mean() / update[SAMPLES]), update[SUM_OF_ROWS] / update[SAMPLES])

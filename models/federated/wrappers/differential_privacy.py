@@ -156,8 +156,7 @@ def _noised(phase: Phase, index: int, privacy: Privacy) -> Phase:
     inner, names = hidden(phase, LEDGER), named(phase.schema, "delta")
     is_in_cloud = privacy.where == "cloud"
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         with np.errstate(over="ignore"):
             length = _length({name: update[name] for name in names})
         longest = privacy.longest(sum(update[name].size for name in names))

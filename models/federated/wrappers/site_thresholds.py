@@ -76,8 +76,7 @@ def with_site_thresholds(algorithm: Algorithm, survey: Survey, feature_count: in
     check_composition(algorithm, "survey")
     last = len(algorithm.phases)
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         update = {SCORES: sketch(_scores(algorithm, global_state, local_state, data))}
         return local_state, update | (
             _profile(survey.profile, survey.columns, local_state, data) if survey.profile else {}
@@ -87,8 +86,7 @@ def with_site_thresholds(algorithm: Algorithm, survey: Survey, feature_count: in
         model, thresholds = split(server.global_state, SITE)[0], prefixed(SITE, total)
         return server._replace(global_state={**model, **thresholds}, phase=algorithm.setup)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         for name, fewest in ((SCORES, 1), *([("count", 0)] if count else [])):  # a clock may never have been set
             if not fewest <= (rows := float(update[name].sum())) <= MAX_SAMPLES:
                 raise UpdateError(f"{name}: expected {fewest} to {MAX_SAMPLES} rows in all, got {rows:g}")

@@ -97,9 +97,8 @@ def without_units(
     return cast(Normalisation, mode), {**settings, "normalisation": "none"}
 
 
-def _checked(normalisation: Normalisation) -> None:
+def _checked(_normalisation: Normalisation) -> None:
     """Take nothing but a known mode."""
-    del normalisation
 
 
 def _on_whitened(phase: Phase, mode: Normalisation, width: int) -> Phase:
