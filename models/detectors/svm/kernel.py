@@ -13,6 +13,7 @@ which orders points exactly as R² does, is zero on the border and keeps growing
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
@@ -110,6 +111,21 @@ def border_of_others(z: Array, nu: float, params: Arrays) -> float:
     return float(np.quantile(np.concatenate(log_f), nu))
 
 
+def one_class(rows: Array, nu: float, **kernel: Any) -> Any:
+    """Return scikit-learn's `OneClassSVM` with libsvm's solution for rows (n, F), or for a kernel matrix (n, n)."""
+    from sklearn.svm import OneClassSVM
+
+    # libsvm's multipliers add up to ν n, and what it may leave unsolved must stay small beside them.
+    return OneClassSVM(nu=nu, tol=SOLVER_TOLERANCE * min(nu * len(rows), 1.0), **kernel).fit(rows)
+
+
+def multipliers_of(solved: Any, count: int) -> Floats:
+    """Return the multipliers (n,) of a solution for so many rows."""
+    beta = np.zeros(count)
+    beta[solved.support_] = solved.dual_coef_.ravel()
+    return beta
+
+
 def solve(
     z: Array,
     nu: float,
@@ -124,8 +140,6 @@ def solve(
     `nu` in (0, 1] bounds the share of rows outside from above and the share of support vectors from below (Schölkopf
     2001). Solver `sgd` is Algorithm 1 of PC-FedAvg with step η, whose own share outside is among the parameters.
     """
-    from sklearn.svm import OneClassSVM
-
     if solver == "sgd":
         ascent = dual_ascent.ascend(np.exp(-gamma * squared_distances(z, z)), nu, step=step)
         kept, total = ascent.multipliers > 0.0, float(ascent.multipliers.sum())
@@ -133,18 +147,13 @@ def solve(
         return -float(np.log(total)), _parameters(z[kept], ascent.multipliers[kept] / total, gamma) | reported
     if nu == 1.0:  # then β_i = 1 / n, no row is inside and the innermost is the border, where libsvm has infinity
         equal_shares = np.full(len(z), 1.0 / len(z))
-        params = _parameters(z, equal_shares, gamma)
-        if border == "others":
-            return border_of_others(z, nu, params), params
-        return float(log_expansion(z, equal_shares, gamma, z).max()), params
-    # libsvm's multipliers add up to ν n, and what it may leave unsolved must stay small beside them.
-    tolerance = SOLVER_TOLERANCE * min(nu * len(z), 1.0)
-    estimator = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma, tol=tolerance).fit(z)
-    weights = estimator.dual_coef_.ravel()
-    params = _parameters(estimator.support_vectors_, weights / weights.sum(), gamma)
-    if border == "others":
-        return border_of_others(z, nu, params), params
-    return float(np.log(estimator.offset_[0] / weights.sum())), params
+        params, log_f = _parameters(z, equal_shares, gamma), float(log_expansion(z, equal_shares, gamma, z).max())
+    else:
+        solved = one_class(z, nu, kernel="rbf", gamma=gamma)
+        weights = solved.dual_coef_.ravel()
+        params = _parameters(solved.support_vectors_, weights / weights.sum(), gamma)
+        log_f = float(np.log(solved.offset_[0] / weights.sum()))
+    return border_of_others(z, nu, params) if border == "others" else log_f, params
 
 
 def _parameters(vectors: Array, coefficients: Array, gamma: float) -> Arrays:

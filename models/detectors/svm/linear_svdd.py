@@ -19,7 +19,6 @@ from fedgate.models.detectors.svm import kernel
 
 CENTER = "sphere.center"
 SQUARED_RADIUS = "sphere.squared_radius"
-SOLVER_TOLERANCE = 1e-6
 AT_CAP = 1.0 - 1e-6
 
 
@@ -61,15 +60,10 @@ def fit(z: Floats, nu: float) -> Arrays:
 
 def _multipliers(z: Floats, nu: float) -> Floats:
     """Return β (n,) with Σβ = 1."""
-    from sklearn.svm import OneClassSVM
-
     squares = kernel.squared_distances(z, z)
     largest = float(squares.max())
     if nu == 1.0 or largest == 0.0:
         return np.full(len(z), 1.0 / len(z))
     gram = 1.0 - squares / largest
-    tolerance = SOLVER_TOLERANCE * min(nu * len(z), 1.0)
-    estimator = OneClassSVM(kernel="precomputed", nu=nu, tol=tolerance).fit(gram)
-    beta = np.zeros(len(z))
-    beta[estimator.support_] = estimator.dual_coef_.ravel()
+    beta = kernel.multipliers_of(kernel.one_class(gram, nu, kernel="precomputed"), len(z))
     return np.asarray(beta / beta.sum())

@@ -43,15 +43,16 @@ from fedgate.models.federated.robust_svm.ball import Balls, LabelCost, NormSetti
 from fedgate.models.federated.robust_svm.gateway import (
     Task,
     Weighting,
+    check_weighed,
     exported,
     imported,
     labels_of,
+    most_weight,
     tasks,
     weight_of,
 )
 from fedgate.models.federated.robust_svm.interior_point import solve
 from fedgate.models.federated.robust_svm.problem import Proximal
-from fedgate.models.federated.robust_svm.weights import check_weighed, most_weight
 
 PROPOSALS, WEIGHTS, GATEWAYS = "proposals", "weight_sum", "gateways"  # of an update
 LOCAL, DISAGREEMENT, SEEN = "local", "disagreement", "seen"  # of a gateway: w_k, u_k and the step they belong to

@@ -36,14 +36,15 @@ from fedgate.models.federated.robust_svm.box import Box, worst_case
 from fedgate.models.federated.robust_svm.gateway import (
     Task,
     Weighting,
+    check_weighed,
     exported,
     imported,
     labels_of,
+    most_weight,
     tasks,
     weight_of,
 )
 from fedgate.models.federated.robust_svm.open_support import subgradient
-from fedgate.models.federated.robust_svm.weights import check_weighed, most_weight
 
 SLOPES, WEIGHTS, STEP = "slopes", "weight_sum", "step"
 
