@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _HIGHEST_RATE = 0.05  # alarms per window: a promise of more would put the level among ordinary scores
-_CLEAR_CAP = 0.8  # of the way from the median to the raise level
+CLEAR_CAP = 0.8  # of the way from the median to the raise level
 _MAJOR, _CRITICAL = 1.0, 3.0  # in heights of the raise level over the median, counted from the raise level
 
 Severity = Literal["warning", "major", "critical"]
@@ -128,7 +128,7 @@ def calibrate(spec: AlarmSpec, scores: Array, windows_per_day: float) -> Levels:
 
 def cleared_at(median: float, quantile: float, raise_level: float) -> float:
     """Return the level at or below which an alarm may clear, given the baseline's `clear_quantile`."""
-    return min(quantile, median + _CLEAR_CAP * (raise_level - median))
+    return min(quantile, median + CLEAR_CAP * (raise_level - median))
 
 
 def least_scores(spec: AlarmSpec, windows_per_day: float) -> int:

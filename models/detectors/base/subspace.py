@@ -29,6 +29,7 @@ from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR, graph_nodes, graph
 
 Which = Literal["residual", "distance", "both"]
 PREFIX = "subspace."
+OUTSIDE = 0.05  # share of healthy rows past the border
 
 
 def bordered(params: Arrays, which: Which, outside: float) -> Arrays:
@@ -81,7 +82,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     return model_of("subspace", params, personal, nodes, tensors, len(params["mean"]))
 
 
-def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float = 0.05) -> Arrays:
+def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float = OUTSIDE) -> Arrays:
     """Fit on features (n, F), F >= 2: at most F - 1 `components`; a share `outside` of healthy rows is past the border.
 
     Raises `FitError`.

@@ -26,13 +26,12 @@ from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Booleans, Floats, S
 from fedgate.models.detectors.base.checks import DataError, finite_rows, whole_classes
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
-from fedgate.models.detectors.base.subspace import exceeded_by
+from fedgate.models.detectors.base.subspace import OUTSIDE, exceeded_by
 from fedgate.models.detectors.esn import reservoir, ridge_readout
 from fedgate.models.detectors.esn.esn_graph import graph
 from fedgate.models.detectors.esn.network import Network
 
 STATE, LAST = "state", "last"  # (layers, N) and (1, I): where a stream stands, beside the parameters to go on there
-OUTSIDE = 0.05
 # What to do with rows that hold what is no number.
 GAPS = (
     "leave such rows out and count them in `missing`, as fedgate.models.federated.closed_form.series.without_gaps does"

@@ -26,11 +26,10 @@ from fedgate.models.arrays import Array, Arrays, Floats, Singles
 from fedgate.models.detectors.base.checks import FitError, finite_rows
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
-from fedgate.models.detectors.base.subspace import exceeded_by
+from fedgate.models.detectors.base.subspace import OUTSIDE, exceeded_by
 from fedgate.models.detectors.recurrent.recurrent_graph import graph
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Recurrent, layers_of
 
-OUTSIDE = 0.05
 GAPS = "leave such windows out"  # that hold what is no number
 BLOCK_ROWS = 256  # of 40 steps and 512 gates: 21 MB at a time
 FAR = 1e18  # what is heard of an input is at most this, so that no float32 overflows

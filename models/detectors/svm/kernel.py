@@ -24,6 +24,7 @@ from fedgate.models.detectors.base.detector import standardised
 from fedgate.models.detectors.base.drawing import model_of, node
 
 SOLVER_TOLERANCE = 1e-6
+AT_CAP = 1.0 - 1e-6  # of the largest multiplier there can be: above it one is at its cap
 BLOCK = 2**20  # numbers: 8 MiB; of 20,000 vectors all distances at once would be 3 GiB
 
 

@@ -19,7 +19,6 @@ from fedgate.models.detectors.svm import kernel
 
 CENTER = "sphere.center"
 SQUARED_RADIUS = "sphere.squared_radius"
-AT_CAP = 1.0 - 1e-6
 
 
 def squared_distance(params: Arrays, x: Array) -> Floats:
@@ -52,7 +51,7 @@ def fit(z: Floats, nu: float) -> Arrays:
     center = beta @ z
     squares = ((z - center) ** 2).sum(axis=1)  # (n,)
     vectors = beta > 0.0
-    free = vectors & (beta < AT_CAP / (nu * len(z)))
+    free = vectors & (beta < kernel.AT_CAP / (nu * len(z)))
     # Where all vectors are at the cap, all are outside, and the innermost is as near to the border as is known.
     radius = squares[free].mean() if free.any() else squares[vectors].min()
     return {CENTER: center, SQUARED_RADIUS: np.asarray(radius)}

@@ -30,8 +30,6 @@ from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.svm import kernel as expansion
 from fedgate.models.detectors.svm import linear_svdd
 
-AT_CAP = 1.0 - 1e-6
-
 
 def share_outside(count: int, nu: float, c: float | None) -> float:
     """Return ν for `count` rows: as given, or 1 / (C n) where the cap C is given, 1 at most: with C < 1 / n there is no
@@ -72,7 +70,7 @@ def fit(
     if solver == "sgd" or taken == "others":  # whose margin is where the free vectors are; which runs through none
         return {**params, "offset": np.array(-log_border)}
     cap = 1.0 / (share * len(z))
-    free = params["coefficients"] < AT_CAP * cap
+    free = params["coefficients"] < expansion.AT_CAP * cap
     log_f = expansion.log_expansion(
         params["vectors"], params["coefficients"], float(params["gamma"]), params["vectors"]
     )  # (S,)

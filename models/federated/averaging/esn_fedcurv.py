@@ -33,7 +33,7 @@ from fedgate.models.detectors.esn.gradient_readout import (
     probabilities,
 )
 from fedgate.models.detectors.esn.network import Classifier
-from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
+from fedgate.models.federated.averaging.averaging import SAMPLES, SLACK, STEP
 from fedgate.models.federated.averaging.esn_fedavg import (
     CLASSIFY,
     READOUT,
@@ -63,7 +63,6 @@ CURVATURE, CURVED = "curvature", "curved_readout"  # D and D ⊙ W of one gatewa
 ALL_CURVATURE, ALL_CURVED = "fleet.curvature", "fleet.curved_readout"  # their sums
 SENT, SHARE = "sent.", "share."  # what a gateway sent last, and what of its own is in the sums it received
 DEFAULT_PENALTY, PAPER_PENALTY = 1.0, 1e-4
-SLACK = 1e-6  # for rounding
 
 
 class Part(NamedTuple):

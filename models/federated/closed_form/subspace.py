@@ -34,6 +34,7 @@ from fedgate.models.detectors.base.moments import (
     triangle,
 )
 from fedgate.models.detectors.base.subspace import Which, bordered
+from fedgate.models.federated.closed_form.readout_sums import NEGATIVE, root_of
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
@@ -62,8 +63,6 @@ RAREST = 1e-3
 LARGEST_FEATURE = 1e12
 # In deviations: of a level beyond this the variance keeps fewer than eight of its sixteen digits.
 FARTHEST_LEVEL = 1e4
-# Rounding leaves moments this far from positive, beside a diagonal of one.
-NEGATIVE = 1e-8
 
 
 def gathering(
@@ -161,11 +160,7 @@ def check_positive(update: Arrays) -> None:
         scaled = whole / np.outer(unit, unit)
     if not np.isfinite(scaled).all():
         raise UpdateError(f"{PRODUCTS}: expected sums of products that the sums of squares allow, got larger ones")
-    try:  # far cheaper than the eigenvalues, which are only needed for the message
-        np.linalg.cholesky(scaled + NEGATIVE * np.eye(len(whole)))
-    except np.linalg.LinAlgError:
-        least = np.linalg.eigvalsh(scaled)[0]
-        raise UpdateError(f"expected moments of rows, so no negative eigenvalue, got {least:.3g}") from None
+    root_of(scaled, "moments of rows")
 
 
 def _square(update: Arrays) -> Floats:

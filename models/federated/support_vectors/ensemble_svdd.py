@@ -163,7 +163,7 @@ def log_border(params: Arrays) -> float:
 def are_free(params: Arrays) -> Booleans:
     """Tell which of a member's vectors (S,) are below the cap, and so on its sphere."""
     beta = params["coefficients"]
-    return np.asarray(beta < svdd.AT_CAP * beta.max())
+    return np.asarray(beta < kernel.AT_CAP * beta.max())
 
 
 def not_covered(members: list[Arrays], share: float, most: int) -> list[Arrays]:

@@ -30,9 +30,9 @@ from fedgate.models.detectors.base.compensation import (
 from fedgate.models.detectors.base.compensation import compensated as apart_from_weather
 from fedgate.models.detectors.base.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
 from fedgate.models.features.covariates import SQUARES, Covariates
+from fedgate.models.federated.closed_form.readout_sums import NEGATIVE, root_of
 from fedgate.models.federated.closed_form.subspace import (
     LARGEST_FEATURE,
-    NEGATIVE,
     capped,
     check_levels,
     check_own_units,
@@ -145,10 +145,7 @@ def _check_possible(covariates: Covariates, update: Arrays) -> None:
     shares, gram = products / np.outer(unit, deviation), gram / np.outer(unit, unit)
     if (products[:, squares == 0.0] != 0.0).any() or not np.allclose(gram, gram.T, rtol=0.0, atol=NEGATIVE):
         raise UpdateError(f"{PRODUCTS}: expected symmetric ones, and none of a column of zeros, got others")
-    try:
-        root = np.linalg.cholesky(gram + NEGATIVE * np.eye(len(gram)))
-    except np.linalg.LinAlgError:
-        raise UpdateError("expected products of covariates, so no negative eigenvalue, got one") from None
+    root = root_of(gram, "products of covariates")
     explained = float(np.square(np.linalg.solve(root, shares)).sum(axis=0).max())
     if explained > 1.0 + 2.0 * NEGATIVE:
         raise UpdateError(f"{PRODUCTS}: expected to explain at most 1 of what {SQUARES} say, got {explained:.3g}")
