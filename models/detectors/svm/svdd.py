@@ -26,7 +26,7 @@ from fedgate.models.detectors.base.checks import (
     training_rows,
     warn_of_share,
 )
-from fedgate.models.detectors.base.detector import Detector, standardised
+from fedgate.models.detectors.base.detector import Detector
 from fedgate.models.detectors.svm import kernel as expansion
 from fedgate.models.detectors.svm import linear_svdd
 
@@ -89,14 +89,6 @@ def score(params: Arrays, x: Array) -> Floats:
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
     return linear_svdd.graph(params, personal) if linear_svdd.CENTER in params else expansion.graph(params, personal)
-
-
-def squared_radius(params: Arrays, x: Array) -> Floats:
-    """Return R²(x) of Eq. 1 as (n,) for features (n, F)."""
-    vectors, beta, gamma = params["vectors"], params["coefficients"], float(params["gamma"])
-    own = beta @ np.exp(-gamma * expansion.squared_distances(vectors, vectors)) @ beta
-    f = np.exp(expansion.log_expansion(vectors, beta, gamma, standardised(params, x)))
-    return np.asarray(1.0 - 2.0 * f + own)
 
 
 SVDD = Detector(score=score, graph=graph, fit=fit)

@@ -151,7 +151,8 @@ def check_own_units(mean_square: float, means: Array) -> None:
 def check_positive(update: Arrays) -> None:
     """Raise `UpdateError` where no rows could have these moments: [[n, Σz], [Σz, Σzzᵀ]] has a negative eigenvalue."""
     sums = update[SUM_OF_ROWS]
-    whole = np.block([[np.reshape(update[SAMPLES], (1, 1)), sums[None]], [sums[:, None], _square(update)]])
+    corner, products = np.reshape(update[SAMPLES], (1, 1)), symmetric(update[PRODUCTS], len(sums))
+    whole = np.block([[corner, sums[None]], [sums[:, None], products]])
     diagonal = np.diag(whole)
     if (diagonal < 0.0).any():
         raise UpdateError(f"{PRODUCTS}: expected sums of squares, got {diagonal.min():g}")
@@ -161,10 +162,6 @@ def check_positive(update: Arrays) -> None:
     if not np.isfinite(scaled).all():
         raise UpdateError(f"{PRODUCTS}: expected sums of products that the sums of squares allow, got larger ones")
     root_of(scaled, "moments of rows")
-
-
-def _square(update: Arrays) -> Floats:
-    return symmetric(update[PRODUCTS], len(update[SUM_OF_ROWS]))
 
 
 def referring(feature_count: int, *, normalisation: Normalisation, max_samples: int) -> Phase:
