@@ -42,6 +42,7 @@ from fedgate.models.federated.protocol.algorithm import (
     Normalisation,
     Phase,
     Server,
+    Train,
     Trained,
     healthy_rows,
     normalise,
@@ -65,6 +66,9 @@ LARGEST_FEATURE = 1e12
 FARTHEST_LEVEL = 1e4
 
 
+Sums = Callable[[Arrays, Array], Arrays]  # (shared, healthy rows (n, F) in normalised units) -> what adds up
+
+
 def gathering(
     feature_count: int,
     advance: Callable[[Server, Arrays], Server],
@@ -82,15 +86,12 @@ def gathering(
     """
     size, largest = feature_count if sketch_size is None else sketch_size, max_samples * LARGEST_FEATURE**2
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
-        local_state, z = healthy(local_state, data, normalisation)
-        if len(z) == 0:
-            return local_state, {}
+    def sums(global_state: Arrays, z: Array) -> Arrays:
         if POINT in global_state:
             z = (z - global_state[POINT]) / global_state[UNIT]
         elif normalisation == "none":
             check_levels(z, remedy)
-        return local_state, capped(moments(z @ global_state[SKETCH] if SKETCH in global_state else z), max_samples)
+        return moments(z @ global_state[SKETCH] if SKETCH in global_state else z)
 
     def check(server: Server, update: Arrays) -> None:
         check_positive(update)
@@ -105,6 +106,7 @@ def gathering(
 
     shapes: dict[str, Shape] = {SUM_OF_ROWS: (size,), PRODUCTS: (triangle(size),)}
     schema = {name: Field(shape, "sum", largest=largest) for name, shape in shapes.items()}
+    learn = summing(sums, normalisation, max_samples)
     return Phase(learn, SUM, advance, {**schema, SAMPLES: counting(max_samples)}, check)
 
 
@@ -115,10 +117,15 @@ def capped(update: Arrays, max_samples: int) -> Arrays:
     return scaled | {SAMPLES: np.array(count)}  # exactly, whatever the division rounds to
 
 
-def healthy(local_state: Arrays, data: Arrays, normalisation: str) -> tuple[Arrays, Array]:
-    """Return the gateway's state and its healthy rows (n, F) in normalised units."""
-    local_state, z = normalise(local_state, data, normalisation)
-    return local_state, healthy_rows(data, z)
+def summing(sums: Sums, normalisation: Normalisation, max_samples: int) -> Train:
+    """Return how a gateway sends sums over its healthy rows, of so many at most, and nothing where it has none."""
+
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
+        local_state, z = normalise(local_state, data, normalisation)
+        z = healthy_rows(data, z)
+        return local_state, capped(sums(global_state, z), max_samples) if len(z) else {}
+
+    return learn
 
 
 def check_levels(z: Array, remedy: str) -> None:
@@ -169,12 +176,8 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
     deviation.
     """
 
-    def learn(_global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
-        local_state, z = healthy(local_state, data, normalisation)
-        if len(z) == 0:
-            return local_state, {}
-        sums = {SAMPLES: np.array(float(len(z))), SUM_OF_ROWS: z.sum(axis=0), SQUARES: np.square(z).sum(axis=0)}
-        return local_state, capped(sums, max_samples)
+    def sums(_global_state: Arrays, z: Array) -> Arrays:
+        return {SAMPLES: np.array(float(len(z))), SUM_OF_ROWS: z.sum(axis=0), SQUARES: np.square(z).sum(axis=0)}
 
     def advance(server: Server, total: Arrays) -> Server:
         mean = total[SUM_OF_ROWS] / total[SAMPLES]
@@ -189,7 +192,8 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
             check_own_units(float(update[SQUARES].mean() / update[SAMPLES]), update[SUM_OF_ROWS] / update[SAMPLES])
 
     field = Field((feature_count,), "sum", largest=max_samples * LARGEST_FEATURE**2)
-    return Phase(learn, SUM, advance, {SAMPLES: counting(max_samples), SUM_OF_ROWS: field, SQUARES: field}, check)
+    schema = {SAMPLES: counting(max_samples), SUM_OF_ROWS: field, SQUARES: field}
+    return Phase(summing(sums, normalisation, max_samples), SUM, advance, schema, check)
 
 
 def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> Floats:

@@ -33,10 +33,9 @@ from fedgate.models.features.covariates import SQUARES, Covariates
 from fedgate.models.federated.closed_form.readout_sums import NEGATIVE, root_of
 from fedgate.models.federated.closed_form.subspace import (
     LARGEST_FEATURE,
-    capped,
     check_levels,
     check_own_units,
-    healthy,
+    summing,
 )
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
@@ -114,13 +113,10 @@ def _gathering(covariates: Covariates) -> Phase:
         PRODUCTS: Field((len(covariates.columns), features), "sum", largest=largest),
     }
 
-    def learn(_global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
-        local_state, z = healthy(local_state, data, _mode(covariates))
-        if len(z) == 0:
-            return local_state, {}
+    def sums(_global_state: Arrays, z: Array) -> Arrays:
         if not covariates.own_units:
             check_levels(z, "set normalisation to 'own', which takes features in the units of each gateway")
-        return local_state, capped(covariates.sums(z), MAX_SAMPLES)
+        return covariates.sums(z)
 
     def advance(server: Server, total: Arrays) -> Server:
         step = prefixed(COMPENSATION, covariates.of_fleet(total))
@@ -131,7 +127,7 @@ def _gathering(covariates: Covariates) -> Phase:
         if covariates.own_units:
             check_own_units(float(update[SQUARES].mean() / update[SAMPLES]), update[SUM_OF_ROWS] / update[SAMPLES])
 
-    return Phase(learn, SUM, advance, schema, check)
+    return Phase(summing(sums, _mode(covariates), MAX_SAMPLES), SUM, advance, schema, check)
 
 
 def _check_possible(covariates: Covariates, update: Arrays) -> None:
