@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from fedgate.models.settings import refuse
+
 Task = Literal["predict", "reconstruct", "classify"]
 
 MOST_UNITS = 2_000  # in all layers: the sums over as many are the 16 MB that an update may have
@@ -56,14 +58,24 @@ class Network(BaseModel, frozen=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.units * self.layers > MOST_UNITS:
-            raise ValueError(f"units: {self.units} in each of {self.layers} layers given, expected {MOST_UNITS} in all")
-        if self.task == "reconstruct" and not self.targets:
-            raise ValueError("targets: no column given, expected those that task 'reconstruct' tells from the others")
-        if self.task != "reconstruct" and self.targets:
-            raise ValueError(f"targets {self.targets} given, expected none for task {self.task!r}; leave them out")
-        if len(set(self.targets)) < len(self.targets):
-            raise ValueError(f"targets {self.targets} given, expected every column once")
+        refuse(
+            (
+                self.units * self.layers > MOST_UNITS,
+                f"units: {self.units} in each of {self.layers} layers given, expected {MOST_UNITS} in all",
+            ),
+            (
+                self.task == "reconstruct" and not self.targets,
+                "targets: no column given, expected those that task 'reconstruct' tells from the others",
+            ),
+            (
+                self.task != "reconstruct" and len(self.targets) > 0,
+                f"targets {self.targets} given, expected none for task {self.task!r}; leave them out",
+            ),
+            (
+                len(set(self.targets)) < len(self.targets),
+                f"targets {self.targets} given, expected every column once",
+            ),
+        )
         if self.spectral_radius >= ECHO_STATE_RADIUS and self.leak == 1.0:
             warnings.warn(
                 f"spectral_radius {self.spectral_radius:g} with leak 1 given, expected below 1: the network may lack "
@@ -83,13 +95,21 @@ class Network(BaseModel, frozen=True, extra="forbid"):
 
         Raises `ValueError` where F is no multiple of `steps` or `targets` leaves no input or names one there is not.
         """
-        if feature_count % self.steps:
-            raise ValueError(f"steps {self.steps} given for {feature_count} features, expected a divisor of them")
         count = feature_count // self.steps
-        if any(column >= count for column in self.targets):
-            raise ValueError(f"targets {self.targets} given, expected columns from 0 to {count - 1}, all inputs")
-        if self.targets and len(self.targets) >= count:
-            raise ValueError(f"targets {self.targets} are all {count} inputs, expected at least one to be left")
+        refuse(
+            (
+                feature_count % self.steps > 0,
+                f"steps {self.steps} given for {feature_count} features, expected a divisor of them",
+            ),
+            (
+                any(column >= count for column in self.targets),
+                f"targets {self.targets} given, expected columns from 0 to {count - 1}, all inputs",
+            ),
+            (
+                0 < count <= len(self.targets),
+                f"targets {self.targets} are all {count} inputs, expected at least one to be left",
+            ),
+        )
         return count
 
     def input_count(self, feature_count: int) -> int:

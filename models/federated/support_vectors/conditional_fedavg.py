@@ -53,6 +53,7 @@ from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.federated.support_vectors.aligned_events import AlignedEvents
 from fedgate.models.federated.support_vectors.median_election import ELECTED, election, handshake, pending
+from fedgate.models.settings import refuse
 
 VECTORS_BEFORE, VECTORS_AFTER = "vectors.before", "vectors.after"
 REFIT_SWEEPS = 50
@@ -176,15 +177,21 @@ def conditional_fedavg(
 
     Raises `ValueError` for settings that the literal form does not have, and for `paper` without `events`.
     """
-    if paper != (events is not None):
-        raise ValueError(
+    refuse(
+        (
+            paper != (events is not None),
             f"paper {paper} and events {events} given, expected both or none: the paper's coefficients are one for "
-            "each event that all gateways saw in the same order, so their number must be known"
-        )
-    if events and events > most_rows:
-        raise ValueError(f"most_rows {most_rows} given, expected at least {events}: the paper's form takes all events")
-    if paper and local != "dual":
-        raise ValueError(f"local {local!r} given with paper, expected 'dual': its literal form has a step of its own")
+            "each event that all gateways saw in the same order, so their number must be known",
+        ),
+        (
+            events is not None and events > most_rows,
+            f"most_rows {most_rows} given, expected at least {events}: the paper's form takes all events",
+        ),
+        (
+            paper and local != "dual",
+            f"local {local!r} given with paper, expected 'dual': its literal form has a step of its own",
+        ),
+    )
     one_class = Dual(nu, epochs, most_rows, solver=local, learning_rate=learning_rate)
     choice = Edges(neighbours, edge_tolerance, edge_dimensions)
     form: Comparable | AlignedEvents = Comparable(one_class, normalisation)
