@@ -21,6 +21,9 @@ from fedgate.models.whole import round_down
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
 
 # The types that arrays may have which are stored or sent, little-endian.
 DTYPES = frozenset({"<f2", "<f4", "<f8", "<i4", "<i8", "<u8", "|i1", "|u1", "|b1"})

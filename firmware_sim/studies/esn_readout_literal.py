@@ -66,7 +66,7 @@ def literal(step: Averaging, plain: Algorithm, fault: Fault) -> Algorithm:
             global_state={**server.global_state, "fleet.curvature": nothing, "fleet.curved_readout": nothing}
         )
 
-    return plain._replace(start=start, phases=(curved(step, local, step.check),))
+    return plain._replace(start=start, phases=(curved(step, local),))
 
 
 def sums_of_algorithm_2(parts: list[Floats], rounds: int) -> list[float]:
@@ -96,6 +96,7 @@ def literal_figures(options: Options, data: Path, who: Roles, seed: int) -> Figu
         ]
         figures[f"{fault}.bits_differ"] = float(np.count_nonzero(found.view(np.uint64) != expected.view(np.uint64)))
     shared = plain.start(generator(seed, 0, "cloud")).global_state
-    taught = [step.learned(shared, {}, rows)[1] for rows in clients.values()][: options.take_part]
-    sums = sums_of_algorithm_2([fisher(expected, each.states) for each in taught], ROUNDS_FOLLOWED)
+    taught = [step.teach(step.network, shared, {}, rows, step.normalisation) for rows in clients.values()]
+    states = [each.regressors.astype(np.float64) for each in taught[: options.take_part]]
+    sums = sums_of_algorithm_2([fisher(expected, each) for each in states], ROUNDS_FOLLOWED)
     return figures | {f"sum.{index + 1}": value for index, value in enumerate(sums)}

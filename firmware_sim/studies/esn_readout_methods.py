@@ -15,7 +15,8 @@ from fedgate.models.detectors.esn import reservoir
 from fedgate.models.detectors.esn.gradient_readout import Descent
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, PREFIX
-from fedgate.models.federated.averaging.esn_fedavg import READOUT, SAMPLES, Averaging, averaging, readout_fedavg
+from fedgate.models.federated.averaging.averaging import SAMPLES
+from fedgate.models.federated.averaging.esn_fedavg import READOUT, Averaging, averaging, readout_fedavg
 from fedgate.models.federated.averaging.esn_fedcurv import DEFAULT_PENALTY, PAPER_PENALTY, readout_fedcurv
 from fedgate.models.federated.defences.discriminator import CONTEXT, train_discriminator
 from fedgate.models.federated.defences.wrapper import with_update_filter

@@ -15,9 +15,8 @@ from fedgate.firmware_sim.studies.esn_wesad_data import Fold, folds, gateway
 from fedgate.firmware_sim.studies.esn_wesad_methods import Outputs, figures_of
 from fedgate.firmware_sim.studies.esn_wesad_options import Normalisation, Options
 from fedgate.firmware_sim.studies.study import Figures
-from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, Singles, generator
 from fedgate.models.detectors.esn import esn, ridge_readout
-from fedgate.models.detectors.esn.reservoir import Singles
 from fedgate.models.federated import build
 from fedgate.models.federated.closed_form.series import lesson
 from fedgate.models.federated.protocol.run import run

@@ -27,7 +27,7 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from fedgate.models.alarms.levels import MINIMUM_SCORES, CalibrationError
 from fedgate.models.arrays import Array
@@ -45,10 +45,8 @@ _LEAST_SPREAD = 1e-6  # of blocks, in normal scores
 _NORMAL = NormalDist()
 
 
-class DriftSpec(BaseModel):
+class DriftSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """When scores are said to have drifted; an operator's settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     years_between_false: float = Field(default=1.0, gt=0)
     block_h: float = Field(default=24.0, gt=0)

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedgate.models.alarms.levels import CalibrationError
-from fedgate.models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats, Integers
 from fedgate.models.units import scales
 
 BRIDGED_ROWS = 2  # missing windows over which the last value holds; after more the past begins anew
@@ -81,7 +80,7 @@ def usual(values: Array) -> tuple[Usual, Floats]:
 
 
 def expectation(
-    z: Floats, missing: NDArray[np.int64], watched: tuple[int, ...], lags: int, others: bool
+    z: Floats, missing: Integers, watched: tuple[int, ...], lags: int, others: bool
 ) -> tuple[Expectation, Floats]:
     """Return what a baseline of usual deviations (n, F) lets expect, and how far its windows are from that (n, W),
     cross-fitted, NaN where the past does not reach far enough. `missing` (n,) are the rows missing before each.
@@ -186,12 +185,12 @@ def _predict(weights: _Weights, past: Floats, now: Floats, watched: tuple[int, .
     return np.asarray(prediction + past[:, 0] @ weights.of_before.T if past.shape[1] else prediction)
 
 
-def _folds(count: int) -> NDArray[np.int64]:
+def _folds(count: int) -> Integers:
     """Return the stretch that each row belongs to."""
     return np.arange(count) * FOLDS // max(count, 1)
 
 
-def past_rows(missing: NDArray[np.int64], lags: int) -> NDArray[np.int64]:
+def past_rows(missing: Integers, lags: int) -> Integers:
     """Return which rows (n, lags) come before each, newest first, -1 where none does; a row stands for up to
     `BRIDGED_ROWS` missing ones behind it.
     """

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedgate.models.alarms.profile_spec import ProfileSpec
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats, Integers
 from fedgate.models.features.local_time import local_hours
 
 COUNT, SUM, SQUARE = "count", "sum", "square"  # (C,), (C, F), (C, F)
@@ -34,8 +33,6 @@ EARLIEST_NS = 1_577_836_800 * 10**9  # 2020; a clock before that was never set, 
 
 Origin = Literal["own", "site", "own whole", "site whole"]
 ORIGINS: tuple[Origin, ...] = ("own", "site", "own whole", "site whole")
-
-Places = NDArray[np.int64]
 
 
 class ProfileError(ValueError):
@@ -48,7 +45,7 @@ class Profile:
 
     mean: Floats  # (C, F)
     deviation: Floats  # (C, F), never below the floor of the settings
-    origin: NDArray[np.int64]  # (C,) into ORIGINS
+    origin: Integers  # (C,) into ORIGINS
 
     @property
     def origins(self) -> dict[Origin, int]:
@@ -76,7 +73,7 @@ def cell_count(spec: ProfileSpec) -> int:
     return math.prod(spec.sizes)
 
 
-def cells(spec: ProfileSpec, end_ns: Array, context: Array) -> Places:
+def cells(spec: ProfileSpec, end_ns: Array, context: Array) -> Integers:
     """Return the cells (n,) of windows that ended at `end_ns` (n,), nanoseconds since 1970 UTC, with the values (n, k)
     of the context in the order of `spec.bins`.
 
@@ -97,7 +94,7 @@ def cells(spec: ProfileSpec, end_ns: Array, context: Array) -> Places:
     kind = {"same": 0 * weekdays, "workday": np.asarray(weekdays >= WORKDAYS, dtype=np.int64), "weekday": weekdays}[
         spec.day_kinds
     ]
-    parts: list[Places] = [np.asarray(hours // spec.hours, dtype=np.int64), kind]
+    parts: list[Integers] = [np.asarray(hours // spec.hours, dtype=np.int64), kind]
     for column, edges in zip(context.T, spec.bins.values(), strict=True):
         known = np.searchsorted(np.array(edges), column, side="right")
         parts.append(np.where(np.isnan(column), len(edges) + 1, known))

@@ -20,7 +20,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from fedgate.models.features.local_time import zone
 
@@ -52,7 +52,7 @@ _PRESETS: Mapping[Category, _Preset] = MappingProxyType(
 )
 
 
-class ProfileSpec(BaseModel):
+class ProfileSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """What a profile tells apart; an operator's settings.
 
     :param category: kind of device; presets `block_h` and `days` and says whether occupancy and outdoor count.
@@ -65,8 +65,6 @@ class ProfileSpec(BaseModel):
     :param least: windows that a cell needs before it is judged by its own mean and deviation.
     :param floor: the smallest deviation, in the units of the features that are judged.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     category: Category = "other"
     timezone: str = "UTC"

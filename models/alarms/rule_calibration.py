@@ -15,20 +15,25 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedgate.models.alarms import threshold
-from fedgate.models.alarms.expectation import BRIDGED_ROWS, LEAST_ROWS, Expectation, Usual, expectation, usual
+from fedgate.models.alarms.expectation import (
+    BRIDGED_ROWS,
+    LEAST_ROWS,
+    TO_DEVIATION,
+    Expectation,
+    Usual,
+    expectation,
+    usual,
+)
 from fedgate.models.alarms.rule_levels import level_of_alarms
 from fedgate.models.alarms.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
 from fedgate.models.alarms.rules import Calibrated, RuleLevel, RuleSpec, evaluate_all
 from fedgate.models.alarms.threshold import AlarmSpec, CalibrationError, Levels
-from fedgate.models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats, Integers
 from fedgate.models.time_units import DAY_S
 from fedgate.models.units import scales
 
-TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
-CLEAR_CAP = 0.8  # height
 OF_FEATURES = frozenset({"values", "level", "features"})
 CALENDAR = "calendar."  # how `fedgate.models.features.calendar` begins the names of its columns
 FEWEST_VALUES = 3  # in the baseline, of a feature that is watched without being named
@@ -44,7 +49,7 @@ class Baseline(NamedTuple):
 
     scores: Floats
     values: Array
-    missing: NDArray[np.int64]
+    missing: Integers
     extra: Mapping[str, Floats] = MappingProxyType({})
 
 
@@ -76,7 +81,7 @@ def calibrate(
         stuck={},
         silent=silent,
         left_out=left_out,
-        levels=Levels(1.0, CLEAR_CAP, 0.0, len(baseline.missing), extrapolated=False),
+        levels=Levels(1.0, threshold.CLEAR_CAP, 0.0, len(baseline.missing), extrapolated=False),
         watched=tuple(names[column] for column in columns),
         columns=columns,
         usual=features.usual,
@@ -201,7 +206,7 @@ def _levelled(rules: Calibrated, alarm_spec: AlarmSpec, statistics: Mapping[str,
     heights = [(statistics[name] - each.median) / (each.level - each.median) for name, each in by_rule.items()]
     largest = np.fmax.reduce(heights)
     largest = largest[np.isfinite(largest)]
-    clear_level = min(float(np.quantile(largest, alarm_spec.clear_quantile)), CLEAR_CAP)
+    clear_level = min(float(np.quantile(largest, alarm_spec.clear_quantile)), threshold.CLEAR_CAP)
     extrapolated = any(each.extrapolated for each in by_rule.values())
     levels = Levels(1.0, clear_level, 0.0, len(largest), extrapolated)
     return replace(rules, by_rule=by_rule, silent=silent, levels=levels)

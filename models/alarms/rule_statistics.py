@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from fedgate.models.arrays import Floats
 
@@ -35,11 +35,7 @@ Of = Literal["score", "values", "level"]
 Share = Annotated[float | None, Field(gt=0, le=1)]
 
 
-class _Kind(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class _Sharing(_Kind):
+class _Sharing(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     share: Share = None
 
 
@@ -89,7 +85,7 @@ class Noise(_Sharing):
     time_s: float = Field(default=3_600.0, gt=0)
 
 
-class Stuck(_Kind):
+class Stuck(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Names each watched feature that is unchanged for 1.5 times its longest healthy run and `least_s` more.
 
     It has no height, since what stands for days would hide all other rules. It promises nothing and takes no share: of

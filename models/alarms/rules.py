@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, model_validator
 
 from fedgate.models.alarms.expectation import BRIDGED_ROWS, Expectation, Usual, residual
 from fedgate.models.alarms.rule_statistics import FRESH, Part, Reading, Rule, Seen, Stuck, evaluate, looks_at, unchanged
@@ -41,7 +41,7 @@ ROUNDING = 1e-9  # of shares written in decimals
 NOTHING: Mapping[str, float | None] = MappingProxyType({})
 
 
-class RuleSpec(BaseModel):
+class RuleSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Which rules watch, and what they promise; an operator's settings, the table [alarm.rules].
 
     :param rules: by name; the alarm names the one that raised it. A rule without a `share` of the promised false alarms
@@ -55,8 +55,6 @@ class RuleSpec(BaseModel):
     :param lags: how many windows before it a value is expected from.
     :param others: whether it is expected from the other features as well, of the same window and of the one before.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rules: dict[str, Rule] = Field(min_length=1)
     promise: Literal["windows", "alarms"] = "windows"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from fedgate.models.alarms import levels as ways
 from fedgate.models.alarms.levels import MINIMUM_SCORES, CalibrationError, Method
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _HIGHEST_RATE = 0.05  # alarms per window: a promise of more would put the level among ordinary scores
-_CLEAR_CAP = 0.8  # of the way from the median to the raise level
+CLEAR_CAP = 0.8  # of the way from the median to the raise level
 _MAJOR, _CRITICAL = 1.0, 3.0  # in heights of the raise level over the median, counted from the raise level
 
 Severity = Literal["warning", "major", "critical"]
@@ -47,7 +47,7 @@ class ScoreError(ValueError):
     """A score that is no number, so that it can be neither above nor below a level."""
 
 
-class AlarmSpec(BaseModel):
+class AlarmSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """When a gateway raises and clears an alarm; an operator's settings.
 
     `method` says how the level comes from the baseline (`fedgate.models.alarms.levels`). `reach` bounds how far an
@@ -59,8 +59,6 @@ class AlarmSpec(BaseModel):
     after all scores of `clear_duration_s` stayed there: with m independent windows in it, a healthy structure manages
     that with probability clear_quantile**m at a time, so keep m small.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     false_alarms_per_day: float = Field(default=1.0, gt=0)
     method: Method = "automatic"
@@ -130,7 +128,7 @@ def calibrate(spec: AlarmSpec, scores: Array, windows_per_day: float) -> Levels:
 
 def cleared_at(median: float, quantile: float, raise_level: float) -> float:
     """Return the level at or below which an alarm may clear, given the baseline's `clear_quantile`."""
-    return min(quantile, median + _CLEAR_CAP * (raise_level - median))
+    return min(quantile, median + CLEAR_CAP * (raise_level - median))
 
 
 def least_scores(spec: AlarmSpec, windows_per_day: float) -> int:

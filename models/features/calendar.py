@@ -11,13 +11,13 @@ from datetime import date
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from fedgate.models.arrays import Floats
+from fedgate.models.arrays import Floats, Integers
 from fedgate.models.features.local_time import MONDAY, local_ns, zone
 from fedgate.models.features.measures import Windows
 from fedgate.models.features.shape import Kind, WindowShape, block_of
+from fedgate.models.settings import refuse
 from fedgate.models.time_units import DAY_NS
 
 What = Literal["hour", "weekday", "workday", "year"]
@@ -53,14 +53,20 @@ class Calendar(Kind):
         return name
 
     def check(self, shape: WindowShape) -> None:
-        if self.channels is not None:
-            raise ValueError(f"channels: {list(self.channels)} given; expected none, the time belongs to all of them")
-        if len(set(self.values)) < len(self.values):
-            raise ValueError(f"values: {list(self.values)} given; expected every one once")
-        if self.per == "window" and self.rate_hz is not None:
-            raise ValueError(
-                f"rate_hz: {self.rate_hz} Hz given; expected none with per = 'window', which has one value"
-            )
+        refuse(
+            (
+                self.channels is not None,
+                f"channels: {list(self.channels or ())} given; expected none, the time belongs to all of them",
+            ),
+            (
+                len(set(self.values)) < len(self.values),
+                f"values: {list(self.values)} given; expected every one once",
+            ),
+            (
+                self.per == "window" and self.rate_hz is not None,
+                f"rate_hz: {self.rate_hz} Hz given; expected none with per = 'window', which has one value",
+            ),
+        )
         self._block(shape)
 
     def _block(self, shape: WindowShape) -> int:
@@ -70,8 +76,7 @@ class Calendar(Kind):
         count = shape.samples // self._block(shape)
         return ("",) if self.per == "window" else tuple(f"[{k}]" for k in range(count))
 
-    def names(self, shape: WindowShape, channels: tuple[str, ...]) -> tuple[str, ...]:
-        del channels
+    def names(self, shape: WindowShape, _channels: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"calendar.{n}{at}" for what in self.values for n in NAMES[what] for at in self.labels(shape))
 
     def measure(self, shape: WindowShape, windows: Windows) -> Floats:
@@ -79,13 +84,13 @@ class Calendar(Kind):
         columns = [column for what in self.values for column in self._columns(what, walls_ns)]
         return np.stack(columns, axis=1)  # (n, K, T')
 
-    def _moments_ns(self, shape: WindowShape, starts_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _moments_ns(self, shape: WindowShape, starts_ns: Integers) -> Integers:
         """Return the middle of each block of samples, (n, T')."""
         block = self._block(shape)
         middles = (np.arange(shape.samples // block) * block + (block - 1) / 2) / shape.rate_hz  # (T',) seconds
         return np.asarray(starts_ns[:, None] + np.round(middles * 1e9).astype(np.int64))
 
-    def _columns(self, what: What, walls_ns: NDArray[np.int64]) -> tuple[Floats, ...]:
+    def _columns(self, what: What, walls_ns: Integers) -> tuple[Floats, ...]:
         days = walls_ns // DAY_NS
         weekday = (days + MONDAY) % 7
         part_of_day = (walls_ns % DAY_NS) / DAY_NS

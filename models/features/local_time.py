@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats, Integers
 from fedgate.models.time_units import DAY_NS, HOUR_S, NS
 
 QUARTER_NS = 900 * NS  # where an offset changes, it does so on the quarter of an hour
@@ -26,7 +25,7 @@ def zone(name: str) -> ZoneInfo:
         ) from None
 
 
-def local_hours(name: str, t_ns: Array) -> tuple[Floats, NDArray[np.int64]]:
+def local_hours(name: str, t_ns: Array) -> tuple[Floats, Integers]:
     """Return hour of the day, 0 to 24 exclusive, and weekday, Monday 0, both (n,), of times (n,) in nanoseconds since
     1970 UTC.
     """
@@ -34,7 +33,7 @@ def local_hours(name: str, t_ns: Array) -> tuple[Floats, NDArray[np.int64]]:
     return walls_ns % DAY_NS / (HOUR_S * NS), (walls_ns // DAY_NS + MONDAY) % 7
 
 
-def local_ns(name: str, t_ns: Array) -> NDArray[np.int64]:
+def local_ns(name: str, t_ns: Array) -> Integers:
     """Return times in nanoseconds since 1970 UTC, of any shape, as nanoseconds since the local beginning of 1970 by the
     clock on the wall.
     """

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from fedgate.models.arrays import Floats
+from fedgate.models.arrays import Floats, Integers
 
 NO_TIME = np.zeros(0, dtype=np.int64)
 
@@ -25,7 +25,7 @@ class Windows:
     window starts, empty where nobody asks for it.
     """
 
-    def __init__(self, values: Floats, starts_ns: NDArray[np.int64] = NO_TIME) -> None:
+    def __init__(self, values: Floats, starts_ns: Integers = NO_TIME) -> None:
         self.starts_ns = starts_ns
         self.samples = values.shape[-1]
         self.values = values

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Booleans, Floats
 from fedgate.models.features.measures import ratio
 
 PULSE_HZ = (0.5, 8.0)  # what a pulse wave holds
@@ -101,7 +100,7 @@ def _moving_mean(values: Floats, width: int) -> Floats:
 def _rate_and_variability(times_s: Floats) -> tuple[float, float] | None:
     intervals_s = np.diff(times_s)
     shortest_s, longest_s = INTERVALS_S
-    kept: NDArray[np.bool_] = (intervals_s >= shortest_s) & (intervals_s <= longest_s)
+    kept: Booleans = (intervals_s >= shortest_s) & (intervals_s <= longest_s)
     if not kept.any():
         return None
     median_s = float(np.median(intervals_s[kept]))

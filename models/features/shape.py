@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from fedgate.models.arrays import Floats
 from fedgate.models.features.measures import Windows
@@ -13,10 +13,8 @@ from fedgate.models.features.measures import Windows
 SAMPLES_MAX = 2**20  # of a window: ten minutes at more than 1.7 kHz
 
 
-class Frozen(BaseModel):
+class Frozen(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """A declared value: no change, no unknown key, no infinity."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class WindowShape(Frozen):

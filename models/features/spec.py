@@ -9,10 +9,9 @@ The kinds of feature are in `fedgate.models.features.kinds`.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedgate.models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats, Integers, Singles
 from fedgate.models.features.kinds import Step
 from fedgate.models.features.measures import NO_TIME, Windows
 from fedgate.models.features.shape import WindowShape, check_whole
@@ -92,7 +91,7 @@ def feature_names(spec: FeatureSpec) -> tuple[str, ...]:
     return tuple(name for step in spec.steps for name in step.names(spec, spec.channels))
 
 
-def extract(spec: FeatureSpec, values: Array, t_ns: int | None = None) -> NDArray[np.float32]:
+def extract(spec: FeatureSpec, values: Array, t_ns: int | None = None) -> Singles:
     """Measure one window, values (T, C) in the order of `spec.channels`: (F,), NaN where a sensor that is dead leaves
     nothing to measure (`pulse`), else finite.
 
@@ -102,11 +101,11 @@ def extract(spec: FeatureSpec, values: Array, t_ns: int | None = None) -> NDArra
         FeatureError: the shape is another, a value is not finite or larger than `LARGEST`, or the time is missing.
     """
     times_ns = None if t_ns is None else np.array([t_ns], dtype=np.int64)
-    features: NDArray[np.float32] = extract_many(spec, np.asarray(values)[None], times_ns)[0]
+    features: Singles = extract_many(spec, np.asarray(values)[None], times_ns)[0]
     return features
 
 
-def extract_many(spec: FeatureSpec, values: Array, t_ns: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+def extract_many(spec: FeatureSpec, values: Array, t_ns: Integers | None = None) -> Singles:
     """Measure n windows, values (n, T, C) that start at t_ns (n,): (n, F), to the bit what `extract` returns for each.
 
     Raises FeatureError.
@@ -125,7 +124,7 @@ def extract_many(spec: FeatureSpec, values: Array, t_ns: NDArray[np.int64] | Non
     return np.concatenate([_measure(spec, values[block], starts_ns[block]) for block in blocks])
 
 
-def _measure(spec: FeatureSpec, values: Array, starts_ns: NDArray[np.int64]) -> NDArray[np.float32]:
+def _measure(spec: FeatureSpec, values: Array, starts_ns: Integers) -> Singles:
     signals = np.ascontiguousarray(values.swapaxes(1, 2), dtype=np.float64)  # (n, C, T): sums run along memory
     _check_values(spec, signals)
     names = (*spec.channels, *spec.magnitude)

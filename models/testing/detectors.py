@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats, Singles
 from fedgate.models.detectors import PERSONAL, Detector
 from fedgate.models.operators import OPERATORS
-from fedgate.models.testing.fleet import ERRORS_ONLY, onnx_scores
+from fedgate.models.testing.fleet import onnx_scores, session_of
 
 if TYPE_CHECKING:
     import onnx
@@ -35,7 +34,7 @@ class Fitted(NamedTuple):
         """Return the ONNX model with these tensors as inputs."""
         return self.detector.graph(self.params, personal)
 
-    def probes(self, seed: int, rows: int = ROWS) -> NDArray[np.float32]:
+    def probes(self, seed: int, rows: int = ROWS) -> Singles:
         """Return rows (n, F) near those that it was fitted on, twice as far apart, as a gateway keeps them."""
         spread = np.random.default_rng(seed).normal(size=(rows, self.x.shape[1]))
         return np.asarray(self.x.mean(axis=0) + 2.0 * self.x.std(axis=0) * spread, dtype=np.float32)
@@ -149,12 +148,8 @@ def equal_parameters_give_equal_bytes(fitted: Fitted) -> Faults:
 
 def only_personal_tensors_can_be_overridden(fitted: Fitted) -> Faults:
     """A gateway feeds what `personal` names, and the cloud's constants stay as they are."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = ERRORS_ONLY
     for personal in ((), PERSONAL, ("scale",), ("offset", "intercept")):
-        session = onnxruntime.InferenceSession(fitted.graph(personal), options)
+        session = session_of(fitted.graph(personal))
         fed_back = {each.name.removeprefix("next.") for each in session.get_outputs()}
         open_to = {each.name for each in session.get_overridable_initializers()} - fed_back
         expected = {name for name in personal if name in {*fitted.params, *PERSONAL}}

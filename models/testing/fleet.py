@@ -6,7 +6,7 @@ The rows are made up (ours): normal noise, and anomalies five deviations away in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,15 +61,20 @@ def auc(scores: Floats, y: Array) -> float:
     return float((pairs.mean() + 1.0) / 2.0)
 
 
-def onnx_scores(model: bytes, x: Array, own: Mapping[str, Array] | None = None) -> Floats:
-    """Return the scores (n,) of onnxruntime for features (n, F), fed with those of a gateway's own tensors that the
-    model has as inputs.
-    """
+def session_of(model: bytes) -> Any:
+    """Return an `onnxruntime.InferenceSession` of a model, silent but for errors."""
     import onnxruntime  # late: the made-up fleets alone need no runtime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = ERRORS_ONLY
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def onnx_scores(model: bytes, x: Array, own: Mapping[str, Array] | None = None) -> Floats:
+    """Return the scores (n,) of onnxruntime for features (n, F), fed with those of a gateway's own tensors that the
+    model has as inputs.
+    """
+    session = session_of(model)
     known = {tensor.name for tensor in session.get_overridable_initializers()}
     feed = {name: array for name, array in {FEATURES: x, **(own or {})}.items() if name in {FEATURES, *known}}
     (scores,) = session.run(["score"], {name: np.asarray(array, np.float32) for name, array in feed.items()})

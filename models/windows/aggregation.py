@@ -11,11 +11,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.models.arrays import Floats
+from fedgate.models.arrays import Floats, Integers
 
 Aggregate = Literal["mean", "min", "max", "last"]
-Places = NDArray[np.int64]
-Counts = NDArray[np.int64]
 
 
 class Gathered(NamedTuple):
@@ -24,8 +22,8 @@ class Gathered(NamedTuple):
     one.
     """
 
-    places: Places
-    counts: Counts
+    places: Integers
+    counts: Integers
     firsts: Floats
     running: Floats
 
@@ -40,7 +38,7 @@ class Gathered(NamedTuple):
         return Gathered(self.places[index:], self.counts[index:], self.firsts[index:], self.running[index:])
 
 
-def gather(how: Aggregate, before: Gathered | None, places: Places, values: Floats) -> Gathered:
+def gather(how: Aggregate, before: Gathered | None, places: Integers, values: Floats) -> Gathered:
     """Return the places of `before` and of samples, values (n, C) at `places` (n,), ascending and not before it."""
     known = np.zeros(0, dtype=np.int64) if before is None else before.places
     all_places, at = np.unique(np.concatenate([known, places]), return_inverse=True)

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Floats
+from fedgate.models.arrays import Booleans, Floats
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.windows.aggregation import Aggregate
 from fedgate.models.windows.sensor_health import StreamHealth
@@ -60,7 +59,7 @@ class Window:
 
     t_ns: int
     values: Floats
-    bridged: NDArray[np.bool_]  # (T, C) values that were not measured
+    bridged: Booleans  # (T, C) values that were not measured
 
     @property
     def filled(self) -> int:

@@ -31,13 +31,6 @@ class StreamHealth:
     measured_rate_hz: float  # 0 until it is known
     last_t_ns: int | None  # time of the newest row
 
-    @property
-    def rate_error_ppm(self) -> float | None:
-        """Measured against declared rate in parts per million; None where one of them is not known."""
-        if not (self.declared_rate_hz and self.measured_rate_hz):
-            return None
-        return (self.measured_rate_hz / self.declared_rate_hz - 1) * 1e6
-
 
 @dataclass(frozen=True, slots=True)
 class RateMeter:

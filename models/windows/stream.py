@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from fedgate.models.arrays import Floats
-from fedgate.models.windows.aggregation import Aggregate, Gathered, Places, gather
+from fedgate.models.arrays import Booleans, Floats, Integers
+from fedgate.models.windows.aggregation import Aggregate, Gathered, gather
 from fedgate.models.windows.sensor_health import RateMeter, StreamHealth, meter
 
 NEVER = -(2**62)  # a place before all others
@@ -22,8 +21,6 @@ DEFAULT_GAP = 3  # places, bridged by interpolation where gap_s is not given
 RATE_TOLERANCE = 0.01  # a stream faster than the grid by more would lose many of its samples
 _HALF = 0.501  # rounds to the nearest place, and does not tear a stream exactly half a period off between two
 _TWICE_S = 1e-6  # a row no later than so much behind the one before is that row once more
-
-Mask = NDArray[np.bool_]
 
 
 class SignalError(ValueError):
@@ -48,7 +45,7 @@ class Block:
         return self.t_ns + (round(len(self.values) * 1e9 / self.rate_hz) if self.rate_hz else 0)
 
 
-class StreamSpec(BaseModel):
+class StreamSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """How one stream becomes channels of the window.
 
     A gap of up to `gap_s` is bridged: by a straight line ("interpolate", for regular sampling; default three periods of
@@ -59,8 +56,6 @@ class StreamSpec(BaseModel):
     With `aggregate` a place is not the first of the samples nearest to it but the mean, least, largest or last of all
     that are nearer to it than to another place; a place without a sample is a gap as any other.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
     channels: tuple[str, ...] = Field(min_length=1)
@@ -82,10 +77,10 @@ class Stream:
     spec: StreamSpec
     rate_hz: float  # of the grid
     gap: int  # places that are bridged
-    newest: Places  # (C,) newest place with a finite value
+    newest: Integers  # (C,) newest place with a finite value
     last: int = NEVER  # newest place
     decided: int = NEVER  # up to here, no sample that may still come changes a value
-    pieces: tuple[tuple[Places, Floats], ...] = ()  # places (k,) ascending, values (k, C), NaN where not finite
+    pieces: tuple[tuple[Integers, Floats], ...] = ()  # places (k,) ascending, values (k, C), NaN where not finite
     received: int = 0  # rows
     placed: int = 0  # rows
     not_finite: int = 0  # values
@@ -147,7 +142,7 @@ def place(stream: Stream, block: Block, origin_ns: int) -> Stream:
     return _with_piece(stream, gathered.places[:-1], closed)
 
 
-def _with_piece(stream: Stream, places: Places, values: Floats) -> Stream:
+def _with_piece(stream: Stream, places: Integers, values: Floats) -> Stream:
     """Return the stream with rows at places that are settled."""
     newest, pieces = stream.newest, stream.pieces
     if len(places):
@@ -192,7 +187,7 @@ def health(stream: Stream, waiting: int) -> StreamHealth:
     )
 
 
-def read(stream: Stream, first: int, count: int) -> tuple[Floats, Mask]:
+def read(stream: Stream, first: int, count: int) -> tuple[Floats, Booleans]:
     """Return the values (count, C) from place `first` on, NaN where a gap is too long, and which were bridged."""
     all_pieces = stream.pieces
     if stream.open is not None and stream.spec.aggregate is not None:  # given up: what arrived until now
@@ -213,7 +208,7 @@ def read(stream: Stream, first: int, count: int) -> tuple[Floats, Mask]:
     return np.stack([column for column, _ in columns], axis=1), np.stack([mask for _, mask in columns], axis=1)
 
 
-def _bridge(stream: Stream, places: Places, values: Floats, wanted: Places) -> tuple[Floats, Mask]:
+def _bridge(stream: Stream, places: Integers, values: Floats, wanted: Integers) -> tuple[Floats, Booleans]:
     known = np.isfinite(values)
     places, values = places[known], values[known]
     if not len(places):

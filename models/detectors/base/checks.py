@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedgate.models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Floats, Integers
 
 Kernel = Literal["rbf", "linear"]
 Solver = Literal["libsvm", "sgd"]
@@ -61,6 +61,26 @@ def spread(x: Array, most_rows: int) -> Floats:
     return np.asarray(x[np.linspace(0, len(x) - 1, most_rows).round().astype(np.int64)])
 
 
+def finite_rows(x: Array, remedy: str) -> Floats:
+    """Return rows (n, F) as float64; raises `DataError` where one holds what is no finite number, with the remedy."""
+    rows = np.asarray(x, dtype=np.float64)
+    if not np.isfinite(rows).all():
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        raise DataError(f"row {row}, column {column} is {rows[row, column]}, expected finite values: {remedy}")
+    return rows
+
+
+def whole_classes(y: Array | None, classes: int) -> Integers:
+    """Return classes (n,) as whole numbers; raises `SettingError` without any, `DataError` for one that is none."""
+    if y is None:
+        raise SettingError("task 'classify' needs labels and found none; without labels take 'predict'")
+    labels = np.asarray(y)
+    wrong = labels[~np.isin(labels, np.arange(classes))]
+    if len(wrong):
+        raise DataError(f"class {wrong[0]} given, expected whole numbers from 0 to {classes - 1}")
+    return labels.astype(np.int64)
+
+
 def training_rows(x: Array, nu: float, most_rows: int = MOST_ROWS) -> Floats:
     """Return the rows to fit on as float64 (n, F).
 
@@ -76,9 +96,7 @@ def training_rows(x: Array, nu: float, most_rows: int = MOST_ROWS) -> Floats:
         raise DataError(f"features of shape {z.shape} given, expected rows and columns (n, F)")
     if len(z) < FEWEST_ROWS:
         raise DataError(f"{len(z)} rows given, expected at least {FEWEST_ROWS}: a border needs rows on both its sides")
-    if not np.isfinite(z).all():
-        row, column = np.argwhere(~np.isfinite(z))[0]
-        raise DataError(f"row {row}, column {column} is {z[row, column]}, expected finite values: drop such windows")
+    finite_rows(z, "drop such windows")
     if np.abs(z).max() > LARGEST:
         raise DataError(f"values up to {np.abs(z).max():g} given, expected up to {LARGEST:g}: take a larger unit")
     if (z == z[0]).all():

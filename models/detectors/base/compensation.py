@@ -12,14 +12,11 @@ Dyn. 30:149; Cross et al. 2013, Mech. Syst. Signal Process. 35:16), `deviation` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
+from fedgate.models.detectors.base.drawing import Node, node
 
 COMPENSATION = "compensation."
 COLUMNS, OTHERS = "columns", "others"  # (q,) and (F - q,) int64: which columns are covariates, which are features
@@ -43,18 +40,13 @@ def graph_tensors(params: Mapping[str, Array]) -> Arrays:
     return {COMPENSATION + name: array for name, array in of_compensation(params).items() if name in USED}
 
 
-def compensation_nodes(source: str, result: str) -> list[NodeProto]:
+def compensation_nodes(source: str, result: str) -> list[Node]:
     """Nodes that map the tensor `source` (n, F) to `result` (n, F - q), as `compensated` does."""
-    from onnx import helper
-
-    def named(name: str) -> str:
-        return COMPENSATION + name
-
     return [
-        helper.make_node("Gather", [source, named(COLUMNS)], [named("covariates")], axis=1),
-        helper.make_node("Gather", [source, named(OTHERS)], [named("features")], axis=1),
-        helper.make_node("Sub", [named("covariates"), named(MEAN)], [named("offset")]),
-        helper.make_node("Gemm", [named("offset"), named(SLOPES)], [named("explained")]),
-        helper.make_node("Sub", [named("features"), named("explained")], [named("rest")]),
-        helper.make_node("Div", [named("rest"), named(DEVIATION)], [result]),
+        node("Gather", f"{source} {COMPENSATION}{COLUMNS}", f"{COMPENSATION}covariates", axis=1),
+        node("Gather", f"{source} {COMPENSATION}{OTHERS}", f"{COMPENSATION}features", axis=1),
+        node("Sub", f"covariates {MEAN}", "offset", within=COMPENSATION),
+        node("Gemm", f"offset {SLOPES}", "explained", within=COMPENSATION),
+        node("Sub", "features explained", "rest", within=COMPENSATION),
+        node("Div", f"{COMPENSATION}rest {COMPENSATION}{DEVIATION}", result),
     ]

@@ -17,11 +17,11 @@ from collections.abc import Collection
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Booleans, Floats, Integers
 from fedgate.models.detectors.base.checks import ConvergenceError
 from fedgate.models.detectors.base.detector import Detector, standardised
+from fedgate.models.detectors.base.drawing import model_of, node
 
 MultiClass = Literal["one-vs-all", "one-vs-one"]
 PAIRS = "pairs"
@@ -29,7 +29,7 @@ ALL_ELSE = -1  # in the place of a class
 STEPS_MAX = 1_000_000  # of LIBSVM; seconds, where features that differ by thousands would keep it busy for ever
 
 
-def machines(classes: int, multiclass: MultiClass) -> NDArray[np.int64]:
+def machines(classes: int, multiclass: MultiClass) -> Integers:
     """Return (M, 2): the positive class of each machine and the one on its other side, which may be all else."""
     if multiclass == "one-vs-all":
         pairs = [(one, ALL_ELSE) for one in range(1, classes + 1)]
@@ -62,11 +62,11 @@ def score(params: Arrays, x: Array) -> Floats:
     return np.asarray(margins(params, x)[:, _against_normal(params)].max(axis=1))
 
 
-def _against_normal(params: Arrays) -> NDArray[np.bool_]:
+def _against_normal(params: Arrays) -> Booleans:
     return np.asarray(params[PAIRS][:, 1] == 0) if PAIRS in params else np.ones(len(params["weights"]), dtype=np.bool_)
 
 
-def classify(params: Arrays, x: Array) -> NDArray[np.int64]:
+def classify(params: Arrays, x: Array) -> Integers:
     """Return (n,) classes of features (n, F): 0 where the score is not positive, else the fault class 1 to K of the
     highest margin, or with pairs of the most votes.
     """
@@ -89,21 +89,15 @@ def votes(values: Array, pairs: Array) -> Floats:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX: standardise, one Gemm, the largest of each row."""
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     judging = _against_normal(params)
-    tensors = {"columns": params["weights"][judging].T, "intercept": params["intercept"][judging]}
-    tensors["flat"] = np.array([-1])
-    tensors |= standardise_tensors(params)
+    weights, intercept = params["weights"][judging], params["intercept"][judging]
+    tensors = {"columns": weights.T, "intercept": intercept, "flat": np.array([-1])}
     nodes = [
-        *standardise_nodes(params, personal),
-        helper.make_node("Gemm", ["z", "columns", "intercept"], ["margins"]),
-        helper.make_node("ReduceMax", ["margins"], ["highest"], axes=[1], keepdims=1),
-        helper.make_node("Reshape", ["highest", "flat"], ["score"]),
+        node("Gemm", "z columns intercept", "margins"),
+        node("ReduceMax", "margins", "highest", axes=[1], keepdims=1),
+        node("Reshape", "highest flat", "score"),
     ]
-    return model_bytes("fault_classes", nodes, tensors, personal, params["weights"].shape[1])
+    return model_of("fault_classes", params, personal, nodes, tensors, weights.shape[1])
 
 
 def fit(

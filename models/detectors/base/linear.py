@@ -24,6 +24,7 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import random_features
 from fedgate.models.detectors.base.checks import map_width, quantile_of
 from fedgate.models.detectors.base.detector import Detector, standardised
+from fedgate.models.detectors.base.drawing import Node, model_of, node
 from fedgate.models.detectors.base.dual_ascent import ascend_in_map
 
 Loss = Literal["one-class", "logistic"]
@@ -91,11 +92,10 @@ def logistic_gradient(params: Arrays, phi: Array, y: Array | None, decay: float)
     return {"weights": phi.T @ pull + decay * params["weights"], "intercept": np.asarray(pull.sum())}
 
 
-def one_class_gradient(params: Arrays, phi: Array, y: Array | None, nu: float) -> Arrays:
+def one_class_gradient(params: Arrays, phi: Array, _y: Array | None, nu: float) -> Arrays:
     """Return a subgradient of 1/2 |w|² + mean(max(0, 1 - w·φ)) / ν over φ (n, M), where w is minus the weights, which
     alone move: the border is a quantile (`border`). `dual_ascent` solves the dual of the same problem.
     """
-    del y
     missed = phi @ params["weights"] > -1.0  # (n,) rows that lack of the margin
     return {"weights": params["weights"] + phi.T @ (missed / (nu * len(phi)))}
 
@@ -137,40 +137,36 @@ def border(products: Array, nu: float) -> float:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX: standardise, one Gemm and Cos where there is a map, one product with the weights."""
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     count = len(weights_of(params))
     tensors: Arrays = {name: params[name] for name in TRAINED}
-    nodes, phi, weights, feature_count = standardise_nodes(params, personal), "z", "weights", count
+    nodes, phi, weights, feature_count = list[Node](), "z", "weights", count
     if random_features.held(params):
         frequencies, phases = random_features.of(params, count)
         feature_count, phi = len(frequencies), "phi"
         tensors |= {"frequencies": frequencies, "phases": phases, "amplitude": np.array(np.sqrt(2.0 / count))}
         nodes += [
-            helper.make_node("Gemm", ["z", "frequencies", "phases"], ["angles"]),
-            helper.make_node("Cos", ["angles"], ["waves"]),
-            helper.make_node("Mul", ["waves", "amplitude"], ["phi"]),
+            node("Gemm", "z frequencies phases", "angles"),
+            node("Cos", "angles", "waves"),
+            node("Mul", "waves amplitude", "phi"),
         ]
     if HOME in params:
         tensors[HOME], weights = params[HOME], "all_weights"
-        nodes.append(helper.make_node("Concat", ["weights", HOME], [weights], axis=0))
-    nodes.append(helper.make_node("MatMul", [phi, weights], ["products"]))
+        nodes.append(node("Concat", f"weights {HOME}", weights, axis=0))
+    nodes.append(node("MatMul", f"{phi} {weights}", "products"))
     if "floor" in params:
         tensors |= {"floor": params["floor"], "smallest": np.array(SMALLEST_BORDER), "minus": np.array(-1.0)}
         nodes += [
-            helper.make_node("Max", ["intercept", "smallest"], ["border"]),
-            helper.make_node("Log", ["border"], ["log_border"]),
-            helper.make_node("Mul", ["border", "floor"], ["least"]),
-            helper.make_node("Mul", ["products", "minus"], ["sums"]),
-            helper.make_node("Max", ["sums", "least"], ["kernel_sums"]),
-            helper.make_node("Log", ["kernel_sums"], ["logs"]),
-            helper.make_node("Sub", ["log_border", "logs"], ["score"]),
+            node("Max", "intercept smallest", "border"),
+            node("Log", "border", "log_border"),
+            node("Mul", "border floor", "least"),
+            node("Mul", "products minus", "sums"),
+            node("Max", "sums least", "kernel_sums"),
+            node("Log", "kernel_sums", "logs"),
+            node("Sub", "log_border logs", "score"),
         ]
     else:
-        nodes.append(helper.make_node("Add", ["products", "intercept"], ["score"]))
-    return model_bytes("linear", nodes, tensors | standardise_tensors(params), personal, feature_count)
+        nodes.append(node("Add", "products intercept", "score"))
+    return model_of("linear", params, personal, nodes, tensors, feature_count)
 
 
 def fit(

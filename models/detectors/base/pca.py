@@ -12,14 +12,11 @@ All of it follows from count, sum and second moments (Pearson 1901), which add u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
+from fedgate.models.detectors.base.drawing import Node, node
 
 WHITENING = "whitening."
 # Of the mean variance: what moves less is rounding in float32, and must not be blown up to unit size.
@@ -94,44 +91,36 @@ def graph_tensors(params: Mapping[str, Array], prefix: str) -> Arrays:
     return {prefix + name: array for name, array in tensors.items()}
 
 
-def graph_nodes(params: Mapping[str, Array], prefix: str, source: str) -> list[NodeProto]:
+def graph_nodes(params: Mapping[str, Array], prefix: str, source: str) -> list[Node]:
     """Nodes that map the tensor `source` (n, F) to `<prefix>coordinates` (n, k) and `<prefix>residual` (n, 1)."""
-    from onnx import helper
-
-    def node(operator: str, inputs: list[str], output: str) -> NodeProto:
-        return helper.make_node(operator, [prefix + name for name in inputs], [prefix + output])
-
-    nodes = [helper.make_node("Sub", [source, f"{prefix}mean"], [f"{prefix}offset_from_mean"])]
-    nodes.append(node("Div", ["offset_from_mean", "deviation"], "v"))
+    nodes = [
+        node("Sub", f"{source} {prefix}mean", f"{prefix}offset_from_mean"),
+        node("Div", "offset_from_mean deviation", "v", within=prefix),
+    ]
     v = "v"
     if "sketch" in params:
-        nodes.append(node("Gemm", ["v", "sketch", "sketch_bias"], "sketched"))
+        nodes.append(node("Gemm", "v sketch sketch_bias", "sketched", within=prefix))
         v = "sketched"
     return [
         *nodes,
-        node("Gemm", [v, "components"], "inside"),
-        node("Div", ["inside", "roots"], "coordinates"),
-        node("Gemm", ["inside", "back"], "kept"),
-        node("Sub", [v, "kept"], "rest"),
-        node("Mul", ["rest", "rest"], "rest_squares"),
-        node("Gemm", ["rest_squares", "share"], "residual"),
+        node("Gemm", f"{v} components", "inside", within=prefix),
+        node("Div", "inside roots", "coordinates", within=prefix),
+        node("Gemm", "inside back", "kept", within=prefix),
+        node("Sub", f"{v} kept", "rest", within=prefix),
+        node("Mul", "rest rest", "rest_squares", within=prefix),
+        node("Gemm", "rest_squares share", "residual", within=prefix),
     ]
 
 
-def whitening_nodes(params: Mapping[str, Array], source: str, result: str) -> list[NodeProto]:
+def whitening_nodes(params: Mapping[str, Array], source: str, result: str) -> list[Node]:
     """Nodes that map the tensor `source` (n, F) to `result` (n, k or k + 1), as `whitened` does."""
-    from onnx import helper
-
-    def node(operator: str, inputs: list[str], output: str) -> NodeProto:
-        return helper.make_node(operator, [WHITENING + name for name in inputs], [WHITENING + output])
-
     step = of_whitening(params)
-    nodes, columns = graph_nodes(step, WHITENING, source), [f"{WHITENING}coordinates"]
+    nodes, columns = graph_nodes(step, WHITENING, source), f"{WHITENING}coordinates"
     if "weight" in step:
         nodes += [
-            node("Add", ["residual", "least"], "at_least"),
-            node("Log", ["at_least"], "log"),
-            node("Mul", ["log", "weight"], "weighted"),
+            node("Add", "residual least", "at_least", within=WHITENING),
+            node("Log", "at_least", "log", within=WHITENING),
+            node("Mul", "log weight", "weighted", within=WHITENING),
         ]
-        columns.append(f"{WHITENING}weighted")
-    return [*nodes, helper.make_node("Concat", columns, [result], axis=1)]
+        columns += f" {WHITENING}weighted"
+    return [*nodes, node("Concat", columns, result, axis=1)]

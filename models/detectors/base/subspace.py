@@ -24,10 +24,13 @@ import numpy as np
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.checks import FEWEST_ROWS, DataError, SettingError, training_rows
 from fedgate.models.detectors.base.detector import Detector, standardised
+from fedgate.models.detectors.base.drawing import model_of, node
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR, graph_nodes, graph_tensors, measured
+from fedgate.models.settings import refuse
 
 Which = Literal["residual", "distance", "both"]
 PREFIX = "subspace."
+OUTSIDE = 0.05  # share of healthy rows past the border
 
 
 def bordered(params: Arrays, which: Which, outside: float) -> Arrays:
@@ -58,10 +61,6 @@ def score(params: Arrays, x: Array) -> Floats:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX; the residual is computed as v - vPPᵀ, never as a difference of squares."""
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     inside, beside = params["parts"]
     tensors = graph_tensors(params, PREFIX) | {
         "inside_share": np.full((params["components"].shape[1], 1), inside),
@@ -71,36 +70,35 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         "flat": np.array([-1]),
     }
     nodes = [
-        *standardise_nodes(params, personal),
         *graph_nodes(params, PREFIX, "z"),
-        helper.make_node("Mul", [f"{PREFIX}coordinates", f"{PREFIX}coordinates"], ["squares"]),
-        helper.make_node("Gemm", ["squares", "inside_share"], ["inside_part"]),
-        helper.make_node("Mul", [f"{PREFIX}residual", "beside_share"], ["beside_part"]),
-        helper.make_node("Add", ["inside_part", "beside_part"], ["q"]),
-        helper.make_node("Add", ["q", "least"], ["at_least"]),
-        helper.make_node("Log", ["at_least"], ["log_q"]),
-        helper.make_node("Sub", ["log_q", "log_border"], ["column"]),
-        helper.make_node("Reshape", ["column", "flat"], ["score"]),
+        node("Mul", f"{PREFIX}coordinates {PREFIX}coordinates", "squares"),
+        node("Gemm", "squares inside_share", "inside_part"),
+        node("Mul", f"{PREFIX}residual beside_share", "beside_part"),
+        node("Add", "inside_part beside_part", "q"),
+        node("Add", "q least", "at_least"),
+        node("Log", "at_least", "log_q"),
+        node("Sub", "log_q log_border", "column"),
+        node("Reshape", "column flat", "score"),
     ]
-    count = len(params["mean"])
-    return model_bytes("subspace", nodes, tensors | standardise_tensors(params), personal, count)
+    return model_of("subspace", params, personal, nodes, tensors, len(params["mean"]))
 
 
-def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float = 0.05) -> Arrays:
+def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float = OUTSIDE) -> Arrays:
     """Fit on features (n, F), F >= 2: at most F - 1 `components`; a share `outside` of healthy rows is past the border.
 
     Raises `FitError`.
     """
     from fedgate.models.detectors.base.moments import moments, reference_of, subspace
 
-    if components < 1:
-        raise SettingError(f"components {components} given, expected at least 1, and fewer than there are features")
-    if which not in get_args(Which):
-        raise SettingError(f"which {which!r} given, expected one of {', '.join(get_args(Which))}")
-    if not 0.0 < outside < 1.0:
-        raise SettingError(
-            f"outside {outside:g} given, expected a share between 0 and 1 of healthy rows past the border"
-        )
+    refuse(
+        (components < 1, f"components {components} given, expected at least 1, and fewer than there are features"),
+        (which not in get_args(Which), f"which {which!r} given, expected one of {', '.join(get_args(Which))}"),
+        (
+            not 0.0 < outside < 1.0,
+            f"outside {outside:g} given, expected a share between 0 and 1 of healthy rows past the border",
+        ),
+        error=SettingError,
+    )
     rows = training_rows(x, nu=1.0, most_rows=max(len(x), FEWEST_ROWS))  # moments take no memory for more rows
     if rows.shape[1] < FEWEST_ROWS:
         raise DataError("1 feature given, expected at least 2: one direction is kept and one is left for the residual")

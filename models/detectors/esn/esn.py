@@ -21,20 +21,21 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
-from fedgate.models.detectors.base.checks import DataError, SettingError
+from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Booleans, Floats, Singles
+from fedgate.models.detectors.base.checks import DataError, finite_rows, whole_classes
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
-from fedgate.models.detectors.base.subspace import exceeded_by
+from fedgate.models.detectors.base.subspace import OUTSIDE, exceeded_by
 from fedgate.models.detectors.esn import reservoir, ridge_readout
 from fedgate.models.detectors.esn.esn_graph import graph
 from fedgate.models.detectors.esn.network import Network
-from fedgate.models.detectors.esn.reservoir import Singles
 
 STATE, LAST = "state", "last"  # (layers, N) and (1, I): where a stream stands, beside the parameters to go on there
-OUTSIDE = 0.05
+# What to do with rows that hold what is no number.
+GAPS = (
+    "leave such rows out and count them in `missing`, as fedgate.models.federated.closed_form.series.without_gaps does"
+)
 
 
 class Passed(NamedTuple):
@@ -44,7 +45,7 @@ class Passed(NamedTuple):
 
     regressors: Singles
     inputs: Floats
-    usable: NDArray[np.bool_]
+    usable: Booleans
     place: Arrays
 
 
@@ -80,7 +81,7 @@ def steps_of(params: Mapping[str, Array], z: Array) -> Floats:
     return np.asarray(rows.reshape(len(rows), inputs, count).transpose(0, 2, 1).reshape(len(rows) * count, inputs))
 
 
-def begins_of(params: Mapping[str, Array], missing: Array) -> NDArray[np.bool_]:
+def begins_of(params: Mapping[str, Array], missing: Array) -> Booleans:
     """Return before which rows (n,) the state is lost: where a series begins or more rows are missing than bridged.
 
     Raises `DataError` for what says of no row how many are missing before it.
@@ -143,13 +144,13 @@ def _ahead(params: Mapping[str, Array]) -> bool:
     return bool(params.get("ahead", 0.0))
 
 
-def _past_washout(params: Mapping[str, Array], begins: Array) -> NDArray[np.bool_]:
+def _past_washout(params: Mapping[str, Array], begins: Array) -> Booleans:
     since = np.arange(len(begins))
     since = since - np.maximum.accumulate(np.where(begins, since, 0))  # steps since the series began
     return np.asarray(since >= max(int(params["washout"]), int(_ahead(params))))
 
 
-def states_of(params: Mapping[str, Array], z: Array, missing: Array | None = None) -> tuple[Singles, NDArray[np.bool_]]:
+def states_of(params: Mapping[str, Array], z: Array, missing: Array | None = None) -> tuple[Singles, Booleans]:
     """Return the regressors (n * steps, M) of rows z (n, F) in normalised units, and which of the steps may teach.
 
     Of task `predict` a regressor is what was known a step before: it and the input of the same index belong together.
@@ -162,19 +163,7 @@ def states_of(params: Mapping[str, Array], z: Array, missing: Array | None = Non
 
 def taught(params: Mapping[str, Array], z: Array, missing: Array | None = None) -> Passed:
     """Return a series of finite rows (n, F) after its way through the reservoir; raises `DataError` for any others."""
-    return passed(params, finite_rows(z), missing)
-
-
-def finite_rows(x: Array) -> Floats:
-    """Return rows (n, F) as float64; raises `DataError` where one holds what is no finite number."""
-    rows = np.asarray(x, dtype=np.float64)
-    if not np.isfinite(rows).all():
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        raise DataError(
-            f"row {row}, column {column} is {rows[row, column]}, expected finite values: leave such rows out and "
-            "count them in `missing`, as fedgate.models.federated.closed_form.series.without_gaps does"
-        )
-    return rows
+    return passed(params, finite_rows(z, GAPS), missing)
 
 
 def targets_of(params: Mapping[str, Array], inputs: Array) -> Floats:
@@ -242,9 +231,7 @@ def fit(
     params = initial(rng, network, np.shape(x)[1])
     way = taught(params, x, missing)
     if network.task == "classify":
-        if y is None:
-            raise SettingError("task 'classify' given without classes y (n,), expected one for each row")
-        targets = np.repeat(one_hot(y, network.classes), network.steps, axis=0)
+        targets = np.repeat(np.eye(network.classes)[whole_classes(y, network.classes)], network.steps, axis=0)
     else:
         targets = targets_of(params, way.inputs)
     if not way.usable.any():
@@ -252,15 +239,6 @@ def fit(
     reservoir.contraction(params, way.inputs[:, params["observed"] > 0.0])
     total = ridge_readout.sums(way.regressors[way.usable], targets[way.usable])
     return fitted(params, total, ridge_readout.solve(total, ridge))
-
-
-def one_hot(y: Array, classes: int) -> Floats:
-    """Return classes (n,) as (n, classes); raises `DataError` for one that is no whole number below `classes`."""
-    labels = np.asarray(y)
-    wrong = labels[~np.isin(labels, np.arange(classes))]
-    if len(wrong):
-        raise DataError(f"class {wrong[0]} given, expected whole numbers from 0 to {classes - 1}")
-    return np.asarray(np.eye(classes)[labels.astype(np.int64)])
 
 
 ESN = Detector(score=score, graph=graph, fit=fit)

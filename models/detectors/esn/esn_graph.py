@@ -11,50 +11,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors.base.drawing import Drawing, node
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
 from fedgate.models.detectors.esn import reservoir
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ValueInfoProto
 
 CARRIED = ("state", "last")  # what a stream feeds back
 FAR = np.iinfo(np.int64).max  # a Slice up to here goes to the end
 WASHOUT_ROWS, MAX_GAP_ROWS = "washout_rows", "max_gap_rows"
 
 
-class Drawing:
-    """A graph in the making: its nodes in order and its constants."""
-
-    def __init__(self, nodes: list[NodeProto], tensors: Arrays) -> None:
-        self.nodes, self.tensors = nodes, tensors
-
-    def node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Add a node with one output and return the name of that."""
-        return self.node_of_many(operator, inputs, [output], **attributes)[0]
-
-    def node_of_many(self, operator: str, inputs: list[str], outputs: list[str], **attributes: Any) -> list[str]:
-        """Add a node and return the names of its outputs."""
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
-        return outputs
-
-    def constant(self, name: str, values: Array | float | list[int]) -> str:
-        """Add a constant of any shape and return its name; whole numbers stay whole."""
-        self.tensors[name] = np.asarray(values)
-        return name
-
-
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
-    drawing = Drawing(standardise_nodes(params, personal), standardise_tensors(params))
+    drawing = Drawing(params, personal)
     steps, inputs = int(params["steps"]), len(params["observed"])
     layers, units = (int(params[reservoir.PREFIX + name]) for name in ("layers", "units"))
     ahead = bool(params.get("ahead", 0.0))
@@ -77,11 +53,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         WASHOUT_ROWS: str(math.ceil(int(params["washout"]) / steps)),
         MAX_GAP_ROWS: str(int(params["max_gap"])),
     }
-    inputs_of_graph = (*personal, *CARRIED)
-    feature_count = inputs * steps
-    return model_bytes(
-        "esn", drawing.nodes, drawing.tensors, inputs_of_graph, feature_count, more_outputs=more, metadata=metadata
-    )
+    return drawing.model("esn", (*personal, *CARRIED), inputs * steps, more, metadata)
 
 
 def _series(drawing: Drawing, steps: int, inputs: int) -> str:
@@ -103,8 +75,6 @@ def _clip(drawing: Drawing, series: str, clip: float) -> str:
 
 def _reservoir(drawing: Drawing, params: Arrays, clipped: str, ahead: bool) -> list[str]:
     """States (r, N) of each layer, those before each step where the readout looks `ahead`."""
-    from onnx import helper
-
     weights = reservoir.drawn(params)
     layers, units = len(weights.layers), len(weights.layers[0].bias)
     entry = np.zeros((len(params["observed"]), units), np.float32)
@@ -126,9 +96,7 @@ def _reservoir(drawing: Drawing, params: Arrays, clipped: str, ahead: bool) -> l
         )
         body = _step(recurrent, units, [name for name, _ in seen])
         names = [f"{name}.each" for _, name in seen]
-        drawing.nodes.append(
-            helper.make_node("Scan", [starts[index], drive], [ends[index], *names], num_scan_inputs=1, body=body)
-        )
+        drawing.node_of_many("Scan", [starts[index], drive], [ends[index], *names], num_scan_inputs=1, body=body)
         rows = {kind: drawing.node("Reshape", [f"{name}.each", flat], name) for kind, name in seen}
         found.append(rows["before" if ahead else "after"])
         below = rows.get("after", "")
@@ -158,13 +126,13 @@ def _step(recurrent: str, units: int, seen: list[str]) -> GraphProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
     nodes = [
-        helper.make_node("Gemm", ["now", recurrent, "force"], ["sum"]),
-        helper.make_node("Tanh", ["sum"], ["new"]),
-        helper.make_node("Mul", ["new", "share"], ["shared"]),
-        helper.make_node("Mul", ["now", "kept"], ["remembered"]),
-        helper.make_node("Add", ["shared", "remembered"], ["then"]),
+        node("Gemm", f"now {recurrent} force", "sum"),
+        node("Tanh", "sum", "new"),
+        node("Mul", "new share", "shared"),
+        node("Mul", "now kept", "remembered"),
+        node("Add", "shared remembered", "then"),
     ]
-    nodes += [helper.make_node("Identity", ["now" if name == "before" else "then"], [name]) for name in seen]
+    nodes += [node("Identity", "now" if name == "before" else "then", name) for name in seen]
     inputs = [value("now", [1, units]), value("force", [units])]
     return helper.make_graph(nodes, "step", inputs, [value(name, [1, units]) for name in ("then", *seen)])
 
@@ -216,7 +184,7 @@ def _residual(drawing: Drawing, params: Arrays, series: str, predicted: str) -> 
     if len(targets) == inputs:
         drawing.node("Log", [ratio], "score")
     else:
-        drawing.node("Add", [drawing.node("Log", [ratio], "log_ratio"), _guard(drawing)], "score")
+        drawing.node("Add", [drawing.node("Log", [ratio], "log_ratio"), drawing.guard()], "score")
 
 
 def _voices(drawing: Drawing, params: Arrays, predicted: str) -> None:
@@ -232,15 +200,5 @@ def _voices(drawing: Drawing, params: Arrays, predicted: str) -> None:
     if count == 1:
         lead = drawing.node("Reshape", ["outputs", drawing.constant("flat", [-1])], "lead")
     else:
-        normal = drawing.node("Gather", ["outputs", drawing.constant("normal", 0)], "voice_of_normal", axis=1)
-        bounds = [drawing.constant("second", [1]), drawing.constant("stop", [count]), drawing.constant("axis", [1])]
-        others = drawing.node("Slice", ["outputs", *bounds], "voices_of_others")
-        highest = drawing.node("ReduceMax", [others], "highest", axes=[1], keepdims=0)
-        lead = drawing.node("Sub", [highest, normal], "lead")
-    drawing.node("Add", [lead, _guard(drawing)], "score")
-
-
-def _guard(drawing: Drawing) -> str:
-    """Zero for each row (n,) of numbers, and no number for any other."""
-    nothing = drawing.node("Mul", ["z", "nothing"], "nothing_of_each")
-    return drawing.node("ReduceSum", [nothing, drawing.constant("columns", [1])], "guard", keepdims=0)
+        lead = drawing.lead("outputs", count)
+    drawing.node("Add", [lead, drawing.guard()], "score")

@@ -13,7 +13,9 @@ import math
 import warnings
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+
+from fedgate.models.settings import refuse
 
 Task = Literal["predict", "reconstruct", "classify"]
 
@@ -26,7 +28,7 @@ class EchoStateWarning(UserWarning):
     """The state may not forget where it started (echo state property), so that it is no function of the input."""
 
 
-class Network(BaseModel):
+class Network(BaseModel, frozen=True, extra="forbid"):
     """An echo state network of `layers` times `units`, each layer hearing the one below it, for rows of features.
 
     :param targets: input columns to reconstruct, from all others.
@@ -37,8 +39,6 @@ class Network(BaseModel):
     :param direct: whether the readout sees the inputs beside the states.
     :param clip: what the network hears of an input is at most so many of its deviations.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: Task = "predict"
     targets: tuple[Annotated[int, Field(ge=0)], ...] = ()
@@ -58,14 +58,24 @@ class Network(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.units * self.layers > MOST_UNITS:
-            raise ValueError(f"units: {self.units} in each of {self.layers} layers given, expected {MOST_UNITS} in all")
-        if self.task == "reconstruct" and not self.targets:
-            raise ValueError("targets: no column given, expected those that task 'reconstruct' tells from the others")
-        if self.task != "reconstruct" and self.targets:
-            raise ValueError(f"targets {self.targets} given, expected none for task {self.task!r}; leave them out")
-        if len(set(self.targets)) < len(self.targets):
-            raise ValueError(f"targets {self.targets} given, expected every column once")
+        refuse(
+            (
+                self.units * self.layers > MOST_UNITS,
+                f"units: {self.units} in each of {self.layers} layers given, expected {MOST_UNITS} in all",
+            ),
+            (
+                self.task == "reconstruct" and not self.targets,
+                "targets: no column given, expected those that task 'reconstruct' tells from the others",
+            ),
+            (
+                self.task != "reconstruct" and len(self.targets) > 0,
+                f"targets {self.targets} given, expected none for task {self.task!r}; leave them out",
+            ),
+            (
+                len(set(self.targets)) < len(self.targets),
+                f"targets {self.targets} given, expected every column once",
+            ),
+        )
         if self.spectral_radius >= ECHO_STATE_RADIUS and self.leak == 1.0:
             warnings.warn(
                 f"spectral_radius {self.spectral_radius:g} with leak 1 given, expected below 1: the network may lack "
@@ -85,13 +95,21 @@ class Network(BaseModel):
 
         Raises `ValueError` where F is no multiple of `steps` or `targets` leaves no input or names one there is not.
         """
-        if feature_count % self.steps:
-            raise ValueError(f"steps {self.steps} given for {feature_count} features, expected a divisor of them")
         count = feature_count // self.steps
-        if any(column >= count for column in self.targets):
-            raise ValueError(f"targets {self.targets} given, expected columns from 0 to {count - 1}, all inputs")
-        if self.targets and len(self.targets) >= count:
-            raise ValueError(f"targets {self.targets} are all {count} inputs, expected at least one to be left")
+        refuse(
+            (
+                feature_count % self.steps > 0,
+                f"steps {self.steps} given for {feature_count} features, expected a divisor of them",
+            ),
+            (
+                any(column >= count for column in self.targets),
+                f"targets {self.targets} given, expected columns from 0 to {count - 1}, all inputs",
+            ),
+            (
+                0 < count <= len(self.targets),
+                f"targets {self.targets} are all {count} inputs, expected at least one to be left",
+            ),
+        )
         return count
 
     def input_count(self, feature_count: int) -> int:

@@ -23,10 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays
+from fedgate.models.arrays import Array, Arrays, Singles
 from fedgate.models.detectors.esn.network import EchoStateWarning, Network
-
-Singles = NDArray[np.float32]
 
 PREFIX = "reservoir."
 SEED, RADII, DIGEST = f"{PREFIX}seed", f"{PREFIX}radii", f"{PREFIX}digest"

@@ -15,9 +15,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Booleans, Floats
 from fedgate.models.detectors.base.checks import FitError
 from fedgate.models.detectors.base.moments import symmetric
 
@@ -74,7 +73,7 @@ def sizes(total: Mapping[str, Array]) -> Arrays:
 
 
 @lru_cache(maxsize=2)
-def _upper(size: int) -> NDArray[np.bool_]:
+def _upper(size: int) -> Booleans:
     return np.triu(np.ones((size, size), dtype=np.bool_))
 
 

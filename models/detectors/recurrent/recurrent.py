@@ -21,19 +21,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors.base.checks import DataError, FitError, SettingError
+from fedgate.models.arrays import Array, Arrays, Floats, Singles
+from fedgate.models.detectors.base.checks import FitError, finite_rows
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
-from fedgate.models.detectors.base.subspace import exceeded_by
+from fedgate.models.detectors.base.subspace import OUTSIDE, exceeded_by
 from fedgate.models.detectors.recurrent.recurrent_graph import graph
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Recurrent, layers_of
 
-Singles = NDArray[np.float32]
-
-OUTSIDE = 0.05
+GAPS = "leave such windows out"  # that hold what is no number
 BLOCK_ROWS = 256  # of 40 steps and 512 gates: 21 MB at a time
 FAR = 1e18  # what is heard of an input is at most this, so that no float32 overflows
 SMALLEST_VARIANCE = 1e-12  # of a target that is always right, such as a constant
@@ -184,28 +181,6 @@ def with_variance(params: Arrays, mean_squares: Array) -> Arrays:
     return {**params, "variance": np.maximum(mean_squares, SMALLEST_VARIANCE)}
 
 
-def finite_windows(x: Array) -> Floats:
-    """Return windows (n, F) as float64; raises `DataError` where one holds what is no finite number."""
-    rows = np.asarray(x, dtype=np.float64)
-    if not np.isfinite(rows).all():
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        raise DataError(
-            f"row {row}, column {column} is {rows[row, column]}, expected finite values: leave such windows out"
-        )
-    return rows
-
-
-def whole_classes(y: Array | None, classes: int) -> NDArray[np.int64]:
-    """Return classes (n,) as whole numbers; raises `SettingError` without any, `DataError` for one that is none."""
-    if y is None:
-        raise SettingError("task 'classify' needs labels and found none; without labels take 'predict'")
-    labels = np.asarray(y)
-    wrong = labels[~np.isin(labels, np.arange(classes))]
-    if len(wrong):
-        raise DataError(f"class {wrong[0]} given, expected whole numbers from 0 to {classes - 1}")
-    return labels.astype(np.int64)
-
-
 def descended(
     params: Arrays,
     z: Array,
@@ -249,7 +224,7 @@ def fit(
 
     Raises `FitError`, of which one is `TorchMissingError`.
     """
-    network, z = network or Recurrent(), finite_windows(x)
+    network, z = network or Recurrent(), finite_rows(x, GAPS)
     params = descended(initial(rng, network, z.shape[1]), z, y, rng, network, descent or Descent())
     return with_variance(params, squares(params, z).mean(axis=0)) if network.task == "predict" else params
 

@@ -12,8 +12,8 @@ from collections.abc import Collection
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays
+from fedgate.models.detectors.base.drawing import Drawing
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
-from fedgate.models.detectors.esn.esn_graph import Drawing
 from fedgate.models.detectors.recurrent.recurrent_network import layers_of
 
 ORDERS = {4: ("LSTM", [0, 3, 1, 2]), 3: ("GRU", [1, 0, 2])}  # by the number of gates: where ONNX wants those of torch
@@ -22,10 +22,7 @@ PARAMETERS = ("dense.", "output.", "variance")
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX, and for classes their `outputs` (n, c) beside it."""
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
-    tensors = {name: params[name] for name in sorted(params) if name.startswith(PARAMETERS)}
-    drawing = Drawing(standardise_nodes(params, personal), tensors | standardise_tensors(params))
+    drawing = Drawing(params, personal, {name: params[name] for name in sorted(params) if name.startswith(PARAMETERS)})
     steps, observed = int(params["steps"]), int(params["heard"])
     layers = layers_of(params)
     channels = params["cell.0.input"].shape[1] if layers else params["output.weight"].shape[1] // observed
@@ -38,8 +35,8 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     else:
         more["outputs"] = ["n", len(params["output.bias"])]
         drawing.node("Identity", [outputs], "outputs")
-        _voices(drawing, len(params["output.bias"]))
-    return model_bytes("recurrent", drawing.nodes, drawing.tensors, personal, channels * steps, more_outputs=more)
+        drawing.node("Add", [drawing.lead("outputs", len(params["output.bias"])), drawing.guard()], "score")
+    return drawing.model("recurrent", personal, channels * steps, more)
 
 
 def _until(drawing: Drawing, cube: str, observed: int) -> str:
@@ -123,19 +120,4 @@ def _residual(drawing: Drawing, params: Arrays, cube: str) -> None:
     ratio = drawing.node("Add", [mean, drawing.constant("floor", RESIDUAL_FLOOR)], "ratio")
     border = drawing.constant("log_border", np.log(float(params["border"]) + RESIDUAL_FLOOR))
     height = drawing.node("Sub", [drawing.node("Log", [ratio], "log_ratio"), border], "height")
-    drawing.node("Add", [height, _guard(drawing)], "score")
-
-
-def _voices(drawing: Drawing, count: int) -> None:
-    """How far the strongest class from 1 on is above class 0."""
-    normal = drawing.node("Gather", ["outputs", drawing.constant("normal", 0)], "voice_of_normal", axis=1)
-    bounds = [drawing.constant("second", [1]), drawing.constant("stop", [count]), drawing.constant("axis", [1])]
-    others = drawing.node("Slice", ["outputs", *bounds], "voices_of_others")
-    highest = drawing.node("ReduceMax", [others], "highest", axes=[1], keepdims=0)
-    drawing.node("Add", [drawing.node("Sub", [highest, normal], "lead"), _guard(drawing)], "score")
-
-
-def _guard(drawing: Drawing) -> str:
-    """Zero for each row (n,) of numbers, and no number for any other: what is squashed in a gate looks like one."""
-    nothing = drawing.node("Mul", ["z", drawing.constant("nothing", 0.0)], "nothing_of_each")
-    return drawing.node("ReduceSum", [nothing, drawing.constant("columns", [1])], "guard", keepdims=0)
+    drawing.node("Add", [height, drawing.guard()], "score")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 Cell = Literal["lstm", "gru", "linear"]
 Task = Literal["predict", "classify"]
@@ -58,7 +58,7 @@ class Descent(NamedTuple):
     bfloat16: bool = False
 
 
-class Recurrent(BaseModel):
+class Recurrent(BaseModel, frozen=True, extra="forbid"):
     """A recurrent network for rows that are windows.
 
     :param task: `predict` the last step of a window from those up to `horizon` steps before it, or `classify` windows.
@@ -71,8 +71,6 @@ class Recurrent(BaseModel):
     :param paper: what is not given is as in the paper: 3 x 128, 100 dense nodes, dropout 0.2, the level and not the
         change, and random first states while it trains.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cell: Cell = "lstm"
     layers: int = Field(default=1, ge=1, le=MOST_LAYERS)

@@ -14,17 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedgate.models.adam import Adam
-from fedgate.models.arrays import Array, Arrays
-from fedgate.models.detectors.base.checks import ConvergenceError
+from fedgate.models.arrays import Array, Arrays, Integers, Singles
+from fedgate.models.detectors.base.checks import ConvergenceError, whole_classes
 from fedgate.models.detectors.recurrent.recurrent import (
     GATES,
-    Singles,
     targets_of,
     trained_names,
-    whole_classes,
     windows_of,
 )
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, PrecisionWarning, Recurrent, layers_of
@@ -43,7 +40,7 @@ class Examples(NamedTuple):
     """
 
     windows: Singles
-    wanted: NDArray[np.float32] | NDArray[np.int64]
+    wanted: Singles | Integers
     weights: Singles
 
 

@@ -12,15 +12,14 @@ the test is done in the first principal directions of the rows, few by default.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Floats
+from fedgate.models.arrays import Array, Booleans, Floats
 from fedgate.models.detectors.svm.kernel import squared_distances
 
 ROUNDING = 1e-9  # of a unit vector: a neighbour in the tangent plane counts as on the positive side
 
 
-def edges(x: Array, candidates: Array, *, neighbours: int, tolerance: float, dimensions: int) -> NDArray[np.bool_]:
+def edges(x: Array, candidates: Array, *, neighbours: int, tolerance: float, dimensions: int) -> Booleans:
     """Return for each of the `candidates`, indices (S,) into rows x (n, F), whether it lies on the edge of the rows.
 
     :param neighbours: k; where fewer rows differ from a candidate, all of them.

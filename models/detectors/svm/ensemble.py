@@ -20,16 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.detector import Detector, standardised
+from fedgate.models.detectors.base.drawing import Node, model_of, node
 from fedgate.models.detectors.svm import kernel, svdd
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 LITERAL = "literal"  # present in the parameters where the score is the paper's
 # Rows on a border are inliers: support vectors lie on it up to the solver's tolerance and float32, and beyond it the
@@ -101,78 +98,68 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     computed from its own middle (as in `kernel.graph`, for float32 holds small distances only near the origin, and
     members may lie far apart).
     """
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     nodes = [
-        *standardise_nodes(params, personal),
         *_expansion_nodes(),
-        _node("Sub", "zero offset", "log_border"),  # (M, 1, 1)
-        _node("Exp", "log_border", "border"),
-        _node("ReduceMean", "border", "mean_border", axes=[0], keepdims=0),  # (1, 1)
-        _node("Exp", "log_f", "f"),  # (M, n, 1)
-        _node("Sub", "f border", "above"),
-        _node("ReduceMax", "above", "depth", axes=[0], keepdims=0),  # (n, 1)
+        node("Sub", "zero offset", "log_border"),  # (M, 1, 1)
+        node("Exp", "log_border", "border"),
+        node("ReduceMean", "border", "mean_border", axes=[0], keepdims=0),  # (1, 1)
+        node("Exp", "log_f", "f"),  # (M, n, 1)
+        node("Sub", "f border", "above"),
+        node("ReduceMax", "above", "depth", axes=[0], keepdims=0),  # (n, 1)
         *(_literal_nodes() if LITERAL in params else _logarithmic_nodes()),
-        _node("Mul", "border on_border", "tolerance"),  # (M, 1, 1)
-        _node("Add", "above tolerance", "lifted"),
-        _node("ReduceMax", "lifted", "highest", axes=[0], keepdims=0),  # (n, 1)
-        _node("LessOrEqual", "zero highest", "is_inlier"),
-        _node("Where", "is_inlier inside outside", "column"),
-        _node("Reshape", "column flat", "score"),
+        node("Mul", "border on_border", "tolerance"),  # (M, 1, 1)
+        node("Add", "above tolerance", "lifted"),
+        node("ReduceMax", "lifted", "highest", axes=[0], keepdims=0),  # (n, 1)
+        node("LessOrEqual", "zero highest", "is_inlier"),
+        node("Where", "is_inlier inside outside", "column"),
+        node("Reshape", "column flat", "score"),
     ]
-    tensors = _tensors(params) | standardise_tensors(params)
-    return model_bytes("ensemble", nodes, tensors, personal, params["vectors"].shape[1])
+    return model_of("ensemble", params, personal, nodes, _tensors(params), params["vectors"].shape[1])
 
 
-def _node(operator: str, inputs: str, output: str, **attributes: Any) -> NodeProto:
-    from onnx import helper
-
-    return helper.make_node(operator, inputs.split(), [output], **attributes)
-
-
-def _expansion_nodes() -> list[NodeProto]:
+def _expansion_nodes() -> list[Node]:
     """Nodes that make `log_f` (M, n, 1) of `z`, as `kernel.graph` does for one member."""
     return [
-        _node("Sub", "z middles", "from_middles"),  # (M, n, F)
-        _node("MatMul", "from_middles weights", "inner"),  # (M, n, V)
-        _node("Add", "inner biases", "exponents"),
-        _node("ReduceMax", "exponents", "peak", axes=[2], keepdims=1),  # (M, n, 1)
-        _node("Sub", "exponents peak", "below_peak"),
-        _node("Exp", "below_peak", "kernels"),
-        _node("MatMul", "kernels ones", "kernel_sum"),
-        _node("Log", "kernel_sum", "log_sum"),
-        _node("Mul", "from_middles from_middles", "squares"),
-        _node("MatMul", "squares gammas", "norms"),
-        _node("Sub", "peak norms", "farthest"),
-        _node("Add", "farthest log_sum", "log_f"),
+        node("Sub", "z middles", "from_middles"),  # (M, n, F)
+        node("MatMul", "from_middles weights", "inner"),  # (M, n, V)
+        node("Add", "inner biases", "exponents"),
+        node("ReduceMax", "exponents", "peak", axes=[2], keepdims=1),  # (M, n, 1)
+        node("Sub", "exponents peak", "below_peak"),
+        node("Exp", "below_peak", "kernels"),
+        node("MatMul", "kernels ones", "kernel_sum"),
+        node("Log", "kernel_sum", "log_sum"),
+        node("Mul", "from_middles from_middles", "squares"),
+        node("MatMul", "squares gammas", "norms"),
+        node("Sub", "peak norms", "farthest"),
+        node("Add", "farthest log_sum", "log_f"),
     ]
 
 
-def _literal_nodes() -> list[NodeProto]:
+def _literal_nodes() -> list[Node]:
     """Nodes that make `inside` and `outside` (n, 1) of `above` and `depth`."""
     return [
-        _node("Mul", "depth minus_two", "inside"),
-        _node("ReduceMean", "above", "mean_above", axes=[0], keepdims=0),
-        _node("Mul", "mean_above minus_two_members", "outside"),
+        node("Mul", "depth minus_two", "inside"),
+        node("ReduceMean", "above", "mean_above", axes=[0], keepdims=0),
+        node("Mul", "mean_above minus_two_members", "outside"),
     ]
 
 
-def _logarithmic_nodes() -> list[NodeProto]:
+def _logarithmic_nodes() -> list[Node]:
     """Nodes that make `inside` and `outside` (n, 1) of `log_f`, `depth` and `mean_border`."""
     return [
-        _node("Max", "depth zero", "depth_inside"),
-        _node("Div", "depth_inside mean_border", "relative_depth"),
-        _node("Add", "relative_depth one", "one_or_more"),
-        _node("Log", "one_or_more", "minus_inside"),
-        _node("Sub", "zero minus_inside", "inside"),
-        _node("ReduceMax", "log_f", "nearest", axes=[0], keepdims=0),  # (n, 1)
-        _node("Sub", "log_f nearest", "below_nearest"),
-        _node("Exp", "below_nearest", "shares"),
-        _node("ReduceMean", "shares", "mean_share", axes=[0], keepdims=0),
-        _node("Log", "mean_share", "log_mean_share"),
-        _node("Add", "nearest log_mean_share", "log_mean_f"),
-        _node("Log", "mean_border", "log_mean_border"),
-        _node("Sub", "log_mean_border log_mean_f", "outside"),
+        node("Max", "depth zero", "depth_inside"),
+        node("Div", "depth_inside mean_border", "relative_depth"),
+        node("Add", "relative_depth one", "one_or_more"),
+        node("Log", "one_or_more", "minus_inside"),
+        node("Sub", "zero minus_inside", "inside"),
+        node("ReduceMax", "log_f", "nearest", axes=[0], keepdims=0),  # (n, 1)
+        node("Sub", "log_f nearest", "below_nearest"),
+        node("Exp", "below_nearest", "shares"),
+        node("ReduceMean", "shares", "mean_share", axes=[0], keepdims=0),
+        node("Log", "mean_share", "log_mean_share"),
+        node("Add", "nearest log_mean_share", "log_mean_f"),
+        node("Log", "mean_border", "log_mean_border"),
+        node("Sub", "log_mean_border log_mean_f", "outside"),
     ]
 
 

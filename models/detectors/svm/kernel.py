@@ -13,6 +13,7 @@ which orders points exactly as R² does, is zero on the border and keeps growing
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import dual_ascent
 from fedgate.models.detectors.base.checks import Border, Solver
 from fedgate.models.detectors.base.detector import standardised
+from fedgate.models.detectors.base.drawing import model_of, node
 
 SOLVER_TOLERANCE = 1e-6
+AT_CAP = 1.0 - 1e-6  # of the largest multiplier there can be: above it one is at its cap
 BLOCK = 2**20  # numbers: 8 MiB; of 20,000 vectors all distances at once would be 3 GiB
 
 
@@ -57,10 +60,6 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     middle is a float32 itself, so that the subtraction loses nothing. Sums are written as Gemm: onnxruntime's own
     ReduceLogSumExp took as long as all the rest together (docs/results/benchmarks.md).
     """
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     gamma, middle = float(params["gamma"]), np.float32(params["vectors"].mean(axis=0))
     vectors = params["vectors"] - middle
     tensors = {
@@ -73,22 +72,21 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         "flat": np.array([-1]),
     }
     nodes = [
-        *standardise_nodes(params, personal),
-        helper.make_node("Sub", ["z", "middle"], ["from_middle"]),
-        helper.make_node("Gemm", ["from_middle", "weights", "bias"], ["exponents"]),
-        helper.make_node("ReduceMax", ["exponents"], ["peak"], axes=[1], keepdims=1),
-        helper.make_node("Sub", ["exponents", "peak"], ["below_peak"]),
-        helper.make_node("Exp", ["below_peak"], ["kernels"]),
-        helper.make_node("Gemm", ["kernels", "ones"], ["sum"]),
-        helper.make_node("Log", ["sum"], ["log_sum"]),
-        helper.make_node("Mul", ["from_middle", "from_middle"], ["squares"]),
-        helper.make_node("Gemm", ["squares", "gammas"], ["norm"]),
-        helper.make_node("Sub", ["norm", "peak"], ["nearest"]),
-        helper.make_node("Sub", ["nearest", "log_sum"], ["minus_log_f"]),
-        helper.make_node("Sub", ["minus_log_f", "offset"], ["column"]),
-        helper.make_node("Reshape", ["column", "flat"], ["score"]),
+        node("Sub", "z middle", "from_middle"),
+        node("Gemm", "from_middle weights bias", "exponents"),
+        node("ReduceMax", "exponents", "peak", axes=[1], keepdims=1),
+        node("Sub", "exponents peak", "below_peak"),
+        node("Exp", "below_peak", "kernels"),
+        node("Gemm", "kernels ones", "sum"),
+        node("Log", "sum", "log_sum"),
+        node("Mul", "from_middle from_middle", "squares"),
+        node("Gemm", "squares gammas", "norm"),
+        node("Sub", "norm peak", "nearest"),
+        node("Sub", "nearest log_sum", "minus_log_f"),
+        node("Sub", "minus_log_f offset", "column"),
+        node("Reshape", "column flat", "score"),
     ]
-    return model_bytes("support_vectors", nodes, tensors | standardise_tensors(params), personal, vectors.shape[1])
+    return model_of("support_vectors", params, personal, nodes, tensors, vectors.shape[1])
 
 
 def border_of_others(z: Array, nu: float, params: Arrays) -> float:
@@ -114,6 +112,21 @@ def border_of_others(z: Array, nu: float, params: Arrays) -> float:
     return float(np.quantile(np.concatenate(log_f), nu))
 
 
+def one_class(rows: Array, nu: float, **kernel: Any) -> Any:
+    """Return scikit-learn's `OneClassSVM` with libsvm's solution for rows (n, F), or for a kernel matrix (n, n)."""
+    from sklearn.svm import OneClassSVM
+
+    # libsvm's multipliers add up to ν n, and what it may leave unsolved must stay small beside them.
+    return OneClassSVM(nu=nu, tol=SOLVER_TOLERANCE * min(nu * len(rows), 1.0), **kernel).fit(rows)
+
+
+def multipliers_of(solved: Any, count: int) -> Floats:
+    """Return the multipliers (n,) of a solution for so many rows."""
+    beta = np.zeros(count)
+    beta[solved.support_] = solved.dual_coef_.ravel()
+    return beta
+
+
 def solve(
     z: Array,
     nu: float,
@@ -128,8 +141,6 @@ def solve(
     `nu` in (0, 1] bounds the share of rows outside from above and the share of support vectors from below (Schölkopf
     2001). Solver `sgd` is Algorithm 1 of PC-FedAvg with step η, whose own share outside is among the parameters.
     """
-    from sklearn.svm import OneClassSVM
-
     if solver == "sgd":
         ascent = dual_ascent.ascend(np.exp(-gamma * squared_distances(z, z)), nu, step=step)
         kept, total = ascent.multipliers > 0.0, float(ascent.multipliers.sum())
@@ -137,18 +148,13 @@ def solve(
         return -float(np.log(total)), _parameters(z[kept], ascent.multipliers[kept] / total, gamma) | reported
     if nu == 1.0:  # then β_i = 1 / n, no row is inside and the innermost is the border, where libsvm has infinity
         equal_shares = np.full(len(z), 1.0 / len(z))
-        params = _parameters(z, equal_shares, gamma)
-        if border == "others":
-            return border_of_others(z, nu, params), params
-        return float(log_expansion(z, equal_shares, gamma, z).max()), params
-    # libsvm's multipliers add up to ν n, and what it may leave unsolved must stay small beside them.
-    tolerance = SOLVER_TOLERANCE * min(nu * len(z), 1.0)
-    estimator = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma, tol=tolerance).fit(z)
-    weights = estimator.dual_coef_.ravel()
-    params = _parameters(estimator.support_vectors_, weights / weights.sum(), gamma)
-    if border == "others":
-        return border_of_others(z, nu, params), params
-    return float(np.log(estimator.offset_[0] / weights.sum())), params
+        params, log_f = _parameters(z, equal_shares, gamma), float(log_expansion(z, equal_shares, gamma, z).max())
+    else:
+        solved = one_class(z, nu, kernel="rbf", gamma=gamma)
+        weights = solved.dual_coef_.ravel()
+        params = _parameters(solved.support_vectors_, weights / weights.sum(), gamma)
+        log_f = float(np.log(solved.offset_[0] / weights.sum()))
+    return border_of_others(z, nu, params) if border == "others" else log_f, params
 
 
 def _parameters(vectors: Array, coefficients: Array, gamma: float) -> Arrays:

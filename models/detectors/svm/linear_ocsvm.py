@@ -16,10 +16,11 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import dual_ascent
 from fedgate.models.detectors.base.checks import DataError, Solver
 from fedgate.models.detectors.base.detector import standardised
+from fedgate.models.detectors.base.drawing import model_of, node
+from fedgate.models.detectors.svm.kernel import multipliers_of, one_class
 
 NORMAL = "plane.normal"
 OFFSET = "plane.offset"
-SOLVER_TOLERANCE = 1e-6
 # Of the longest row: a shorter normal is what the solver's tolerance leaves of none.
 SHORTEST_NORMAL = 1e-3
 
@@ -31,17 +32,12 @@ def score(params: Arrays, x: Array) -> Floats:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     nodes = [
-        *standardise_nodes(params, personal),
-        helper.make_node("MatMul", ["z", NORMAL], ["products"]),
-        helper.make_node("Sub", [OFFSET, "products"], ["score"]),
+        node("MatMul", f"z {NORMAL}", "products"),
+        node("Sub", f"{OFFSET} products", "score"),
     ]
-    tensors = {name: params[name] for name in (NORMAL, OFFSET)} | standardise_tensors(params)
-    return model_bytes("plane", nodes, tensors, personal, len(params[NORMAL]))
+    tensors = {name: params[name] for name in (NORMAL, OFFSET)}
+    return model_of("plane", params, personal, nodes, tensors, len(params[NORMAL]))
 
 
 def fit(z: Floats, nu: float, solver: Solver, step: float | None = None) -> Arrays:
@@ -67,14 +63,10 @@ def fit(z: Floats, nu: float, solver: Solver, step: float | None = None) -> Arra
 
 def _solved(unit: Floats, nu: float) -> tuple[Floats, float]:
     """Return β (n,) and ρ by libsvm."""
-    from sklearn.svm import OneClassSVM
-
     if nu == 1.0:  # as for the RBF kernel: no row is inside and the innermost is the border
         beta = np.full(len(unit), 1.0 / len(unit))
         return beta, float((unit @ (beta @ unit)).max())
-    tolerance = SOLVER_TOLERANCE * min(nu * len(unit), 1.0)
-    estimator = OneClassSVM(kernel="linear", nu=nu, tol=tolerance).fit(unit)
-    beta = np.zeros(len(unit))
-    beta[estimator.support_] = estimator.dual_coef_.ravel()
+    solved = one_class(unit, nu, kernel="linear")
+    beta = multipliers_of(solved, len(unit))
     total = float(beta.sum())
-    return beta / total, float(estimator.offset_[0]) / total
+    return beta / total, float(solved.offset_[0]) / total

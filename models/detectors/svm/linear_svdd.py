@@ -14,12 +14,11 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.detector import standardised
+from fedgate.models.detectors.base.drawing import model_of, node
 from fedgate.models.detectors.svm import kernel
 
 CENTER = "sphere.center"
 SQUARED_RADIUS = "sphere.squared_radius"
-SOLVER_TOLERANCE = 1e-6
-AT_CAP = 1.0 - 1e-6
 
 
 def squared_distance(params: Arrays, x: Array) -> Floats:
@@ -35,20 +34,15 @@ def score(params: Arrays, x: Array) -> Floats:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
-    from onnx import helper
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     count = len(params[CENTER])
     nodes = [
-        *standardise_nodes(params, personal),
-        helper.make_node("Sub", ["z", CENTER], ["away"]),
-        helper.make_node("Mul", ["away", "away"], ["squares"]),
-        helper.make_node("MatMul", ["squares", "ones"], ["squared_distance"]),
-        helper.make_node("Sub", ["squared_distance", SQUARED_RADIUS], ["score"]),
+        node("Sub", f"z {CENTER}", "away"),
+        node("Mul", "away away", "squares"),
+        node("MatMul", "squares ones", "squared_distance"),
+        node("Sub", f"squared_distance {SQUARED_RADIUS}", "score"),
     ]
     tensors = {name: params[name] for name in (CENTER, SQUARED_RADIUS)} | {"ones": np.ones(count)}
-    return model_bytes("sphere", nodes, tensors | standardise_tensors(params), personal, count)
+    return model_of("sphere", params, personal, nodes, tensors, count)
 
 
 def fit(z: Floats, nu: float) -> Arrays:
@@ -57,7 +51,7 @@ def fit(z: Floats, nu: float) -> Arrays:
     center = beta @ z
     squares = ((z - center) ** 2).sum(axis=1)  # (n,)
     vectors = beta > 0.0
-    free = vectors & (beta < AT_CAP / (nu * len(z)))
+    free = vectors & (beta < kernel.AT_CAP / (nu * len(z)))
     # Where all vectors are at the cap, all are outside, and the innermost is as near to the border as is known.
     radius = squares[free].mean() if free.any() else squares[vectors].min()
     return {CENTER: center, SQUARED_RADIUS: np.asarray(radius)}
@@ -65,15 +59,10 @@ def fit(z: Floats, nu: float) -> Arrays:
 
 def _multipliers(z: Floats, nu: float) -> Floats:
     """Return β (n,) with Σβ = 1."""
-    from sklearn.svm import OneClassSVM
-
     squares = kernel.squared_distances(z, z)
     largest = float(squares.max())
     if nu == 1.0 or largest == 0.0:
         return np.full(len(z), 1.0 / len(z))
     gram = 1.0 - squares / largest
-    tolerance = SOLVER_TOLERANCE * min(nu * len(z), 1.0)
-    estimator = OneClassSVM(kernel="precomputed", nu=nu, tol=tolerance).fit(gram)
-    beta = np.zeros(len(z))
-    beta[estimator.support_] = estimator.dual_coef_.ravel()
+    beta = kernel.multipliers_of(kernel.one_class(gram, nu, kernel="precomputed"), len(z))
     return np.asarray(beta / beta.sum())

@@ -26,11 +26,9 @@ from fedgate.models.detectors.base.checks import (
     training_rows,
     warn_of_share,
 )
-from fedgate.models.detectors.base.detector import Detector, standardised
+from fedgate.models.detectors.base.detector import Detector
 from fedgate.models.detectors.svm import kernel as expansion
 from fedgate.models.detectors.svm import linear_svdd
-
-AT_CAP = 1.0 - 1e-6
 
 
 def share_outside(count: int, nu: float, c: float | None) -> float:
@@ -72,7 +70,7 @@ def fit(
     if solver == "sgd" or taken == "others":  # whose margin is where the free vectors are; which runs through none
         return {**params, "offset": np.array(-log_border)}
     cap = 1.0 / (share * len(z))
-    free = params["coefficients"] < AT_CAP * cap
+    free = params["coefficients"] < expansion.AT_CAP * cap
     log_f = expansion.log_expansion(
         params["vectors"], params["coefficients"], float(params["gamma"]), params["vectors"]
     )  # (S,)
@@ -91,14 +89,6 @@ def score(params: Arrays, x: Array) -> Floats:
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX."""
     return linear_svdd.graph(params, personal) if linear_svdd.CENTER in params else expansion.graph(params, personal)
-
-
-def squared_radius(params: Arrays, x: Array) -> Floats:
-    """Return R²(x) of Eq. 1 as (n,) for features (n, F)."""
-    vectors, beta, gamma = params["vectors"], params["coefficients"], float(params["gamma"])
-    own = beta @ np.exp(-gamma * expansion.squared_distances(vectors, vectors)) @ beta
-    f = np.exp(expansion.log_expansion(vectors, beta, gamma, standardised(params, x)))
-    return np.asarray(1.0 - 2.0 * f + own)
 
 
 SVDD = Detector(score=score, graph=graph, fit=fit)

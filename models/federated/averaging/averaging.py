@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field as Setting
 
 from fedgate.models.arrays import EPOCHS, FEATURES, Arrays, number_of
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
@@ -22,7 +20,6 @@ from fedgate.models.federated.protocol.schema import Field, Role, UpdateError, c
 
 SAMPLES = "samples"
 STEP = "step"  # () in `global_state`: how many models the training has made
-NotNegative = Annotated[float, Setting(ge=0, allow_inf_nan=False)]
 SLACK = 1e-6  # of a bound, for rounding
 
 Judge = Callable[[Arrays, Arrays], None]  # (change, contribution) of a gateway, of the trained arrays; may refuse
@@ -96,8 +93,7 @@ def within(what: str, found: float, most: float) -> None:
 def no_longer_than(largest_change: float) -> Judge:
     """Return the judge of a loss that has no bound to offer: no array may change by more than the setting."""
 
-    def judge(change: Arrays, given: Arrays) -> None:
-        del given
+    def judge(change: Arrays, _given: Arrays) -> None:
         for name, array in change.items():
             within(f"{name} (setting 'largest_change')", float(np.linalg.norm(array)), largest_change)
 

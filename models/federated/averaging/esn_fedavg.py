@@ -13,11 +13,11 @@ How gateways train stands in `global_state` under `recipe.`, so that a defence c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.gradient_readout import (
     Descent,
@@ -29,33 +29,33 @@ from fedgate.models.detectors.esn.gradient_readout import (
 )
 from fedgate.models.detectors.esn.network import Classifier, Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
-from fedgate.models.federated.averaging.averaging import epochs_of, within
+from fedgate.models.federated.averaging.averaging import STEP, epochs_of, no_longer_than
+from fedgate.models.federated.averaging.averaging import averaging as averages
 from fedgate.models.federated.closed_form.series import OF_RESERVOIR, Lesson, lesson, traits_of
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
     Trained,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.reducer import SUM
-from fedgate.models.federated.protocol.schema import Field, counting
 
-READOUT, SAMPLES, STEP = "readout", "samples", "step"
+READOUT = "readout"
 RECIPE = "recipe."
-Normalisation = Literal["own", "none"]
 ClassWeights = tuple[Positive, ...]
 Teach = Callable[[Network, Arrays, Arrays, Arrays, str], Lesson]
+# (shared, own, data, examples, how it descends, rng) -> (own, the readout that a gateway ends with)
+Local = Callable[[Arrays, Arrays, Arrays, Examples, Descent, "np.random.Generator"], tuple[Arrays, Floats]]
 
 
 class Averaging(NamedTuple):
     """What FedAvg and the algorithms on top of it have in common: the network, how gateways train, how the cloud steps.
 
-    Every method is one move of a round. `teach` turns rows into lessons; who trains often on the same rows may put one
-    here that remembers.
+    `teach` turns rows into lessons; who trains often on the same rows may put one here that remembers.
     """
 
     network: Network
@@ -86,42 +86,35 @@ class Averaging(NamedTuple):
             **{RECIPE + name: np.asarray(value, dtype=np.float64) for name, value in recipe.items()},
         }
 
-    def learned(self, global_state: Arrays, local_state: Arrays, data: Arrays) -> tuple[Arrays, Examples]:
-        """Return the gateway's state and its labelled rows as examples, none where every row is in the washout."""
-        taught = self.teach(self.network, global_state, local_state, data, self.normalisation)
-        states = np.asarray(taught.regressors, dtype=np.float64)
-        return taught.local_state, examples(states, taught.classes, self.network.classes, self.class_weights)
+    def exchange(self, local: Local) -> Phase:
+        """Return the exchange around what a gateway does with its examples: an average of changes of the readout, of
+        gateways that have a row beyond the washout, each beside the identity of its reservoir.
+        """
 
-    def descent_with(self, data: Arrays) -> Descent:
-        """Return how a gateway descends in the time that it has."""
-        return self.descent._replace(epochs=epochs_of(data, self.descent.epochs))
+        def improve(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+            rows = examples(data[FEATURES], data[LABELS], self.network.classes, self.class_weights)
+            descent = self.descent._replace(epochs=epochs_of(data, self.descent.epochs))
+            local_state, moved = local(global_state, local_state, data, rows, descent, rng)
+            return local_state, {READOUT: moved}
 
-    def sent(self, global_state: Arrays, moved: Floats, count: int) -> Arrays:
-        """Return the update of a gateway that moved the readout to `moved` (classes, S) on so many rows."""
-        weight = float(min(count, self.max_samples))
-        change = np.asarray(weight * (moved - global_state[READOUT]))
-        return {READOUT: change, SAMPLES: np.array(weight), IDENTITY: identity(global_state)}
+        average = averages(
+            improve,
+            no_longer_than(self.largest_change),
+            (READOUT,),
+            rate=self.rate,
+            max_samples=self.max_samples,
+            normalisation="none",  # of states, which are made of normalised features
+        )
 
-    @property
-    def schema(self) -> dict[str, Field]:
-        """Return what an update holds, whatever comes on top."""
-        return {
-            READOUT: Field(READOUT, "delta", moves=True),
-            SAMPLES: counting(self.max_samples),
-            IDENTITY: OF_RESERVOIR,
-        }
+        def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+            taught = self.teach(self.network, global_state, local_state, data, self.normalisation)
+            if len(taught.regressors) == 0:
+                return taught.local_state, {}
+            rows = {**data, FEATURES: taught.regressors, LABELS: taught.classes}
+            local_state, update = average.learn(global_state, taught.local_state, rows, rng)
+            return local_state, {**update, IDENTITY: identity(global_state)}
 
-    def check(self, server: Server, update: Arrays) -> None:
-        """Raise `UpdateError` for a change that is longer than one may ask for."""
-        del server
-        size = float(np.linalg.norm(update[READOUT] / update[SAMPLES]))
-        within(f"{READOUT} (setting 'largest_change')", size, self.largest_change)
-
-    def averaged(self, server: Server, total: Arrays) -> Server:
-        """Return the server one step of the rate along the mean change."""
-        global_state = server.global_state
-        moved = np.asarray(global_state[READOUT] + self.rate * total[READOUT] / total[SAMPLES])
-        return server._replace(global_state={**global_state, READOUT: moved, STEP: np.asarray(global_state[STEP] + 1)})
+        return average._replace(learn=learn, schema={**average.schema, IDENTITY: OF_RESERVOIR})
 
 
 def averaging(
@@ -157,18 +150,25 @@ def begin(
 def readout_fedavg(step: Averaging, feature_count: int, rounds: int) -> Algorithm:
     """Return FedAvg with settings that are checked already."""
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        local_state, rows = step.learned(global_state, local_state, data)
-        if len(rows.states) == 0:
-            return local_state, {}
-        return local_state, step.sent(
-            global_state, descended(global_state[READOUT], rows, rng, step.descent_with(data)), len(rows.states)
-        )
+    def local(
+        global_state: Arrays,
+        local_state: Arrays,
+        _data: Arrays,
+        rows: Examples,
+        descent: Descent,
+        rng: np.random.Generator,
+    ) -> tuple[Arrays, Floats]:
+        return local_state, descended(global_state[READOUT], rows, rng, descent)
 
-    phase = Phase(learn, SUM, step.averaged, step.schema, step.check)
     personal = personal_tensors(step.normalisation)
     return Algorithm(
-        "esn", begin(step, feature_count), (phase,), rounds, personal, labels=True, traits=traits_of(step.network)
+        "esn",
+        begin(step, feature_count),
+        (step.exchange(local),),
+        rounds,
+        personal,
+        labels=True,
+        traits=traits_of(step.network),
     )
 
 

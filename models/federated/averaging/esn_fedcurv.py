@@ -33,16 +33,13 @@ from fedgate.models.detectors.esn.gradient_readout import (
     probabilities,
 )
 from fedgate.models.detectors.esn.network import Classifier
-from fedgate.models.federated.averaging.averaging import NotNegative
+from fedgate.models.federated.averaging.averaging import SAMPLES, SLACK, STEP
 from fedgate.models.federated.averaging.esn_fedavg import (
     CLASSIFY,
     READOUT,
     RECIPE,
-    SAMPLES,
-    STEP,
     Averaging,
     ClassWeights,
-    Normalisation,
     averaging,
     begin,
 )
@@ -52,20 +49,20 @@ from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
+    NotNegative,
     Phase,
     Positive,
     Server,
     Trained,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError
 
 CURVATURE, CURVED = "curvature", "curved_readout"  # D and D ⊙ W of one gateway
 ALL_CURVATURE, ALL_CURVED = "fleet.curvature", "fleet.curved_readout"  # their sums
 SENT, SHARE = "sent.", "share."  # what a gateway sent last, and what of its own is in the sums it received
 DEFAULT_PENALTY, PAPER_PENALTY = 1.0, 1e-4
-SLACK = 1e-6  # for rounding
 
 
 class Part(NamedTuple):
@@ -108,8 +105,7 @@ def pull_of(global_state: Arrays, share: Part, penalty: float) -> Pull:
     others = np.maximum(global_state[ALL_CURVATURE] - share.curvature, 0.0)
     others_curved = global_state[ALL_CURVED] - share.curved
 
-    def pull(readout: Floats, states: Array) -> Floats:
-        del states
+    def pull(readout: Floats, _states: Array) -> Floats:
         return np.asarray(2.0 * penalty * (others * readout - others_curved))
 
     return pull
@@ -146,26 +142,34 @@ def batch_fisher(readout: Floats, states: Array) -> Floats:
     return np.asarray(np.square(slopes.T @ states) / len(states))
 
 
-def curved(step: Averaging, local: Local, check: Callable[[Server, Arrays], None]) -> Phase:
+def curved(step: Averaging, local: Local) -> Phase:
     """Return the one exchange around what a gateway does with its rows."""
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        local_state, rows = step.learned(global_state, local_state, data)
-        if len(rows.states) == 0:
-            return local_state, {}
+    def improve(
+        global_state: Arrays,
+        local_state: Arrays,
+        data: Arrays,
+        rows: Examples,
+        descent: Descent,
+        rng: np.random.Generator,
+    ) -> tuple[Arrays, Floats]:
         share, at = share_of(global_state, local_state, data), int(global_state[STEP])
-        moved, part = local(global_state, share, rows, step.descent_with(data), rng)
-        local_state = {**local_state, **_remembered(SHARE, share, at), **_remembered(SENT, part, at)}
-        update = step.sent(global_state, moved, len(rows.states))
-        return local_state, {**update, CURVATURE: part.curvature, CURVED: part.curved}
+        moved, part = local(global_state, share, rows, descent, rng)
+        return {**local_state, **_remembered(SHARE, share, at), **_remembered(SENT, part, at)}, moved
+
+    average = step.exchange(improve)
+
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        local_state, update = average.learn(global_state, local_state, data, rng)
+        return local_state, update | {name: local_state[SENT + name] for name in (CURVATURE, CURVED) if update}
 
     def advance(server: Server, total: Arrays) -> Server:
-        server = step.averaged(server, total)
+        server = average.advance(server, total)
         sums = {ALL_CURVATURE: total[CURVATURE], ALL_CURVED: total[CURVED]}
         return server._replace(global_state={**server.global_state, **sums})
 
-    schema = {**step.schema, CURVATURE: Field(READOUT, "sum"), CURVED: Field(READOUT, "sum")}
-    return Phase(learn, SUM, advance, schema, check)
+    schema = {**average.schema, CURVATURE: Field(READOUT, "sum"), CURVED: Field(READOUT, "sum")}
+    return average._replace(learn=learn, advance=advance, schema=schema)
 
 
 def check_curvature(server: Server, update: Mapping[str, Array], most: Floats, *, exact: bool) -> None:
@@ -194,11 +198,6 @@ def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds:
 
     largest = bounds_of(step.network, feature_count, step.max_samples).regressors  # (M,)
 
-    def check(server: Server, update: Arrays) -> None:
-        step.check(server, update)
-        most = step.descent.batch * max(step.network.classes - 1, 1) ** 2 if paper else 0.25
-        check_curvature(server, update, most * np.square(largest), exact=not paper)
-
     def more(global_state: Arrays) -> Arrays:
         nothing = np.zeros_like(global_state[READOUT])
         recipe = {RECIPE + "penalty": np.array(penalty), RECIPE + "paper": np.array(float(paper))}
@@ -214,10 +213,17 @@ def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds:
         found = fisher(moved, rows.states)
         return moved, Part(found, found * moved)
 
-    phase = curved(step, local, check)
+    phase = curved(step, local)
+
+    def check(server: Server, update: Arrays) -> None:
+        phase.check(server, update)
+        most = step.descent.batch * max(step.network.classes - 1, 1) ** 2 if paper else 0.25
+        check_curvature(server, update, most * np.square(largest), exact=not paper)
+
     personal = personal_tensors(step.normalisation)
+    phases = (phase._replace(check=check),)
     return Algorithm(
-        "esn", begin(step, feature_count, more), (phase,), rounds, personal, labels=True, traits=traits_of(step.network)
+        "esn", begin(step, feature_count, more), phases, rounds, personal, labels=True, traits=traits_of(step.network)
     )
 
 

@@ -16,13 +16,13 @@ the others (`EPOCHS` in its data) counts with what it did, as FedProx has it; on
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.checks import MOST_ROWS
-from fedgate.models.federated.averaging.averaging import NotNegative, averaging, no_longer_than
+from fedgate.models.federated.averaging.averaging import averaging, no_longer_than
 from fedgate.models.federated.averaging.local_linear import (
     Descent,
     Dual,
@@ -35,7 +35,17 @@ from fedgate.models.federated.averaging.local_linear import (
 )
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser
 from fedgate.models.federated.defences.robust_mean import Liars, Robust, with_robust_mean
-from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Positive, Share, personal_tensors
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    Algorithm,
+    Count,
+    Normalisation,
+    NotNegative,
+    Positive,
+    Share,
+    personal_tensors,
+)
+from fedgate.models.settings import refuse
 
 
 def fedavg(
@@ -60,7 +70,7 @@ def fedavg(
     rounds: Count = 20,
     max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Federated averaging of the linear detector.
 
@@ -119,12 +129,18 @@ def _check(
     server_optimiser: ServerOptimiser | None,
 ) -> None:
     """Raise `ValueError` for settings that do not go together."""
-    if share is not None and components == 0:
-        raise ValueError(f"share {share:g} given with components 0, expected a map: one feature is no copy of another")
-    if liars is not None and robust is None:
-        raise ValueError(f"liars {liars:g} given without 'robust', expected both or none: a plain mean stands no liar")
-    if server_optimiser is not None and solver != "sgd":
-        raise ValueError(
+    refuse(
+        (
+            share is not None and components == 0,
+            f"share {share} given with components 0, expected a map: one feature is no copy of another",
+        ),
+        (
+            liars is not None and robust is None,
+            f"liars {liars} given without 'robust', expected both or none: a plain mean stands no liar",
+        ),
+        (
+            server_optimiser is not None and solver != "sgd",
             f"server_optimiser given for local {solver!r}, expected 'sgd': gateways send whole parts of a dual, of "
-            "which any other combination than their mean is no solution"
-        )
+            "which any other combination than their mean is no solution",
+        ),
+    )

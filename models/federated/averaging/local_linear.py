@@ -81,17 +81,15 @@ class Dual(NamedTuple):
         )
         return local, border_of(phi @ local.judged, self.nu)
 
-    def improve(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def improve(self, global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         """Return the gateway's state, and its contribution and border as the trained arrays."""
-        del rng
         local, border = self.part(global_state, local_state, data)
         return local.local_state, {"weights": -local.contribution, "intercept": np.array(border)}
 
-    def judge(self, change: Arrays, given: Arrays) -> None:
+    def judge(self, _change: Arrays, given: Arrays) -> None:
         """Refuse a contribution that no rows make: w_k = Σ α_i φ_i with Σ α_i <= 1 / ν and |φ_i|² <= 2, which bounds
         the border w·φ as well.
         """
-        del change
         within("weights", float(np.linalg.norm(given["weights"])), LENGTH / self.nu)
         within("intercept", abs(float(given["intercept"])), LENGTH**2 / self.nu)
 

@@ -29,14 +29,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, LABELS, Arrays
+from fedgate.models.detectors.base.checks import finite_rows, whole_classes
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Optimiser, Recurrent, as_in_the_paper
-from fedgate.models.federated.averaging.averaging import STEP, NotNegative, averaging, epochs_of, no_longer_than
+from fedgate.models.federated.averaging.averaging import STEP, averaging, epochs_of, no_longer_than
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
+    NotNegative,
     Phase,
     Positive,
     Server,
@@ -69,7 +72,7 @@ class Local(NamedTuple):
 
         Raises `DataError` for a row that holds what is no finite number.
         """
-        recurrent.finite_windows(data[FEATURES])  # before it can spoil the scale
+        finite_rows(data[FEATURES], recurrent.GAPS)  # before it can spoil the scale
         rest = {name: array for name, array in data.items() if name not in (FEATURES, LABELS)}
         if self.network.task == "predict":
             return {**rest, FEATURES: healthy_rows(data, data[FEATURES])}
@@ -89,7 +92,7 @@ class Local(NamedTuple):
         moved = recurrent.descended(received, z, y, rng, self.network, descent, shares=shares, anchored=self.trained)
         moved_arrays = {name: moved[name] for name in self.trained}
         if CLASS_COUNTS in self.measured:
-            classes = recurrent.whole_classes(y, self.network.classes)
+            classes = whole_classes(y, self.network.classes)
             moved_arrays[CLASS_COUNTS] = np.bincount(classes, minlength=self.network.classes) / len(classes)
         elif self.network.task == "predict":
             mean = recurrent.squares(received, z).mean(axis=0)
@@ -161,7 +164,7 @@ def recurrent_fedavg(
     largest_change: Positive = 1e3,
     rounds: Count = 15,
     max_samples: Count = MAX_SAMPLES,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Federated averaging of a recurrent network over rows of F features that are windows.
 

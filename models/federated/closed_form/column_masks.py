@@ -12,19 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats, Integers
 from fedgate.models.detectors.base.moments import symmetric
 from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
 from fedgate.models.federated.closed_form.readout_sums import ROUNDING, SLACK, Bounds, judge
 from fedgate.models.federated.protocol.schema import UpdateError
 
 COLUMNS, TRACE = "columns", "trace"
-Indices = NDArray[np.int64]
 
 
-def elected(gram: Floats, units: int, count: int, alpha: float, rng: np.random.Generator) -> Indices:
+def elected(gram: Floats, units: int, count: int, alpha: float, rng: np.random.Generator) -> Integers:
     """Return which `count` of the first `units` columns of a Gram matrix (M, M) a gateway sends, in their order: a
     share `alpha` by importance, the signed sums of its rows over the units, and others drawn at random.
     """
@@ -34,7 +32,7 @@ def elected(gram: Floats, units: int, count: int, alpha: float, rng: np.random.G
     return np.sort(np.concatenate([best, others]))
 
 
-def masked(sums: Mapping[str, Array], columns: Indices, units: int) -> Arrays:
+def masked(sums: Mapping[str, Array], columns: Integers, units: int) -> Arrays:
     """Return sums with the elected columns of A and B, and all those from `units` on, which belong to no unit."""
     size = sums[CROSS].shape[1]
     gram = symmetric(sums[GRAM], size)
@@ -70,7 +68,7 @@ def placed(update: Arrays, bounds: Bounds, units: int) -> Arrays:
     return {GRAM: gram, CROSS: cross, **{name: update[name] for name in (SQUARES, SAMPLES, TRACE)}}
 
 
-def _judge(update: Arrays, places: Indices, bounds: Bounds) -> None:
+def _judge(update: Arrays, places: Integers, bounds: Bounds) -> None:
     block, rows = update[GRAM][places], float(update[SAMPLES])  # (k, k) of the columns that were sent
     if not rows > 0.0:
         raise UpdateError(f"{SAMPLES}: expected above 0 and up to {bounds.max_samples}, got {rows:g}")

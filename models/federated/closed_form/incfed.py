@@ -26,10 +26,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field as Setting
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.moments import triangle
@@ -43,6 +42,8 @@ from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
+    NotNegative,
     Phase,
     Server,
     Trained,
@@ -52,14 +53,11 @@ from fedgate.models.federated.protocol.contributions import BEFORE, STEP, differ
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, Shape
 
-Normalisation = Literal["own", "none"]
-
 
 class RankWarning(UserWarning):
     """The sums determine no readout; the message names a ridge that would."""
 
 
-Ridge = Annotated[float, Setting(ge=0, allow_inf_nan=False)]
 ClassWeight = Literal["none", "balanced"]
 Widen = Callable[[Arrays, Floats], Floats]
 
@@ -75,7 +73,7 @@ def incfed(
     feature_count: Count,
     *,
     network: Network = NETWORK,
-    ridge: Ridge | None = None,
+    ridge: NotNegative | None = None,
     paper: bool = False,
     class_weight: ClassWeight = "none",
     fewest_rows: Count = 1,
@@ -104,8 +102,7 @@ def incfed(
 
     shapes = shapes_of(network.outputs(feature_count), len(bounds.regressors), balanced)
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         weight, step = weight_of(data), int(global_state[STEP])
         local_state = settled(local_state, data, step)
         if weight == 0.0:
@@ -244,8 +241,7 @@ def added(server: Server, total: Arrays, ridge: float, *, absolute: bool) -> Ser
     )
 
 
-def _as_it_is(global_state: Arrays, weights: Floats) -> Floats:
-    del global_state
+def _as_it_is(_global_state: Arrays, weights: Floats) -> Floats:
     return weights
 
 

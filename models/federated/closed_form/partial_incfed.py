@@ -38,15 +38,20 @@ from fedgate.models.federated.closed_form.incfed import (
     DEFAULT_RIDGE,
     NETWORK,
     PAPER_RIDGE,
-    Normalisation,
-    Ridge,
     of_sums,
     untrained,
 )
 from fedgate.models.federated.closed_form.partial_phases import DIRECTIONS, Plan, electing, masking, reducing
 from fedgate.models.federated.closed_form.readout_sums import bounds_of
 from fedgate.models.federated.closed_form.reservoir_directions import driven_directions
-from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Count, Server
+from fedgate.models.federated.protocol.algorithm import (
+    MAX_SAMPLES,
+    Algorithm,
+    Count,
+    Normalisation,
+    NotNegative,
+    Server,
+)
 from fedgate.models.federated.protocol.composition import OWN_COLUMNS, having
 
 Select = Literal["shared", "principal", "importance", "random"]
@@ -66,7 +71,7 @@ def partial_incfed(
     neurons: Count | None = None,
     cohort: Count | None = None,
     alpha: Alpha = 0.3,
-    ridge: Ridge | None = None,
+    ridge: NotNegative | None = None,
     paper: bool = False,
     fewest_rows: Count = 1,
     rounds: Count = 1,

@@ -21,7 +21,6 @@ from fedgate.models.federated.closed_form import column_masks
 from fedgate.models.federated.closed_form.incfed import (
     CONDITION,
     UNDETERMINED,
-    Normalisation,
     RankWarning,
     scaled,
     schema_of,
@@ -30,7 +29,7 @@ from fedgate.models.federated.closed_form.incfed import (
 )
 from fedgate.models.federated.closed_form.readout_sums import SLACK, Bounds, judge
 from fedgate.models.federated.closed_form.series import lesson
-from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained
+from fedgate.models.federated.protocol.algorithm import Normalisation, Phase, Server, Trained
 from fedgate.models.federated.protocol.contributions import STEP, weight_of
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import UpdateError
@@ -76,8 +75,7 @@ def electing(plan: Plan) -> Phase:
         states = regressors[:, : plan.units].astype(np.float64)
         return {IMPORTANCE: np.square(states).sum(axis=0), SAMPLES: np.array(float(len(targets)))}
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         local_state, found = plan.taught(global_state, local_state, data, sums)
         return local_state, {**found, IDENTITY: identity(global_state)} if found else {}
 
@@ -85,8 +83,7 @@ def electing(plan: Plan) -> Phase:
         best = np.argsort(-total[IMPORTANCE], kind="stable")[: plan.neurons]
         return server._replace(global_state={**server.global_state, ELECTED: np.sort(best).astype(np.int64)}, phase=1)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         rows = _counted(update, plan.bounds)
         least, most = float(update[IMPORTANCE].min()), float(update[IMPORTANCE].max())
         if least < 0.0 or most > rows * (1.0 + SLACK):
@@ -98,8 +95,7 @@ def electing(plan: Plan) -> Phase:
 def reducing(plan: Plan, phase: int) -> Phase:
     """Return the exchange in which gateways send the sums of the k units, or directions, that `global_state` names."""
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         local_state, found = plan.taught(
             global_state, local_state, data, lambda s, y: ridge_readout.sums(reduced(global_state, s, plan.units), y)
         )
@@ -139,8 +135,7 @@ def masking(plan: Plan) -> Phase:
         made = {**server.global_state, "readout": weights, CONDITION: np.array(condition)}
         return server._replace(global_state=_stepped(made))
 
-    def counted(server: Server, update: Arrays) -> Arrays:
-        del server
+    def counted(_server: Server, update: Arrays) -> Arrays:
         return column_masks.placed(update, plan.bounds, plan.units)
 
     shapes = column_masks.shapes(plan.neurons, plan.outputs, len(plan.bounds.regressors), plan.units)

@@ -69,8 +69,9 @@ def judge(kept: Mapping[str, Array], update: Arrays, bounds: Bounds) -> None:
         for part, diagonal in ((total, diagonals), (moved, moved_diagonals))
     )
     _within(CROSS, total[CROSS], products, moved_products)
-    for triangle, unit in zip(total[GRAM].reshape(len(diagonals), -1), np.sqrt(moved_diagonals), strict=True):
-        _positive(symmetric(triangle, size), np.where(unit > 0.0, unit, 1.0))
+    units = np.where(moved_diagonals > 0.0, np.sqrt(moved_diagonals), 1.0)
+    for triangle, unit in zip(total[GRAM].reshape(len(diagonals), -1), units, strict=True):
+        root_of(symmetric(triangle, size) / np.outer(unit, unit), f"sums of rows in {GRAM}")
 
 
 def _judge_change(update: Arrays, bounds: Bounds) -> None:
@@ -109,10 +110,13 @@ def _within(name: str, found: Array, most: Array, moved: Array) -> None:
         )
 
 
-def _positive(gram: Floats, unit: Floats) -> None:
-    scaled = gram / np.outer(unit, unit)
+def root_of(products: Floats, what: str) -> Floats:
+    """Return the Cholesky factor (m, m) of products of rows (m, m), scaled to a diagonal of one; `what` they are.
+
+    Raises `UpdateError` where an eigenvalue is further below zero than rounding leaves one.
+    """
     try:  # far cheaper than the eigenvalues, which are only needed for the message
-        np.linalg.cholesky(scaled + NEGATIVE * np.eye(len(gram)))
+        return np.asarray(np.linalg.cholesky(products + NEGATIVE * np.eye(len(products))), dtype=np.float64)
     except np.linalg.LinAlgError:
-        least = np.linalg.eigvalsh(scaled)[0]
-        raise UpdateError(f"{GRAM}: expected sums of rows, so no negative eigenvalue, got {least:.3g}") from None
+        least = np.linalg.eigvalsh(products)[0]
+        raise UpdateError(f"expected {what}, so no negative eigenvalue, got {least:.3g}") from None

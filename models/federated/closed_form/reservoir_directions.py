@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgate.models.arrays import Arrays, Floats
+from fedgate.models.arrays import Arrays, Floats, Singles
 from fedgate.models.detectors.esn import reservoir
-from fedgate.models.detectors.esn.reservoir import Singles
 
 STEPS = 3_000
 FORGOTTEN = 200  # of them at the start, for the state to forget where it began

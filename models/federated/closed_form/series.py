@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats
+from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Array, Arrays, Floats, Integers, Singles
+from fedgate.models.detectors.base.checks import finite_rows, whole_classes
 from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.network import Network
-from fedgate.models.detectors.esn.reservoir import Singles, contraction, identity
+from fedgate.models.detectors.esn.reservoir import contraction, identity
 from fedgate.models.federated.protocol.algorithm import normalise
 from fedgate.models.federated.protocol.composition import WINDOWS
 from fedgate.models.federated.protocol.schema import Field
@@ -25,7 +25,7 @@ OF_RESERVOIR = Field((64,), "identity", of=identity)
 STEP = "step"  # in `global_state`: how many models the training has made
 
 
-def without_gaps(x: Array) -> tuple[Floats, NDArray[np.int64]]:
+def without_gaps(x: Array) -> tuple[Floats, Integers]:
     """Return the finite rows of a recording (n, F), and how many rows are missing before each, as `MISSING` says it."""
     rows = np.asarray(x, dtype=np.float64)
     whole = np.flatnonzero(np.isfinite(rows).all(axis=1))
@@ -48,8 +48,8 @@ class Lesson(NamedTuple):
     local_state: Arrays
     regressors: Singles
     targets: Floats
-    rows: NDArray[np.int64]
-    classes: NDArray[np.int64]
+    rows: Integers
+    classes: Integers
 
 
 def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Arrays, normalisation: str) -> Lesson:
@@ -59,7 +59,7 @@ def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Ar
     rows. Raises `ValueError` where task `classify` finds no labels, or one that is no class.
     """
     given = {name: array for name, array in data.items() if name != LABELS or network.task == "classify"}
-    esn.finite_rows(given[FEATURES])  # before they can spoil the scale
+    finite_rows(given[FEATURES], esn.GAPS)  # before they can spoil the scale
     local_state, z = normalise(local_state, given, normalisation)
     way = esn.taught(global_state, z, given.get(MISSING))
     if int(global_state.get(STEP, 0)) == 0:
@@ -71,7 +71,8 @@ def lesson(network: Network, global_state: Arrays, local_state: Arrays, data: Ar
             raise ValueError("task 'classify' needs labels in the data and found none; without labels take 'predict'")
         labels = np.asarray(given[LABELS])[rows]
         usable = usable & (labels >= 0)
-        targets, classes = esn.one_hot(labels[usable], network.classes), labels[usable].astype(np.int64)
+        classes = whole_classes(labels[usable], network.classes)
+        targets = np.eye(network.classes)[classes]
     else:
         targets = esn.targets_of(global_state, way.inputs)[usable]
         classes = np.zeros(len(targets), dtype=np.int64)

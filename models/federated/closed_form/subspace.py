@@ -34,12 +34,15 @@ from fedgate.models.detectors.base.moments import (
     triangle,
 )
 from fedgate.models.detectors.base.subspace import Which, bordered
+from fedgate.models.federated.closed_form.readout_sums import NEGATIVE, root_of
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Server,
+    Train,
     Trained,
     healthy_rows,
     normalise,
@@ -61,10 +64,9 @@ RAREST = 1e-3
 LARGEST_FEATURE = 1e12
 # In deviations: of a level beyond this the variance keeps fewer than eight of its sixteen digits.
 FARTHEST_LEVEL = 1e4
-# Rounding leaves moments this far from positive, beside a diagonal of one.
-NEGATIVE = 1e-8
 
-Normalisation = Literal["own", "none"]
+
+Sums = Callable[[Arrays, Array], Arrays]  # (shared, healthy rows (n, F) in normalised units) -> what adds up
 
 
 def gathering(
@@ -84,16 +86,12 @@ def gathering(
     """
     size, largest = feature_count if sketch_size is None else sketch_size, max_samples * LARGEST_FEATURE**2
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
-        local_state, z = healthy(local_state, data, normalisation)
-        if len(z) == 0:
-            return local_state, {}
+    def sums(global_state: Arrays, z: Array) -> Arrays:
         if POINT in global_state:
             z = (z - global_state[POINT]) / global_state[UNIT]
         elif normalisation == "none":
             check_levels(z, remedy)
-        return local_state, capped(moments(z @ global_state[SKETCH] if SKETCH in global_state else z), max_samples)
+        return moments(z @ global_state[SKETCH] if SKETCH in global_state else z)
 
     def check(server: Server, update: Arrays) -> None:
         check_positive(update)
@@ -108,6 +106,7 @@ def gathering(
 
     shapes: dict[str, Shape] = {SUM_OF_ROWS: (size,), PRODUCTS: (triangle(size),)}
     schema = {name: Field(shape, "sum", largest=largest) for name, shape in shapes.items()}
+    learn = summing(sums, normalisation, max_samples)
     return Phase(learn, SUM, advance, {**schema, SAMPLES: counting(max_samples)}, check)
 
 
@@ -118,10 +117,15 @@ def capped(update: Arrays, max_samples: int) -> Arrays:
     return scaled | {SAMPLES: np.array(count)}  # exactly, whatever the division rounds to
 
 
-def healthy(local_state: Arrays, data: Arrays, normalisation: str) -> tuple[Arrays, Array]:
-    """Return the gateway's state and its healthy rows (n, F) in normalised units."""
-    local_state, z = normalise(local_state, data, normalisation)
-    return local_state, healthy_rows(data, z)
+def summing(sums: Sums, normalisation: Normalisation, max_samples: int) -> Train:
+    """Return how a gateway sends sums over its healthy rows, of so many at most, and nothing where it has none."""
+
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
+        local_state, z = normalise(local_state, data, normalisation)
+        z = healthy_rows(data, z)
+        return local_state, capped(sums(global_state, z), max_samples) if len(z) else {}
+
+    return learn
 
 
 def check_levels(z: Array, remedy: str) -> None:
@@ -154,7 +158,8 @@ def check_own_units(mean_square: float, means: Array) -> None:
 def check_positive(update: Arrays) -> None:
     """Raise `UpdateError` where no rows could have these moments: [[n, Σz], [Σz, Σzzᵀ]] has a negative eigenvalue."""
     sums = update[SUM_OF_ROWS]
-    whole = np.block([[np.reshape(update[SAMPLES], (1, 1)), sums[None]], [sums[:, None], _square(update)]])
+    corner, products = np.reshape(update[SAMPLES], (1, 1)), symmetric(update[PRODUCTS], len(sums))
+    whole = np.block([[corner, sums[None]], [sums[:, None], products]])
     diagonal = np.diag(whole)
     if (diagonal < 0.0).any():
         raise UpdateError(f"{PRODUCTS}: expected sums of squares, got {diagonal.min():g}")
@@ -163,15 +168,7 @@ def check_positive(update: Arrays) -> None:
         scaled = whole / np.outer(unit, unit)
     if not np.isfinite(scaled).all():
         raise UpdateError(f"{PRODUCTS}: expected sums of products that the sums of squares allow, got larger ones")
-    try:  # far cheaper than the eigenvalues, which are only needed for the message
-        np.linalg.cholesky(scaled + NEGATIVE * np.eye(len(whole)))
-    except np.linalg.LinAlgError:
-        least = np.linalg.eigvalsh(scaled)[0]
-        raise UpdateError(f"expected moments of rows, so no negative eigenvalue, got {least:.3g}") from None
-
-
-def _square(update: Arrays) -> Floats:
-    return symmetric(update[PRODUCTS], len(update[SUM_OF_ROWS]))
+    root_of(scaled, "moments of rows")
 
 
 def referring(feature_count: int, *, normalisation: Normalisation, max_samples: int) -> Phase:
@@ -179,21 +176,15 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
     deviation.
     """
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del global_state, rng
-        local_state, z = healthy(local_state, data, normalisation)
-        if len(z) == 0:
-            return local_state, {}
-        sums = {SAMPLES: np.array(float(len(z))), SUM_OF_ROWS: z.sum(axis=0), SQUARES: np.square(z).sum(axis=0)}
-        return local_state, capped(sums, max_samples)
+    def sums(_global_state: Arrays, z: Array) -> Arrays:
+        return {SAMPLES: np.array(float(len(z))), SUM_OF_ROWS: z.sum(axis=0), SQUARES: np.square(z).sum(axis=0)}
 
     def advance(server: Server, total: Arrays) -> Server:
         mean = total[SUM_OF_ROWS] / total[SAMPLES]
         found = reference_of(mean, total[SQUARES] / total[SAMPLES] - np.square(mean))
         return server._replace(global_state={**server.global_state, POINT: found.point, UNIT: found.unit}, phase=1)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         slack = update[SQUARES] * (1.0 + NEGATIVE) - np.square(update[SUM_OF_ROWS]) / update[SAMPLES]
         if (slack < 0.0).any():
             raise UpdateError(f"{SQUARES}: expected at least {SUM_OF_ROWS}² / {SAMPLES}, got {slack.min():.3g} less")
@@ -201,7 +192,8 @@ def referring(feature_count: int, *, normalisation: Normalisation, max_samples: 
             check_own_units(float(update[SQUARES].mean() / update[SAMPLES]), update[SUM_OF_ROWS] / update[SAMPLES])
 
     field = Field((feature_count,), "sum", largest=max_samples * LARGEST_FEATURE**2)
-    return Phase(learn, SUM, advance, {SAMPLES: counting(max_samples), SUM_OF_ROWS: field, SQUARES: field}, check)
+    schema = {SAMPLES: counting(max_samples), SUM_OF_ROWS: field, SQUARES: field}
+    return Phase(summing(sums, normalisation, max_samples), SUM, advance, schema, check)
 
 
 def orthonormal(rng: np.random.Generator, rows: int, columns: int) -> Floats:

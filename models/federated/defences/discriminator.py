@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedgate.models.adam import Adam
-from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, joined, parted
+from fedgate.models.arrays import FEATURES, Array, Arrays, Booleans, Floats, joined, parted
 from fedgate.models.federated.defences.single_update import change_of
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.protocol.schema import Schema, moving
@@ -54,7 +53,7 @@ def judged_clean(network: Mapping[str, Array], changes: Array) -> Floats:
     return np.asarray(np.exp(-np.logaddexp(0.0, -(values @ weights + bias)[:, 0])))
 
 
-def fit(changes: Array, clean: NDArray[np.bool_], rng: np.random.Generator, *, epochs: int = EPOCHS) -> Arrays:
+def fit(changes: Array, clean: Booleans, rng: np.random.Generator, *, epochs: int = EPOCHS) -> Arrays:
     """Return the network trained on changes (n, D), and on whether each is of a gateway with clean data (n,).
 
     A fifth of them is held out; `accuracy` () is the share of those that is told right.

@@ -39,17 +39,15 @@ LEAST_SPREAD = 0.1  # of the logarithm of a size and of a cosine: gateways alike
 Score = Callable[[Arrays, Array], Floats]
 
 
-def _never(memory: Arrays) -> bool:
-    del memory
+def _never(_memory: Arrays) -> bool:
     return False
 
 
-def _any_context(global_state: Arrays) -> None:
-    del global_state
+def _any_context(_global_state: Arrays) -> None:
+    """Start on whatever is shared."""
 
 
-def _no_memory(memory: Arrays, total: Arrays) -> Arrays:
-    del memory, total
+def _no_memory(_memory: Arrays, _total: Arrays) -> Arrays:
     return {}
 
 
@@ -173,8 +171,7 @@ def statistic_filter(width: float) -> UpdateFilter:
     the usual one, and moments that have seen both allow both.
     """
 
-    def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
-        del server
+    def notes(phase: Phase, _server: Server, memory: Arrays, update: Arrays) -> Arrays:
         change = change_of(phase.schema, update)
         norm = float(np.linalg.norm(change))
         if norm == 0.0:
@@ -216,8 +213,7 @@ def _check_usual(what: str, found: float, mean: float, spread: float, width: flo
 def network_filter(network: Arrays) -> UpdateFilter:
     """Return the thesis's filter: refused is a change that the network takes for one of noisy data."""
 
-    def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
-        del server, memory
+    def notes(phase: Phase, _server: Server, _memory: Arrays, update: Arrays) -> Arrays:
         change = taken_away(phase.schema, update)
         inputs = len(network["layer0.weights"])
         if change.size != inputs:

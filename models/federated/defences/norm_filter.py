@@ -42,8 +42,7 @@ BINS = round((MOST - LEAST) / STEP)
 def norm_filter(factor: float) -> UpdateFilter:
     """Return the filter that takes changes up to `factor` times the usual length."""
 
-    def notes(phase: Phase, server: Server, memory: Arrays, update: Arrays) -> Arrays:
-        del server
+    def notes(phase: Phase, _server: Server, memory: Arrays, update: Arrays) -> Arrays:
         length = float(np.linalg.norm(change_of(phase.schema, update)))
         if not measures(memory):
             bound = factor * usual_length(memory)

@@ -39,7 +39,11 @@ from fedgate.models.units import in_own_units, scales
 # Ranges of settings, which `registry.build` checks before a wrong one can stop or hang a training.
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+
+# Whether features are in a gateway's own deviations or as they are (`normalise`).
+Normalisation = Literal["own", "none"]
 
 # The names under which a gateway keeps its centre and its scale of each feature.
 NORMALISATION = ("center", "scale")
@@ -71,13 +75,12 @@ Trained = tuple[Arrays, Arrays]  # the local state after a training, and the upd
 Train = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], Trained]
 
 
-def _as_sent(server: Server, update: Arrays) -> Arrays:
-    del server
+def _as_sent(_server: Server, update: Arrays) -> Arrays:
     return update
 
 
-def _anything(server: Server, update: Arrays) -> None:
-    del server, update
+def _anything(_server: Server, _update: Arrays) -> None:
+    """Let any update pass that has the form of its schema."""
 
 
 class Phase(NamedTuple):
@@ -124,8 +127,7 @@ class Phase(NamedTuple):
         return "rounding" if named(self.schema, "full") else "error"
 
 
-def _nothing(server: Server) -> str:
-    del server
+def _nothing(_server: Server) -> str:
     return ""
 
 

@@ -76,8 +76,7 @@ def counting(
     `squares_of(own, data)` returns the gateway's state and its squares (p,), all above zero.
     """
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del global_state, rng
+    def learn(_global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         local_state, squares = squares_of(local_state, data)
         counts = scaled(counted(squares), round(FULL * min(weight_of(data), 1.0)))
         return local_state, {DISTANCES: counts} if counts.any() else {}
@@ -86,8 +85,7 @@ def counting(
         known = partial(quantile, total[DISTANCES])
         return server._replace(global_state={**server.global_state, **found(known)}, phase=1)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         counts = update[DISTANCES]
         pairs = float(counts.sum())
         if not 1 <= pairs <= FULL or (counts != np.rint(counts)).any():

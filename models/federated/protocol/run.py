@@ -34,8 +34,8 @@ class Outcome(NamedTuple):
     local_states: dict[str, Arrays]
 
 
-def _ignore(name: str, update: Arrays) -> None:
-    del name, update
+def _ignore(_name: str, _update: Arrays) -> None:
+    """Look at no update."""
 
 
 def run(

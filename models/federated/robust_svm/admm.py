@@ -29,6 +29,7 @@ from fedgate.models.detectors.base.fault_classes import MultiClass, machines
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -42,15 +43,16 @@ from fedgate.models.federated.robust_svm.ball import Balls, LabelCost, NormSetti
 from fedgate.models.federated.robust_svm.gateway import (
     Task,
     Weighting,
+    check_weighed,
     exported,
     imported,
     labels_of,
+    most_weight,
     tasks,
     weight_of,
 )
 from fedgate.models.federated.robust_svm.interior_point import solve
 from fedgate.models.federated.robust_svm.problem import Proximal
-from fedgate.models.federated.robust_svm.weights import check_weighed, most_weight
 
 PROPOSALS, WEIGHTS, GATEWAYS = "proposals", "weight_sum", "gateways"  # of an update
 LOCAL, DISAGREEMENT, SEEN = "local", "disagreement", "seen"  # of a gateway: w_k, u_k and the step they belong to
@@ -85,7 +87,7 @@ def robust_svm_admm(
     max_weight: Positive | None = None,
     largest_weight: Positive = 1e2,
     max_rows: Count = 5_000,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """FDR-SVM by ADMM over F features.
 
@@ -107,8 +109,7 @@ def robust_svm_admm(
     balls, most, sides = Balls(radius, kappa, norm), most_weight(weights, max_weight), machines(classes, multiclass)
     shape = (len(sides), feature_count + 1)
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         labels, weight = labels_of(data, classes), weight_of(data, weights, len(data[FEATURES]), most)
         local_state, features = normalise(local_state, data, normalisation)
         z, mu = imported(global_state), float(global_state[STRONG_CONVEXITY])
@@ -141,8 +142,7 @@ def _nearest(task: Task | None, proximal: Proximal) -> Floats:
     return solve(task.x * task.sign[:, None], task.ball, proximal).w
 
 
-def _first(model: Arrays, strong_convexity: float | str | None, rng: np.random.Generator) -> Server:
-    del rng
+def _first(model: Arrays, strong_convexity: float | str | None, _rng: np.random.Generator) -> Server:
     mu = strong_convexity if isinstance(strong_convexity, float | int) else 0.0
     return Server(global_state={**model, STEP: np.zeros(()), STRONG_CONVEXITY: np.array(mu)}, server_state={})
 

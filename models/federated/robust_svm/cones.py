@@ -1,54 +1,26 @@
 """The two cones an interior point can be inside of: non-negative numbers, and (λ, w) with |w|₂ <= λ.
 
-Both offer the same few operations of a symmetric cone with the scaling of Nesterov and Todd (1997): W is the one
-scaling with W y = W⁻¹ s for a slack s and its multiplier y, and ∘ is the cone's own product, with unit e. Formulas:
-Vandenberghe, "The CVXOPT linear and quadratic cone program solvers" (2010), sections 4 and 5.
+Both offer the same few operations of a symmetric cone with the scaling of Nesterov and Todd (1997), on arrays of one
+shape: W is the one scaling with W y = W⁻¹ s for a slack s and its multiplier y, and ∘ is the cone's own product, with
+unit e. Formulas: Vandenberghe, "The CVXOPT linear and quadratic cone program solvers" (2010), sections 4 and 5.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 
 from fedgate.models.arrays import Array, Floats
 
 
-class Cone(Protocol):
-    """A symmetric cone; the arrays that it takes are all of one shape, `scaling` returns W and W⁻¹ for `times`."""
-
-    def degree(self, shape: tuple[int, ...]) -> int:
-        """Return e · e: how much the cone counts in the mean of s · y."""
-
-    def unit(self, shape: tuple[int, ...]) -> Floats:
-        """Return e of so many numbers, the unit of ∘."""
-
-    def inverse(self, s: Array) -> Floats:
-        """Return s⁻¹, with s ∘ s⁻¹ = e."""
-
-    def scaling(self, s: Array, y: Array) -> tuple[Floats, Floats]:
-        """Return W and W⁻¹, with W y = W⁻¹ s."""
-
-    def times(self, W: Array, u: Array) -> Floats:
-        """Return W u."""
-
-    def product(self, u: Array, v: Array) -> Floats:
-        """Return u ∘ v."""
-
-    def quotient(self, u: Array, v: Array) -> Floats:
-        """Return x with v ∘ x = u."""
-
-    def room(self, s: Array, step: Array) -> float:
-        """Return how many steps lead from s to the border, infinity where none does."""
-
-
 class Orthant:
     """Numbers >= 0, of any shape."""
 
     def degree(self, shape: tuple[int, ...]) -> int:
+        """Return e · e: how much the cone counts in the mean of s · y."""
         return int(np.prod(shape))
 
     def unit(self, shape: tuple[int, ...]) -> Floats:
+        """Return e of so many numbers, the unit of ∘."""
         return np.ones(shape)
 
     def inverse(self, s: Array) -> Floats:
@@ -65,6 +37,7 @@ class Orthant:
         return np.asarray(W * u if u.ndim == W.ndim else W[:, None] * u)
 
     def product(self, u: Array, v: Array) -> Floats:
+        """Return u ∘ v."""
         return np.asarray(u * v)
 
     def quotient(self, u: Array, v: Array) -> Floats:
@@ -72,7 +45,7 @@ class Orthant:
         return np.asarray(u / v)
 
     def room(self, s: Array, step: Array) -> float:
-        """Return how many steps lead from s to the border."""
+        """Return how many steps lead from s to the border, infinity where none does."""
         steepest = float((step / s).min())
         return -1.0 / steepest if steepest < 0.0 else np.inf
 
@@ -81,9 +54,11 @@ class SecondOrder:
     """Vectors (λ, w), (m,), with |w|₂ <= λ."""
 
     def degree(self, shape: tuple[int, ...]) -> int:
+        """Return e · e: how much the cone counts in the mean of s · y."""
         return int(np.prod(shape[1:]))
 
     def unit(self, shape: tuple[int, ...]) -> Floats:
+        """Return e of so many numbers, the unit of ∘."""
         e = np.zeros(shape)
         e[0] = 1.0
         return e
@@ -106,9 +81,11 @@ class SecondOrder:
         return stretch * W, (2.0 * v[:, None] * v - J) / stretch
 
     def times(self, W: Array, u: Array) -> Floats:
+        """Return W u."""
         return np.asarray(W @ u)
 
     def product(self, u: Array, v: Array) -> Floats:
+        """Return u ∘ v."""
         return np.concatenate([[u @ v], u[0] * v[1:] + v[0] * u[1:]])
 
     def quotient(self, u: Array, v: Array) -> Floats:
@@ -125,6 +102,9 @@ class SecondOrder:
         across = step[1:] - (along + step[0]) / (1.0 + u[0]) * u[1:]
         outwards = float(np.linalg.norm(across) - along)
         return float(height / outwards) if outwards > 0.0 else np.inf
+
+
+Cone = Orthant | SecondOrder
 
 
 def _height(u: Array) -> float:

@@ -1,5 +1,5 @@
-"""What the robust classifiers read from a gateway's data: rows and signs for each machine, its ball and its weight
-(FDR-SVM paper; several machines are ours).
+"""What the robust classifiers read from a gateway's data: rows and signs for each machine, its ball and its weight, of
+which the cloud says how much it may be (FDR-SVM paper; several machines and the bounds are ours).
 
 Labels are 0 for normal and 1 to K for fault classes; `fedgate.models.detectors.base.fault_classes` says which machines
 tell them apart. The bias is the weight of a constant feature, so that it is hedged and regularised like any other.
@@ -7,6 +7,7 @@ tell them apart. The bias is the weight of a constant feature, so that it is hed
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from fedgate.models.arrays import LABELS, WEIGHT, Array, Arrays, Floats, number_of
 from fedgate.models.detectors.base.checks import spread
 from fedgate.models.detectors.base.fault_classes import named, signs
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Server
+from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.robust_svm.ball import Ball, Balls
 
 Weighting = Literal["equal", "samples"]
@@ -83,6 +86,34 @@ def weight_of(data: Arrays, weighting: Weighting, count: int, most: float) -> fl
             "more, so lower the weight, or let the operator raise the algorithm's setting 'max_weight'"
         )
     return weight
+
+
+def most_weight(weighting: Weighting, max_weight: float | None) -> float:
+    """Return how much a gateway counts at most: as set, else one where all count alike and the longest baseline where
+    each counts by its rows.
+    """
+    if max_weight is not None:
+        return max_weight
+    return float(MAX_SAMPLES) if weighting == "samples" else 1.0
+
+
+def check_weighed(values: str, weight: str, *, max_weight: float, largest: float) -> Callable[[Server, Arrays], None]:
+    """Return what raises `UpdateError` where a gateway claims too much weight, or its `values` exceed `largest` times
+    it: sums of `weight * values` and of `weight` may travel masked, so a single gateway is bounded by settings alone.
+    """
+
+    def check(_server: Server, update: Arrays) -> None:
+        claimed = float(update[weight])
+        if not 0.0 < claimed <= max_weight:
+            raise UpdateError(f"{weight}: expected a number above 0 and up to {max_weight:g}, got {claimed:g}")
+        found = float(np.abs(update[values]).max())
+        if found > largest * claimed:  # no quotient, which a tiny weight would let overflow
+            raise UpdateError(
+                f"{values}: expected values up to {largest:g} (setting 'largest_weight') times the weight {claimed:g}, "
+                f"got {found:g}"
+            )
+
+    return check
 
 
 def exported(W: Array, sides: Array) -> Arrays:

@@ -13,8 +13,6 @@ border both are the same.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
@@ -22,6 +20,7 @@ from fedgate.models.detectors.base.fault_classes import MultiClass, machines
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -37,14 +36,15 @@ from fedgate.models.federated.robust_svm.box import Box, worst_case
 from fedgate.models.federated.robust_svm.gateway import (
     Task,
     Weighting,
+    check_weighed,
     exported,
     imported,
     labels_of,
+    most_weight,
     tasks,
     weight_of,
 )
 from fedgate.models.federated.robust_svm.open_support import subgradient
-from fedgate.models.federated.robust_svm.weights import check_weighed, most_weight
 
 SLOPES, WEIGHTS, STEP = "slopes", "weight_sum", "step"
 
@@ -64,7 +64,7 @@ def robust_svm_subgradient(
     max_weight: Positive | None = None,
     largest_weight: Positive = 1e2,
     max_rows: Count = 5_000,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """FDR-SVM by subgradients over F features.
 
@@ -79,8 +79,7 @@ def robust_svm_subgradient(
     sides = machines(classes, multiclass)
     shape = (len(sides), feature_count + 1)
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         labels, weight = labels_of(data, classes), weight_of(data, weights, len(data[FEATURES]), most)
         local_state, z = normalise(local_state, data, normalisation)
         taught = zip(tasks(data, z, labels, sides, balls, max_rows), imported(global_state), strict=True)
@@ -88,14 +87,11 @@ def robust_svm_subgradient(
         return local_state, {SLOPES: weight * slopes, WEIGHTS: np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        if not total:
-            return server
         taken = server.global_state[STEP] + 1.0
         W = imported(server.global_state) - step / np.sqrt(taken) * total[SLOPES] / total[WEIGHTS]
         return server._replace(global_state={**exported(W, sides), STEP: np.asarray(taken)})
 
-    def start(rng: np.random.Generator) -> Server:
-        del rng
+    def start(_rng: np.random.Generator) -> Server:
         return Server(global_state={**exported(np.zeros(shape), sides), STEP: np.zeros(())}, server_state={})
 
     schema = {SLOPES: Field(shape, "delta"), WEIGHTS: Field((), "weight")}

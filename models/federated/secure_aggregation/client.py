@@ -93,9 +93,8 @@ class Gateway(NamedTuple):
     phase: Phase
     remembers: bool
 
-    def keys(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def keys(self, _global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         """Begin a round with new keys, whatever became of the one before."""
-        del global_state, rng
         inner, mine = split(local_state)
         secret = secret_of(data)
         keys = Keys.of(secret)
@@ -111,12 +110,11 @@ class Gateway(NamedTuple):
         mine = {**_history(mine, data), SECRET: bytes_of(secret), STAGE: np.array(KEYS_SENT)}
         return {**inner, **prefixed(mine)}, {name: bytes_of(raw)[None] for name, raw in update.items()}
 
-    def shares(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def shares(self, global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         """Send every neighbour its shares of this gateway's two secrets, each under a key of its own.
 
         Raises `RosterError` where the members of the site are known and somebody in the roster is none.
         """
-        del rng
         (inner, mine), received = split(local_state), split(global_state)[1]
         if _stage(mine) != KEYS_SENT or SECRET not in mine:
             return local_state, {}
@@ -186,12 +184,11 @@ class Gateway(NamedTuple):
         update = {MASKED: vector, TOKEN: _token(keys, INPUT_SENT)}
         return {**after, **prefixed(mine)}, update
 
-    def confirm(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def confirm(self, global_state: Arrays, local_state: Arrays, _data: Arrays, _rng: np.random.Generator) -> Trained:
         """Sign whose inputs are said to be in the sum.
 
         Raises `RosterError` where so few are that their sum would tell of one.
         """
-        del data, rng
         (inner, mine), received = split(local_state), split(global_state)[1]
         if _stage(mine) not in (SHARES_SENT, INPUT_SENT) or SECRET not in mine:
             return local_state, {}
@@ -209,12 +206,11 @@ class Gateway(NamedTuple):
         signature = bytes_of(signed(keys.signer, roster.survivors(present)))[None]
         return {**inner, **prefixed({**mine, **ended})}, {SIGNATURE: signature, TOKEN: _token(keys, CONFIRMATION_SENT)}
 
-    def reveal(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def reveal(self, global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         """Send one share of each neighbour: of the seed of its own mask if its input is here, else of its private key.
 
         Raises `RosterError` where fewer than the threshold of those who hold shares with it received the same.
         """
-        del rng
         (inner, mine), received = split(local_state), split(global_state)[1]
         if _stage(mine) != CONFIRMATION_SENT or SECRET not in mine:
             return local_state, {}

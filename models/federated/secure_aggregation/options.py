@@ -13,16 +13,13 @@ from collections.abc import Collection
 from typing import Annotated, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from fedgate.models.arrays import Array, Arrays
+from fedgate.models.arrays import Array, Arrays, Integers
 from fedgate.models.federated.protocol import namespace
 from fedgate.models.federated.protocol.algorithm import Positive
 from fedgate.models.federated.secure_aggregation.keys import KEY_BYTES
 from fedgate.models.whole import round_up
-
-Places = NDArray[np.int64]
 
 PREFIX = "masking."  # before names of ours, in `global_state`, in `server_state` and in `local_state`
 AGREEMENT, CHANNEL, SIGNER = "agreement", "channel", "signer"  # (n, 32) public keys
@@ -38,7 +35,7 @@ class RosterError(ValueError):
     """What the cloud says of a round cannot be: a gateway does not answer it."""
 
 
-class Masking(BaseModel):
+class Masking(BaseModel, frozen=True, extra="forbid"):
     """How updates are masked.
 
     :param quantum: to whose multiples numbers are rounded before they are added; each adds an error of up to half.
@@ -51,8 +48,6 @@ class Masking(BaseModel):
         colluding ones learn nothing, and fewer survivors end no round. Above one half, so that a cloud that tells half
         of them one thing and half another learns nothing either.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     quantum: Annotated[float, Field(gt=0, le=1)] = 2.0**-20
     range: Positive | None = None
@@ -89,7 +84,7 @@ class Roster(NamedTuple):
     channel: Array
     signer: Array
     digest: bytes
-    holders: Places
+    holders: Integers
     threshold: int
 
     @classmethod
@@ -117,7 +112,7 @@ class Roster(NamedTuple):
         """Return what binds a key to this round and to a direction in it."""
         return self.digest + sender.to_bytes(4, "little") + receiver.to_bytes(4, "little")
 
-    def held_by(self, here: list[int]) -> Places:
+    def held_by(self, here: list[int]) -> Integers:
         """Return how many holders of each place (n,) are among those who are here."""
         return np.asarray(np.isin(self.holders, here).sum(axis=1))
 
@@ -158,7 +153,7 @@ class Roster(NamedTuple):
         return [int(other) for other in self.holders[place] if other != place]
 
 
-def _holders(digest: bytes, count: int, most: int) -> Places:
+def _holders(digest: bytes, count: int, most: int) -> Integers:
     """Return for each place its neighbours and itself (count, k + 1), in rising order."""
     if count <= most + 1:
         return np.tile(np.arange(count), (count, 1))

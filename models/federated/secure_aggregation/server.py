@@ -15,9 +15,8 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.models.arrays import Array, Arrays
+from fedgate.models.arrays import Array, Arrays, Booleans
 from fedgate.models.federated.protocol.algorithm import Phase, RoundFailedError, Server
 from fedgate.models.federated.protocol.schema import Field, UpdateError, layout_of, numbers_in
 from fedgate.models.federated.secure_aggregation.client import (
@@ -101,11 +100,10 @@ class Cloud(NamedTuple):
     number: int
     remembers: bool
 
-    def check_keys(self, server: Server, update: Arrays) -> None:
+    def check_keys(self, _server: Server, update: Arrays) -> None:
         """Raise `UpdateError` for keys that nobody can agree with, of which one stands twice, or with a voucher for
         others.
         """
-        del server
         if update[VOUCHER].any() and member_of(update) == "":
             raise UpdateError(f"{VOUCHER}: expected one for the keys beside it, or zeros, got that of other keys")
         for name in (AGREEMENT, CHANNEL):
@@ -308,7 +306,7 @@ def member_of(update: Arrays) -> str | None:
     return voucher_of(update[VOUCHER].tobytes(), vouched_text(keys)).hex()
 
 
-def _repeated(rows: Arrays) -> NDArray[np.bool_]:
+def _repeated(rows: Arrays) -> Booleans:
     """Return which rows (n,) of a roster hold a key, commitment or token that stands anywhere a second time."""
     listed = [[row.tobytes() for row in rows[name]] for name in ROSTER]
     counts = Counter(chain.from_iterable(listed))

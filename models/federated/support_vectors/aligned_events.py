@@ -51,12 +51,11 @@ class AlignedEvents(NamedTuple):
         """Return the kernel matrix (n, n) of rows z (n, F)."""
         return np.asarray(np.exp(-float(global_state[WIDTH]) * squared_distances(z, z)))
 
-    def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         """Train, keep w pending, send the loss, and keep a model of the gateway's own.
 
         Raises ValueError for another number of rows than `events`.
         """
-        del rng
         count = len(data[FEATURES])
         if count != self.events:
             raise ValueError(
@@ -79,9 +78,8 @@ class AlignedEvents(NamedTuple):
         model = self.model(phi, alpha @ phi)
         return pending({**local_state, **kept, **model}, again, {COEFFICIENTS: w}, self._loss(alpha, w))
 
-    def judge(self, change: Arrays, given: Arrays) -> None:
+    def judge(self, _change: Arrays, given: Arrays) -> None:
         """Refuse coefficients that no α makes: w = αK with Σ α <= 1 / ν and K <= 1."""
-        del change
         within(COEFFICIENTS, float(np.abs(given[COEFFICIENTS]).max()), 1.0 / self.nu)
 
     def _begin(self, global_state: Arrays, local_state: Arrays, again: bool) -> tuple[Floats, Floats]:

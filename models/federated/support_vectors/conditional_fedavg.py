@@ -40,6 +40,7 @@ from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -52,6 +53,7 @@ from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError
 from fedgate.models.federated.support_vectors.aligned_events import AlignedEvents
 from fedgate.models.federated.support_vectors.median_election import ELECTED, election, handshake, pending
+from fedgate.models.settings import refuse
 
 VECTORS_BEFORE, VECTORS_AFTER = "vectors.before", "vectors.after"
 REFIT_SWEEPS = 50
@@ -79,8 +81,7 @@ Refit = Callable[[Arrays, Arrays, Floats, Floats, Array], Floats]
 def personalisation(refit: Refit, choice: Edges, one_class: Dual, normalisation: str) -> Phase:
     """Return phase 2: the gateway's own `weights` and `intercept` from its edge vectors; it sends two counts."""
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         if int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]) - 1:
             return local_state, {}
         local_state, z = normalise(local_state, data, normalisation)
@@ -99,8 +100,7 @@ def personalisation(refit: Refit, choice: Edges, one_class: Dual, normalisation:
     def advance(server: Server, total: Arrays) -> Server:
         return server._replace(global_state={**server.global_state, **total}, phase=0)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         before, after = float(update[VECTORS_BEFORE]), float(update[VECTORS_AFTER])
         if not 0 <= after <= before <= one_class.most_rows:
             raise UpdateError(
@@ -121,9 +121,8 @@ class Comparable(NamedTuple):
         """Return what is shared from the beginning, beside an untrained linear detector."""
         return {}
 
-    def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+    def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         """Train, keep the contribution pending and send the loss."""
-        del rng
         again = int(local_state.get(MADE_AT, -1)) == int(global_state[STEP])
         if not again and not int(local_state.get(ELECTED, 0)):
             local_state = withdrawn(local_state)  # the shared model does not hold what this gateway made
@@ -137,11 +136,10 @@ class Comparable(NamedTuple):
         """Refuse a contribution that no rows make."""
         self.one_class.judge(change, given)
 
-    def refit(self, global_state: Arrays, local_state: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
+    def refit(self, global_state: Arrays, _local_state: Arrays, phi: Floats, _z: Floats, kept: Array) -> Floats:
         """Return w + Σ a_i φ_i (M,) over the rows of φ (n, M) that are `kept`, by place (k,), their multipliers fitted
         anew around the shared w.
         """
-        del local_state, z
         shared_w = -global_state["weights"]
         cap = 1.0 / (self.one_class.nu * len(phi))
         _, added = ascend_in_map(phi[kept], shared_w, np.zeros(len(kept)), cap=cap, sweeps=REFIT_SWEEPS)
@@ -166,7 +164,7 @@ def conditional_fedavg(
     events: Annotated[int, Setting(ge=2)] | None = None,
     max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Conditional FedAvg of the one-class SVM; what `fedavg` has too means the same here.
 
@@ -179,15 +177,21 @@ def conditional_fedavg(
 
     Raises `ValueError` for settings that the literal form does not have, and for `paper` without `events`.
     """
-    if paper != (events is not None):
-        raise ValueError(
+    refuse(
+        (
+            paper != (events is not None),
             f"paper {paper} and events {events} given, expected both or none: the paper's coefficients are one for "
-            "each event that all gateways saw in the same order, so their number must be known"
-        )
-    if events and events > most_rows:
-        raise ValueError(f"most_rows {most_rows} given, expected at least {events}: the paper's form takes all events")
-    if paper and local != "dual":
-        raise ValueError(f"local {local!r} given with paper, expected 'dual': its literal form has a step of its own")
+            "each event that all gateways saw in the same order, so their number must be known",
+        ),
+        (
+            events is not None and events > most_rows,
+            f"most_rows {most_rows} given, expected at least {events}: the paper's form takes all events",
+        ),
+        (
+            paper and local != "dual",
+            f"local {local!r} given with paper, expected 'dual': its literal form has a step of its own",
+        ),
+    )
     one_class = Dual(nu, epochs, most_rows, solver=local, learning_rate=learning_rate)
     choice = Edges(neighbours, edge_tolerance, edge_dimensions)
     form: Comparable | AlignedEvents = Comparable(one_class, normalisation)

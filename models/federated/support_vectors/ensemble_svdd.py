@@ -35,15 +35,15 @@ from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, GAMMA, Array, Arrays, Floats, at_most, number_of
+from fedgate.models.arrays import FEATURES, GAMMA, Array, Arrays, Booleans, Floats, at_most, number_of
 from fedgate.models.detectors.base.checks import ON_BORDER, border_for, map_width, spread
 from fedgate.models.detectors.svm import ensemble, kernel, svdd
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -160,10 +160,10 @@ def log_border(params: Arrays) -> float:
     return float(max(border, np.log(beta @ np.exp(log_f))))
 
 
-def are_free(params: Arrays) -> NDArray[np.bool_]:
+def are_free(params: Arrays) -> Booleans:
     """Tell which of a member's vectors (S,) are below the cap, and so on its sphere."""
     beta = params["coefficients"]
-    return np.asarray(beta < svdd.AT_CAP * beta.max())
+    return np.asarray(beta < kernel.AT_CAP * beta.max())
 
 
 def not_covered(members: list[Arrays], share: float, most: int) -> list[Arrays]:
@@ -231,7 +231,7 @@ def ensemble_svdd(
     max_model_vectors: Count = 5_000,
     covered: Share | None = None,
     own_width: Annotated[float, Setting(ge=1, le=WIDEST)] = 1.0,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Ensemble SVDD over F features.
 

@@ -57,8 +57,7 @@ def pending(local_state: Arrays, again: bool, result: Arrays, loss: float) -> tu
 def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: int) -> Phase:
     """Return phase 1: who has a loss up to the median sends what is pending under `names`, the others nothing."""
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         if int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]):
             return local_state, {}
         elected = bool(local_state[f"{PENDING}{LOSS}"] <= global_state[MEDIAN] + SAME_LOSS * abs(global_state[MEDIAN]))
@@ -79,8 +78,7 @@ def election(names: tuple[str, ...], judge: Judge, max_samples: int, following: 
         announced = {"elected": np.asarray(total[MEMBERS]), STEP: np.asarray(server.global_state[STEP] + 1)}
         return server._replace(global_state={**server.global_state, **mean, **announced}, phase=following)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         judge({}, {name: np.asarray(update[f"{SENT}{name}"] / update[SAMPLES]) for name in names})
 
     schema = {f"{SENT}{name}": Field(name, "full") for name in names}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field as Setting
@@ -32,6 +32,7 @@ from fedgate.models.detectors.svm import kernel, svdd
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Count,
+    Normalisation,
     Phase,
     Positive,
     Server,
@@ -119,9 +120,8 @@ def replaced(params: Arrays, rng: np.random.Generator, move: Move, deviation: Ar
     return q[found], v[found]
 
 
-def without_model(rng: np.random.Generator) -> Server:
+def without_model(_rng: np.random.Generator) -> Server:
     """Return the server at the beginning, when nobody has sent anything."""
-    del rng
     return Server(global_state={}, server_state={})
 
 
@@ -166,7 +166,7 @@ def support_vector_election(
     max_vectors: Annotated[int, Setting(ge=FEWEST_ROWS)] = 500,
     max_total: Annotated[int, Setting(ge=FEWEST_ROWS)] = 20_000,
     rounds: Count = 1,
-    normalisation: Literal["own", "none"] = "own",
+    normalisation: Normalisation = "own",
 ) -> Algorithm:
     """Support Vector Election over F features.
 
@@ -203,8 +203,7 @@ def support_vector_election(
         model = fit(total[VECTORS], gamma=width_of(server.global_state, gamma), most_rows=max_total)
         return server._replace(global_state=model) if rounds == 1 else on_trial(server, model)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         count = len(update[VECTORS])
         if not FEWEST_ROWS <= count <= max_vectors:
             raise UpdateError(f"vectors: expected {FEWEST_ROWS} to {max_vectors} rows, got {count}")

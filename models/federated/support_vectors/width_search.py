@@ -98,8 +98,7 @@ def next_trial(first: float, good: float, bad: float) -> float:
 def verdict(nu: float, normalisation: str) -> Phase:
     """Return the exchange in which gateways judge the model on trial by rows that it was not fitted to."""
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         if len(data[FEATURES]) < HELD_OUT:
             return local_state, {}
         local_state, z = normalise(local_state, data, normalisation)
@@ -110,8 +109,7 @@ def verdict(nu: float, normalisation: str) -> Phase:
     def advance(server: Server, total: Arrays) -> Server:
         return _judged(server, is_good=float(total[CONSISTENT]) > float(total[GATEWAYS]) / 2.0)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         if (found := float(update[CONSISTENT])) not in (0.0, 1.0):
             raise UpdateError(f"{CONSISTENT}: expected 0 or 1, got {found:g}")
 

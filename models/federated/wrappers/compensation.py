@@ -30,18 +30,18 @@ from fedgate.models.detectors.base.compensation import (
 from fedgate.models.detectors.base.compensation import compensated as apart_from_weather
 from fedgate.models.detectors.base.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
 from fedgate.models.features.covariates import SQUARES, Covariates
+from fedgate.models.federated.closed_form.readout_sums import NEGATIVE, root_of
 from fedgate.models.federated.closed_form.subspace import (
     LARGEST_FEATURE,
-    NEGATIVE,
-    Normalisation,
-    capped,
     check_levels,
     check_own_units,
-    healthy,
+    summing,
 )
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
+    Normalisation,
+    NotNegative,
     Phase,
     Server,
     Trained,
@@ -55,6 +55,7 @@ from fedgate.models.federated.protocol.namespace import hidden, prefixed
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError, counting
 from fedgate.models.federated.wrappers.whitening import without_units
+from fedgate.models.settings import refuse
 
 PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
 
@@ -67,7 +68,7 @@ def with_compensation(
     settings: Mapping[str, Any],
     *,
     compensate: tuple[Column, ...],
-    compensate_prior: Annotated[float, Setting(ge=0, allow_inf_nan=False)] = 100.0,
+    compensate_prior: NotNegative = 100.0,
 ) -> Algorithm:
     """Return the algorithm of `factory` on features without what their covariates explain.
 
@@ -90,15 +91,15 @@ def with_compensation(
 
 def _columns(columns: tuple[int, ...], feature_count: int) -> Array:
     unknown = [column for column in columns if not 0 <= column < feature_count]
-    if unknown:
-        raise ValueError(f"compensate: expected columns from 0 to {feature_count - 1}, got {unknown[0]}")
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"compensate: expected every column once, got {list(columns)}")
-    if not 0 < len(columns) < feature_count:
-        raise ValueError(
+    refuse(
+        (len(unknown) > 0, f"compensate: expected columns from 0 to {feature_count - 1}, got {unknown}"),
+        (len(set(columns)) < len(columns), f"compensate: expected every column once, got {list(columns)}"),
+        (
+            not 0 < len(columns) < feature_count,
             f"compensate: expected one column or more, and fewer than the {feature_count} features, of which one at "
-            f"least is left to be judged; got {list(columns)}"
-        )
+            f"least is left to be judged; got {list(columns)}",
+        ),
+    )
     return np.array(sorted(columns), dtype=np.int64)
 
 
@@ -113,26 +114,21 @@ def _gathering(covariates: Covariates) -> Phase:
         PRODUCTS: Field((len(covariates.columns), features), "sum", largest=largest),
     }
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del global_state, rng
-        local_state, z = healthy(local_state, data, _mode(covariates))
-        if len(z) == 0:
-            return local_state, {}
+    def sums(_global_state: Arrays, z: Array) -> Arrays:
         if not covariates.own_units:
             check_levels(z, "set normalisation to 'own', which takes features in the units of each gateway")
-        return local_state, capped(covariates.sums(z), MAX_SAMPLES)
+        return covariates.sums(z)
 
     def advance(server: Server, total: Arrays) -> Server:
         step = prefixed(COMPENSATION, covariates.of_fleet(total))
         return server._replace(global_state={**server.global_state, **step}, phase=1)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         _check_possible(covariates, update)
         if covariates.own_units:
             check_own_units(float(update[SQUARES].mean() / update[SAMPLES]), update[SUM_OF_ROWS] / update[SAMPLES])
 
-    return Phase(learn, SUM, advance, schema, check)
+    return Phase(summing(sums, _mode(covariates), MAX_SAMPLES), SUM, advance, schema, check)
 
 
 def _check_possible(covariates: Covariates, update: Arrays) -> None:
@@ -146,10 +142,7 @@ def _check_possible(covariates: Covariates, update: Arrays) -> None:
     shares, gram = products / np.outer(unit, deviation), gram / np.outer(unit, unit)
     if (products[:, squares == 0.0] != 0.0).any() or not np.allclose(gram, gram.T, rtol=0.0, atol=NEGATIVE):
         raise UpdateError(f"{PRODUCTS}: expected symmetric ones, and none of a column of zeros, got others")
-    try:
-        root = np.linalg.cholesky(gram + NEGATIVE * np.eye(len(gram)))
-    except np.linalg.LinAlgError:
-        raise UpdateError("expected products of covariates, so no negative eigenvalue, got one") from None
+    root = root_of(gram, "products of covariates")
     explained = float(np.square(np.linalg.solve(root, shares)).sum(axis=0).max())
     if explained > 1.0 + 2.0 * NEGATIVE:
         raise UpdateError(f"{PRODUCTS}: expected to explain at most 1 of what {SQUARES} say, got {explained:.3g}")

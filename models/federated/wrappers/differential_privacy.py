@@ -35,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from pydantic import Field as Setting
 
 from fedgate.models.arrays import SECRET, Array, Arrays
@@ -55,7 +55,7 @@ class PrivacyWarning(UserWarning):
     """The budget of a gateway is spent; the message says how much it was, and what that means."""
 
 
-class Privacy(BaseModel):
+class Privacy(BaseModel, frozen=True, extra="forbid"):
     """How much a gateway may give away.
 
     :param clip: longest change of the model, in L2 over all its arrays, that one gateway asks for.
@@ -67,8 +67,6 @@ class Privacy(BaseModel):
     :param where: `gateway`, so that the cloud sees noised updates alone, or `cloud`, which then is trusted with
         bounded ones, unless they travel masked.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     clip: Annotated[float, Setting(ge=1e-9, le=1e9)]
     noise_multiplier: Annotated[float, Setting(ge=1e-6, le=1e4)]
@@ -158,8 +156,7 @@ def _noised(phase: Phase, index: int, privacy: Privacy) -> Phase:
     inner, names = hidden(phase, LEDGER), named(phase.schema, "delta")
     is_in_cloud = privacy.where == "cloud"
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         with np.errstate(over="ignore"):
             length = _length({name: update[name] for name in names})
         longest = privacy.longest(sum(update[name].size for name in names))

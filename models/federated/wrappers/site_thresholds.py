@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from pydantic import Field as Setting
 
 from fedgate.models.alarms.profile import cell_count, cells, sums
@@ -41,14 +41,12 @@ MOST_VALUES = 6_000  # of a site's profile: it travels in one message, the manif
 FARTHEST = 1e6  # deviations of a feature that a survey takes; beyond it a sensor is broken
 
 
-class Survey(BaseModel):
+class Survey(BaseModel, frozen=True, extra="forbid"):
     """What is asked of every gateway when a round has made a model.
 
     :param profile: as [alarm.contextual] of every gateway: the cells by which features are summed too.
     :param columns: which features are the context of the profile, in the order of its bins.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     profile: ProfileSpec | None = None
     columns: tuple[Annotated[int, Setting(ge=0)], ...] = ()
@@ -78,8 +76,7 @@ def with_site_thresholds(algorithm: Algorithm, survey: Survey, feature_count: in
     check_composition(algorithm, "survey")
     last = len(algorithm.phases)
 
-    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
-        del rng
+    def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         update = {SCORES: sketch(_scores(algorithm, global_state, local_state, data))}
         return local_state, update | (
             _profile(survey.profile, survey.columns, local_state, data) if survey.profile else {}
@@ -89,8 +86,7 @@ def with_site_thresholds(algorithm: Algorithm, survey: Survey, feature_count: in
         model, thresholds = split(server.global_state, SITE)[0], prefixed(SITE, total)
         return server._replace(global_state={**model, **thresholds}, phase=algorithm.setup)
 
-    def check(server: Server, update: Arrays) -> None:
-        del server
+    def check(_server: Server, update: Arrays) -> None:
         for name, fewest in ((SCORES, 1), *([("count", 0)] if count else [])):  # a clock may never have been set
             if not fewest <= (rows := float(update[name].sum())) <= MAX_SAMPLES:
                 raise UpdateError(f"{name}: expected {fewest} to {MAX_SAMPLES} rows in all, got {rows:g}")

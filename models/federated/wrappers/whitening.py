@@ -12,20 +12,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import numpy as np
-from pydantic import Field, validate_call
+from pydantic import validate_call
 
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.detectors.base.moments import origin, subspace
 from fedgate.models.detectors.base.pca import WHITENING, of_whitening
 from fedgate.models.detectors.base.pca import whitened as whiten_features
-from fedgate.models.federated.closed_form.subspace import Normalisation, gathering
+from fedgate.models.federated.closed_form.subspace import gathering
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
     Algorithm,
     Count,
+    Normalisation,
+    NotNegative,
     Phase,
     Server,
     Trained,
@@ -51,7 +53,7 @@ def with_whitening(
     settings: Mapping[str, Any],
     *,
     whiten: Count,
-    whiten_residual: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0,
+    whiten_residual: NotNegative = 1.0,
 ) -> Algorithm:
     """Return the algorithm of `factory` on features whitened by moments that its gateways gather first.
 
@@ -95,9 +97,8 @@ def without_units(
     return cast(Normalisation, mode), {**settings, "normalisation": "none"}
 
 
-def _checked(normalisation: Normalisation) -> None:
+def _checked(_normalisation: Normalisation) -> None:
     """Take nothing but a known mode."""
-    del normalisation
 
 
 def _on_whitened(phase: Phase, mode: Normalisation, width: int) -> Phase:

@@ -23,6 +23,7 @@ from fedgate.models.detectors.base.checks import NARROW, FitWarning, median_dist
 from fedgate.models.detectors.svm import kernel, ocsvm, svdd
 from tests.models.detectors.test_graph import FEATURES as FEATURE_COUNT
 from tests.models.detectors.test_graph import FITS
+from tests.support.sphere import squared_radius
 
 SCORES = {"ocsvm": (ocsvm.fit, kernel.score), "svdd": (svdd.fit, kernel.score)}
 
@@ -86,7 +87,7 @@ def test_svdd_solves_the_quadratic_programme(seed: int, cap: float) -> None:
     probes = noise(seed + 9, 20, 2) * 2.0
     constant = sum(p * q * rbf(a, b, gamma) for p, a in zip(beta, x, strict=True) for q, b in zip(beta, x, strict=True))
     radii = [1.0 - 2.0 * sum(p * rbf(a, z, gamma) for p, a in zip(beta, x, strict=True)) + constant for z in probes]
-    np.testing.assert_allclose(svdd.squared_radius(params, probes), radii, atol=2e-5)
+    np.testing.assert_allclose(squared_radius(params, probes), radii, atol=2e-5)
     free = (beta > 1e-4) & (beta < cap - 1e-4)
     border = np.mean([-math.log(sum(p * rbf(a, z, gamma) for p, a in zip(beta, x, strict=True))) for z in x[free]])
     assert float(params["offset"]) == pytest.approx(border, abs=1e-4)
@@ -99,7 +100,7 @@ def test_squared_radius_is_equation_1(seed: int, gamma: float, origin: float) ->
     beta = rng.dirichlet(np.ones(6))
     vectors, z = origin + rng.normal(size=(6, 4)), origin + rng.normal(size=(5, 4))
     params = {"vectors": vectors, "coefficients": beta, "gamma": np.array(gamma)}
-    for found, point in zip(svdd.squared_radius(params, z), z, strict=True):
+    for found, point in zip(squared_radius(params, z), z, strict=True):
         expected = 1.0 - 2.0 * sum(b * rbf(v, point, gamma) for b, v in zip(beta, vectors, strict=True))
         for b, v in zip(beta, vectors, strict=True):
             expected += sum(b * c * rbf(v, w, gamma) for c, w in zip(beta, vectors, strict=True))
@@ -109,10 +110,10 @@ def test_squared_radius_is_equation_1(seed: int, gamma: float, origin: float) ->
 def test_score_orders_as_the_radius_does_and_is_zero_on_it() -> None:
     x, probes = noise(2), noise(3, 300) * 2.0
     params = svdd.fit(x, nu=0.2, gamma=1 / 3)
-    scores, radii = svdd.SVDD.score(params, probes), svdd.squared_radius(params, probes)
+    scores, radii = svdd.SVDD.score(params, probes), squared_radius(params, probes)
     assert np.array_equal(np.argsort(scores), np.argsort(radii))
     free = params["coefficients"] < params["coefficients"].max() * (1.0 - 1e-6)
-    border = svdd.squared_radius(params, params["vectors"][free]).mean()
+    border = squared_radius(params, params["vectors"][free]).mean()
     clear = np.abs(radii - border) > 1e-5
     assert np.array_equal(scores[clear] > 0.0, radii[clear] > border)
     on_border = svdd.SVDD.score(params, params["vectors"][free])

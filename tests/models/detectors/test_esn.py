@@ -272,7 +272,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     rng, classify = np.random.default_rng(0), Network(task="classify")
     with pytest.raises(DataError, match="50 steps given, expected more than the washout of 50"):
         esn.fit(stream(0, 50), None, rng)
-    with pytest.raises(SettingError, match="without classes y"):
+    with pytest.raises(SettingError, match="needs labels and found none"):
         esn.fit(stream(0), None, rng, network=classify)
     with pytest.raises(DataError, match="class 2 given, expected whole numbers from 0 to 1"):
         esn.fit(stream(0), np.full(240, 2), rng, network=classify)

@@ -12,6 +12,7 @@ import pytest
 
 from fedgate.models.arrays import Array, Arrays, Floats, equal
 from fedgate.models.detectors.base.checks import ConvergenceError, DataError, FitError
+from fedgate.models.detectors.base.subspace import OUTSIDE
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, PrecisionWarning, Recurrent
 
@@ -189,7 +190,7 @@ def test_it_learns_to_predict_better_than_persistence(cell: str) -> None:
     error = np.square(recurrent.outputs(params, x) - last - wanted + last).mean()
     assert error < 0.1 * np.square(wanted - last).mean()
     np.testing.assert_allclose(params["variance"], recurrent.squares(params, waves(4, 300)).mean(axis=0))
-    assert np.mean(recurrent.score(params, x) > 0.0) == pytest.approx(recurrent.OUTSIDE, abs=0.05)
+    assert np.mean(recurrent.score(params, x) > 0.0) == pytest.approx(OUTSIDE, abs=0.05)
     x[:, STEPS - 1] += 1.0  # of the first channel, where it is predicted
     assert np.mean(recurrent.score(params, x) > 0.0) > 0.95
 

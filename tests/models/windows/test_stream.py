@@ -59,7 +59,7 @@ def test_an_irregular_stream_measures_its_readings_per_second() -> None:
     stream = StreamSpec(name="s", channels=("a",), fill="hold", gap_s=5.0)
     state, _ = feed(start(spec_of("a"), [stream]), [Block("s", i * 4 * SECOND_NS, 0.0, ramp(1)) for i in range(9)])
     counters = health(state)["s"]
-    assert (counters.measured_rate_hz, counters.rate_error_ppm, counters.missing) == (0.25, None, 0)
+    assert (counters.measured_rate_hz, counters.declared_rate_hz, counters.missing) == (0.25, 0.0, 0)
 
 
 def test_a_held_value_is_valid_for_its_time_and_never_waited_for() -> None:

@@ -14,7 +14,8 @@ from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.gradient_readout import Descent, descended, examples, fisher, probabilities, slope
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY
-from fedgate.models.federated.averaging.esn_fedavg import READOUT, RECIPE, SAMPLES, STEP
+from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
+from fedgate.models.federated.averaging.esn_fedavg import READOUT, RECIPE
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
 from tests.support.given_width import build

@@ -12,7 +12,8 @@ from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import COUNTED, FEATURES, LABELS, Array, Arrays, Floats, generator
 from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.gradient_readout import fisher
-from fedgate.models.federated.averaging.esn_fedavg import READOUT, SAMPLES, STEP
+from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
+from fedgate.models.federated.averaging.esn_fedavg import READOUT
 from fedgate.models.federated.averaging.esn_fedcurv import (
     ALL_CURVATURE,
     ALL_CURVED,

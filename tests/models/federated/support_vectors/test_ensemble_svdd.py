@@ -29,6 +29,7 @@ from fedgate.models.federated.support_vectors.ensemble_svdd import (
 )
 from fedgate.models.testing.fleet import auc, onnx_scores
 from tests.support.given_width import build, fitted
+from tests.support.sphere import squared_radius
 
 # Small clouds and narrow kernels: borders on which every row lies are no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::fedgate.models.detectors.base.checks.FitWarning")
@@ -58,7 +59,7 @@ def test_one_gateway_in_the_open_is_svdd(chosen: dict[str, Any]) -> None:
     local = fitted(svdd.fit)(x, **chosen)
     shared = trained({"only": x}, anonymise=False, **chosen)
     np.testing.assert_allclose(ensemble.score(shared, probes), svdd.SVDD.score(local, probes), atol=1e-5)
-    radius = svdd.squared_radius(local, probes) - (1.0 - 2.0 * np.exp(-local["offset"]) + own_term(local))
+    radius = squared_radius(local, probes) - (1.0 - 2.0 * np.exp(-local["offset"]) + own_term(local))
     literal = trained({"only": x}, anonymise=False, score="literal", **chosen)
     np.testing.assert_allclose(ensemble.score(literal, probes), radius, atol=1e-5)
 
@@ -100,7 +101,7 @@ def test_the_rule_by_its_letter(seed: int, count: int) -> None:
     found = ensemble.score(ensemble.joined_members(fits, literal=True), probes)
     for z, ours in zip(probes, found, strict=True):
         scores = [
-            1.0 - 2.0 * math.exp(-float(each["offset"])) + own_term(each) - float(svdd.squared_radius(each, z[None])[0])
+            1.0 - 2.0 * math.exp(-float(each["offset"])) + own_term(each) - float(squared_radius(each, z[None])[0])
             for each in fits
         ]
         expected = max(scores) if any(score >= 0.0 for score in scores) else sum(scores)

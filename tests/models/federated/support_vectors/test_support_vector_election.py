@@ -20,6 +20,7 @@ from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.support_vectors.support_vector_election import VECTORS, Move, elected, replaced
 from fedgate.models.testing.fleet import auc
 from tests.support.given_width import build, fitted
+from tests.support.sphere import squared_radius
 
 NAME = "support-vector-election"
 PLAIN: dict[str, Any] = {"normalisation": "none", "anonymise": False}
@@ -82,7 +83,7 @@ def test_a_stand_in_is_as_far_from_the_centre_as_its_original_and_elsewhere(
     points, originals = replaced(params, np.random.default_rng(seed), Move(sigma, tau, epsilon), UNIT)
     assert points.shape == vectors.shape
     np.testing.assert_array_equal(originals, vectors)
-    apart = np.abs(svdd.squared_radius(params, points) - svdd.squared_radius(params, vectors))
+    apart = np.abs(squared_radius(params, points) - squared_radius(params, vectors))
     assert apart.max() <= tau * (1.0 + 1e-9)
     assert (points != vectors).any(axis=1).all()
     np.testing.assert_array_equal(params["vectors"], vectors)
@@ -95,7 +96,7 @@ def test_the_stand_ins_by_the_letter_of_the_algorithm() -> None:
     draws = np.random.default_rng(6).normal(params["vectors"], 1.0)
 
     def radius(point: Floats) -> float:
-        return float(svdd.squared_radius(params, point[None])[0])
+        return float(squared_radius(params, point[None])[0])
 
     for v, q, stand_in in zip(params["vectors"], draws, found, strict=True):
         point = q
