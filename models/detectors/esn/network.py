@@ -13,7 +13,9 @@ import math
 import warnings
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from fedgate.models.options import Listed, Options
 
 Task = Literal["predict", "reconstruct", "classify"]
 
@@ -26,7 +28,7 @@ class EchoStateWarning(UserWarning):
     """The state may not forget where it started (echo state property), so that it is no function of the input."""
 
 
-class Network(BaseModel):
+class Network(Options):
     """An echo state network of `layers` times `units`, each layer hearing the one below it, for rows of features.
 
     :param targets: input columns to reconstruct, from all others.
@@ -38,10 +40,8 @@ class Network(BaseModel):
     :param clip: what the network hears of an input is at most so many of its deviations.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     task: Task = "predict"
-    targets: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    targets: Listed[tuple[Annotated[int, Field(ge=0)], ...]] = ()
     classes: int = Field(default=2, ge=2)
     units: int = Field(default=200, ge=1, le=MOST_UNITS)
     layers: int = Field(default=1, ge=1)

@@ -14,12 +14,13 @@ from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedgate.models.arrays import Array, Arrays
 from fedgate.models.federated.protocol import namespace
 from fedgate.models.federated.protocol.algorithm import Positive
 from fedgate.models.federated.secure_aggregation.keys import KEY_BYTES
+from fedgate.models.options import Options
 from fedgate.models.whole import round_up
 
 Places = NDArray[np.int64]
@@ -38,7 +39,7 @@ class RosterError(ValueError):
     """What the cloud says of a round cannot be: a gateway does not answer it."""
 
 
-class Masking(BaseModel):
+class Masking(Options):
     """How updates are masked.
 
     :param quantum: to whose multiples numbers are rounded before they are added; each adds an error of up to half.
@@ -51,8 +52,6 @@ class Masking(BaseModel):
         colluding ones learn nothing, and fewer survivors end no round. Above one half, so that a cloud that tells half
         of them one thing and half another learns nothing either.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     quantum: Annotated[float, Field(gt=0, le=1)] = 2.0**-20
     range: Positive | None = None

@@ -55,6 +55,7 @@ from fedgate.models.federated.protocol.namespace import hidden, prefixed
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError, counting
 from fedgate.models.federated.wrappers.whitening import without_units
+from fedgate.models.options import Listed
 
 PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
 
@@ -66,7 +67,7 @@ def with_compensation(
     feature_count: int,
     settings: Mapping[str, Any],
     *,
-    compensate: tuple[Column, ...],
+    compensate: Listed[tuple[Column, ...]],
     compensate_prior: Annotated[float, Setting(ge=0, allow_inf_nan=False)] = 100.0,
 ) -> Algorithm:
     """Return the algorithm of `factory` on features without what their covariates explain.

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from fedgate.models.arrays import COUNTED, Array, Arrays
 from fedgate.models.federated.protocol.algorithm import (
@@ -39,6 +39,7 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.composition import FLOAT32, check_composition, having
 from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
 from fedgate.models.federated.protocol.schema import Schema, UpdateError, layout_of, named, numbers_in
+from fedgate.models.options import Options
 from fedgate.models.packing import Number, PackingError, packed, unpacked
 
 PREFIX = "compression."
@@ -46,15 +47,13 @@ WIDE_BYTES, FLOAT32_BYTES = 8, 4  # of a number as most updates hold it, and of 
 LEFT, SENT, AT = "left.", "sent.", "at"  # e before the last update, e after it, and where
 
 
-class Compression(BaseModel):
+class Compression(Options):
     """How updates travel.
 
     :param number: what their numbers are rounded to, float32 with half the bytes of the float64 they are made in;
         `float16` and `int8` in units of each array's largest entry.
     :param share: of the entries of each array, the largest by size, that are sent; the others wait.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: Number = "float32"
     share: Share = 1.0

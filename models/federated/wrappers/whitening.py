@@ -35,6 +35,7 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE, having
 from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.namespace import hidden
+from fedgate.models.options import STRICT
 
 
 @lru_cache(maxsize=64)
@@ -42,7 +43,7 @@ def validated(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Return a factory whose arguments are checked against its signature; making the schema for that costs
     milliseconds, so it is kept.
     """
-    return validate_call(factory)
+    return validate_call(config=STRICT)(factory)
 
 
 def with_whitening(
