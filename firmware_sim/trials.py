@@ -248,7 +248,7 @@ def _baselines(
 
 def _pooled_value(algorithm: Algorithm, split: Split, metric: Metric, seed: int) -> float:
     """Return the value of the pooled model, not a number where the algorithm cannot train on all rows in one place, as
-    the paper's form of conditional FedAvg, which asks for so many events.
+    a robust mean, which asks for three clients.
     """
     try:
         pooled = _pooled(algorithm, split, seed)
