@@ -32,7 +32,7 @@ from fedgate.models.federated.protocol.algorithm import (
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE, having
+from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE, check_composition, having
 from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.namespace import hidden
 from fedgate.models.options import STRICT
@@ -68,6 +68,7 @@ def with_whitening(
     mode, settings = without_units(factory, settings)
     width = whiten + (whiten_residual > 0)
     inner = validated(factory)(width, **settings)
+    check_composition(inner, "whiten")
 
     def advance(server: Server, total: Arrays) -> Server:
         step = subspace(total, whiten, origin(feature_count, own_units=mode == "own"))
