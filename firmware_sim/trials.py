@@ -63,20 +63,16 @@ class Trial(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A finished training: the model, what stayed with each client, what each sent, after how many exchanges, and how
-    long it took.
+    """A finished training: the model, what stayed with each client, what each sent and received, after how many
+    exchanges, and how long it took.
     """
 
     shared: Arrays
     own: dict[str, Arrays]
     sent_bytes: dict[str, int]
+    received_bytes: int  # of each client, with every exchange
     exchanges: int
     fit_s: float
-
-    @property
-    def received_bytes(self) -> int:
-        """What came down to each client: the model after every exchange."""
-        return len(encode(self.shared)) * self.exchanges
 
 
 def run_trial(
@@ -140,16 +136,21 @@ def train_fleet(
     Raises:
         TrainingError: the algorithm refuses its data or settings, or nobody could train (`NothingSentError`).
     """
-    sent_bytes = dict.fromkeys(data, 0)
+    sent_bytes, received_bytes = dict.fromkeys(data, 0), list[int]()
 
     def weigh(client: str, update: Arrays) -> None:
         size = len(encode(update)) if update else 0
         sent_bytes[client] += size
         say(f"{client} sends {size} bytes")
 
+    def weigh_shared(shared: Arrays) -> None:
+        received_bytes.append(len(encode(shared)))
+
     started_s = time.perf_counter()
     try:
-        outcome = run(algorithm, data, seed=seed, rounds=rounds, fraction=fraction, on_update=weigh)
+        outcome = run(
+            algorithm, data, seed=seed, rounds=rounds, fraction=fraction, on_exchange=weigh_shared, on_update=weigh
+        )
     except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
         is_silent = isinstance(error, RoundFailedError) and not any(sent_bytes.values())
         raise (NothingSentError if is_silent else TrainingError)(str(error)) from error  # what is wrong with them
@@ -160,7 +161,7 @@ def train_fleet(
     # The same object for all who keep nothing, so that equal work is known as equal.
     own = {client: kept or NOTHING for client, kept in outcome.local_states.items()}
     server, fit_s = outcome.server, time.perf_counter() - started_s
-    return Fit(server.global_state, own, sent_bytes, server.round_index, fit_s)
+    return Fit(server.global_state, own, sent_bytes, sum(received_bytes), server.round_index, fit_s)
 
 
 def commission(algorithm: Algorithm, shared: Arrays, data: Arrays, seed: int) -> Arrays:
@@ -248,7 +249,7 @@ def _baselines(
 
 def _pooled_value(algorithm: Algorithm, split: Split, metric: Metric, seed: int) -> float:
     """Return the value of the pooled model, not a number where the algorithm cannot train on all rows in one place, as
-    the paper's form of conditional FedAvg, which asks for so many events.
+    a robust mean, which asks for three clients.
     """
     try:
         pooled = _pooled(algorithm, split, seed)

@@ -17,18 +17,21 @@ from pydantic import Field
 
 from fedgate.config.protocol.wire import encode
 from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.bridge_aligned_events import aligned_events
 from fedgate.firmware_sim.studies.bridge_data import HEALTHY, Bridge, Windows
 from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base.checks import ConvergenceError
 from fedgate.models.federated import build
-from fedgate.models.federated.protocol.algorithm import normalise
+from fedgate.models.federated.protocol.algorithm import Algorithm, normalise
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.wrappers.whitening import validated
 
 View = Literal["sensors", "setups", "sensor x setup"]
 Rows = dict[str, Floats]  # (n, F) by gateway
 FOREST, DISTANCE = "isolation-forest", "distance"
+ALIGNED = "aligned-events"
 TREES = 100
 HELD_OUT_FROM = 0.6  # of each training recording: what ends before trains the calibrating model, what starts later is
 POOL = "pool"
@@ -151,7 +154,7 @@ def _together(
     if method.algorithm in (FOREST, DISTANCE):
         return {name: _plain(method.algorithm, train[name], test[name], seed) for name in train}, 0.0
     given = {key: len(next(iter(train.values()))) if value == "all" else value for key, value in chosen.items()}
-    algorithm = build(method.algorithm, next(iter(train.values())).shape[1], given)
+    algorithm = _built(method.algorithm, next(iter(train.values())).shape[1], given)
     sent = dict.fromkeys(train, 0)
 
     def weigh(name: str, update: Arrays) -> None:
@@ -167,6 +170,10 @@ def _together(
     score, shared = DETECTORS[algorithm.detector].score, outcome.server.global_state
     found = {name: score({**shared, **outcome.local_states[name]}, rows) for name, rows in test.items()}
     return found, float(np.mean(list(sent.values())))
+
+
+def _built(name: str, count: int, given: Mapping[str, Any]) -> Algorithm:
+    return validated(aligned_events)(count, **given) if name == ALIGNED else build(name, count, given)
 
 
 def _plain(name: str, train: Floats, test: Floats, seed: int) -> Floats:

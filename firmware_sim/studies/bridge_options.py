@@ -7,8 +7,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from fedgate.firmware_sim.studies.bridge_aligned_events import aligned_events
 from fedgate.firmware_sim.studies.bridge_data import DataSet, Spectrum
-from fedgate.firmware_sim.studies.bridge_methods import DISTANCE, FOREST, Method, View
+from fedgate.firmware_sim.studies.bridge_methods import ALIGNED, DISTANCE, FOREST, Method, View
 from fedgate.firmware_sim.studies.study import StudyOptions
 from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
 
@@ -64,12 +65,14 @@ class Options(StudyOptions):
 
 def _check_settings(name: str, method: Method) -> None:
     """Raise ValueError for an algorithm that there is none of, or a setting that it does not take."""
-    if method.algorithm not in (*ALGORITHMS, FOREST, DISTANCE):
-        expected = ", ".join((*ALGORITHMS, FOREST, DISTANCE))
+    if method.algorithm not in (*ALGORITHMS, ALIGNED, FOREST, DISTANCE):
+        expected = ", ".join((*ALGORITHMS, ALIGNED, FOREST, DISTANCE))
         raise ValueError(f"methods.{name}.algorithm: expected one of {expected}, got {method.algorithm!r}")
     known = {"normalisation"}
     if method.algorithm in ALGORITHMS:
         known |= inspect.signature(ALGORITHMS[method.algorithm]).parameters.keys() | COMMON_SETTINGS.keys()
+    if method.algorithm == ALIGNED:
+        known |= inspect.signature(aligned_events).parameters.keys()
     unknown = sorted((method.fixed.keys() | method.grid.keys()) - known)
     if unknown:
         raise ValueError(f"methods.{name}: {method.algorithm} has no setting {unknown[0]!r}")

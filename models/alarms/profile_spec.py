@@ -20,9 +20,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedgate.models.features.local_time import zone
+from fedgate.models.options import Listed, Options
 
 Category = Literal["lights", "thermostats", "occupancy", "water-leakage", "access", "other"]
 DayKinds = Literal["same", "workday", "weekday"]
@@ -52,7 +53,7 @@ _PRESETS: Mapping[Category, _Preset] = MappingProxyType(
 )
 
 
-class ProfileSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
+class ProfileSpec(Options):
     """What a profile tells apart; an operator's settings.
 
     :param category: kind of device; presets `block_h` and `days` and says whether occupancy and outdoor count.
@@ -72,7 +73,7 @@ class ProfileSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     days: DayKinds | None = None
     occupancy: str | None = None
     outdoor: str | None = None
-    context: dict[str, Edges] = Field(default_factory=dict)
+    context: dict[str, Listed[Edges]] = Field(default_factory=dict)
     least: int = Field(default=200, ge=2)
     floor: float = Field(default=0.1, gt=0)
 

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from fedgate.models.federated.averaging.esn_fedavg import esn_fedavg
 from fedgate.models.federated.averaging.esn_fedcurv import esn_fedcurv
@@ -30,8 +30,9 @@ from fedgate.models.federated.support_vectors.ensemble_svdd import ensemble_svdd
 from fedgate.models.federated.support_vectors.support_vector_election import support_vector_election
 from fedgate.models.federated.wrappers.whitening import validated, with_whitening
 from fedgate.models.installed import Registry
+from fedgate.models.options import Options, plain
 
-Options = TypeVar("Options", bound=BaseModel)
+Table = TypeVar("Table", bound=Options)
 
 OURS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
@@ -75,6 +76,7 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     unknown = sorted(settings.keys() - set(known))
     if unknown:
         raise ValueError(f"setting {unknown[0]!r} is unknown to {name}; expected one of {', '.join(known)}")
+    settings = plain(settings)
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
     if settings.get("robust") is not None and "robust" in known_by(factory):  # which knows how gateways train for one
         own["robust"] = _checked("robust", Robust, settings["robust"])
@@ -137,7 +139,7 @@ def _wrapped(algorithm: Algorithm, step: Step, options: Any, feature_count: int)
     return wrapped
 
 
-def _checked(key: str, kind: type[Options], options: Any) -> Options:
+def _checked(key: str, kind: type[Table], options: Any) -> Table:
     """Return the options of a step; an error names the key as it stands in the settings."""
     try:
         return kind.model_validate(options)

@@ -13,8 +13,9 @@ import math
 import warnings
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from fedgate.models.options import Listed, Options
 from fedgate.models.settings import refuse
 
 Task = Literal["predict", "reconstruct", "classify"]
@@ -28,7 +29,7 @@ class EchoStateWarning(UserWarning):
     """The state may not forget where it started (echo state property), so that it is no function of the input."""
 
 
-class Network(BaseModel, frozen=True, extra="forbid"):
+class Network(Options):
     """An echo state network of `layers` times `units`, each layer hearing the one below it, for rows of features.
 
     :param targets: input columns to reconstruct, from all others.
@@ -41,7 +42,7 @@ class Network(BaseModel, frozen=True, extra="forbid"):
     """
 
     task: Task = "predict"
-    targets: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    targets: Listed[tuple[Annotated[int, Field(ge=0)], ...]] = ()
     classes: int = Field(default=2, ge=2)
     units: int = Field(default=200, ge=1, le=MOST_UNITS)
     layers: int = Field(default=1, ge=1)

@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
+
+from fedgate.models.options import Listed, Options
 
 Cell = Literal["lstm", "gru", "linear"]
 Task = Literal["predict", "classify"]
@@ -58,7 +60,7 @@ class Descent(NamedTuple):
     bfloat16: bool = False
 
 
-class Recurrent(BaseModel, frozen=True, extra="forbid"):
+class Recurrent(Options):
     """A recurrent network for rows that are windows.
 
     :param task: `predict` the last step of a window from those up to `horizon` steps before it, or `classify` windows.
@@ -81,7 +83,7 @@ class Recurrent(BaseModel, frozen=True, extra="forbid"):
     classes: int = Field(default=2, ge=2)
     steps: int | None = Field(default=None, ge=1)
     horizon: int = Field(default=1, ge=1)
-    targets: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    targets: Listed[tuple[Annotated[int, Field(ge=0)], ...]] = ()
     change: bool = True
     class_weights: bool = False
     paper: bool = False

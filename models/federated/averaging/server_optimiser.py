@@ -17,9 +17,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedgate.models.arrays import Array, Arrays
+from fedgate.models.options import Options
 
 FIRST, SECOND = "moment.first.", "moment.second."
 ADAPTIVE: dict[str, Any] = {"rate": 0.01, "momentum": 0.9}
@@ -27,7 +28,7 @@ ADAPTIVE: dict[str, Any] = {"rate": 0.01, "momentum": 0.9}
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-class ServerOptimiser(BaseModel, frozen=True, extra="forbid"):
+class ServerOptimiser(Options):
     """How the cloud steps along the averaged change.
 
     :param rate: η, by default 1 of `sgd` and 0.01 of the adaptive kinds, whose steps have that size in each weight.

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.federated.defences.robust_rules import (
@@ -33,6 +33,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundF
 from fedgate.models.federated.protocol.composition import check_composition, having
 from fedgate.models.federated.protocol.reducer import STACK
 from fedgate.models.federated.protocol.schema import UpdateError, named
+from fedgate.models.options import Options
 from fedgate.models.whole import round_down, round_up
 
 Rule = Literal["median", "trimmed-mean", "krum", "multi-krum", "clipped"]
@@ -43,7 +44,7 @@ FEWEST = 3
 COUNTING = {"trimmed-mean": 1, "krum": 3, "multi-krum": 3}
 
 
-class Robust(BaseModel, frozen=True, extra="forbid"):
+class Robust(Options):
     """Which mean.
 
     :param rule: see `fedgate.models.federated.defences.robust_rules`.

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated.defences.discriminator import MOVES
@@ -35,6 +35,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
 from fedgate.models.federated.protocol.composition import check_composition, having, model_phase
 from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
 from fedgate.models.federated.protocol.schema import UpdateError, moving
+from fedgate.models.options import Options
 from fedgate.models.settings import refuse
 
 JUDGE = "judge."  # before what a filter remembers in `server_state`
@@ -44,7 +45,7 @@ class DefenceError(ValueError):
     """A defence that does not go together with the algorithm, or lacks what it judges by."""
 
 
-class Defence(BaseModel, frozen=True, extra="forbid"):
+class Defence(Options):
     """How updates are judged.
 
     :param kind: `trusted` by a loss on trusted tables, `statistic` by what is usual, `network` by a discriminator,

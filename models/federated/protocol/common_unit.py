@@ -13,7 +13,7 @@ import numpy as np
 
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Trained
-from fedgate.models.federated.protocol.composition import having
+from fedgate.models.federated.protocol.composition import check_composition, having
 from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.kernel_width import counting
 from fedgate.models.federated.protocol.namespace import hidden
@@ -23,6 +23,7 @@ from fedgate.models.units import COMMON
 def in_common_unit(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm on features in a common unit, which an exchange before its first puts into
     `global_state`."""
+    check_composition(algorithm, "unit")
     gather = counting(
         lambda local_state, data: (local_state, _mean_squares(data)), lambda quantile: {COMMON: _nearest(quantile(0.5))}
     )

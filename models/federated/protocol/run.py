@@ -38,6 +38,10 @@ def _ignore(_name: str, _update: Arrays) -> None:
     """Look at no update."""
 
 
+def _ignore_shared(global_state: Arrays) -> None:
+    del global_state
+
+
 def run(
     algorithm: Algorithm,
     data: Mapping[str, Arrays],
@@ -47,15 +51,17 @@ def run(
     fraction: float = 1.0,
     redraw: bool = True,
     secrets: Mapping[str, bytes] = MappingProxyType({}),
+    on_exchange: Callable[[Arrays], None] = _ignore_shared,
     on_update: Callable[[str, Arrays], None] = _ignore,
     on_refusal: Callable[[str, UpdateError], None] | None = None,
 ) -> Outcome:
     """Train `algorithm` over the data sets of named gateways for `rounds` times all phases and return the outcome.
 
     `secrets` are those that gateways mix into their random numbers, none where they do not matter. `fraction` of the
-    gateways take part in each round, others each time or, without `redraw`, always the same. `on_update(gateway,
-    update)` sees what each of them would send. An update that is not admitted ends the training, or where
-    `on_refusal(gateway, error)` is given only does not count.
+    gateways take part in each round, others each time or, without `redraw`, always the same.
+    `on_exchange(global_state)` sees what goes down to all when an exchange begins, `on_update(gateway, update)` what
+    each of them would send. An update that is not admitted ends the training, or where `on_refusal(gateway, error)` is
+    given only does not count.
 
     A round in which nobody has anything to send goes by; one that fails is repeated. What gateways without a secret
     draw follows from the seed: right for a simulation, while masks and noise of a service need real ones.
@@ -71,6 +77,7 @@ def run(
         if server.round_index >= (REPEATED * wanted + REPEATED * algorithm.stride):
             raise RoundFailedError(f"{done} of {wanted} exchanges in {server.round_index}, the last failed: {failed}")
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
+        on_exchange(server.global_state)
         for name in select(seed, server.cohort_index if redraw else 0, data, fraction):
             secret = secrets.get(name, b"")
             extra = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}

@@ -74,6 +74,11 @@ def named(schema: Schema, *roles: Role) -> list[str]:
     return sorted(name for name, field in schema.items() if field.role in roles)
 
 
+def has_any_length(schema: Schema) -> bool:
+    """Tell whether an array may be of any length."""
+    return any(not isinstance(field.shape, str) and None in field.shape for field in schema.values())
+
+
 def moving(schema: Schema) -> list[str]:
     """Return the names of what moves the model by a mean, in their order."""
     return sorted(name for name, field in schema.items() if field.moves)

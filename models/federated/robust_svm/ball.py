@@ -11,10 +11,11 @@ import math
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from fedgate.models.arrays import KAPPA, RADIUS, Array, Arrays, Floats, number_of
 from fedgate.models.federated.protocol.algorithm import Count, Positive
+from fedgate.models.options import Options
 
 Norm = Literal["1", "2", "inf"]
 # As settings: a file may say 1 for "1", and has no word for nothing but "none".
@@ -24,7 +25,7 @@ ORDERS: dict[str, float] = {"1": 1.0, "2": 2.0, "inf": np.inf}
 DUAL_ORDERS: dict[str, float] = {"1": np.inf, "2": 2.0, "inf": 1.0}
 
 
-class Confidence(BaseModel, frozen=True, extra="forbid"):
+class Confidence(Options):
     """A radius that shrinks with the number of rows N (Proposition 1, after Theorem 18 of Kuhn et al. 2019):
 
         ε = q^(1 / max(m, 2)) where q <= 1, else q^(1 / a),        q = log(c1 / β) / (c2 N)

@@ -45,6 +45,7 @@ from fedgate.models.federated.robust_svm.gateway import (
     weight_of,
 )
 from fedgate.models.federated.robust_svm.open_support import subgradient
+from fedgate.models.options import Listed
 
 SLOPES, WEIGHTS, STEP = "slopes", "weight_sum", "step"
 
@@ -58,7 +59,7 @@ def robust_svm_subgradient(
     classes: Count = 1,
     multiclass: MultiClass = "one-vs-all",
     weights: Weighting = "equal",
-    box: tuple[float, float] | None = None,
+    box: Listed[tuple[float, float]] | None = None,
     step: Positive = 1.0,
     rounds: Count = 100,
     max_weight: Positive | None = None,

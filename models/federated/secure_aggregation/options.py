@@ -13,12 +13,13 @@ from collections.abc import Collection
 from typing import Annotated, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedgate.models.arrays import Array, Arrays, Integers
 from fedgate.models.federated.protocol import namespace
 from fedgate.models.federated.protocol.algorithm import Positive
 from fedgate.models.federated.secure_aggregation.keys import KEY_BYTES
+from fedgate.models.options import Options
 from fedgate.models.whole import round_up
 
 PREFIX = "masking."  # before names of ours, in `global_state`, in `server_state` and in `local_state`
@@ -35,7 +36,7 @@ class RosterError(ValueError):
     """What the cloud says of a round cannot be: a gateway does not answer it."""
 
 
-class Masking(BaseModel, frozen=True, extra="forbid"):
+class Masking(Options):
     """How updates are masked.
 
     :param quantum: to whose multiples numbers are rounded before they are added; each adds an error of up to half.

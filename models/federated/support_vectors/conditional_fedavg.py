@@ -14,7 +14,8 @@ elected round after round. The median keeps out data that is more scattered than
 smallest loss of all and is elected every time, so it is for the sensor's own health check to find. Nor does it keep out
 a gateway that lies about its loss (`median_election`).
 
-Coefficients are those of a map that all gateways share (`local_dual`); `paper` is the literal form (`aligned_events`).
+Coefficients are those of a map that all gateways share (`local_dual`); the paper's own, one for each event that all
+gateways saw, stand beside the study that measures them (`fedgate.firmware_sim.studies.bridge_aligned_events`).
 A personal model is w + Σ a_i φ_i: the shared w and, over the gateway's edge vectors alone, multipliers fitted anew to
 what w lacks there. Where w does well for a gateway they are zero; one that is never elected scores by them.
 Its border is the ν-quantile of the gateway's own rows.
@@ -22,8 +23,7 @@ Its border is the ν-quantile of the gateway's own rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import Field as Setting
@@ -51,12 +51,11 @@ from fedgate.models.federated.protocol.algorithm import (
 )
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError
-from fedgate.models.federated.support_vectors.aligned_events import AlignedEvents
 from fedgate.models.federated.support_vectors.median_election import ELECTED, election, handshake, pending
-from fedgate.models.settings import refuse
 
 VECTORS_BEFORE, VECTORS_AFTER = "vectors.before", "vectors.after"
 REFIT_SWEEPS = 50
+NEIGHBOURS, EDGE_TOLERANCE = 20, 0.05
 EDGE_DIMENSIONS = 5  # measured on normal rows: from 10 on 9 in 10 support vectors pass, with 5 every second
 
 
@@ -74,23 +73,53 @@ class Edges(NamedTuple):
         return vectors[chosen], len(vectors)
 
 
-# (shared, own, φ (n, M), z (n, F), rows (E,) to refit on) -> w (M,) of the personal model
-Refit = Callable[[Arrays, Arrays, Floats, Floats, Array], Floats]
+class Form(Protocol):
+    """How coefficients are made, judged and refitted."""
+
+    @property
+    def one_class(self) -> Dual:
+        """Return how a gateway solves its part, and of how many rows."""
+
+    @property
+    def normalisation(self) -> str:
+        """Return in whose units features are."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of what travels."""
+
+    def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
+        """Train, keep the contribution pending and send the loss."""
+
+    def judge(self, change: Arrays, given: Arrays) -> None:
+        """Refuse a contribution that no rows make."""
+
+    def refit(self, global_state: Arrays, local_state: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
+        """Return w (M,) of the personal model, refitted on the rows of φ (n, M) and z (n, F) that are `kept`, by place
+        (k,).
+        """
 
 
-def personalisation(refit: Refit, choice: Edges, one_class: Dual, normalisation: str) -> Phase:
+def conditional(form: Form, choice: Edges | None, max_samples: int) -> tuple[Phase, ...]:
+    """Return the exchanges of a round, of which the last is left out where no gateway has edge vectors of its own."""
+    elected = handshake(form.train), election(form.names, form.judge, max_samples, following=2 if choice else 0)
+    return elected if choice is None else (*elected, personalisation(form, choice))
+
+
+def personalisation(form: Form, choice: Edges) -> Phase:
     """Return phase 2: the gateway's own `weights` and `intercept` from its edge vectors; it sends two counts."""
+    one_class = form.one_class
 
     def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         if int(local_state.get(MADE_AT, -1)) != int(global_state[STEP]) - 1:
             return local_state, {}
-        local_state, z = normalise(local_state, data, normalisation)
+        local_state, z = normalise(local_state, data, form.normalisation)
         z = spread(z, one_class.most_rows)
         phi = linear.mapped(global_state, z)
         if not holds(local_state, phi):  # other rows than those of the handshake
             return local_state, {}
         kept, before = choice.of(z, local_state[AFTER])
-        w = refit(global_state, local_state, phi, z, kept)
+        w = form.refit(global_state, local_state, phi, z, kept)
         model = {"weights": -w, "intercept": np.array(linear.border(phi @ w, one_class.nu))}
         return {**local_state, **model}, {
             VECTORS_BEFORE: np.array(float(before)),
@@ -116,10 +145,6 @@ class Comparable(NamedTuple):
     one_class: Dual
     normalisation: str
     names: tuple[str, ...] = linear.TRAINED
-
-    def initial(self) -> Arrays:
-        """Return what is shared from the beginning, beside an untrained linear detector."""
-        return {}
 
     def train(self, global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
         """Train, keep the contribution pending and send the loss."""
@@ -157,11 +182,9 @@ def conditional_fedavg(
     learning_rate: Positive | None = None,
     rounds: Count = 20,
     personalise: bool = True,
-    neighbours: Count = 20,
-    edge_tolerance: Annotated[float, Setting(ge=0, lt=1)] = 0.05,
+    neighbours: Count = NEIGHBOURS,
+    edge_tolerance: Annotated[float, Setting(ge=0, lt=1)] = EDGE_TOLERANCE,
     edge_dimensions: Count = EDGE_DIMENSIONS,
-    paper: bool = False,
-    events: Annotated[int, Setting(ge=2)] | None = None,
     max_samples: Count = MAX_SAMPLES,
     most_rows: Count = MOST_ROWS,
     normalisation: Normalisation = "own",
@@ -173,42 +196,11 @@ def conditional_fedavg(
     :param neighbours: k of Algorithm 3.
     :param edge_tolerance: its γ, the share of neighbours that may lie on the other side of an edge vector.
     :param edge_dimensions: principal directions in which edges are looked for.
-    :param paper: the literal form, for `events` that all gateways saw, in the same order; it has no shared model.
-
-    Raises `ValueError` for settings that the literal form does not have, and for `paper` without `events`.
     """
-    refuse(
-        (
-            paper != (events is not None),
-            f"paper {paper} and events {events} given, expected both or none: the paper's coefficients are one for "
-            "each event that all gateways saw in the same order, so their number must be known",
-        ),
-        (
-            events is not None and events > most_rows,
-            f"most_rows {most_rows} given, expected at least {events}: the paper's form takes all events",
-        ),
-        (
-            paper and local != "dual",
-            f"local {local!r} given with paper, expected 'dual': its literal form has a step of its own",
-        ),
-    )
     one_class = Dual(nu, epochs, most_rows, solver=local, learning_rate=learning_rate)
     choice = Edges(neighbours, edge_tolerance, edge_dimensions)
-    form: Comparable | AlignedEvents = Comparable(one_class, normalisation)
-    if events:
-        form = AlignedEvents(events, nu, epochs, normalisation)
-    phases: tuple[Phase, ...] = (
-        handshake(form.train),
-        election(form.names, form.judge, max_samples, following=2 if personalise else 0),
-    )
-    if personalise:
-        phases = (*phases, personalisation(form.refit, choice, one_class, normalisation))
-    untrained = begin(feature_count, components, gamma, "one-class")
-
-    def start(rng: np.random.Generator) -> Server:
-        server = untrained(rng)
-        return server._replace(global_state={**server.global_state, **form.initial()})
-
-    own_model = linear.TRAINED if personalise or paper else ()
+    phases = conditional(Comparable(one_class, normalisation), choice if personalise else None, max_samples)
+    start = begin(feature_count, components, gamma, "one-class")
+    own_model = linear.TRAINED if personalise else ()
     algorithm = Algorithm("linear", start, phases, rounds, (*personal_tensors(normalisation), *own_model))
     return on_a_map(algorithm, gamma, components, normalisation)

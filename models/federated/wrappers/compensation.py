@@ -49,12 +49,13 @@ from fedgate.models.federated.protocol.algorithm import (
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.composition import MOMENTS, having
+from fedgate.models.federated.protocol.composition import MOMENTS, check_composition, having
 from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.namespace import hidden, prefixed
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError, counting
 from fedgate.models.federated.wrappers.whitening import without_units
+from fedgate.models.options import Listed
 from fedgate.models.settings import refuse
 
 PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
@@ -67,7 +68,7 @@ def with_compensation(
     feature_count: int,
     settings: Mapping[str, Any],
     *,
-    compensate: tuple[Column, ...],
+    compensate: Listed[tuple[Column, ...]],
     compensate_prior: NotNegative = 100.0,
 ) -> Algorithm:
     """Return the algorithm of `factory` on features without what their covariates explain.
@@ -82,6 +83,7 @@ def with_compensation(
     columns = _columns(compensate, feature_count)
     mode, settings = without_units(factory, settings)
     inner = factory(feature_count - len(columns), **settings)
+    check_composition(inner, "compensate")
     covariates = Covariates(columns, np.setdiff1d(np.arange(feature_count), columns), mode == "own", compensate_prior)
     personal = tuple(dict.fromkeys((*personal_tensors(mode), *PERSONAL, *inner.personal)))
     phases = [_on_compensated(phase, covariates) for phase in inner.phases]

@@ -35,7 +35,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel
 from pydantic import Field as Setting
 
 from fedgate.models.arrays import SECRET, Array, Arrays
@@ -44,6 +43,7 @@ from fedgate.models.federated.protocol.composition import CLOUD_NOISE, check_com
 from fedgate.models.federated.protocol.namespace import hidden
 from fedgate.models.federated.protocol.schema import Field, Schema, UpdateError, named, weight_of
 from fedgate.models.federated.wrappers.privacy_ledger import EPSILON, LEDGER, NOISE_SECRET, RELEASES, SPENT, ledger_of
+from fedgate.models.options import Options
 from fedgate.models.secret_noise import SECRET_BYTES, noised
 
 LIBRARY = "dp_accounting"
@@ -55,7 +55,7 @@ class PrivacyWarning(UserWarning):
     """The budget of a gateway is spent; the message says how much it was, and what that means."""
 
 
-class Privacy(BaseModel, frozen=True, extra="forbid"):
+class Privacy(Options):
     """How much a gateway may give away.
 
     :param clip: longest change of the model, in L2 over all its arrays, that one gateway asks for.

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from fedgate.models.arrays import COUNTED, Array, Arrays
 from fedgate.models.federated.protocol.algorithm import (
@@ -39,6 +39,7 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.composition import FLOAT32, check_composition, having
 from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
 from fedgate.models.federated.protocol.schema import Schema, UpdateError, layout_of, named, numbers_in
+from fedgate.models.options import Options
 from fedgate.models.packing import Number, PackingError, packed, unpacked
 
 PREFIX = "compression."
@@ -46,7 +47,7 @@ WIDE_BYTES, FLOAT32_BYTES = 8, 4  # of a number as most updates hold it, and of 
 LEFT, SENT, AT = "left.", "sent.", "at"  # e before the last update, e after it, and where
 
 
-class Compression(BaseModel, frozen=True, extra="forbid"):
+class Compression(Options):
     """How updates travel.
 
     :param number: what their numbers are rounded to, float32 with half the bytes of the float64 they are made in;

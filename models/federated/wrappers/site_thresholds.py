@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel
 from pydantic import Field as Setting
 
 from fedgate.models.alarms.profile import cell_count, cells, sums
@@ -34,6 +33,7 @@ from fedgate.models.federated.protocol.composition import check_composition, hav
 from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError
+from fedgate.models.options import Listed, Options
 
 SITE = "site."  # before the names of what a survey leaves in `global_state`
 SCORES = "scores"
@@ -41,7 +41,7 @@ MOST_VALUES = 6_000  # of a site's profile: it travels in one message, the manif
 FARTHEST = 1e6  # deviations of a feature that a survey takes; beyond it a sensor is broken
 
 
-class Survey(BaseModel, frozen=True, extra="forbid"):
+class Survey(Options):
     """What is asked of every gateway when a round has made a model.
 
     :param profile: as [alarm.contextual] of every gateway: the cells by which features are summed too.
@@ -49,7 +49,7 @@ class Survey(BaseModel, frozen=True, extra="forbid"):
     """
 
     profile: ProfileSpec | None = None
-    columns: tuple[Annotated[int, Setting(ge=0)], ...] = ()
+    columns: Listed[tuple[Annotated[int, Setting(ge=0)], ...]] = ()
 
 
 def site_of(global_state: Arrays) -> Arrays:

@@ -34,9 +34,10 @@ from fedgate.models.federated.protocol.algorithm import (
     normalise,
     personal_tensors,
 )
-from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE, having
+from fedgate.models.federated.protocol.composition import MOMENTS, UNIT_FREE, check_composition, having
 from fedgate.models.federated.protocol.feature_step import begin_with
 from fedgate.models.federated.protocol.namespace import hidden
+from fedgate.models.options import STRICT
 
 
 @lru_cache(maxsize=64)
@@ -44,7 +45,7 @@ def validated(factory: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Return a factory whose arguments are checked against its signature; making the schema for that costs
     milliseconds, so it is kept.
     """
-    return validate_call(factory)
+    return validate_call(config=STRICT)(factory)
 
 
 def with_whitening(
@@ -69,6 +70,7 @@ def with_whitening(
     mode, settings = without_units(factory, settings)
     width = whiten + (whiten_residual > 0)
     inner = validated(factory)(width, **settings)
+    check_composition(inner, "whiten")
 
     def advance(server: Server, total: Arrays) -> Server:
         step = subspace(total, whiten, origin(feature_count, own_units=mode == "own"))

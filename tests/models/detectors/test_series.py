@@ -18,7 +18,7 @@ from fedgate.models.federated.closed_form.series import OF_RESERVOIR, STEP, Less
 from fedgate.models.federated.protocol.schema import Field, UpdateError, fitted
 
 COUNT = 4
-SMALL = {"units": 8, "washout": 5}
+SMALL: dict[str, Any] = {"units": 8, "washout": 5}
 SCHEMA = {"gram": Field((3,), "sum"), IDENTITY: OF_RESERVOIR}
 
 

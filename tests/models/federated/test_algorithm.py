@@ -179,7 +179,27 @@ def test_a_wrong_setting_is_refused_by_name(name: str, settings: dict[str, Any],
         build(name, 3, settings)
 
 
-def test_settings_may_come_as_text_from_a_command_line() -> None:
-    algorithm = build("fedavg", 2, {"components": "0", "rounds": "3", "nu": "0.2"})
-    assert algorithm.rounds == 3
-    assert algorithm.start(np.random.default_rng(0)).global_state["weights"].shape == (2,)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("robust-svm-admm", {"kappa": True}),
+        ("robust-svm-admm", {"radius": True}),
+        ("robust-svm-admm", {"radius": {"confidence": 0.9, "c2": True}}),
+        ("robust-svm-subgradient", {"box": [0, True]}),
+        ("incfed", {"network": {"units": True}}),
+        ("incfed", {"network": {"task": "reconstruct", "targets": [True]}}),
+        ("fedavg", {"whiten": True}),
+        ("fedavg", {"whiten": 1, "whiten_residual": True}),
+        ("fedavg", {"compensate": [True]}),
+        ("fedavg", {"survey": {"profile": {"least": True}}}),
+        ("fedavg", {"masking": {"fewest": True}}),
+        ("fedavg", {"nu": "0.2"}),
+    ],
+)
+def test_what_is_no_number_is_not_taken_for_one(name: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"should be a valid (number|integer)"):
+        build(name, 3, settings)
+
+
+def test_settings_may_be_numbers_of_numpy_and_lists() -> None:
+    assert build("fedavg", 3, {"rounds": np.int64(3), "nu": np.float32(0.5), "compensate": [0]}).rounds == 3

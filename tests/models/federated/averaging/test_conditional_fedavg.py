@@ -138,10 +138,9 @@ def shake(algorithm: Algorithm, server: Server, own: dict[str, Arrays], data: di
 
 
 @pytest.mark.parametrize("rounds", [0, 3])
-@pytest.mark.parametrize("form", [{}, {"paper": True, "events": 40}], ids=["comparable", "paper"])
-def test_each_phase_twice_for_one_step_is_once(rounds: int, form: dict[str, Any]) -> None:
+def test_each_phase_twice_for_one_step_is_once(rounds: int) -> None:
     data = fleet(0.0, 0.5, 2.0)
-    algorithm, server, own = steps(data, rounds, **form)
+    algorithm, server, own = steps(data, rounds)
     for phase in algorithm.phases:
         total = Arrays()
         for name, part in data.items():

@@ -23,7 +23,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "esn-fedavg": ("esn-fedavg", {"network": SMALL}),
     "esn-fedcurv": ("esn-fedcurv", {"network": SMALL}),
     "conditional": ("conditional-fedavg", {"components": 16}),
-    "conditional, as printed": ("conditional-fedavg", {"components": 16, "paper": True, "events": 60}),
 }
 
 

@@ -65,7 +65,7 @@ def trained(name: str, data: dict[str, Arrays], radius: Any) -> bytes:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gateway_takes_the_radius_of_its_rows_unless_it_has_one_of_its_own(name: str) -> None:
-    rule = {"confidence": 0.8, "c2": 30.0}
+    rule: dict[str, Any] = {"confidence": 0.8, "c2": 30.0}
     own = {who: Confidence(**rule).radius(rows, 2) for who, rows in SIZES.items()}
     assert trained(name, fleet(), rule) == trained(name, fleet(**own), 0.01) != trained(name, fleet(), 0.01)
     changed = {**own, "small": 0.3}

@@ -46,7 +46,7 @@ def test_what_really_came_is_not_expanded_beyond_what_the_cloud_holds(share: flo
 
 HONEST: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ("fedavg", "fedper", "fedprox", "robust-svm-admm", "robust-svm-subgradient")),
-    *(("conditional-fedavg", chosen) for chosen in ({}, {"paper": True, "events": 60})),
+    ("conditional-fedavg", {}),
 ]
 
 

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim.studies.bridge_aligned_events import COEFFICIENTS, aligned_events
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.dual_ascent import ascend
 from fedgate.models.detectors.svm.kernel import squared_distances
-from fedgate.models.federated import build
+from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.averaging.local_dual import AFTER
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
-from fedgate.models.federated.support_vectors.aligned_events import COEFFICIENTS
 from fedgate.models.testing.fleet import auc
 
-NAME, EVENTS = "conditional-fedavg", 12
-PAPER: dict[str, Any] = {"paper": True, "events": EVENTS, "normalisation": "none", "nu": 0.3, "gamma": 0.4}
+EVENTS = 12
+PAPER: dict[str, Any] = {"events": EVENTS, "normalisation": "none", "nu": 0.3, "gamma": 0.4}
 
 
 def sensors(seed: int, count: int = 5, rows: int = EVENTS) -> dict[str, Arrays]:
@@ -73,7 +73,7 @@ def by_the_letter(
 @pytest.mark.parametrize("personalise", [True, False])
 def test_it_is_algorithm_2_line_by_line(rounds: int, epochs: int, personalise: bool) -> None:
     data = sensors(1)
-    outcome = run(build(NAME, 3, {**PAPER, "epochs": epochs, "personalise": personalise}), data, rounds=rounds)
+    outcome = run(aligned_events(3, **{**PAPER, "epochs": epochs, "personalise": personalise}), data, rounds=rounds)
     clients, mean, elected = by_the_letter(data, rounds, epochs)
     np.testing.assert_allclose(outcome.server.global_state[COEFFICIENTS], mean, rtol=1e-10)
     assert float(outcome.server.global_state["elected"]) == elected[-1]
@@ -82,7 +82,7 @@ def test_it_is_algorithm_2_line_by_line(rounds: int, epochs: int, personalise: b
 
 
 def test_coefficients_that_no_multipliers_make_are_refused() -> None:
-    algorithm = build(NAME, 3, PAPER)
+    algorithm = aligned_events(3, **PAPER)
     server, admit = algorithm.start(np.random.default_rng(0)), algorithm.phases[1].admit
     sent = {"sum.coefficients": np.full(EVENTS, 7.0 / 0.3), "samples": np.array(7.0), "members": np.ones(())}
     assert admit(server, sent).keys() == sent.keys()
@@ -93,7 +93,7 @@ def test_coefficients_that_no_multipliers_make_are_refused() -> None:
 def test_alone_it_solves_the_dual() -> None:
     """One client is always elected, its mean is its own w, and then Eq. 8 is projected ascent on Eq. 4."""
     data = sensors(2, count=1)
-    outcome = run(build(NAME, 3, {**PAPER, "epochs": 200, "personalise": False}), data, rounds=20)
+    outcome = run(aligned_events(3, **{**PAPER, "epochs": 200, "personalise": False}), data, rounds=20)
     K = np.exp(-0.4 * squared_distances(data["s0"][FEATURES], data["s0"][FEATURES]))
     np.testing.assert_allclose(outcome.local_states["s0"][AFTER] @ K, ascend(K, 0.3).multipliers @ K, atol=1e-5)
 
@@ -102,26 +102,28 @@ def test_alone_it_solves_the_dual() -> None:
 def test_another_number_of_events_is_explained(rows: int) -> None:
     data = sensors(3) | sensors(3, 1, rows)
     with pytest.raises(ValueError, match=rf"{rows} rows given, expected {EVENTS}, the events that all gateways saw"):
-        run(build(NAME, 3, PAPER), data, rounds=1)
+        run(aligned_events(3, **PAPER), data, rounds=1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"paper": True}, "paper True and events None given, expected both or none"),
-        ({"events": 12}, "paper False and events 12 given, expected both or none"),
-        ({"paper": True, "events": 12, "most_rows": 11}, "most_rows 11 given, expected at least 12"),
-    ],
-)
-def test_settings_that_do_not_go_together_are_explained(settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        build(NAME, 3, settings)
+def test_a_handshake_twice_for_one_step_is_once() -> None:
+    data = sensors(8)
+    outcome = run(aligned_events(3, **PAPER), data, rounds=2)
+    learn = aligned_events(3, **PAPER).phases[0].train
+    once, sent = learn(outcome.server.global_state, outcome.local_states["s1"], data["s1"], np.random.default_rng(0))
+    twice, again = learn(outcome.server.global_state, once, data["s1"], np.random.default_rng(1))
+    assert encode(once) == encode(twice) and encode(sent) == encode(again)
+
+
+def test_no_operator_can_choose_it() -> None:
+    assert "aligned-events" not in ALGORITHMS
+    with pytest.raises(ValueError, match="setting 'paper' is unknown to conditional-fedavg"):
+        build("conditional-fedavg", 3, {"paper": True})
 
 
 def test_what_travels_is_one_number_for_each_event() -> None:
     sent: dict[str, list[int]] = {}
     outcome = run(
-        build(NAME, 3, {**PAPER, "personalise": False}),
+        aligned_events(3, **{**PAPER, "personalise": False}),
         sensors(4),
         rounds=1,
         on_update=lambda name, update: sent.setdefault(name, []).append(len(encode(update)) if update else 0),
@@ -136,7 +138,7 @@ def test_the_projection_onto_the_map_costs_about_one_over_its_root() -> None:
     data, probes = sensors(5), np.random.default_rng(6).normal(size=(200, 3))
     apart = []
     for components in (100, 10_000):
-        outcome = run(build(NAME, 3, {**PAPER, "components": components, "personalise": False}), data, rounds=3)
+        outcome = run(aligned_events(3, **{**PAPER, "components": components, "personalise": False}), data, rounds=3)
         params = {**outcome.server.global_state, **outcome.local_states["s0"]}
         products = linear.mapped(params, probes) @ -params["weights"]
         x = data["s0"][FEATURES]
@@ -152,8 +154,8 @@ def test_the_projection_onto_the_map_costs_about_one_over_its_root() -> None:
 def test_each_gateway_has_a_model_of_its_own(personalise: bool) -> None:
     rng = np.random.default_rng(7)
     data = {name: {FEATURES: rng.normal(size=(60, 3))} for name in "abc"}
-    settings = {"paper": True, "events": 60, "components": 512, "personalise": personalise}
-    algorithm = build(NAME, 3, settings)
+    settings: dict[str, Any] = {"events": 60, "components": 512, "personalise": personalise}
+    algorithm = aligned_events(3, **settings)
     outcome = run(algorithm, data, rounds=10)
     assert not outcome.server.global_state["weights"].any()
     assert set(linear.TRAINED) <= set(algorithm.personal)
