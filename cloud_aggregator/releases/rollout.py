@@ -10,8 +10,6 @@ from dataclasses import replace
 from statistics import median_low
 from typing import Literal, NamedTuple
 
-from scipy.special import gammainc
-
 from fedgate.cloud_aggregator.names import first_of
 from fedgate.cloud_aggregator.releases.releases import Rollout
 from fedgate.config.protocol.messages import Status
@@ -115,5 +113,7 @@ def is_alarming(report: Report) -> bool:
     """
     if report.alarms < LEAST_BLOCKS:
         return False
+    from scipy.special import gammainc  # a sixth of the time in which an aggregator starts
+
     at_least = gammainc(report.alarms, report.expected)  # P(N >= alarms) of a Poisson count N, whatever its size
     return bool(at_least <= level_at(report.alarms))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from fedgate.config.settings.settings import MIB, StoreTable
@@ -26,6 +27,7 @@ RECORDS = 600
 RECORDS_PER_S, WINDOW_BYTES, ALARM_WRITTEN_BYTES = 1_000.0, 700, 16_000
 
 
+@pytest.mark.soak  # test_store_budget.py lives the same day in every run
 def test_a_day_with_an_alarm_every_hour(tmp_path: Path, benchmark: BenchmarkFixture, note: Note) -> None:
     agent = service(Store(tmp_path / "gateway.db"))
     commission(agent)

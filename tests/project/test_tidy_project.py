@@ -20,6 +20,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
 MODULES_MAX = 15  # of a folder
 OF_FEW_MODULES = ("gateway_agent", "cloud_aggregator", "config", "models")
+STUDIES = "firmware_sim/studies/"
 FOLDERS_OF_TEST_DATA = {"data", "golden", "packages"}
 
 
@@ -179,6 +180,17 @@ def test_every_package_ships_its_types() -> None:
 def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
     faults = list(crowded(ROOT, OF_FEW_MODULES))
     assert not faults, told(faults)
+
+
+def test_nothing_in_the_wheel_imports_a_study() -> None:
+    wrong = [
+        f"{file.path}:{line}: it imports {module}, which is in a clone and not in the wheel"
+        for file in sources()
+        if not file.path.startswith((STUDIES, "tests/"))
+        for line, module in imported(file.tree, file.package)
+        if f"{module.replace('.', '/')}/".startswith(STUDIES)
+    ]
+    assert not wrong, told(wrong)
 
 
 @pytest.mark.parametrize("package", OF_FEW_MODULES)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fedgate.firmware_sim import children
-from tests.support.syntax import PACKAGES, ROOT, imported, sources
+from tests.support.syntax import PACKAGES, ROOT
 from tests.support.waiting import PATIENCE_S
 
 BUILD = "from setuptools import build_meta; print(build_meta.build_{kind}({folder!r}))"
@@ -64,16 +64,6 @@ def test_the_wheel_brings_one_package_with_its_data_and_every_module_but_studies
     }
     there = {path.relative_to(packages / "fedgate") for path in (packages / "fedgate").rglob("*") if path.is_file()}
     assert {path for path in there if "__pycache__" not in path.parts} == ours
-
-
-def test_nothing_in_the_wheel_imports_a_study() -> None:
-    wrong = [
-        (file.path, line)
-        for file in sources()
-        for line, module in imported(file.tree, file.package)
-        if f"{module.replace('.', '/')}/".startswith(STUDIES) and not file.path.startswith((STUDIES, "tests/"))
-    ]
-    assert not wrong
 
 
 @pytest.mark.parametrize("program", ["gateway-agent", "cloud-aggregator", "firmware-sim"])

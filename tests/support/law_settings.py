@@ -159,7 +159,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {},
         {"normalisation": "none", "norm": "2", "weights": "samples", "classes": 2},
         {"norm": "inf", "box": (-30.0, 30.0), "kappa": None, "rounds": 40},
-        {"classes": 2, "multiclass": "one-vs-one", "masking": {"fewest": 3, "range": 1e9, "threshold": 0.6}},
+        {
+            **{"classes": 2, "multiclass": "one-vs-one", "rounds": 40},
+            "masking": {"fewest": 3, "range": 1e9, "threshold": 0.6},
+        },
         {"rounds": 40, "masking": {"fewest": 3, "range": 1e9, "threshold": 0.6}},
         {"rounds": 40, "robust": {"rule": "multi-krum"}},
     ],

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fedgate.models.alarms import rules, threshold
 from fedgate.models.alarms.expectation import BRIDGED_ROWS, FOLDS, expectation
 from fedgate.models.alarms.rule_calibration import Baseline, calibrate
-from fedgate.models.alarms.rules import RuleSpec, RulesState, step
+from fedgate.models.alarms.rules import Height, RuleSpec, RulesState, Still, step
 from fedgate.models.alarms.threshold import CalibrationError, ScoreError
 from fedgate.models.arrays import Floats, generator
 from fedgate.models.time_units import NS
@@ -95,10 +95,15 @@ def test_the_largest_height_wins() -> None:
             assert height.value == pytest.approx(others[height.rule])
 
 
+@pytest.fixture(scope="module")
+def uninterrupted() -> Walk:
+    return walked_whole(KNOWN, range(COUNT))
+
+
 @given(cut=st.integers(0, COUNT))
 @settings(max_examples=10, deadline=None)
-def test_a_restart_changes_nothing(cut: int) -> None:
-    whole, end = walked_whole(KNOWN, range(COUNT))
+def test_a_restart_changes_nothing(uninterrupted: Walk, cut: int) -> None:
+    whole, end = uninterrupted
     before, state = walked_whole(KNOWN, range(cut))
     after, resumed = walked_whole(KNOWN, range(cut, COUNT), rules.restored(rules.stored(state)))
     assert [*before, *after] == whole
@@ -106,6 +111,7 @@ def test_a_restart_changes_nothing(cut: int) -> None:
 
 
 KNOWN = calibrated(spec_of(*KINDS))
+Walk = tuple[list[tuple[Height | None, Still]], RulesState]
 
 
 def test_a_long_gap_forgets_and_a_short_one_does_not() -> None:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.models.features.spec import FeatureSpec
@@ -147,7 +147,6 @@ def blocks_of(draw: st.DrawFn, name: str, channels: int) -> list[Block]:
     return blocks
 
 
-@settings(max_examples=150, deadline=None)
 @given(streams_and_blocks(), st.sampled_from([1.0, 0.5, 0.3]))
 def test_windows_equal_the_naive_twin(case: tuple[list[StreamSpec], list[Block]], hop_s: float) -> None:
     streams, blocks = case

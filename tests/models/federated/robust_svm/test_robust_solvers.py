@@ -18,6 +18,7 @@ from fedgate.models.federated.robust_svm.interior_point import solve
 from fedgate.models.federated.robust_svm.open_support import risk, subgradient
 from fedgate.models.federated.robust_svm.problem import Proximal, lower_bound, rows_of
 from tests.support.robust_twins import Part, brute_force_worst_case, mixture_optimum
+from tests.support.soak import crossed
 
 NORMS: tuple[Norm, ...] = ("1", "2", "inf")
 UNIT = Box(0.0, 1.0)
@@ -51,8 +52,7 @@ def balls(draw: st.DrawFn, least: float = 1e-4) -> Ball:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("kappa", [None, 0.3, 3.0])
-@pytest.mark.parametrize("radius", [0.01, 0.1, 0.6])
+@pytest.mark.parametrize(("kappa", "radius"), crossed([None, 0.3, 3.0], [0.01, 0.1, 0.6]))
 def test_the_worst_case_against_brute_force_on_four_points(norm: Norm, kappa: float | None, radius: float) -> None:
     x = np.array([[0.2, 0.9], [0.5, 0.1], [1.0, 0.4], [0.0, 0.75]])
     y, ball = np.array([1.0, -1.0, 1.0, -1.0]), Ball(radius, kappa, norm)

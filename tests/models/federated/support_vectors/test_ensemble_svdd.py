@@ -97,7 +97,7 @@ def members(seed: int, count: int) -> list[Arrays]:
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 6))
 def test_the_rule_by_its_letter(seed: int, count: int) -> None:
     """Section 4.1: an inlier of any member gets the largest score, positive inside, all others the sum."""
-    fits, probes = members(seed, count), cloud_of(seed, 40) * 3.0
+    fits, probes = members(seed, count), cloud_of(seed, 12) * 3.0
     found = ensemble.score(ensemble.joined_members(fits, literal=True), probes)
     for z, ours in zip(probes, found, strict=True):
         scores = [

@@ -145,7 +145,7 @@ def labelled(count: int = 3) -> Data:
 def test_every_algorithm_takes_it_and_exports_it(name: str, whiten: int | None) -> None:
     chosen = {"compensate": WEATHER, "whiten": whiten}
     algorithm = build(name, FEATURE_COUNT, chosen)
-    outcome = run(algorithm, labelled(FIVE) if algorithm.labels else fleet(FIVE), seed=2)
+    outcome = run(algorithm, labelled(FIVE) if algorithm.labels else fleet(FIVE), seed=2, rounds=2)
     x = np.concatenate([rows(7), unusual(8)])
     own = {
         key: outcome.local_states["gateway-0"][key]

@@ -161,7 +161,7 @@ def counting_into(sent: list[int]) -> Callable[[str, Arrays], None]:
 
 def test_int8_takes_a_quarter_of_the_bytes_at_no_loss() -> None:
     data = {name: each.data for name, each in fleet(5, labelled=True, rows=100).items()}
-    chosen = {"loss": "logistic", "components": 8192, "rounds": 5}
+    chosen = {"loss": "logistic", "components": 4096, "rounds": 5}
     size, loss = {}, {}
     for number in ("float32", "int8"):
         sent: list[int] = []

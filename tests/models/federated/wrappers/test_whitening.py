@@ -86,7 +86,7 @@ def labelled(count: int = 3) -> Data:
 @pytest.mark.parametrize(("name", "mode"), crossed(sorted(ALGORITHMS.keys() - {"recurrent-fedavg"}), ["own", "none"]))
 def test_every_algorithm_takes_it_and_exports_it(name: str, mode: str) -> None:
     algorithm = build(name, FEATURE_COUNT, {"whiten": DIRECTIONS, "normalisation": mode})
-    outcome = trained(name, labelled(FIVE) if algorithm.labels else fleet(FIVE), normalisation=mode)
+    outcome = run(algorithm, labelled(FIVE) if algorithm.labels else fleet(FIVE), seed=2, rounds=3)
     x = np.concatenate([rows(7), unusual(8)])
     own = {
         key: outcome.local_states["gateway-0"][key]
