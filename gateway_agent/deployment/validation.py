@@ -16,7 +16,6 @@ from fedgate.gateway_agent.deployment.examination import Examination, Examine
 from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
 from fedgate.gateway_agent.feature_row import Row
-from fedgate.gateway_agent.monitor import recurrence
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import (
     Pipeline,
@@ -27,6 +26,7 @@ from fedgate.gateway_agent.monitor.pipeline import (
     judge_row,
     rows_of,
 )
+from fedgate.gateway_agent.monitor.recurrence import score
 from fedgate.models.alarms.false_alarm_test import LEVEL, TOLERANCE, block_share, block_windows, is_broken
 from fedgate.models.alarms.profile import ProfileError
 from fedgate.models.alarms.site_thresholds import SketchError
@@ -92,7 +92,7 @@ def load_model(
     scorer = Scorer(body, personal)
     _check_golden(scorer, manifest, golden_x)
     began_ns = context.stopwatch()
-    shadow = recurrence.score(scorer, rows, gaps)
+    shadow = score(scorer, rows, gaps)
     window_s = (context.stopwatch() - began_ns) / NS / max(len(pipeline.baseline), 1)
     if window_s > BUSY_SHARE_MAX * context.settings.features.hop_s:
         raise ModelRefusedError(
