@@ -49,8 +49,8 @@ def start(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any
 
 
 def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
-    """Start a module of ours as `start` does."""
-    return start([sys.executable, "-m", module, *arguments], **options)
+    """Start a module of fedgate, named below it, as `start` does, whatever the working directory holds."""
+    return start([sys.executable, "-P", "-m", f"fedgate.{module}", *arguments], **options)
 
 
 def workers(count: int) -> ProcessPoolExecutor:
@@ -120,8 +120,8 @@ def run(command: Sequence[str | Path], idle_s: float, **options: Any) -> subproc
 
 
 def run_module(module: str, *arguments: str, idle_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a module of ours as `run` does, and return what it printed as text."""
-    return run([sys.executable, "-m", module, *arguments], idle_s, text=True)
+    """Run a module of fedgate, named below it, as `run` does, and return what it printed as text."""
+    return run([sys.executable, "-P", "-m", f"fedgate.{module}", *arguments], idle_s, text=True)
 
 
 def is_at_work() -> bool:

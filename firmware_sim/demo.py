@@ -151,9 +151,7 @@ def perform(
 
     Raises `DemoError` where anything on the path failed.
     """
-    if folder.exists():
-        stage.clear(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    stage.make_folder(folder)
     started_s = time.monotonic()
     with brokers.broker(folder, kind or "auto") as broker:
         say(f"broker: {broker.kind} {broker.version} on {broker.address}")

@@ -31,6 +31,7 @@ from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.time_units import NS
 
 SITE, STREAM = "demo", "sensor"
+MARK = ".firmware-sim-demo"  # of a folder that the next demo may remove
 PATIENCE_S = 60.0
 EXCHANGES_MAX = 20
 EXCHANGE_S = 6.0  # for one of all gateways, whose training children start one after the other on a small machine
@@ -43,11 +44,17 @@ class DemoError(RuntimeError):
     """Something on the path failed; the message says what, with the end of the log where there is one."""
 
 
-def clear(folder: Path) -> None:
-    """Remove what an earlier demo left; a folder that is not a demo's is left alone, with an error."""
-    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "aggregator.toml").exists()):
-        raise DemoError(f"{folder}: exists and is not the folder of an earlier demo; name another with --out")
-    shutil.rmtree(folder)
+def make_folder(folder: Path) -> None:
+    """Make a demo's folder, in place of an earlier one, however far that came.
+
+    Raises `DemoError` for a folder that holds anything and is not a demo's, which is left alone.
+    """
+    if folder.exists():
+        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARK).exists()):
+            raise DemoError(f"{folder}: exists and is not the folder of an earlier demo; name another with --out")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
 
 
 def quick_settings(

@@ -56,7 +56,15 @@ def centre(folder: Path, *, quorum: int, tls: bool = False) -> Iterator[Centre]:
         }
         (folder / "aggregator.toml").write_text(toml(tables))
         with (folder / "aggregator.log").open("wb") as log:
-            command = [sys.executable, "-m", "cloud_aggregator", "run", "-c", str(folder / "aggregator.toml")]
+            command = [
+                sys.executable,
+                "-P",
+                "-m",
+                "fedgate.cloud_aggregator",
+                "run",
+                "-c",
+                str(folder / "aggregator.toml"),
+            ]
             aggregator = children.start(command, stdout=log, stderr=log)
         try:
             yield Centre(reach, broker_pid, aggregator.pid, folder)

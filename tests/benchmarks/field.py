@@ -48,7 +48,7 @@ class Field:
         topics = [watch(SITE, GATEWAY, "score"), watch(SITE, GATEWAY, "status")]
         self.link = Link(server, "operator", topics, self._heard, lambda _up: None)
         with (folder / "agent.log").open("wb") as log:
-            command = [sys.executable, "-m", "gateway_agent", "run", "-c", str(folder / "gateway.toml")]
+            command = [sys.executable, "-P", "-m", "fedgate.gateway_agent", "run", "-c", str(folder / "gateway.toml")]
             self.agent = children.start(command, stdout=log, stderr=log)
 
     def _heard(self, topic: str, payload: bytes) -> None:

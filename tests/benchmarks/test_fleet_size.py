@@ -89,7 +89,7 @@ def test_recovery(tmp_path: Path, note: Note) -> None:
         operator.start()
         time.sleep(3.0)  # until the aggregator listens
         with (tmp_path / "agent.log").open("wb") as log:
-            command = [sys.executable, "-m", "gateway_agent", "run", "-c", str(tmp_path / "gateway.toml")]
+            command = [sys.executable, "-P", "-m", "fedgate.gateway_agent", "run", "-c", str(tmp_path / "gateway.toml")]
             agent = children.start(command, stdout=log, stderr=log)
         try:
             arrived: list[tuple[float, str]] = []

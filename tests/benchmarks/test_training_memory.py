@@ -46,7 +46,7 @@ def job(name: str, windows: int) -> bytes:
 def test_memory_of_a_training(name: str, note: Note) -> None:
     most = next(part.le for part in Baseline.model_fields["windows"].metadata if hasattr(part, "le"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.training_worker"]
+    command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.training_worker"]
     child = children.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(job(name, most))

@@ -137,7 +137,7 @@ class Field:
             assert program is not None
             return [program, "-c", "mosquitto.conf"]
         module = "cloud_aggregator" if who == CLOUD else "gateway_agent"
-        return [sys.executable, "-m", f"fedgate.{module}", "run", "-c", f"{who}.toml"]
+        return [sys.executable, "-P", "-m", f"fedgate.{module}", "run", "-c", f"{who}.toml"]
 
     def _broker_listens(self) -> bool:
         with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1.0):

@@ -37,7 +37,7 @@ DELAY_S_MAX = 30.0  # the window, the minimum duration and a hop, with room
 
 def play(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run the demo as a user would after `make demo`, which installs no more than it needs, and return its report."""
-    command = [sys.executable, "-m", "firmware_sim", "demo", "--out", str(folder), *arguments]
+    command = [sys.executable, "-P", "-m", "fedgate.firmware_sim", "demo", "--out", str(folder), *arguments]
     done = children.run(command, PATIENCE_S, text=True, env=only(folder.parent / "hides", "demo"))
     assert done.returncode == 0, done.stderr + done.stdout
     for name in ("report.html", "report.png"):
@@ -149,7 +149,7 @@ def test_every_story_says_what_is_true_when() -> None:
 
 def test_a_demo_that_cannot_start_says_why_and_fails(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file where the folder should be")
-    command = [sys.executable, "-m", "firmware_sim", "demo", "--out", str(tmp_path / "taken")]
+    command = [sys.executable, "-P", "-m", "fedgate.firmware_sim", "demo", "--out", str(tmp_path / "taken")]
     done = children.run(command, PATIENCE_S, text=True)
     assert done.returncode != 0
     assert "taken" in done.stderr

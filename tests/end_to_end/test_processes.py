@@ -70,7 +70,7 @@ def running(module: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     name = "gateway" if module == "gateway_agent" else "aggregator"
     log = folder / f"{name}.log"
     with log.open("ab") as words:
-        command = [sys.executable, "-m", f"fedgate.{module}", "run", "-c", str(folder / f"{name}.toml")]
+        command = [sys.executable, "-P", "-m", f"fedgate.{module}", "run", "-c", str(folder / f"{name}.toml")]
         process = children.start(command, stdout=words, stderr=words)
     try:
         until(lambda: b"watches" in log.read_bytes() or b"aggregator of site" in log.read_bytes(), process, log)
@@ -242,7 +242,7 @@ def test_a_service_whose_store_cannot_be_had_now_is_tried_again(tmp_path: Path) 
     held = Store(tmp_path / "gateway.db")
     (tmp_path / "aggregator.db").mkdir()  # what no SQLite can open, as on a disk that is gone
     for module, name in (("gateway_agent", "gateway"), ("cloud_aggregator", "aggregator")):
-        command = [sys.executable, "-m", f"fedgate.{module}", "run", "-c", str(tmp_path / f"{name}.toml")]
+        command = [sys.executable, "-P", "-m", f"fedgate.{module}", "run", "-c", str(tmp_path / f"{name}.toml")]
         done = children.run(command, PATIENCE_S, text=True)
         assert done.returncode == 1, done.stderr
         assert f"{name}.db" in done.stderr and "Traceback" not in done.stderr

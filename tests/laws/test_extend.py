@@ -111,7 +111,7 @@ def table(tmp_path: Path) -> str:
 
 def evaluated(environment: dict[str, str], table: str, algorithm: str) -> Any:
     words = ["evaluate", "--data", table, "--repeats", "2", "--clients", "2", "--json", "-", "--algorithm", algorithm]
-    return called(environment, "-m", "fedgate.firmware_sim", *words)
+    return called(environment, "-P", "-m", "fedgate.firmware_sim", *words)
 
 
 def test_its_algorithm_is_evaluated(environment: dict[str, str], table: str) -> None:

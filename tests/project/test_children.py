@@ -47,6 +47,16 @@ def test_kill_9_of_who_started_the_demo_leaves_no_process(tmp_path: Path) -> Non
     until(lambda: not any(map(children.is_alive, below)), idle_s=2.0)  # the demo itself would go on for a minute
 
 
+def test_modules_of_ours_start_wherever_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what lies there under their names, or under those of libraries, is not loaded."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("numpy", "gateway_agent", "fedgate"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(3)")
+    for module in ("gateway_agent", "cloud_aggregator", "firmware_sim"):
+        done = children.run_module(module, "--version", idle_s=60.0)
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_wait_goes_on_while_something_below_us_works_and_no_longer() -> None:
     working = f"import time; end = time.monotonic() + {6 * CALL_S}\nwhile time.monotonic() < end: pass"
     child = children.start([sys.executable, "-c", working])

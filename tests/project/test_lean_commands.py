@@ -46,7 +46,11 @@ except SystemExit:
 def said_by(folder: Path, *words: str) -> str:
     """Return what firmware-sim complains of where only the base is installed."""
     run = children.run(
-        [sys.executable, "-m", "firmware_sim", *words], PATIENCE_S, text=True, env=only(folder / "base"), cwd=ROOT
+        [sys.executable, "-P", "-m", "fedgate.firmware_sim", *words],
+        PATIENCE_S,
+        text=True,
+        env=only(folder / "base"),
+        cwd=ROOT,
     )
     assert run.returncode == 2 and run.stderr.count("\n") == 1, run.stderr
     return str(run.stderr)
@@ -74,7 +78,7 @@ def test_recordings_are_looked_into_and_labelled_without_any_extra(tmp_path: Pat
     out = tmp_path / "faults.csv"
     config = ["-c", str(ROOT / "config" / "gateway.toml"), "--label", "1", "--out", str(out), "--channels", "FRC-01"]
     for words in (["info"], ["label", *config]):
-        command = [sys.executable, "-m", "firmware_sim", *words, "munich_bridge/lowered_load_01"]
+        command = [sys.executable, "-P", "-m", "fedgate.firmware_sim", *words, "munich_bridge/lowered_load_01"]
         environment = only(tmp_path / words[0])
         run = children.run(command, PATIENCE_S, text=True, env=environment, cwd=ROOT)
         assert run.returncode == 0, run.stderr
@@ -91,7 +95,7 @@ def test_an_algorithm_is_evaluated_without_what_only_studies_and_demos_need(tmp_
     np.savez(tmp_path / "t.npz", x=np.random.default_rng(0).normal(size=(60, 2)), label=np.arange(60) > 50)
     words = ["evaluate", "--data", str(tmp_path / "t.npz"), "--repeats", "1", "--clients", "2"]
     environment = only(tmp_path / "aggregator", "aggregator")
-    command = [sys.executable, "-m", "firmware_sim", *words]
+    command = [sys.executable, "-P", "-m", "fedgate.firmware_sim", *words]
     run = children.run(command, PATIENCE_S, text=True, env=environment, cwd=ROOT)
     assert run.returncode == 0, run.stderr
 

@@ -118,6 +118,7 @@ TOO_BROAD = {"Exception", "BaseException"}
 CONTAINS = "cloud_aggregator/attempts.py"  # where an error of ours stops the one whose message has found it
 STARTS_A_PROCESS = {f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output")}
 STARTS_A_PROCESS |= {"os.system"}
+NOT_INSTALLED = ("tests.", "pip", "venv")  # with us: modules of the tests, and other people's
 EXEMPTS_A_FILE = re.compile(r"#\s*mypy:|#\s*(ruff|flake8):\s*noqa")
 EXEMPTS_A_LINE = re.compile(r"#\s*(type:\s*ignore(\[[^\]]*\])?|noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?)")
 PROMISES = re.compile(r"\b(TODO|FIXME|XXX)\b")
@@ -250,6 +251,19 @@ def bare_processes(file: Source) -> Iterator[Finding]:
             yield call.lineno, f"{called} outlives tests that are killed, or holds them for ever; take children.run"
 
 
+def children_of_ours(file: Source) -> Iterator[Finding]:
+    """Yield commands `-m MODULE` that depend on the working directory: only what is in no wheel may be found there."""
+    for node in nodes(file.tree):
+        if not isinstance(node, ast.List | ast.Tuple | ast.Call):
+            continue
+        words = node.args if isinstance(node, ast.Call) else node.elts
+        spoken = [ast.unparse(word).removeprefix("f").strip("'") for word in words]
+        for before, word, module in zip(["", *spoken], spoken, spoken[1:], strict=False):
+            is_kept = module.startswith("fedgate.") and before == "-P"
+            if word == "-m" and not is_kept and not module.startswith(NOT_INSTALLED):
+                yield node.lineno, f"-m {module}: start it as sys.executable, '-P', '-m', 'fedgate...', wherever one is"
+
+
 def plain_names(file: Source) -> Iterator[Finding]:
     if file.package not in {*NAMED_PLAINLY, "models", "firmware_sim"} or file.path.startswith(NAMED_AS_EVER):
         return
@@ -311,6 +325,7 @@ RULES: dict[str, Rule] = {
     "module_docstring": module_docstring,
     "broad_errors": broad_errors,
     "bare_processes": bare_processes,
+    "children_of_ours": children_of_ours,
     "plain_names": plain_names,
     "promises": promises,
     "exemptions": exemptions,

@@ -121,7 +121,7 @@ class Site:
     def running(self, folder: Path) -> Iterator[None]:
         """Run a gateway; nothing but the end of the test may end it."""
         with (folder / "log").open("ab") as log:
-            command = [sys.executable, "-m", "gateway_agent", "run", "-c", str(folder / "gateway.toml")]
+            command = [sys.executable, "-P", "-m", "fedgate.gateway_agent", "run", "-c", str(folder / "gateway.toml")]
             process = children.start(command, stdout=log, stderr=log)
         try:
             yield

@@ -103,7 +103,7 @@ def test_each_fault_of_the_settings_is_a_line(site: Path, capsys: pytest.Capture
 def test_a_library_that_ends_its_process_is_named_by_the_command_itself(site: Path, tmp_path: Path) -> None:
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "numpy.py").write_text(DIES)
-    command = [sys.executable, "-m", "gateway_agent", "doctor", "-c", str(site / "gateway.toml")]
+    command = [sys.executable, "-P", "-m", "fedgate.gateway_agent", "doctor", "-c", str(site / "gateway.toml")]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
     done = children.run(command, PATIENCE_S, text=True, env=environment)
     assert done.returncode == 1, done.stderr

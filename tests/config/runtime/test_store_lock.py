@@ -66,7 +66,7 @@ def holder(store: Path, between: str = "") -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize(("module", "name"), some([("gateway_agent", "gateway"), ("cloud_aggregator", "aggregator")]))
 def test_a_second_service_on_a_store_ends_at_once_and_names_the_first(module: str, name: str, tmp_path: Path) -> None:
     write(tmp_path, free_port())
-    command = [sys.executable, "-m", module]
+    command = [sys.executable, "-P", "-m", f"fedgate.{module}"]
     config = ["-c", str(tmp_path / f"{name}.toml")]
     with running(module, tmp_path) as first:
         second = children.run([*command, "run", *config], PATIENCE_S, text=True)
@@ -182,7 +182,17 @@ def test_a_holder_in_another_container_is_one_without_a_number(tmp_path: Path) -
     def looked() -> str:
         return str(children.run([*HIDDEN, sys.executable, "-c", program, str(store)], PATIENCE_S, text=True).stdout)
 
-    status = [*HIDDEN, sys.executable, "-m", "gateway_agent", "status", "--json", "-c", str(tmp_path / "gateway.toml")]
+    status = [
+        *HIDDEN,
+        sys.executable,
+        "-P",
+        "-m",
+        "fedgate.gateway_agent",
+        "status",
+        "--json",
+        "-c",
+        str(tmp_path / "gateway.toml"),
+    ]
     assert looked() == "None\n"
     with holder(store):
         assert looked() == "0\n"

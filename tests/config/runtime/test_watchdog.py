@@ -131,7 +131,7 @@ def test_a_service_says_that_it_works_until_its_loop_hangs(module: str, manager:
 @pytest.mark.parametrize(("manager", "module"), crossed(ADDRESSES, tuple(SERVICES)), indirect=["manager"])
 def test_a_service_says_that_it_ends(module: str, manager: Manager, tmp_path: Path) -> None:
     write(tmp_path, free_port())
-    command = [sys.executable, "-m", module, "run", "-c", tmp_path / f"{SERVICES[module]}.toml"]
+    command = [sys.executable, "-P", "-m", f"fedgate.{module}", "run", "-c", tmp_path / f"{SERVICES[module]}.toml"]
     with process(command, tmp_path / "log", manager.environment()) as running:
         manager.waits_for("READY=1")
         running.send_signal(signal.SIGTERM)
@@ -181,7 +181,13 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Path) -> None:
     program, manager, log = mosquitto_program(), Manager(str(tmp_path / "notify")), tmp_path / "log"
     assert program is not None
-    command = [sys.executable, "-m", "fedgate.cloud_aggregator.runtime.broker_watch", site.path / "mosquitto.conf"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "fedgate.cloud_aggregator.runtime.broker_watch",
+        site.path / "mosquitto.conf",
+    ]
     with process(
         [*command, "--program", str(program)], log, manager.environment(WATCHDOG_USEC=str(BROKERS_US))
     ) as running:
@@ -209,7 +215,7 @@ def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Pat
 def test_a_broker_whose_listener_is_not_said_is_not_started(text: str, tmp_path: Path) -> None:
     (tmp_path / "mosquitto.conf").write_text(text)
     done = children.run_module(
-        "fedgate.cloud_aggregator.runtime.broker_watch", str(tmp_path / "mosquitto.conf"), idle_s=PATIENCE_S
+        "cloud_aggregator.runtime.broker_watch", str(tmp_path / "mosquitto.conf"), idle_s=PATIENCE_S
     )
     assert done.returncode == 2 and "expected a line 'listener PORT'" in done.stderr
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.protocol.topics import ALL
-from fedgate.firmware_sim import children
+from fedgate.firmware_sim import children, demo
 from fedgate.firmware_sim.scenarios import STORIES
-from fedgate.firmware_sim.stage import Watch
+from fedgate.firmware_sim.stage import DemoError, Watch, make_folder
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.time_units import NS
 from tests.support.waiting import PATIENCE_S
@@ -36,6 +38,18 @@ def test_an_alarm_is_told_with_a_time_of_the_replay_or_with_none(
     alarm = Alarm.model_validate({**kinds, "id": "a", "onset_ns": onset_ns, "t_ns": t_ns})
     Watch(STORY)._alarm(gateway, alarm, said.append)
     assert len(said) == 1 and f"{words}what it is" in said[0]
+
+
+def test_the_folder_of_a_try_that_failed_serves_the_next_one_and_no_other_folder_does(tmp_path: Path) -> None:
+    story = replace(STORY, settings={"nu": "a half"})
+    for _ in range(2):  # the second is not told of the first one's folder
+        with pytest.raises(DemoError, match=r"^--set: "):
+            demo.perform(story, ["one"], tmp_path / "out", "embedded", 1.0, "fedavg", lambda text: None)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    with pytest.raises(DemoError, match="not the folder of an earlier demo"):
+        make_folder(tmp_path / "mine")
+    assert (tmp_path / "mine" / "notes").exists()
 
 
 def test_the_help_lists_the_algorithms_that_need_no_labels_and_loads_no_library_of_theirs() -> None:

@@ -168,7 +168,7 @@ def test_workers_measure_what_one_process_measures(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     given = ["measure", str(MUNICH), "--data", str(tmp_path), "--results", str(tmp_path), "--jobs", "2"]
-    command = [sys.executable, "-m", "fedgate.firmware_sim.studies", *given]
+    command = [sys.executable, "-P", "-m", "fedgate.firmware_sim.studies", *given]
     parent = children.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: len(children.family(parent.pid)) > 3)  # two workers and Python's own tracker of shared resources
     workers = children.family(parent.pid)[1:]

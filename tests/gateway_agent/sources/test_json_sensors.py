@@ -86,7 +86,7 @@ def test_json_sensors_become_a_baseline_and_their_silence_an_alarm(tmp_path: Pat
         settings = BrokerSettings(host=server.host, port=server.port)
         text = SETTINGS.format(host=server.host, port=server.port, windows=WINDOWS)
         (tmp_path / "gateway.toml").write_text(text)
-        command = [sys.executable, "-m", "gateway_agent", "run", "-c", str(tmp_path / "gateway.toml")]
+        command = [sys.executable, "-P", "-m", "fedgate.gateway_agent", "run", "-c", str(tmp_path / "gateway.toml")]
         agent = children.start(command, stderr=subprocess.PIPE, text=True)
         topics = [watch("house", "room", "status"), watch("house", "room", "alarm")]
         link = Link(settings, "watcher", topics, lambda *message: heard.put(message), lambda _up: None)

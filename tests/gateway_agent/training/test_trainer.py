@@ -59,7 +59,7 @@ def job(name: str = "fedavg", rows: Array = ROWS, **change: Any) -> bytes:
 
 
 def child(given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "fedgate.gateway_agent.runtime.training_worker", *arguments]
+    command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.training_worker", *arguments]
     with TemporaryFile() as order:
         order.write(given)
         order.seek(0)
