@@ -17,7 +17,6 @@ from fedgate.models.arrays import Floats, Integers
 from fedgate.models.features.local_time import MONDAY, local_ns, zone
 from fedgate.models.features.measures import Windows
 from fedgate.models.features.shape import Kind, WindowShape, block_of
-from fedgate.models.settings import refuse
 from fedgate.models.time_units import DAY_NS
 
 What = Literal["hour", "weekday", "workday", "year"]
@@ -53,20 +52,14 @@ class Calendar(Kind):
         return name
 
     def check(self, shape: WindowShape) -> None:
-        refuse(
-            (
-                self.channels is not None,
-                f"channels: {list(self.channels or ())} given; expected none, the time belongs to all of them",
-            ),
-            (
-                len(set(self.values)) < len(self.values),
-                f"values: {list(self.values)} given; expected every one once",
-            ),
-            (
-                self.per == "window" and self.rate_hz is not None,
-                f"rate_hz: {self.rate_hz} Hz given; expected none with per = 'window', which has one value",
-            ),
-        )
+        if self.channels is not None:
+            raise ValueError(f"channels: {list(self.channels)} given; expected none, the time belongs to all of them")
+        if len(set(self.values)) < len(self.values):
+            raise ValueError(f"values: {list(self.values)} given; expected every one once")
+        if self.per == "window" and self.rate_hz is not None:
+            raise ValueError(
+                f"rate_hz: {self.rate_hz} Hz given; expected none with per = 'window', which has one value"
+            )
         self._block(shape)
 
     def _block(self, shape: WindowShape) -> int:

@@ -26,7 +26,6 @@ from fedgate.models.detectors.base.checks import FEWEST_ROWS, DataError, Setting
 from fedgate.models.detectors.base.detector import Detector, standardised
 from fedgate.models.detectors.base.drawing import model_of, node
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR, graph_nodes, graph_tensors, measured
-from fedgate.models.settings import refuse
 
 Which = Literal["residual", "distance", "both"]
 PREFIX = "subspace."
@@ -90,15 +89,14 @@ def fit(x: Array, *, components: int = 10, which: Which = "both", outside: float
     """
     from fedgate.models.detectors.base.moments import moments, reference_of, subspace
 
-    refuse(
-        (components < 1, f"components {components} given, expected at least 1, and fewer than there are features"),
-        (which not in get_args(Which), f"which {which!r} given, expected one of {', '.join(get_args(Which))}"),
-        (
-            not 0.0 < outside < 1.0,
-            f"outside {outside:g} given, expected a share between 0 and 1 of healthy rows past the border",
-        ),
-        error=SettingError,
-    )
+    if components < 1:
+        raise SettingError(f"components {components} given, expected at least 1, and fewer than there are features")
+    if which not in get_args(Which):
+        raise SettingError(f"which {which!r} given, expected one of {', '.join(get_args(Which))}")
+    if not 0.0 < outside < 1.0:
+        raise SettingError(
+            f"outside {outside:g} given, expected a share between 0 and 1 of healthy rows past the border"
+        )
     rows = training_rows(x, nu=1.0, most_rows=max(len(x), FEWEST_ROWS))  # moments take no memory for more rows
     if rows.shape[1] < FEWEST_ROWS:
         raise DataError("1 feature given, expected at least 2: one direction is kept and one is left for the residual")

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from fedgate.models.options import Listed, Options
-from fedgate.models.settings import refuse
 
 Task = Literal["predict", "reconstruct", "classify"]
 
@@ -59,24 +58,14 @@ class Network(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(
-            (
-                self.units * self.layers > MOST_UNITS,
-                f"units: {self.units} in each of {self.layers} layers given, expected {MOST_UNITS} in all",
-            ),
-            (
-                self.task == "reconstruct" and not self.targets,
-                "targets: no column given, expected those that task 'reconstruct' tells from the others",
-            ),
-            (
-                self.task != "reconstruct" and len(self.targets) > 0,
-                f"targets {self.targets} given, expected none for task {self.task!r}; leave them out",
-            ),
-            (
-                len(set(self.targets)) < len(self.targets),
-                f"targets {self.targets} given, expected every column once",
-            ),
-        )
+        if self.units * self.layers > MOST_UNITS:
+            raise ValueError(f"units: {self.units} in each of {self.layers} layers given, expected {MOST_UNITS} in all")
+        if self.task == "reconstruct" and not self.targets:
+            raise ValueError("targets: no column given, expected those that task 'reconstruct' tells from the others")
+        if self.task != "reconstruct" and self.targets:
+            raise ValueError(f"targets {self.targets} given, expected none for task {self.task!r}; leave them out")
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError(f"targets {self.targets} given, expected every column once")
         if self.spectral_radius >= ECHO_STATE_RADIUS and self.leak == 1.0:
             warnings.warn(
                 f"spectral_radius {self.spectral_radius:g} with leak 1 given, expected below 1: the network may lack "
@@ -96,21 +85,13 @@ class Network(Options):
 
         Raises `ValueError` where F is no multiple of `steps` or `targets` leaves no input or names one there is not.
         """
+        if feature_count % self.steps:
+            raise ValueError(f"steps {self.steps} given for {feature_count} features, expected a divisor of them")
         count = feature_count // self.steps
-        refuse(
-            (
-                feature_count % self.steps > 0,
-                f"steps {self.steps} given for {feature_count} features, expected a divisor of them",
-            ),
-            (
-                any(column >= count for column in self.targets),
-                f"targets {self.targets} given, expected columns from 0 to {count - 1}, all inputs",
-            ),
-            (
-                0 < count <= len(self.targets),
-                f"targets {self.targets} are all {count} inputs, expected at least one to be left",
-            ),
-        )
+        if any(column >= count for column in self.targets):
+            raise ValueError(f"targets {self.targets} given, expected columns from 0 to {count - 1}, all inputs")
+        if self.targets and len(self.targets) >= count:
+            raise ValueError(f"targets {self.targets} are all {count} inputs, expected at least one to be left")
         return count
 
     def input_count(self, feature_count: int) -> int:

@@ -45,7 +45,6 @@ from fedgate.models.federated.protocol.algorithm import (
     Share,
     personal_tensors,
 )
-from fedgate.models.settings import refuse
 
 
 def fedavg(
@@ -129,18 +128,12 @@ def _check(
     server_optimiser: ServerOptimiser | None,
 ) -> None:
     """Raise `ValueError` for settings that do not go together."""
-    refuse(
-        (
-            share is not None and components == 0,
-            f"share {share} given with components 0, expected a map: one feature is no copy of another",
-        ),
-        (
-            liars is not None and robust is None,
-            f"liars {liars} given without 'robust', expected both or none: a plain mean stands no liar",
-        ),
-        (
-            server_optimiser is not None and solver != "sgd",
+    if share is not None and components == 0:
+        raise ValueError(f"share {share:g} given with components 0, expected a map: one feature is no copy of another")
+    if liars is not None and robust is None:
+        raise ValueError(f"liars {liars:g} given without 'robust', expected both or none: a plain mean stands no liar")
+    if server_optimiser is not None and solver != "sgd":
+        raise ValueError(
             f"server_optimiser given for local {solver!r}, expected 'sgd': gateways send whole parts of a dual, of "
-            "which any other combination than their mean is no solution",
-        ),
-    )
+            "which any other combination than their mean is no solution"
+        )

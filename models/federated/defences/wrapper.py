@@ -36,7 +36,6 @@ from fedgate.models.federated.protocol.composition import check_composition, hav
 from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
 from fedgate.models.federated.protocol.schema import UpdateError, moving
 from fedgate.models.options import Options
-from fedgate.models.settings import refuse
 
 JUDGE = "judge."  # before what a filter remembers in `server_state`
 
@@ -112,21 +111,12 @@ def _filter_of(
     network: Arrays | None,
     score: Score | None,
 ) -> UpdateFilter:
-    refuse(
-        (
-            defence.paper and defence.kind != "network",
-            f"paper given for defence {defence.kind!r}, expected 'network', which is the thesis's own",
-        ),
-        (
-            defence.teach and defence.kind != "trusted",
-            f"teach given for defence {defence.kind!r}, expected 'trusted', which has tables for it",
-        ),
-        (
-            defence.teach and not moving(phase.schema),
-            "teach given for an algorithm that does not average, expected one that does",
-        ),
-        error=DefenceError,
-    )
+    if defence.paper and defence.kind != "network":
+        raise DefenceError(f"paper given for defence {defence.kind!r}, expected 'network', which is the thesis's own")
+    if defence.teach and defence.kind != "trusted":
+        raise DefenceError(f"teach given for defence {defence.kind!r}, expected 'trusted', which has tables for it")
+    if defence.teach and not moving(phase.schema):
+        raise DefenceError("teach given for an algorithm that does not average, expected one that does")
     if defence.kind == "statistic":
         return statistic_filter(defence.width)
     if defence.kind == "norm":

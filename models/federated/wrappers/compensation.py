@@ -56,7 +56,6 @@ from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, UpdateError, counting
 from fedgate.models.federated.wrappers.whitening import without_units
 from fedgate.models.options import Listed
-from fedgate.models.settings import refuse
 
 PERSONAL = (COMPENSATION + SLOPES, COMPENSATION + DEVIATION)
 
@@ -93,15 +92,15 @@ def with_compensation(
 
 def _columns(columns: tuple[int, ...], feature_count: int) -> Array:
     unknown = [column for column in columns if not 0 <= column < feature_count]
-    refuse(
-        (len(unknown) > 0, f"compensate: expected columns from 0 to {feature_count - 1}, got {unknown}"),
-        (len(set(columns)) < len(columns), f"compensate: expected every column once, got {list(columns)}"),
-        (
-            not 0 < len(columns) < feature_count,
+    if unknown:
+        raise ValueError(f"compensate: expected columns from 0 to {feature_count - 1}, got {unknown[0]}")
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"compensate: expected every column once, got {list(columns)}")
+    if not 0 < len(columns) < feature_count:
+        raise ValueError(
             f"compensate: expected one column or more, and fewer than the {feature_count} features, of which one at "
-            f"least is left to be judged; got {list(columns)}",
-        ),
-    )
+            f"least is left to be judged; got {list(columns)}"
+        )
     return np.array(sorted(columns), dtype=np.int64)
 
 
