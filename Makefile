@@ -29,7 +29,7 @@ TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
 TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo demo-building test numerical check bench fuzz soak soak-tests reproduce named clean
+.PHONY: help install install-lstm demo demo-building test numerical check style bench fuzz soak soak-tests reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -54,9 +54,11 @@ demo: $(FOR_DEMO) ## Run the whole loop on a real bridge recording; options in A
 demo-building: $(FOR_DEMO) ## Run it on five rooms with a fault in each; rooms of your own: ARGS="--data FOLDER".
 	@$(BIN)/firmware-sim demo-building $(ARGS)
 
-test: install check ## Run the checks and all tests but those of soak: minutes on two cores.
-	@echo "test: pytest"
-	@$(BIN)/pytest --ignore-glob 'tests/project/test_tidy*' --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
+# The rules of the house are among the tests, and mypy takes a core that would wait if it came first.
+test: style ## Run the checks and all tests but those of soak: minutes on two cores.
+	@echo "test: mypy, pytest"
+	@$(BIN)/mypy & types=$$!; $(BIN)/pytest --benchmark-disable --numprocesses $(TESTERS) --dist worksteal; \
+	tests=$$?; wait $$types && exit $$tests
 
 # What tests the mathematics: it imports the models, and runs no service, no world and no study.
 numerical: install ## Run the tests of the models alone, such as under settings that make another processor of this one.
@@ -64,12 +66,14 @@ numerical: install ## Run the tests of the models alone, such as under settings 
 		grep -rlE '^from fedgate.models' tests/models tests/laws --include 'test_*.py' | \
 		xargs grep -LE '^from (fedgate\.(cloud_aggregator|firmware_sim|gateway_agent\.(events|state))|tests\.support\.sites)')
 
-check: install ## Check style, types and the rules of the house, in about a minute; no test of behaviour.
-	@echo "check: ruff"
-	@$(BIN)/ruff check --quiet
-	@$(BIN)/ruff format --check --quiet
+check: style ## Check style, types and the rules of the house, in about a minute; no test of behaviour.
 	@echo "check: mypy, tidy"
 	@$(BIN)/mypy & types=$$!; $(BIN)/pytest tests/project/test_tidy*; rules=$$?; wait $$types && exit $$rules
+
+style: install
+	@echo "style: ruff"
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
 
 bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
 	@$(BIN)/pytest tests/benchmarks -s -m "soak or not soak"

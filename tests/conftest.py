@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from fedgate.config.settings.database import DatabaseUrl
 from tests.support import postgresql
 
-for profile, examples in (("fedgate", 50), ("long", 300)):  # `make soak-tests` asks for the long one
+for profile, examples in (("fedgate", 30), ("long", 300)):  # `make soak-tests` asks for the long one
     settings.register_profile(
         profile,
         max_examples=examples,

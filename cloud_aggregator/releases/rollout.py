@@ -113,7 +113,7 @@ def is_alarming(report: Report) -> bool:
     """
     if report.alarms < LEAST_BLOCKS:
         return False
-    from scipy.special import gammainc  # a sixth of the time in which an aggregator starts
+    from scipy.special import gammainc  # an eighth of the time in which an aggregator starts
 
     at_least = gammainc(report.alarms, report.expected)  # P(N >= alarms) of a Poisson count N, whatever its size
     return bool(at_least <= level_at(report.alarms))

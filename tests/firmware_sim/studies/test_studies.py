@@ -172,7 +172,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     parent = children.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: len(children.family(parent.pid)) > 3)  # two workers and Python's own tracker of shared resources
     workers = children.family(parent.pid)[1:]
-    time.sleep(2.0)  # so that the workers have begun
+    time.sleep(0.5)  # so that the workers have begun
     parent.kill()
     parent.wait()
     until(lambda: not any(map(children.is_alive, workers)))
