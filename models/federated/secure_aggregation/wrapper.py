@@ -26,7 +26,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
 from fedgate.models.federated.protocol.composition import check_composition, having
 from fedgate.models.federated.protocol.reducer import STACK, SUM
 from fedgate.models.federated.secure_aggregation.client import STEPS, Gateway
-from fedgate.models.federated.secure_aggregation.options import LeftOutWarning, Masking
+from fedgate.models.federated.secure_aggregation.options import LeftOutWarning, Masking, prefixed, split
 from fedgate.models.federated.secure_aggregation.recovery import ShareWarning
 from fedgate.models.federated.secure_aggregation.server import (
     CONFIRMATION,
@@ -56,7 +56,10 @@ def with_secure_aggregation(algorithm: Algorithm, masking: Masking) -> Algorithm
         return server._replace(phase=STEPS * server.phase)
 
     def restart(server: Server) -> Server:
-        return restored(server, masking)
+        server = restored(server, masking)
+        kept, mine = split(server.server_state)
+        inner = algorithm.restored(server._replace(server_state=kept, phase=server.phase // STEPS))
+        return inner._replace(server_state={**inner.server_state, **prefixed(mine)}, phase=server.phase)
 
     remembers = algorithm.remembers
     phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index, remembers)]

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedgate.models.arrays import FEATURES, SECRET, WEIGHT, Arrays, equal, generator
+from fedgate.config.protocol import wire
+from fedgate.models.arrays import FEATURES, SECRET, WEIGHT, Arrays, equal, generator, joined, parted
 from fedgate.models.federated import ALGORITHMS
 from fedgate.models.federated.defences.wrapper import Defence, with_update_filter
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, close_round
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.secure_aggregation.client import LEAVES, STAYS, STEPS
 from fedgate.models.federated.secure_aggregation.options import RosterError, split
@@ -30,6 +31,7 @@ from tests.support.masked_rounds import (
     SUMMED,
     adding,
     expected_sum,
+    failed,
     masked_adding,
     names_of,
     rows_of,
@@ -132,6 +134,43 @@ def test_a_round_that_fails_in_the_setup_begins_the_setup_anew() -> None:
     assert [close_round(algorithm, exchange.server, {}).phase for exchange in exchanges] == [0] * STEPS + [
         STEPS
     ] * 2 * STEPS
+
+
+def restarted(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm in a cloud that starts anew from its store before it closes an exchange."""
+
+    def closing(phase: Phase) -> Phase:
+        def advance(server: Server, total: Arrays) -> Server:
+            parts = {"shared": server.global_state, "kept": server.server_state, "total": total}
+            stored = parted(wire.decode(wire.encode(joined(parts)))[0])
+            again = server._replace(global_state=stored.get("shared", {}), server_state=stored.get("kept", {}))
+            return phase.advance(again, stored["total"])
+
+        return phase._replace(advance=advance)
+
+    return algorithm._replace(phases=tuple(map(closing, algorithm.phases)))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "incfed"])
+def test_a_cloud_that_starts_anew_in_every_exchange_ends_in_the_same_model(name: str) -> None:
+    algorithm = plain(name)
+    data, masked = data_of(algorithm), with_secure_aggregation(algorithm, Masking(fewest=3))
+    found, expected = (run(each, data, seed=SEED, rounds=2) for each in (restarted(masked), masked))
+    assert wire.encode(found.server.global_state) == wire.encode(expected.server.global_state)
+    assert wire.encode(found.server.server_state) == wire.encode(expected.server.server_state)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_what_the_algorithm_puts_back_after_a_round_that_failed_it_puts_back_under_masks_too(step: int) -> None:
+    def put_back(server: Server) -> Server:
+        return server._replace(global_state={**server.global_state, "back": np.array(server.phase)})
+
+    inner = adding(3)
+    masked = with_secure_aggregation(inner._replace(restored=put_back), Masking(fewest=3))
+    server = took_part(masked, rows_of(names_of(4), 3)).servers[step]
+    assert server.phase == step
+    model = inner.start(generator(SEED, 0, "cloud")).global_state
+    assert equal(failed(masked, server).global_state, {**model, "back": np.array(0)})
 
 
 LEAVE = {FEATURES: np.zeros((0, FEATURE_COUNT)), WEIGHT: np.array(0.0)}
