@@ -175,11 +175,11 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     """
     import numpy as np
 
-    from fedgate.gateway_agent.deployment import onnx_policy
     from fedgate.gateway_agent.deployment.deployment import UNREADABLE, read, restore_models
-    from fedgate.gateway_agent.deployment.session import ModelRefusedError
     from fedgate.gateway_agent.runtime import model_trial
+    from fedgate.models import onnx_policy
     from fedgate.models.features.spec import feature_names
+    from fedgate.models.onnx_policy import ModelRefusedError
 
     blobs = {} if stored is None else stored.blobs
     blob = blobs.get(restore_models(blobs).slot)

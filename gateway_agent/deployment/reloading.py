@@ -21,7 +21,6 @@ from fedgate.gateway_agent.deployment.deployment import (
     name_manifest,
     read,
 )
-from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     examine_model,
@@ -35,6 +34,7 @@ from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside
 from fedgate.gateway_agent.monitor.recurrence import from_bytes
 from fedgate.gateway_agent.runtime.model_trial import take_any
 from fedgate.gateway_agent.training.training import Training
+from fedgate.models.onnx_policy import ModelRefusedError
 
 
 def reload(

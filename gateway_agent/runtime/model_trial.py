@@ -24,10 +24,11 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 
 from fedgate.config.protocol import wire
-from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.monitor import recurrence
 from fedgate.gateway_agent.monitor.recurrence import FeatureRow, Gaps
 from fedgate.models.arrays import Array, Arrays, joined, parted
+from fedgate.models.onnx_policy import ModelRefusedError
 
 EXAMINATION_S = 60.0  # on the clock, far below what the watchdog waits
 CPU_S = 50
