@@ -18,6 +18,7 @@ from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.datasets import EvaluationError, Labelled
 from fedgate.firmware_sim.splits import Split
 from fedgate.gateway_agent.deployment.session import Scorer
+from fedgate.models import onnx_policy
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import NORMALISATION, Algorithm, RoundFailedError, normalise
@@ -47,7 +48,7 @@ class NothingSentError(TrainingError):
 
 
 class ExportError(EvaluationError):
-    """The exported graph does not score as the model does, so a gateway would not see what was measured."""
+    """The exported graph is refused, or does not score as the model does: no gateway would see what was measured."""
 
 
 class Trial(NamedTuple):
@@ -92,7 +93,7 @@ def run_trial(
 
     Raises:
         TrainingError: the algorithm refuses its data or settings, or no client could train.
-        ExportError: the ONNX graph disagrees with the model.
+        ExportError: the ONNX graph disagrees with the model, or gateways refuse it.
     """
     say("federated")
     try:
@@ -197,7 +198,13 @@ def tensors_fed(personal: Collection[str], own: Arrays) -> Arrays:
 
 
 def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:
-    """Return the model's score, which raises `ExportError` where the gateway's scorer would say something else."""
+    """Return the model's score, which raises `ExportError` where the gateway's scorer would say something else, as this
+    does where gateways would refuse the graph.
+    """
+    try:
+        onnx_policy.check(graph)
+    except onnx_policy.ModelRefusedError as error:
+        raise ExportError(f"every gateway refuses the exported graph: {error}") from None
 
     def score(own: Arrays, x: Array) -> Floats:
         scores = DETECTORS[algorithm.detector].score({**shared, **own}, x)

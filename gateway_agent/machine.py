@@ -22,7 +22,6 @@ from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.context import save_starts
 from fedgate.gateway_agent.deployment import activation, probation, reloading
 from fedgate.gateway_agent.deployment.deployment import Deployment, Swap, count_windows
-from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import (
     UPDATE_PRIORITY,
@@ -59,6 +58,7 @@ from fedgate.gateway_agent.training import training
 from fedgate.gateway_agent.training.training import Training
 from fedgate.gateway_agent.trust.trust import Trust, receive_numbers, receive_statement, repeat_numbers, watch_age
 from fedgate.models.alarms.rules import Height
+from fedgate.models.onnx_policy import ModelRefusedError
 from fedgate.models.time_units import NS
 from fedgate.models.windows.grid import Block, SignalError
 

@@ -21,6 +21,7 @@ from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import pack_survey
 from fedgate.config.protocol.transfer import describe
+from fedgate.models import onnx_policy
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base.graph import OPSET, is_alike
@@ -71,10 +72,12 @@ def make_model(
 ) -> tuple[Manifest, bytes]:
     """Return the manifest, which is signed when it is announced, and the ONNX bytes of the server's shared parameters.
 
-    The golden inputs are drawn from the version, so that equal parameters give equal bytes.
+    The golden inputs are drawn from the version, so that equal parameters give equal bytes. Raises `ModelRefusedError`
+    for a graph that every gateway would refuse.
     """
     detector = DETECTORS[algorithm.detector]
     body = detector.graph(server.global_state, algorithm.personal)
+    onnx_policy.check(body)
     rng = generator(version, server.round_index, "golden")
     feature_count = len(feature_names(features))
     rows = max(min(GOLDEN_ROWS, GOLDEN_VALUES // feature_count), 1)

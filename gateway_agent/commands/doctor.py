@@ -175,12 +175,12 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     """
     import numpy as np
 
-    from fedgate.gateway_agent.deployment import onnx_policy
     from fedgate.gateway_agent.deployment.deployment import UNREADABLE, in_force, read
     from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
-    from fedgate.gateway_agent.deployment.session import ModelRefusedError
     from fedgate.gateway_agent.runtime import model_trial
+    from fedgate.models import onnx_policy
     from fedgate.models.features.spec import feature_names
+    from fedgate.models.onnx_policy import ModelRefusedError
 
     blob = None if stored is None else in_force(stored.blobs)
     if blob is None:

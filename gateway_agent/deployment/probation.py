@@ -20,7 +20,6 @@ from fedgate.gateway_agent.deployment.deployment import (
     is_proven,
     save,
 )
-from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, broken_text
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted
 from fedgate.gateway_agent.feature_row import FeatureRow
@@ -28,6 +27,7 @@ from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, WindowResult, alarms, judge_row
 from fedgate.gateway_agent.monitor.recurrence import BLANK
 from fedgate.models.alarms.false_alarm_test import is_broken, level_at
+from fedgate.models.onnx_policy import ModelRefusedError
 from fedgate.models.time_units import NS
 
 AGAIN_S = 3_600.0  # a model that could not be run twice within this time is left alone for as long

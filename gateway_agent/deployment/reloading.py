@@ -22,7 +22,6 @@ from fedgate.gateway_agent.deployment.deployment import (
     read,
 )
 from fedgate.gateway_agent.deployment.examination import take_any
-from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     examine_model,
@@ -35,6 +34,7 @@ from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside
 from fedgate.gateway_agent.monitor.recurrence import from_bytes
 from fedgate.gateway_agent.training.training import Training
+from fedgate.models.onnx_policy import ModelRefusedError
 
 
 def reload(

@@ -9,13 +9,13 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.onnx_policy import BLOCK_ROWS, NEXT, ModelRefusedError
 
 ERRORS_ONLY = 3
 # That one run may take where `run_deadline` watches it: far beyond any of ours, and below the watchdog's time.
 SCORE_S = 30.0
-# How a graph says what it remembers: what it gives as "next.state" it takes as "state" with the windows that follow.
-NEXT, WASHOUT_ROWS, MAX_GAP_ROWS = "next.", "washout_rows", "max_gap_rows"
-BLOCK_ROWS = 64  # onnxruntime keeps the memory of its largest run for good: a baseline at once would be many MiB
+# How a graph with a memory says after how many windows its scores mean something, and what gap it bears.
+WASHOUT_ROWS, MAX_GAP_ROWS = "washout_rows", "max_gap_rows"
 # onnxruntime's errors have no base class of their own; these are what loading or running a model can raise.
 ERRORS = (
     bindings.EPFail,
@@ -30,10 +30,6 @@ ERRORS = (
 
 
 RUNNING: list[onnxruntime.RunOptions] = []  # of the run at hand, so that another thread can end it
-
-
-class ModelRefusedError(ValueError):
-    """A model that must not run here; the message says why."""
 
 
 class Scorer:

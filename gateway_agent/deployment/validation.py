@@ -10,11 +10,9 @@ from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import unpack_survey
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.deployment import onnx_policy
 from fedgate.gateway_agent.deployment.deployment import Bundle
 from fedgate.gateway_agent.deployment.examination import Examination, Examine
-from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
-from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.feature_row import Row
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import (
@@ -27,6 +25,7 @@ from fedgate.gateway_agent.monitor.pipeline import (
     rows_of,
 )
 from fedgate.gateway_agent.monitor.recurrence import score
+from fedgate.models import onnx_policy
 from fedgate.models.alarms.false_alarm_test import LEVEL, TOLERANCE, block_share, block_windows, is_broken
 from fedgate.models.alarms.profile import ProfileError
 from fedgate.models.alarms.site_thresholds import SketchError
@@ -34,6 +33,7 @@ from fedgate.models.alarms.threshold import CalibrationError, rate_of
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.features.spec import feature_names
 from fedgate.models.federated.protocol.algorithm import NORMALISATION
+from fedgate.models.onnx_policy import OPSET_MAX, ModelRefusedError
 from fedgate.models.time_units import DAY_S, NS
 
 UNFIT = (ModelRefusedError, CalibrationError, ProfileError, SketchError, wire.WireError)  # why a model is not taken

@@ -25,10 +25,11 @@ import numpy as np
 
 from fedgate.config.protocol import wire
 from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
-from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import recurrence
 from fedgate.models.arrays import joined, parted
+from fedgate.models.onnx_policy import ModelRefusedError
 
 EXAMINATION_S = 60.0  # on the clock, far below what the watchdog waits
 CPU_S = 50

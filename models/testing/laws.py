@@ -18,6 +18,7 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import ONE, UpdateError, moving, named
+from fedgate.models.testing.detectors import refusals
 from fedgate.models.testing.exchanges import (
     ROUNDS,
     SEED,
@@ -337,9 +338,12 @@ def personal_tensors_are_what_gateways_keep(trained: Trained) -> Faults:
 
 
 def the_exported_model_scores_as_the_detector_does(trained: Trained) -> Faults:
-    """To 1e-4 of the largest score: with a gateway's own tensors as inputs, and with their neutral defaults."""
+    """To 1e-4 of the largest score: with a gateway's own tensors as inputs, and with their neutral defaults; and
+    gateways run it.
+    """
     detector, shared = DETECTORS[trained.algorithm.detector], trained.outcome.server.global_state
     model = detector.graph(shared, trained.algorithm.personal)
+    yield from refusals(model)
     for name, gateway in trained.gateways.items():
         own = trained.outcome.local_states[name]
         z = (gateway.x - own.get("center", 0.0)) / own.get("scale", 1.0)

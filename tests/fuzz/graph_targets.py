@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from fedgate.gateway_agent.deployment.onnx_policy import FIELDS, MANY, OPSET_MAX, check
-from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, ERRORS, ModelRefusedError
+from fedgate.gateway_agent.deployment.session import ERRORS
 from fedgate.models.arrays import Array
 from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.detectors.base import linear
+from fedgate.models.onnx_policy import BLOCK_ROWS, FIELDS, MANY, OPSET_MAX, ModelRefusedError, check
 from fedgate.models.operators import OPERATORS
 from fedgate.models.testing.detectors import nodes_of
 from tests.fuzz.target import Target

@@ -61,7 +61,7 @@ print(load(Path(sys.argv[1]), AggregatorSettings).algorithm.name)
 GATEWAY = """
 import numpy as np
 from fedgate.config.protocol import wire
-from fedgate.gateway_agent.deployment import onnx_policy
+from fedgate.models import onnx_policy
 from fedgate.gateway_agent.runtime.training_worker import answer
 from fedgate.models.arrays import joined, parted
 from fedgate.models.detectors import DETECTORS, PERSONAL

@@ -26,7 +26,7 @@ from fedgate.config.settings.release import ReleaseTable
 from fedgate.models.alarms.false_alarm_test import BLOCK_WINDOWS
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import SPOILED, Made, signed
-from tests.gateway_agent.deployment.test_graph_bytes import SPOILED as SPOILED_GRAPHS
+from tests.models.test_graph_bytes import SPOILED as SPOILED_GRAPHS
 from tests.support.fleets import Fleet
 from tests.support.sites import T0_NS, topic
 from tests.support.soak import crossed, some

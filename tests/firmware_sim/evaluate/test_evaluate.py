@@ -28,6 +28,7 @@ from fedgate.firmware_sim.experiment import add_arguments
 from fedgate.firmware_sim.splits import Plan, partition, split_table
 from fedgate.models.arrays import FEATURES, LABELS
 from fedgate.models.detectors import DETECTORS
+from tests.support.graph_tricks import described
 
 HELDOUT = Plan("heldout", "normal", with_labels=False, clients=3, partition="iid")
 EXPERIMENTS = Path(firmware_sim.__file__).parent / "experiments"
@@ -284,6 +285,16 @@ def test_a_graph_that_scores_otherwise_is_an_error(
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_a_graph_that_every_gateway_refuses_is_an_error(
+    csv_file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = DETECTORS["svdd"]
+    unfit = right._replace(graph=lambda params, personal: described(right.graph(params, personal)))
+    monkeypatch.setattr(trials, "DETECTORS", {"svdd": unfit})
+    assert evaluate("--data", csv_file) == 2
+    assert "every gateway refuses the exported graph: it has field 10 of a graph of ONNX" in capsys.readouterr().err
 
 
 def test_progress_is_one_line_on_a_terminal_and_sparse_elsewhere() -> None:

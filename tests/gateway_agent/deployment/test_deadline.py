@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from fedgate.gateway_agent import machine
-from fedgate.gateway_agent.deployment.session import RUNNING, ModelRefusedError, Scorer
+from fedgate.gateway_agent.deployment.session import RUNNING, Scorer
 from fedgate.gateway_agent.runtime import run_deadline
 from fedgate.gateway_agent.state import State
+from fedgate.models.onnx_policy import ModelRefusedError
 from fedgate.models.windows.grid import Block
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.support.graph_tricks import WIDTH, hours

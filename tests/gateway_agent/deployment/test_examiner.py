@@ -16,7 +16,7 @@ from fedgate.config.protocol.messages import Manifest
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.deployment import activation
 from fedgate.gateway_agent.deployment.examination import Examination, Examine, UntriedError, take_any
-from fedgate.gateway_agent.deployment.session import ModelRefusedError, Scorer
+from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.runtime import model_trial
 from fedgate.gateway_agent.runtime.agent import Agent
 from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD, Tried, examine
@@ -24,6 +24,7 @@ from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.models.arrays import NEW_SERIES
 from fedgate.models.detectors import DETECTORS, PERSONAL
+from fedgate.models.onnx_policy import ModelRefusedError
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, SECOND, in_force, offered
 from tests.models.detectors.test_graph import FITS, noise

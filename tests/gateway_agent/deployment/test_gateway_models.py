@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.context import sign_message
+from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.releases.deploy import make_model
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, fit_to_limits
 from fedgate.config.identity import signing
@@ -22,7 +23,6 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest, audience_of
 from fedgate.config.protocol.transfer import describe
 from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS
-from fedgate.gateway_agent.deployment.onnx_policy import OPSET_MAX
 from fedgate.gateway_agent.events import Log, Save
 from fedgate.gateway_agent.monitor.pipeline import rows_of
 from fedgate.gateway_agent.state import State
@@ -32,9 +32,12 @@ from fedgate.models.arrays import FEATURES as X
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.federated import build
+from fedgate.models.federated.protocol.algorithm import Algorithm
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.onnx_policy import OPSET_MAX, ModelRefusedError
 from fedgate.models.time_units import NS
 from tests.support.agents import LIMIT, TICK, after, changed, chunks, commissioned, heard, kinds, sent
+from tests.support.graph_tricks import described
 from tests.support.sites import FEATURES, KEY, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 Made = tuple[Manifest, bytes]
@@ -45,12 +48,12 @@ ALGORITHM = build("support-vector-election", COUNT, {})
 LINEAR = {"weights": np.ones(COUNT), "intercept": np.array(0.5)}
 
 
-def released(version: int) -> Made:
-    """Return a good model and its manifest."""
+def made_of(algorithm: Algorithm, version: int) -> Made:
+    """Return what the aggregator makes of a training of one gateway, not yet signed."""
     rows = np.random.default_rng(0).normal(size=(40, COUNT))
-    server = run(ALGORITHM, {"a": {X: rows}}).server
-    manifest, body = make_model(
-        ALGORITHM,
+    server = run(algorithm, {"a": {X: rows}}).server
+    return make_model(
+        algorithm,
         server,
         version=version,
         name="support-vector-election",
@@ -60,6 +63,11 @@ def released(version: int) -> Made:
         gateways=1,
         created_ns=T0_NS,
     )
+
+
+def released(version: int) -> Made:
+    """Return a good model and its manifest."""
+    manifest, body = made_of(ALGORITHM, version)
     return sign_message(manifest, KEY, FOR_ALL, T0_NS), body
 
 
@@ -78,6 +86,14 @@ def of_linear(manifest: Manifest, personal: tuple[str, ...] = (), count: int = C
         "personal": personal,
     }
     return signed(manifest, model=describe(body, LIMIT), **golden), body
+
+
+def test_the_aggregator_makes_no_model_that_every_gateway_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = DETECTORS[ALGORITHM.detector]
+    unfit = right._replace(graph=lambda params, personal: described(right.graph(params, personal)))
+    monkeypatch.setattr(deploy, "DETECTORS", {ALGORITHM.detector: unfit})
+    with pytest.raises(ModelRefusedError, match="it has field 10 of a graph of ONNX"):
+        made_of(ALGORITHM, 1)
 
 
 def offered(state: State, made: Made) -> tuple[State, list[Any]]:

@@ -15,11 +15,11 @@ import pytest
 
 from fedgate.config.protocol.messages import Manifest, audience_of
 from fedgate.gateway_agent.deployment.probation import SLOW_STEPS, STORED_S
-from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.monitor.recurrence import Memory
 from fedgate.gateway_agent.status import status
 from fedgate.models.alarms.false_alarm_test import LEAST_BLOCKS
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.onnx_policy import ModelRefusedError
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import signed
 from tests.support.agents import ME, TICK, after, chunks, heard

@@ -23,13 +23,13 @@ from fedgate.gateway_agent.deployment.deployment import (
     save_at_stop,
 )
 from fedgate.gateway_agent.deployment.probation import AGAIN_S, STEADY_S
-from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.monitor.alarms import NO_MODEL
 from fedgate.gateway_agent.monitor.recurrence import Memory
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
+from fedgate.models.onnx_policy import ModelRefusedError
 from tests.gateway_agent.deployment.test_probation import Wrong, fails, wrong
 from tests.support.agents import heard
 from tests.support.kept import Small, service, ticked

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.deployment.examination import Examination
-from fedgate.gateway_agent.deployment.session import ModelRefusedError
 from fedgate.gateway_agent.monitor import decision
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
@@ -24,6 +23,7 @@ from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
 from fedgate.models.alarms.profile import ProfileError
 from fedgate.models.alarms.threshold import CalibrationError
 from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.onnx_policy import ModelRefusedError
 from fedgate.models.time_units import NS
 from fedgate.models.windows.grid import Block
 from tests.support.message_samples import MESSAGES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors import DETECTORS, PERSONAL
+from fedgate.models.detectors import DETECTORS, PERSONAL, Detector
 from fedgate.models.detectors.base import fault_classes, linear, random_features, subspace
 from fedgate.models.detectors.base.graph import OPERATORS
 from fedgate.models.detectors.base.pca import WHITENING, whitened
@@ -20,7 +20,14 @@ from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Recurrent
 from fedgate.models.detectors.svm import ensemble, ocsvm, svdd
-from fedgate.models.testing.detectors import DETECTOR_LAWS, DetectorLaw, Fitted, check_detector, nodes_of
+from fedgate.models.testing.detectors import (
+    DETECTOR_LAWS,
+    DetectorLaw,
+    Fitted,
+    check_detector,
+    every_gateway_runs_its_graph,
+    nodes_of,
+)
 from fedgate.models.testing.fleet import onnx_scores
 
 FEATURES = 5
@@ -170,6 +177,50 @@ def test_a_broken_law_is_named() -> None:
     upside_down = DETECTORS["subspace"]._replace(score=lambda params, x: -DETECTORS["subspace"].score(params, x))
     with pytest.raises(AssertionError, match="the graph scores as the detector does: 1 rows: the graph is up to"):
         check_detector(upside_down)
+
+
+def described(model: onnx.ModelProto) -> None:
+    model.graph.doc_string = "what it is"
+
+
+def named(model: onnx.ModelProto) -> None:
+    model.graph.node[0].name = "first"
+
+
+def attributed(model: onnx.ModelProto) -> None:
+    model.graph.node[-1].attribute.append(onnx.helper.make_attribute("axis", 0))
+
+
+def with_a_foreign_operator(model: onnx.ModelProto) -> None:
+    model.graph.node.append(onnx.helper.make_node("Abs", ["score"], ["away"]))
+
+
+SPOILED = {
+    "field 10 of a graph": described,
+    "field 3 of a node": named,
+    "'axis'": attributed,
+    "'Abs'": with_a_foreign_operator,
+}
+
+
+def spoiled(detector: Detector, change: Callable[[onnx.ModelProto], None]) -> Detector:
+    """Return a detector whose graph no gateway runs, though onnxruntime does."""
+
+    def graph(params: Arrays, personal: Collection[str]) -> bytes:
+        model = onnx.load_from_string(detector.graph(params, personal))
+        change(model)
+        return bytes(model.SerializeToString())
+
+    return detector._replace(graph=graph)
+
+
+@pytest.mark.parametrize("reason", SPOILED)
+def test_a_graph_that_every_gateway_refuses_breaks_a_law(reason: str) -> None:
+    found = Fitted(spoiled(DETECTORS["subspace"], SPOILED[reason]), subspace.fit(noise(1)), noise(1))
+    faults = list(every_gateway_runs_its_graph(found))
+    assert len(faults) == 2 and all(
+        "every gateway refuses the graph: " in fault and reason in fault for fault in faults
+    )
 
 
 def test_laws_are_asked_on_rows_of_ones_own() -> None:

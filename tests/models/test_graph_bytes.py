@@ -17,15 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from fedgate.gateway_agent.deployment import onnx_policy
-from fedgate.gateway_agent.deployment.onnx_policy import ELEMENTS_MAX, FIELDS_MAX, WORK_MAX, check
-from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, ModelRefusedError
+from fedgate.models import onnx_policy
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.detectors.esn import esn
 from fedgate.models.detectors.esn.network import MOST_UNITS, Network
 from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.onnx_policy import BLOCK_ROWS, ELEMENTS_MAX, FIELDS_MAX, WORK_MAX, ModelRefusedError, check
 from fedgate.models.testing.fleet import FEATURE_COUNT
 from tests.fuzz.graph_targets import compare
 from tests.gateway_agent.deployment.test_gateway_models import FIRST

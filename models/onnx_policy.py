@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgate.gateway_agent.deployment.session import BLOCK_ROWS, NEXT, ModelRefusedError
 from fedgate.models.operators import OPERATORS
 
+BLOCK_ROWS = 64  # that a gateway scores at once: onnxruntime keeps the memory of its largest run for good
+NEXT = "next."  # what a graph gives under this it takes with the windows that follow, as "next.state" and "state"
 OPSET_MAX = 17
 FIELDS_MAX = 200_000  # our largest graph has hundreds; its tensors are one field each
 ORT_FORMAT, ORT_PLACE = b"ORTM", slice(4, 8)  # onnxruntime's own format, which it would take for a model as well
@@ -96,6 +97,10 @@ NEEDED = {
     "type": ("tensor_type",),
     "tensor type": ("elem_type", "shape"),
 }
+
+
+class ModelRefusedError(ValueError):
+    """A model that must not run on a gateway; the message says why."""
 
 
 class _Reader:
@@ -266,7 +271,7 @@ class Node(NamedTuple):
     outputs: int
 
     def constant(self, index: int) -> Shape:
-        """Return the values of an input that has to be a constant."""
+        """Return the values of an input that has to be a constant; raises `ModelRefusedError` where it is none."""
         if (found := self.values[index]) is None:
             raise ModelRefusedError("a shape in it is not constant, which is so in none of ours")
         return found
