@@ -84,15 +84,10 @@ def share_of(global_state: Arrays, local_state: Arrays, data: Arrays) -> Part:
     sent, nobody was counted: then the sums are the old ones, and so is its share.
     """
     step, counted = int(global_state[STEP]), bool(data.get(COUNTED, True))
-    if counted and _is_of(local_state, SENT, step - 1):
-        return Part(local_state[SENT + CURVATURE], local_state[SENT + CURVED])
-    if _is_of(local_state, SHARE, step):
-        return Part(local_state[SHARE + CURVATURE], local_state[SHARE + CURVED])
+    for prefix, made_at in ((SENT, step - 1 if counted else None), (SHARE, step)):
+        if prefix + STEP in local_state and int(local_state[prefix + STEP]) == made_at:
+            return Part(local_state[prefix + CURVATURE], local_state[prefix + CURVED])
     return Part(np.zeros_like(global_state[READOUT]), np.zeros_like(global_state[READOUT]))
-
-
-def _is_of(local_state: Arrays, prefix: str, step: int) -> bool:
-    return prefix + STEP in local_state and int(local_state[prefix + STEP]) == step
 
 
 def _remembered(prefix: str, part: Part, step: int) -> Arrays:
