@@ -41,11 +41,11 @@ class Drawing:
 
         self.nodes, self.tensors = standardise_nodes(params, personal), (tensors or {}) | standardise_tensors(params)
 
-    def node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
+    def add(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """Add a node with one output and return the name of that."""
-        return self.node_of_many(operator, inputs, [output], **attributes)[0]
+        return self.add_many(operator, inputs, [output], **attributes)[0]
 
-    def node_of_many(self, operator: str, inputs: list[str], outputs: list[str], **attributes: Any) -> list[str]:
+    def add_many(self, operator: str, inputs: list[str], outputs: list[str], **attributes: Any) -> list[str]:
         """Add a node and return the names of its outputs."""
         from onnx import helper
 
@@ -76,13 +76,13 @@ class Drawing:
         """Add a number for each row (n,): zero where it holds numbers alone, and else none. What is clipped, or what is
         squashed in a gate, would look like one.
         """
-        nothing = self.node("Mul", ["z", self.constant("nothing", 0.0)], "nothing_of_each")
-        return self.node("ReduceSum", [nothing, self.constant("columns", [1])], "guard", keepdims=0)
+        nothing = self.add("Mul", ["z", self.constant("nothing", 0.0)], "nothing_of_each")
+        return self.add("ReduceSum", [nothing, self.constant("columns", [1])], "guard", keepdims=0)
 
     def lead(self, voices: str, count: int) -> str:
         """Add how far the strongest of `voices` (n, count) from 1 on is above that of 0, (n,)."""
-        normal = self.node("Gather", [voices, self.constant("normal", 0)], "voice_of_normal", axis=1)
+        normal = self.add("Gather", [voices, self.constant("normal", 0)], "voice_of_normal", axis=1)
         bounds = [self.constant("second", [1]), self.constant("stop", [count]), self.constant("axis", [1])]
-        others = self.node("Slice", [voices, *bounds], "voices_of_others")
-        highest = self.node("ReduceMax", [others], "highest", axes=[1], keepdims=0)
-        return self.node("Sub", [highest, normal], "lead")
+        others = self.add("Slice", [voices, *bounds], "voices_of_others")
+        highest = self.add("ReduceMax", [others], "highest", axes=[1], keepdims=0)
+        return self.add("Sub", [highest, normal], "lead")

@@ -60,17 +60,17 @@ def _series(drawing: Drawing, steps: int, inputs: int) -> str:
     """Rows z (n, F), channel after channel, as time steps (n * steps, I)."""
     if steps == 1:
         return "z"
-    cube = drawing.node("Reshape", ["z", drawing.constant("rows_shape", [-1, inputs, steps])], "cube")
-    turned = drawing.node("Transpose", [cube], "turned", perm=[0, 2, 1])
-    return drawing.node("Reshape", [turned, drawing.constant("steps_shape", [-1, inputs])], "series")
+    cube = drawing.add("Reshape", ["z", drawing.constant("rows_shape", [-1, inputs, steps])], "cube")
+    turned = drawing.add("Transpose", [cube], "turned", perm=[0, 2, 1])
+    return drawing.add("Reshape", [turned, drawing.constant("steps_shape", [-1, inputs])], "series")
 
 
 def _clip(drawing: Drawing, series: str, clip: float) -> str:
     """What the network hears: clipped, and zero for what is no number, so that one bad row cannot stay in its state."""
-    absent = drawing.node("IsNaN", [series], "absent")
-    numbers = drawing.node("Where", [absent, drawing.constant("nothing", 0.0), series], "numbers")
+    absent = drawing.add("IsNaN", [series], "absent")
+    numbers = drawing.add("Where", [absent, drawing.constant("nothing", 0.0), series], "numbers")
     limits = [drawing.constant("least", -clip), drawing.constant("most", clip)]
-    return drawing.node("Clip", [numbers, *limits], "heard")
+    return drawing.add("Clip", [numbers, *limits], "heard")
 
 
 def _reservoir(drawing: Drawing, params: Arrays, clipped: str, ahead: bool) -> list[str]:
@@ -85,23 +85,23 @@ def _reservoir(drawing: Drawing, params: Arrays, clipped: str, ahead: bool) -> l
     starts = [f"state.{index}" for index in range(layers)] if layers > 1 else ["state"]
     ends = [f"end.{index}" for index in range(layers)] if layers > 1 else ["next.state"]
     if layers > 1:
-        drawing.node_of_many("Split", ["state"], starts, axis=0)
+        drawing.add_many("Split", ["state"], starts, axis=0)
     below, found = clipped, []
     for index, layer in enumerate(weights.layers):
         into = drawing.constant(f"input.{index}", layer.input if index else entry)
-        drive = drawing.node("Gemm", [below, into, drawing.constant(f"bias.{index}", layer.bias)], f"drive.{index}")
+        drive = drawing.add("Gemm", [below, into, drawing.constant(f"bias.{index}", layer.bias)], f"drive.{index}")
         recurrent = _matrix(drawing, layer, index)
         seen = [("before", f"before.{index}")] * ahead + [("after", f"after.{index}")] * (
             not ahead or index + 1 < layers
         )
         body = _step(recurrent, units, [name for name, _ in seen])
         names = [f"{name}.each" for _, name in seen]
-        drawing.node_of_many("Scan", [starts[index], drive], [ends[index], *names], num_scan_inputs=1, body=body)
-        rows = {kind: drawing.node("Reshape", [f"{name}.each", flat], name) for kind, name in seen}
+        drawing.add_many("Scan", [starts[index], drive], [ends[index], *names], num_scan_inputs=1, body=body)
+        rows = {kind: drawing.add("Reshape", [f"{name}.each", flat], name) for kind, name in seen}
         found.append(rows["before" if ahead else "after"])
         below = rows.get("after", "")
     if layers > 1:
-        drawing.node("Concat", ends, "next.state", axis=0)
+        drawing.add("Concat", ends, "next.state", axis=0)
     return found
 
 
@@ -112,10 +112,10 @@ def _matrix(drawing: Drawing, layer: reservoir.Layer, index: int) -> str:
     units = len(layer.bias)
     name = f"recurrent.{index}"
     shape = drawing.constant(f"{name}.shape", [units, units])
-    zeros = drawing.node("ConstantOfShape", [shape], f"{name}.zeros", value=helper.make_tensor("zero", 1, [1], [0.0]))
+    zeros = drawing.add("ConstantOfShape", [shape], f"{name}.zeros", value=helper.make_tensor("zero", 1, [1], [0.0]))
     indices = drawing.constant(f"{name}.indices", np.ascontiguousarray(layer.indices.T))
     values = drawing.constant(f"{name}.values", np.ascontiguousarray(layer.values.T))
-    return drawing.node("ScatterElements", [zeros, indices, values], name, axis=0)
+    return drawing.add("ScatterElements", [zeros, indices, values], name, axis=0)
 
 
 def _step(recurrent: str, units: int, seen: list[str]) -> GraphProto:
@@ -139,10 +139,10 @@ def _step(recurrent: str, units: int, seen: list[str]) -> GraphProto:
 
 def _before(drawing: Drawing, clipped: str) -> str:
     """What was heard a step before each, from `last` on; what was heard at the end is put out."""
-    joined = drawing.node("Concat", ["last", clipped], "heard_joined", axis=0)
+    joined = drawing.add("Concat", ["last", clipped], "heard_joined", axis=0)
     end = drawing.constant("end", [-1])
-    drawing.node("Slice", [joined, end, drawing.constant("far_end", [FAR])], "next.last")
-    return drawing.node("Slice", [joined, drawing.constant("first", [0]), end], "heard_before")
+    drawing.add("Slice", [joined, end, drawing.constant("far_end", [FAR])], "next.last")
+    return drawing.add("Slice", [joined, drawing.constant("first", [0]), end], "heard_before")
 
 
 def _readout(drawing: Drawing, params: Arrays, states: list[str], clipped: str) -> str:
@@ -152,11 +152,11 @@ def _readout(drawing: Drawing, params: Arrays, states: list[str], clipped: str) 
     if float(params["direct"]):
         direct = np.zeros((len(observed), len(weights)))
         direct[observed] = weights[:, -1 - int(observed.sum()) : -1].T
-        found = drawing.node("Gemm", [clipped, drawing.constant("direct", direct), found], "said.direct")
+        found = drawing.add("Gemm", [clipped, drawing.constant("direct", direct), found], "said.direct")
     size = int(params[f"{reservoir.PREFIX}units"])
     for index, name in enumerate(states):
         columns = drawing.constant(f"readout.{index}", weights[:, index * size : (index + 1) * size].T)
-        found = drawing.node("Gemm", [name, columns, found], f"said.{index}")
+        found = drawing.add("Gemm", [name, columns, found], f"said.{index}")
     return found
 
 
@@ -172,33 +172,33 @@ def _residual(drawing: Drawing, params: Arrays, series: str, predicted: str) -> 
     """The logarithm of the mean square error, zero on the border."""
     targets, steps, inputs = params["targets"], int(params["steps"]), len(params["observed"])
     if not np.array_equal(targets, np.arange(inputs)):
-        series = drawing.node("Gather", [series, drawing.constant("targets", targets)], "wanted", axis=1)
-    scaled = drawing.node("Mul", [series, drawing.constant("units", _units(params))], "wanted_scaled")
-    errors = drawing.node("Sub", [scaled, predicted], "errors")
+        series = drawing.add("Gather", [series, drawing.constant("targets", targets)], "wanted", axis=1)
+    scaled = drawing.add("Mul", [series, drawing.constant("units", _units(params))], "wanted_scaled")
+    errors = drawing.add("Sub", [scaled, predicted], "errors")
     if steps > 1:
         width = drawing.constant("row_shape", [-1, steps * len(targets)])
-        errors = drawing.node("Reshape", [errors, width], "errors_by_row")
-    squares = drawing.node("ReduceSumSquare", [errors], "squares", axes=[1], keepdims=0)
+        errors = drawing.add("Reshape", [errors, width], "errors_by_row")
+    squares = drawing.add("ReduceSumSquare", [errors], "squares", axes=[1], keepdims=0)
     least = drawing.constant("floor", RESIDUAL_FLOOR / (float(params["border"]) + RESIDUAL_FLOOR))
-    ratio = drawing.node("Add", [squares, least], "ratio")
+    ratio = drawing.add("Add", [squares, least], "ratio")
     if len(targets) == inputs:
-        drawing.node("Log", [ratio], "score")
+        drawing.add("Log", [ratio], "score")
     else:
-        drawing.node("Add", [drawing.node("Log", [ratio], "log_ratio"), drawing.guard()], "score")
+        drawing.add("Add", [drawing.add("Log", [ratio], "log_ratio"), drawing.guard()], "score")
 
 
 def _voices(drawing: Drawing, params: Arrays, predicted: str) -> None:
     """The outputs of a row, the mean over its steps, and the score that they give."""
     steps, count = int(params["steps"]), len(params["readout"])
     if steps > 1:
-        predicted = drawing.node(
+        predicted = drawing.add(
             "Reshape", [predicted, drawing.constant("row_shape", [-1, steps, count])], "said_by_row"
         )
-        drawing.node("ReduceMean", [predicted], "outputs", axes=[1], keepdims=0)
+        drawing.add("ReduceMean", [predicted], "outputs", axes=[1], keepdims=0)
     else:
-        drawing.node("Identity", [predicted], "outputs")
+        drawing.add("Identity", [predicted], "outputs")
     if count == 1:
-        lead = drawing.node("Reshape", ["outputs", drawing.constant("flat", [-1])], "lead")
+        lead = drawing.add("Reshape", ["outputs", drawing.constant("flat", [-1])], "lead")
     else:
         lead = drawing.lead("outputs", count)
-    drawing.node("Add", [lead, drawing.guard()], "score")
+    drawing.add("Add", [lead, drawing.guard()], "score")

@@ -26,7 +26,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
     steps, observed = int(params["steps"]), int(params["heard"])
     layers = layers_of(params)
     channels = params["cell.0.input"].shape[1] if layers else params["output.weight"].shape[1] // observed
-    cube = drawing.node("Reshape", ["z", drawing.constant("window", [-1, channels, steps])], "cube")
+    cube = drawing.add("Reshape", ["z", drawing.constant("window", [-1, channels, steps])], "cube")
     seen = cube if observed == steps else _until(drawing, cube, observed)
     outputs = _recurrent(drawing, params, seen, personal) if layers else _linear(drawing, channels * observed, seen)
     more: dict[str, list[int | str]] = {}
@@ -34,30 +34,30 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         _residual(drawing, params, cube)
     else:
         more["outputs"] = ["n", len(params["output.bias"])]
-        drawing.node("Identity", [outputs], "outputs")
-        drawing.node("Add", [drawing.lead("outputs", len(params["output.bias"])), drawing.guard()], "score")
+        drawing.add("Identity", [outputs], "outputs")
+        drawing.add("Add", [drawing.lead("outputs", len(params["output.bias"])), drawing.guard()], "score")
     return drawing.model("recurrent", personal, channels * steps, more)
 
 
 def _until(drawing: Drawing, cube: str, observed: int) -> str:
     """The first steps of windows (n, channels, T)."""
     bounds = [drawing.constant("first", [0]), drawing.constant("heard", [observed]), drawing.constant("time", [2])]
-    return drawing.node("Slice", [cube, *bounds], "seen")
+    return drawing.add("Slice", [cube, *bounds], "seen")
 
 
 def _linear(drawing: Drawing, width: int, seen: str) -> str:
-    flat = drawing.node("Reshape", [seen, drawing.constant("flat_window", [-1, width])], "flat")
-    return drawing.node("Gemm", [flat, "output.weight", "output.bias"], "said", transB=1)
+    flat = drawing.add("Reshape", [seen, drawing.constant("flat_window", [-1, width])], "flat")
+    return drawing.add("Gemm", [flat, "output.weight", "output.bias"], "said", transB=1)
 
 
 def _recurrent(drawing: Drawing, params: Arrays, seen: str, personal: Collection[str]) -> str:
     layers = layers_of(params)
-    below = drawing.node("Transpose", [seen], "series", perm=[2, 0, 1])  # (steps, n, channels)
+    below = drawing.add("Transpose", [seen], "series", perm=[2, 0, 1])  # (steps, n, channels)
     for layer in range(layers):
         below = _layer(drawing, params, layer, below, personal, is_last=layer + 1 == layers)
-    last = drawing.node("Gemm", [below, "dense.weight", "dense.bias"], "dense", transB=1)
-    nodes = drawing.node("Relu", [last], "nodes")
-    return drawing.node("Gemm", [nodes, "output.weight", "output.bias"], "said", transB=1)
+    last = drawing.add("Gemm", [below, "dense.weight", "dense.bias"], "dense", transB=1)
+    nodes = drawing.add("Relu", [last], "nodes")
+    return drawing.add("Gemm", [nodes, "output.weight", "output.bias"], "said", transB=1)
 
 
 def _layer(
@@ -78,11 +78,11 @@ def _layer(
     kind = {"hidden_size": hidden} | ({"linear_before_reset": 1} if operator == "GRU" else {})
     # The name of an output that is not wanted is empty: all states, then the last one.
     wanted = ["", f"{prefix}.last"] if is_last else [f"{prefix}.all", ""]
-    drawing.node_of_many(operator, [below, *weights], wanted, **kind)
+    drawing.add_many(operator, [below, *weights], wanted, **kind)
     if is_last:
-        return drawing.node("Reshape", [wanted[1], drawing.constant("last_state", [-1, hidden])], "last")
+        return drawing.add("Reshape", [wanted[1], drawing.constant("last_state", [-1, hidden])], "last")
     # (steps, 1, n, H) without the direction
-    return drawing.node("Squeeze", [wanted[0], drawing.constant("direction", [1])], f"{prefix}.states")
+    return drawing.add("Squeeze", [wanted[0], drawing.constant("direction", [1])], f"{prefix}.states")
 
 
 def _in_order(
@@ -99,25 +99,25 @@ def _in_order(
         return drawing.constant(turned, np.concatenate([params[name][gates] for name in names]).reshape(shape))
     turn = drawing.constant(f"gates.{len(gates)}", gates)
     parts = [
-        drawing.node("Gather", [drawing.constant(name, params[name]), turn], f"{name}.part", axis=0) for name in names
+        drawing.add("Gather", [drawing.constant(name, params[name]), turn], f"{name}.part", axis=0) for name in names
     ]
-    joined = drawing.node("Concat", parts, f"{names[0]}.joined", axis=0) if len(parts) > 1 else parts[0]
-    return drawing.node("Reshape", [joined, drawing.constant(f"{names[0]}.shape", shape)], turned)
+    joined = drawing.add("Concat", parts, f"{names[0]}.joined", axis=0) if len(parts) > 1 else parts[0]
+    return drawing.add("Reshape", [joined, drawing.constant(f"{names[0]}.shape", shape)], turned)
 
 
 def _residual(drawing: Drawing, params: Arrays, cube: str) -> None:
     """The logarithm of the mean square error, zero on the border."""
     targets, steps, observed = params["targets"], int(params["steps"]), int(params["heard"])
-    chosen = drawing.node("Gather", [cube, drawing.constant("targets", targets)], "chosen", axis=1)  # (n, c, T)
-    at_end = drawing.node("Gather", [chosen, drawing.constant("end", steps - 1)], "wanted", axis=2)
+    chosen = drawing.add("Gather", [cube, drawing.constant("targets", targets)], "chosen", axis=1)  # (n, c, T)
+    at_end = drawing.add("Gather", [chosen, drawing.constant("end", steps - 1)], "wanted", axis=2)
     if float(params["change"]):
-        base = drawing.node("Gather", [chosen, drawing.constant("base_at", observed - 1)], "base", axis=2)
-        at_end = drawing.node("Sub", [at_end, base], "wanted_change")
-    errors = drawing.node("Sub", [at_end, "said"], "errors")
-    squares = drawing.node("Mul", [errors, errors], "squares")
-    ratios = drawing.node("Div", [squares, "variance"], "ratios")
-    mean = drawing.node("ReduceMean", [ratios], "mean", axes=[1], keepdims=0)
-    ratio = drawing.node("Add", [mean, drawing.constant("floor", RESIDUAL_FLOOR)], "ratio")
+        base = drawing.add("Gather", [chosen, drawing.constant("base_at", observed - 1)], "base", axis=2)
+        at_end = drawing.add("Sub", [at_end, base], "wanted_change")
+    errors = drawing.add("Sub", [at_end, "said"], "errors")
+    squares = drawing.add("Mul", [errors, errors], "squares")
+    ratios = drawing.add("Div", [squares, "variance"], "ratios")
+    mean = drawing.add("ReduceMean", [ratios], "mean", axes=[1], keepdims=0)
+    ratio = drawing.add("Add", [mean, drawing.constant("floor", RESIDUAL_FLOOR)], "ratio")
     border = drawing.constant("log_border", np.log(float(params["border"]) + RESIDUAL_FLOOR))
-    height = drawing.node("Sub", [drawing.node("Log", [ratio], "log_ratio"), border], "height")
-    drawing.node("Add", [height, drawing.guard()], "score")
+    height = drawing.add("Sub", [drawing.add("Log", [ratio], "log_ratio"), border], "height")
+    drawing.add("Add", [height, drawing.guard()], "score")
