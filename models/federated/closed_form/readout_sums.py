@@ -71,7 +71,7 @@ def judge(kept: Mapping[str, Array], update: Arrays, bounds: Bounds) -> None:
     _within(CROSS, total[CROSS], products, moved_products)
     units = np.where(moved_diagonals > 0.0, np.sqrt(moved_diagonals), 1.0)
     for triangle, unit in zip(total[GRAM].reshape(len(diagonals), -1), units, strict=True):
-        root_of(symmetric(triangle, size) / np.outer(unit, unit), f"sums of rows in {GRAM}")
+        root_of(symmetric(triangle, size) / np.outer(unit, unit), f"{GRAM}: expected sums of rows")
 
 
 def _judge_change(update: Arrays, bounds: Bounds) -> None:
@@ -111,7 +111,7 @@ def _within(name: str, found: Array, most: Array, moved: Array) -> None:
 
 
 def root_of(products: Floats, what: str) -> Floats:
-    """Return the Cholesky factor (m, m) of products of rows (m, m), scaled to a diagonal of one; `what` they are.
+    """Return the Cholesky factor (m, m) of products of rows (m, m), scaled to a diagonal of one, which `what` expects.
 
     Raises `UpdateError` where an eigenvalue is further below zero than rounding leaves one.
     """
@@ -119,4 +119,4 @@ def root_of(products: Floats, what: str) -> Floats:
         return np.asarray(np.linalg.cholesky(products + NEGATIVE * np.eye(len(products))), dtype=np.float64)
     except np.linalg.LinAlgError:
         least = np.linalg.eigvalsh(products)[0]
-        raise UpdateError(f"expected {what}, so no negative eigenvalue, got {least:.3g}") from None
+        raise UpdateError(f"{what}, so no negative eigenvalue, got {least:.3g}") from None

@@ -168,7 +168,7 @@ def check_positive(update: Arrays) -> None:
         scaled = whole / np.outer(unit, unit)
     if not np.isfinite(scaled).all():
         raise UpdateError(f"{PRODUCTS}: expected sums of products that the sums of squares allow, got larger ones")
-    root_of(scaled, "moments of rows")
+    root_of(scaled, "expected moments of rows")
 
 
 def referring(feature_count: int, *, normalisation: Normalisation, max_samples: int) -> Phase:

@@ -143,7 +143,7 @@ def _check_possible(covariates: Covariates, update: Arrays) -> None:
     shares, gram = products / np.outer(unit, deviation), gram / np.outer(unit, unit)
     if (products[:, squares == 0.0] != 0.0).any() or not np.allclose(gram, gram.T, rtol=0.0, atol=NEGATIVE):
         raise UpdateError(f"{PRODUCTS}: expected symmetric ones, and none of a column of zeros, got others")
-    root = root_of(gram, "products of covariates")
+    root = root_of(gram, "expected products of covariates")
     explained = float(np.square(np.linalg.solve(root, shares)).sum(axis=0).max())
     if explained > 1.0 + 2.0 * NEGATIVE:
         raise UpdateError(f"{PRODUCTS}: expected to explain at most 1 of what {SQUARES} say, got {explained:.3g}")
