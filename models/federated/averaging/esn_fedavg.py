@@ -43,11 +43,12 @@ from fedgate.models.federated.protocol.algorithm import (
 )
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, counting
+from fedgate.models.options import Listed
 
 READOUT, SAMPLES, STEP = "readout", "samples", "step"
 RECIPE = "recipe."
 Normalisation = Literal["own", "none"]
-ClassWeights = tuple[Positive, ...]
+ClassWeights = Listed[tuple[Positive, ...]]
 Teach = Callable[[Network, Arrays, Arrays, Arrays, str], Lesson]
 
 
