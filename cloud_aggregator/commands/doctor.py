@@ -27,13 +27,13 @@ from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.database import DatabaseUrl
 from fedgate.config.settings.identity import Identity
 from fedgate.config.settings.notifications import Webhook
-from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
+from fedgate.config.settings.settings import AggregatorSettings, Limits, SettingsError, load
 from fedgate.models.arrays import generator
 from fedgate.models.time_units import DAY_NS
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import BackupNote
-    from fedgate.models.federated.protocol.algorithm import Algorithm
+    from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 
 NAME = "cloud-aggregator"
 LIBRARIES = ("numpy", "pydantic", "cryptography", "scipy", "sklearn", "onnx", "sqlalchemy", "starlette", "uvicorn")
@@ -166,7 +166,8 @@ def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -
 
     server = algorithm.start(generator(settings.algorithm.seed, 0, "cloud"))
     state = sum(array.nbytes for arrays in (server.global_state, server.server_state) for array in arrays.values())
-    bounded, update = all(phase.reducer.additive for phase in algorithm.phases), settings.limits.max_update_bytes
+    bounded = all(phase.reducer.additive for phase in algorithm.phases)
+    update = largest_update(algorithm, server, settings.limits)
     # The state, the sum and both as bytes; and what is on its way: of each gateway one update, whole at the end.
     needed = 4 * state + (1 if bounded else gateways) * update + gateways * update
     free = _available_bytes()
@@ -176,6 +177,18 @@ def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -
         advice = "a smaller limits.max_update_bytes, rounds.fraction, or more memory"
         return warning("training memory", text, advice)
     return ok("training memory", text)
+
+
+def largest_update(algorithm: Algorithm, server: Server, limits: Limits) -> int:
+    """Return the most bytes of an update: those of the schemas, or what is taken at most where an array is of any
+    length.
+    """
+    from fedgate.config.protocol.wire import HEADER_BYTES_MAX
+    from fedgate.models.federated.protocol.schema import largest_body
+
+    bodies = [largest_body(phase.schema, server.global_state) for phase in algorithm.phases]
+    known = [HEADER_BYTES_MAX + body for body in bodies if body is not None]
+    return min(max(known), limits.max_update_bytes) if len(known) == len(bodies) else limits.max_update_bytes
 
 
 def cohort(settings: AggregatorSettings, stored: Stored, members: Collection[str]) -> Finding:

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgate.config.protocol.wire import decode, encode
+from fedgate.config.protocol.wire import HEADER_BYTES_MAX, decode, encode
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.averaging.fedavg import fedavg
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.protocol.composition import FLOAT32, OWN_COLUMNS
+from fedgate.models.federated.protocol.schema import BESIDE, WIDEST, largest_body
 from fedgate.models.testing import check_laws
 from fedgate.models.testing.exchanges import Trained, as_bytes
 from fedgate.models.testing.fleet import fleet
@@ -44,6 +46,20 @@ def an_update_survives_the_wire(trained: Trained) -> Iterator[str]:
         for name, update in exchange.updates.items():
             if as_bytes(decode(encode(update))[0]) != as_bytes(update):
                 yield f"exchange {exchange.server.round_index}: the update of {name} arrives as another"
+
+
+def test_an_update_is_as_large_as_its_schema_says(trained: Trained) -> None:
+    is_narrow = trained.algorithm.traits & {"compression", FLOAT32, OWN_COLUMNS}
+    for exchange in trained.exchanges:
+        predicted = largest_body(exchange.phase.schema, exchange.server.global_state)
+        if predicted is None:  # rows of a gateway, or numbers under a mask
+            assert not exchange.phase.reducer.additive or "masking" in trained.algorithm.traits
+            continue
+        for update in exchange.sent:
+            body = sum(array.nbytes for array in update.values())
+            assert body <= predicted and len(encode(update)) <= HEADER_BYTES_MAX + predicted
+            beside = sum(WIDEST * (array.ndim + BESIDE) for array in update.values())
+            assert is_narrow or body >= predicted - beside
 
 
 LINEAR: dict[str, Any] = {"loss": "logistic", "components": 0, "rounds": 2}

@@ -49,7 +49,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "conditional-fedavg": [
         {},
         {"personalise": False},
-        {"paper": True, "events": 60},
         {"whiten": 2},
         {"local": "dual-sgd", "learning_rate": 0.5},
     ],

@@ -43,10 +43,11 @@ from fedgate.models.federated.protocol.algorithm import (
     Trained,
     personal_tensors,
 )
+from fedgate.models.options import Listed
 
 READOUT = "readout"
 RECIPE = "recipe."
-ClassWeights = tuple[Positive, ...]
+ClassWeights = Listed[tuple[Positive, ...]]
 Teach = Callable[[Network, Arrays, Arrays, Arrays, str], Lesson]
 # (shared, own, data, examples, how it descends, rng) -> (own, the readout that a gateway ends with)
 Local = Callable[[Arrays, Arrays, Arrays, Examples, Descent, "np.random.Generator"], tuple[Arrays, Floats]]

@@ -30,6 +30,8 @@ Shape = tuple[int | None, ...]
 # What a number may be where nothing is known of its unit: below it sums, squares and the float32 of the exported model
 # stay finite. Moments of rows in large units are larger and pass a bound of their own.
 LARGEST = 1e15
+WIDEST = 8  # bytes of a number
+BESIDE = 3  # numbers beside a narrowed array: its scale, and what is rounded up of its entries and of its bitmap
 
 # Roles whose arrays are no numbers to add up as they are: of this type, and as they came.
 EXACT: Mapping[Role, type[np.unsignedinteger[Any]]] = {"identity": np.uint8, "bytes": np.uint8, "ring": np.uint64}
@@ -105,6 +107,28 @@ def layout_of(schema: Schema, global_state: Mapping[str, Array]) -> dict[str, tu
 def numbers_in(shapes: Iterable[tuple[int, ...]]) -> int:
     """Return how many numbers arrays of these shapes hold."""
     return sum(map(math.prod, shapes))
+
+
+def largest_body(schema: Schema, global_state: Arrays) -> int | None:
+    """Return the most bytes that the arrays of an update take beside this state of the cloud, with numbers as float64;
+    None where a length is open, or follows from what an exchange before makes.
+
+    Narrowed numbers (`fedgate.models.packing`) take no more, with the scale, the shape and the bitmap beside them.
+    """
+    known = [field.shape for field in schema.values() if isinstance(field.shape, str)]
+    if has_any_length(schema) or not global_state.keys() >= set(known):
+        return None
+    return sum(_largest_array(field, global_state) for field in schema.values())
+
+
+def _largest_array(field: Field, global_state: Arrays) -> int:
+    if field.of is not None:
+        return field.of(global_state).nbytes
+    shape = tuple(side or 0 for side in field.shape_in(global_state))
+    kind = EXACT.get(field.role)
+    if kind is not None:
+        return math.prod(shape) * np.dtype(kind).itemsize
+    return WIDEST * (math.prod(shape) + len(shape) + BESIDE)
 
 
 def fitted(schema: Schema, global_state: Arrays, update: Mapping[str, Array]) -> Arrays:

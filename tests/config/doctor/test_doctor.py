@@ -12,6 +12,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
@@ -26,11 +27,12 @@ from fedgate.config.doctor.network import Validity, age
 from fedgate.config.doctor.report import Finding, Level
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import store_lock
-from fedgate.config.settings.settings import Broker
+from fedgate.config.settings.settings import Broker, Limits
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
 from fedgate.gateway_agent.commands import doctor as of_gateway
 from fedgate.gateway_agent.storage.store import Store
+from fedgate.models.federated import build
 from tests.project.test_tidy import loaded_by
 from tests.support.sites import SITE, aggregator_settings, gateway_settings
 
@@ -321,3 +323,12 @@ def test_of_members_that_the_root_key_names_the_doctor_counts_those_alone(tmp_pa
     assert of_cloud.cohort(settings, stored, ()).level == "ok"
     assert "7 gateways are enrolled, 5 of them members" in of_cloud.cohort(settings, stored, members).text
     assert of_cloud.cohort(settings, stored, members[:1]).level == "warning"
+
+
+@pytest.mark.parametrize(("name", "is_known"), [("fedavg", True), ("support-vector-election", False)])
+def test_the_size_of_an_update_is_that_of_its_schema_where_no_length_is_open(name: str, is_known: bool) -> None:
+    algorithm, limits = build(name, 4, {"gamma": 0.5}), Limits(max_update_bytes=2**20)
+    server = algorithm.start(np.random.default_rng(0))
+    size = of_cloud.largest_update(algorithm, server, limits)
+    assert (size < limits.max_update_bytes) == is_known
+    assert of_cloud.largest_update(algorithm, server, Limits(max_update_bytes=2**14)) == 2**14

@@ -203,3 +203,4 @@ def test_what_is_no_number_is_not_taken_for_one(name: str, settings: dict[str, A
 
 def test_settings_may_be_numbers_of_numpy_and_lists() -> None:
     assert build("fedavg", 3, {"rounds": np.int64(3), "nu": np.float32(0.5), "compensate": [0]}).rounds == 3
+    assert build("esn-fedavg", 3, {"network": {"task": "classify"}, "class_weights": [1, 2.5]}).labels
