@@ -1,8 +1,8 @@
 """Throw-away copies of this machine, on which a test may install, enable and break whatever it likes.
 
-A copy is an overlay of the root folder in memory with systemd as its first process, in namespaces of its own
-(`machine.sh`). The copies of a site share one network that has a loopback and nothing else, so that ports are free and
-nobody outside reaches them. The kernel ends all of it with the test, and the real machine is as it was.
+A copy is an overlay of the root folder in memory with systemd as its first process, in namespaces of its own. The
+copies of a site share one network that has a loopback and nothing else, so that ports are free and nobody outside
+reaches them. The kernel ends all of it with the test, and the real machine is as it was.
 """
 
 from __future__ import annotations
@@ -21,8 +21,40 @@ from typing import Any
 from fedgate.firmware_sim import children
 from tests.support.waiting import PATIENCE_S, until
 
-SCRIPT = Path(__file__).with_name("machine.sh")
-CHECKOUT = Path("/home/reader/fedgate")
+# Makes a copy in FOLDER, above LAYERS of a file system, whose first process becomes COMMAND. It is the first process of
+# new namespaces. What reaches the real machine through the kernel is read-only.
+BECOME_COPY = """
+set -euo pipefail
+folder=$1 layers=$2
+shift 2
+mkdir "$folder" "$folder/upper" "$folder/work" "$folder/root"
+mount -t overlay -o "lowerdir=$layers,upperdir=$folder/upper,workdir=$folder/work" overlay "$folder/root"
+cd "$folder/root"
+mount -t proc proc proc
+mount --bind proc/sys proc/sys
+mount -o remount,bind,ro proc/sys
+mount -t sysfs -o ro sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs -o mode=755 tmpfs dev
+for name in null zero full random urandom tty; do
+    touch "dev/$name"
+    mount --bind "/dev/$name" "dev/$name"
+done
+mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
+mount -t tmpfs tmpfs dev/shm
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+mount -t tmpfs -o mode=755 tmpfs run
+mount -t tmpfs tmpfs tmp
+mkdir run/before
+pivot_root . run/before
+umount -l run/before
+export -n $(compgen -e)
+export container=unshare PATH=/usr/sbin:/usr/bin:/sbin:/bin
+exec setpriv --bounding-set=-sys_boot,-sys_module,-sys_rawio,-sys_time,-syslog "$@"
+"""
+CHECKOUT = Path("/srv/reader/fedgate")
 SPACES = ("--mount", "--pid", "--uts", "--ipc", "--cgroup")
 HOLD = 'mount -t tmpfs tmpfs "$0" && ip link set lo up && touch "$0/up" && exec sleep infinity'
 NO_PART = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "*.egg-info")  # of a fresh checkout
@@ -36,7 +68,7 @@ apt-get -qq purge --yes mosquitto mosquitto-clients python3-venv
 systemctl --quiet disable postgresql
 echo 'APT::Get::Assume-Yes "true";' > /etc/apt/apt.conf.d/reader
 echo 'reader ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/reader
-useradd --create-home --shell /bin/bash reader
+useradd --create-home --home-dir /srv/reader --shell /bin/bash reader
 echo '127.0.0.1 aggregator.example' >> /etc/hosts
 install -d -m 0777 /media/usb /mnt/backup
 """
@@ -63,7 +95,7 @@ class Machine:
         """Start a line of a shell; one that is online has the network of the real machine, to install from."""
         spaces = [*SPACES, *([] if is_online else ["--net"])]
         shell = ["/usr/sbin/runuser", "-u", "reader", "--", "env", "--chdir", str(CHECKOUT), "bash", "-c", line]
-        surroundings = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/reader", "LANG": "C.UTF-8"}
+        surroundings = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/srv/reader", "LANG": "C.UTF-8"}
         words = ["nsenter", "--target", str(self._pid), *spaces, "--", *shell]
         return children.start(words, env=surroundings, text=True, **options)
 
@@ -120,7 +152,19 @@ def copy(
     """Yield a copy that runs in the spaces of a holder: the process that waits for it, and its first process."""
     group = Path(tempfile.mkdtemp(prefix="fedgate-", dir=control_groups()))
     spaces = ["nsenter", "--target", str(holder), "--mount", *([] if is_online else ["--net"])]
-    new = ["unshare", "--fork", "--kill-child", *SPACES, "bash", str(SCRIPT), str(folder), layers, *command]
+    new = [
+        "unshare",
+        "--fork",
+        "--kill-child",
+        *SPACES,
+        "bash",
+        "-c",
+        BECOME_COPY,
+        "copy",
+        str(folder),
+        layers,
+        *command,
+    ]
     enter = ["sh", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"', str(group)]
     process = children.start([*enter, *spaces, *new], stdin=subprocess.DEVNULL)
     below = Path(f"/proc/{process.pid}/task/{process.pid}/children")
