@@ -3,7 +3,8 @@
 Blocks marked `sh` are run line by line in one folder a page, with a real broker: services as processes, other commands
 of ours in this process, which has imported their libraries already. The `python` blocks of a page are one script, whose
 pictures must be those that the page shows, and `toml` blocks are parsed. `console` blocks hold what a test must not do
-to this machine; `test_docs_site.py` runs them, and `text` blocks, on one that is a folder.
+to this machine: `test_docs_machine.py` gives those of the operators' pages on copies of it, and `test_docs_site.py` has
+those of the others, and `text` blocks, on a machine that is a folder.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r'savefig\("([\w-]+\.png)"')
 PNG_HEADER, PNG_SIGNATURE = struct.Struct(">8s8x2I"), b"\x89PNG\r\n\x1a\n"
 LINK = re.compile(r"\]\(([^)#:]+)\)")
+OPERATED = [ROOT / "docs" / name for name in ("run-aggregator.md", "install-gateway.md")]  # by test_docs_machine.py
+AGAIN = "evaluate.md"  # the lines of compare-algorithms.md, and more of their kind
 NOT_RUN = ("sudo", "make", "mosquitto_sub")
 OURS = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator, "firmware-sim": firmware_sim}
 COMMANDS = (*OURS, "python", "mkdir")
@@ -42,9 +45,10 @@ SERVE_S = 1.0
 STOP_S = 30.0
 
 
-def blocks(page: Path, kind: str) -> list[str]:
-    """Return the blocks of a kind on a page."""
-    return [body for found, body in BLOCK.findall(page.read_text(encoding="utf-8")) if found == kind]
+def blocks(page: Path | str, kind: str) -> list[str]:
+    """Return the blocks of a kind on a page, or in a text."""
+    text = page if isinstance(page, str) else page.read_text(encoding="utf-8")
+    return [body for found, body in BLOCK.findall(text) if found == kind]
 
 
 def lines(block: str) -> list[str]:
@@ -52,7 +56,10 @@ def lines(block: str) -> list[str]:
     return [line for line in block.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
 
 
-PAGES_WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
+PAGES_WITH_COMMANDS = [
+    pytest.param(page, marks=[pytest.mark.soak] if page.name == AGAIN else []) for page in PAGES if blocks(page, "sh")
+]
+PAGES_WITH_CONSOLE = [page for page in PAGES if page not in OPERATED and blocks(page, "console")]
 
 
 @pytest.mark.slow
@@ -111,7 +118,7 @@ def serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
         process.wait()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES_WITH_CONSOLE, ids=lambda page: page.name)
 def test_console_blocks_hold_only_what_a_test_must_not_do(page: Path) -> None:
     for line in (line for block in blocks(page, "console") for line in lines(block)):
         assert line.startswith(NOT_RUN), f"{page.name}: {line}: mark the block sh, so that it is run"

@@ -27,7 +27,7 @@ from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings, load
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.storage.store import Store as GatewayStore
-from tests.project.test_docs import OURS, PAGES, lines
+from tests.project.test_docs import OPERATED, OURS, PAGES, lines
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
 
@@ -53,7 +53,7 @@ def commands(page: Path) -> list[str]:
     return [line for line in every if line.split()[0] in {*OURS, "sudo", "make", "mosquitto", "mosquitto_sub", "rm"}]
 
 
-PAGES_WITH_COMMANDS = [page for page in PAGES if commands(page)]
+PAGES_WITH_COMMANDS = [page for page in PAGES if page not in OPERATED and commands(page)]
 
 
 class Machine:
