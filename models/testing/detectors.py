@@ -73,16 +73,20 @@ def the_graph_scores_as_the_detector_does(fitted: Fitted) -> Faults:
 
 
 def it_scores_with_the_gateways_own_tensors(fitted: Fitted) -> Faults:
-    """A centre and a scale that a gateway feeds are taken, and take the place of the graph's own."""
+    """A centre and a scale that a gateway feeds are taken, and take the place of the graph's own: so a row in its units
+    has the score of the same row in units of the model.
+    """
     count = fitted.x.shape[1]
-    own = {"center": np.linspace(-20.0, 20.0, count), "scale": 10.0 ** np.linspace(-6.0, 6.0, count)}
+    scale = 10.0 ** np.linspace(-6.0, 6.0, count)
+    own = {"center": np.linspace(-20.0, 20.0, count) * scale, "scale": scale}
     own = {name: np.asarray(array, dtype=np.float32) for name, array in own.items()}
-    # Close to a centre of 20 float32 holds a millionth of a feature no better than this.
+    # So many deviations from zero float32 holds a deviation no better than this.
     lost = float(np.max(np.abs(own["center"]) / own["scale"] * np.finfo(np.float32).eps))
     for batch in BATCHES:
-        x = np.asarray(fitted.probes(3, batch) * own["scale"] + own["center"], dtype=np.float32)
-        expected = fitted.detector.score({**fitted.params, **own}, x)
-        yield from _apart(onnx_scores(fitted.graph(PERSONAL), x, own), expected, lost)
+        z, score = fitted.probes(3, batch), fitted.detector.score
+        x = np.asarray(z * own["scale"] + own["center"], dtype=np.float32)
+        for expected in (score({**fitted.params, **own}, x), score(fitted.params, z)):
+            yield from _apart(onnx_scores(fitted.graph(PERSONAL), x, own), expected, lost)
 
 
 def what_is_no_number_never_looks_normal(fitted: Fitted) -> Faults:

@@ -36,6 +36,7 @@ Faults = Iterator[str]
 Law = Callable[[Trained], Faults]
 GATEWAYS_LEAST = 4  # of whom three are merged in any order, and one may have nothing to say
 MERGES = 1_000
+GROWTH_LEAST = 1.4  # of what a gateway sends that weighs twice as much; what it learns of more steps differs
 REASON = re.compile(r"expected .*got", re.DOTALL)
 COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # as much as no gateway counts
 
@@ -344,6 +345,29 @@ def a_total_of_twice_the_weight_makes_the_same_model(trained: Trained) -> Faults
             yield f"{_place(exchange)}: twice the total makes another server"
 
 
+def what_moves_the_model_is_sent_times_the_weight(trained: Trained) -> Faults:
+    """Asked of the first exchange that moves the model, before there is next to nothing left to learn: a gateway that
+    has its rows twice over, and weighs twice as much for it, sends about twice as much. One that sends the mean alone
+    sends as much as before, and where the weights are summed a large gateway counts for too little.
+    """
+    first = next((one for one in trained.with_updates if moving(one.phase.schema)), None)
+    if first is None or "privacy" in trained.algorithm.traits:  # which clips an update to a length
+        return
+    data, own, schema = first.data[trained.first], first.own[trained.first], first.phase.schema
+    rows = len(data[FEATURES])
+    of_rows = {key: array for key, array in data.items() if array.shape[:1] == (rows,) and key != SECRET}
+    twice = data | {key: np.concatenate([array, array]) for key, array in of_rows.items()}
+    updates = [first.train(trained.first, first.server, own, each)[1] for each in (data, twice)]
+    if not all(updates):
+        return
+    once, doubled = map(first.admit, updates)
+    if any(doubled[name] < 2.0 * once[name] for name in named(schema, "weight")):  # at the most that it may weigh
+        return
+    lengths = [np.sqrt(sum(np.square(total[name]).sum() for name in moving(schema))) for total in (once, doubled)]
+    if lengths[1] < GROWTH_LEAST * lengths[0]:
+        yield f"{_place(first)}: rows twice over send {lengths[1]:.3g} where once they send {lengths[0]:.3g}"
+
+
 def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
     """No name of a local state is one of an update."""
     for exchange in trained.exchanges:
@@ -459,6 +483,7 @@ LAWS: tuple[Law, ...] = (
     what_is_sent_has_the_form_of_its_schema,
     roles_are_what_arrays_are,
     a_total_of_twice_the_weight_makes_the_same_model,
+    what_moves_the_model_is_sent_times_the_weight,
     what_stays_with_a_gateway_is_never_sent,
     personal_tensors_are_what_gateways_keep,
     the_exported_model_scores_as_the_detector_does,

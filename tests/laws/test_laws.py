@@ -81,6 +81,15 @@ def counting_calls(train: Any) -> Any:
     return changed
 
 
+def means_alone(train: Any) -> Any:
+    def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
+        own, update = train(shared, own, data, rng)
+        count = update.get("samples", 1.0)
+        return own, {name: array if name == "samples" else np.asarray(array / count) for name, array in update.items()}
+
+    return changed
+
+
 def without_most(schema: Any) -> Any:
     return {name: field._replace(largest=1e15) for name, field in schema.items()}
 
@@ -107,6 +116,7 @@ def without_a_centre(_: Any) -> Any:
         ({"schema": without_most}, "no gateway weighs more than it may"),
         ({"unpacked": without_a_centre}, "wrong names are refused with a reason"),
         ({"learn": counting_calls}, "the same generator gives the same bytes"),
+        ({"learn": means_alone}, "what moves the model is sent times the weight"),
     ],
 )
 def test_a_broken_law_is_named(changes: dict[str, Any], law: str) -> None:
