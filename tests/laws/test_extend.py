@@ -19,7 +19,9 @@ import pytest
 
 from fedgate.firmware_sim import children
 from fedgate.models.arrays import FEATURES
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.testing import check_detector
 from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.config.settings.test_settings import AGGREGATOR
 from tests.packages.example.fedgate_example.distance import DISTANCE
@@ -44,6 +46,7 @@ def built(feature_count, **settings):
 check_detector(DETECTORS["distance"])
 check_laws(ALGORITHMS["mean-distance"])
 check_laws(built, {"normalisation": "none", "whiten": 1})
+check_laws(built, {"whiten": 2})
 check_laws(built, {"masking": {"fewest": 3}})
 """
 LACKING = """
@@ -159,6 +162,23 @@ def test_the_fleet_learns_what_one_gateway_with_all_rows_would() -> None:
     rows = np.concatenate([rows[FEATURES] for rows in data.values()])
     fitted = DISTANCE.fit(rows)
     np.testing.assert_allclose(DISTANCE.score(shared, rows), DISTANCE.score(fitted, rows), rtol=1e-9, atol=1e-9)
+
+
+def test_a_gateway_with_more_rows_than_may_count_counts_as_one_with_so_many() -> None:
+    algorithm = mean_distance(2)
+    server, rng = algorithm.start(np.random.default_rng(0)), np.random.default_rng(0)
+    (phase,) = algorithm.phases
+    _, update = phase.train(server.global_state, {}, {FEATURES: rng.normal(size=(MAX_SAMPLES + 1, 2))}, rng)
+    assert phase.admit(server, update)["samples"] == MAX_SAMPLES
+
+
+def test_a_detector_that_divides_by_the_spread_of_a_feature_that_never_changes_breaks_a_law() -> None:
+    unbounded = DISTANCE._replace(fit=lambda x: {"mean": x.mean(axis=0), "deviation": x.std(axis=0)})
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(AssertionError, match="far rows have scores"),
+    ):
+        check_detector(unbounded)
 
 
 def test_the_page_shows_the_package_as_it_is() -> None:
