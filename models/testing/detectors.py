@@ -51,11 +51,20 @@ def check_detector(
     """Ask every law of a detector after `fit(x)`, by default its own `fit`, which takes rows (n, F) and returns its
     parameters; `x` is by default made up, 64 rows of five features, of which one never changes.
 
-    Raises `AssertionError` that names every law that was broken and by what. What the detector itself raises goes on.
+    Raises `AssertionError` that names every law that was broken and by what. What the detector itself raises goes on,
+    with notes that name the law and what was broken before it.
     """
     rows = np.where(np.arange(FEATURE_COUNT) == 1, 1.0, noise(1)) if x is None else np.asarray(x, dtype=np.float64)
     fitted = Fitted(detector, (fit or detector.fit)(rows), rows)
-    faults = [f"{law.__name__.replace('_', ' ')}: {fault}" for law in DETECTOR_LAWS for fault in law(fitted)]
+    faults: list[str] = []
+    for law in DETECTOR_LAWS:
+        words = law.__name__.replace("_", " ")
+        try:
+            faults += [f"{words}: {fault}" for fault in law(fitted)]
+        except BaseException as error:
+            for note in (*faults, f"raised while this law was asked: {words}"):
+                error.add_note(note)
+            raise
     if faults:
         raise AssertionError("\n".join(faults))
 
@@ -197,11 +206,11 @@ def _apart(found: Floats, expected: Array, lost: float) -> Faults:
 
 
 DETECTOR_LAWS: tuple[DetectorLaw, ...] = (
+    every_gateway_runs_its_graph,  # what onnxruntime does not load is refused here with a reason
     the_graph_scores_as_the_detector_does,
     it_scores_with_the_gateways_own_tensors,
     what_is_no_number_never_looks_normal,
     far_rows_have_scores,
-    every_gateway_runs_its_graph,
     its_graph_is_plain_and_pinned,
     equal_parameters_give_equal_bytes,
     only_personal_tensors_can_be_overridden,

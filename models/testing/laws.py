@@ -15,9 +15,9 @@ import numpy as np
 
 from fedgate.models.arrays import DTYPES, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, close_round
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, NORMALISATION, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.protocol.schema import EXACT, Schema, UpdateError, fitted, moving, named
+from fedgate.models.federated.protocol.schema import EXACT, Field, Schema, UpdateError, fitted, moving, named
 from fedgate.models.testing.detectors import refusals
 from fedgate.models.testing.exchanges import (
     ROUNDS,
@@ -90,7 +90,7 @@ def train(
 ) -> Trained:
     """Return the algorithm of a factory after a training on `gateways`, or on made-up ones of these names.
 
-    Raises `ValueError` for fewer gateways than the laws need.
+    Raises `ValueError` for fewer gateways than the laws need, and `AssertionError` where no training can be looked at.
     """
     if gateways is None:
         labelled = factory(FEATURE_COUNT, **settings).labels
@@ -99,7 +99,11 @@ def train(
         raise ValueError(f"gateways: expected {GATEWAYS_LEAST} or more, got {len(gateways)}")
     data = {name: gateway.data for name, gateway in gateways.items()}
     algorithm = factory(next(iter(data.values()))[FEATURES].shape[1], **settings)
-    return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), list(exchanges_of(algorithm, data)), auc_least)
+    if algorithm.detector not in DETECTORS:
+        law = name_of(the_exported_model_scores_as_the_detector_does)
+        raise AssertionError(f"{law}: no detector {algorithm.detector!r}; expected one of {', '.join(DETECTORS)}")
+    exchanges = list(exchanges_of(algorithm, data))
+    return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), exchanges, auc_least)
 
 
 def faults_of(law: Law, trained: Trained) -> list[str]:
@@ -314,12 +318,18 @@ def roles_are_what_arrays_are(trained: Trained) -> Faults:
         schema, shared = exchange.phase.schema, exchange.server.global_state
         if len(named(schema, "weight")) > 1:
             yield f"{_place(exchange)}: expected one weight at most, got {named(schema, 'weight')}"
+        if still := [name for name in named(schema, "delta") if _is_like_the_model(schema[name])]:
+            yield f"{_place(exchange)}: {still} are deltas of arrays of the model and move none; expected moves=True"
         if wrong := [name for name in moving(schema) if schema[name].role not in ("delta", "full")]:
             yield f"{_place(exchange)}: {wrong} move the model and are no delta and not full"
         for update in exchange.sent:
             arrays = exchange.phase.unpacked(exchange.server, update)
             for name in _out_of_role(schema, shared, arrays):
                 yield f"{_place(exchange)}: {name} is not what a {schema[name].role} of its schema is"
+
+
+def _is_like_the_model(field: Field) -> bool:
+    return isinstance(field.shape, str) and not field.moves
 
 
 def _out_of_role(schema: Schema, shared: Arrays, arrays: Arrays) -> Iterator[str]:
@@ -377,10 +387,12 @@ def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
 
 
 def personal_tensors_are_what_gateways_keep(trained: Trained) -> Faults:
-    """Whatever `personal` names is in every local state at the end."""
+    """Whatever `personal` names is in every local state at the end, and `personal` names a gateway's own units."""
     for name, own in trained.outcome.local_states.items():
         if lost := set(trained.algorithm.personal) - own.keys():
             yield f"{name} does not keep {sorted(lost)}, which are named as personal"
+        if unsaid := set(NORMALISATION) & own.keys() - set(trained.algorithm.personal):
+            yield f"{name} keeps {sorted(unsaid)}, which the exported model needs; expected personal to name them"
 
 
 def the_exported_model_scores_as_the_detector_does(trained: Trained) -> Faults:

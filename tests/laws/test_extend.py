@@ -54,7 +54,14 @@ from fedgate_example.mean_distance import mean_distance
 
 def blind(feature_count, rounds=1):
     return mean_distance(feature_count)._replace(detector="unseen")
+
+def forgetful(feature_count):
+    mean_distance(feature_count)
+
+def countless(count=3):
+    return mean_distance(count)
 """
+POINTS = "forgetful = lacking:forgetful\ncountless = lacking:countless\n"
 SETTINGS = """
 import sys
 from pathlib import Path
@@ -129,7 +136,9 @@ def test_what_another_package_lacks_is_told_in_a_line(environment: dict[str, str
     metadata = tmp_path / "lacking-2.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: lacking\nVersion: 2.0\n")
-    (metadata / "entry_points.txt").write_text("[fedgate.algorithms]\nlost = nowhere:lost\nblind = lacking:blind\n")
+    (metadata / "entry_points.txt").write_text(
+        "[fedgate.algorithms]\nlost = nowhere:lost\nblind = lacking:blind\n" + POINTS
+    )
     (tmp_path / "lacking.py").write_text(LACKING)
     installed = {**environment, "PYTHONPATH": os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])}
     for algorithm, words in (
@@ -140,6 +149,13 @@ def test_what_another_package_lacks_is_told_in_a_line(environment: dict[str, str
         assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
         done = called(installed, "-c", SETTINGS, settings_file(tmp_path, algorithm, "rounds = 1"))
         assert done.returncode == 1 and f"algorithm.name: {words.removeprefix('--algorithm: ')[:30]}" in done.stderr
+    for algorithm, words in (
+        ("forgetful", "(lacking:forgetful): expected a factory that returns an Algorithm, got NoneType"),
+        ("countless", "(lacking:countless): expected a factory with a parameter feature_count"),
+        ("distance", "'distance' is a detector; an algorithm must name it; expected one of"),
+    ):
+        done = evaluated(installed, table, algorithm)
+        assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert evaluated(installed, table, "mean-distance").returncode == 0
 
 
