@@ -70,6 +70,8 @@ def quick_settings(
         raise DemoError(f"--algorithm: {error}") from None
     except ValueError as error:
         raise DemoError(f"--set: {' '.join(str(error).split())}") from None
+    if built.labels:
+        raise DemoError(f"--algorithm: {algorithm} learns from labels, which a demo has not; expected one without")
     rounds = max(min(built.rounds, EXCHANGES_MAX // len(built.phases)), 1)
     known = inspect.signature(ALGORITHMS[algorithm]).parameters
     quick = {"nu": 0.1, "rounds": rounds, **usual}

@@ -132,6 +132,13 @@ def test_its_algorithm_is_evaluated(environment: dict[str, str], table: str) -> 
     assert done.returncode == 2 and "algorithm 'mean-distance' is unknown; expected one of fedavg," in done.stderr
 
 
+def test_its_settings_are_shown_and_a_demo_takes_its_name(environment: dict[str, str]) -> None:
+    done = called(environment, "-P", "-m", "fedgate.firmware_sim", "evaluate", "--help")
+    assert "  mean-distance: normalisation=own\n" in done.stdout, done.stderr
+    done = called(environment, "-P", "-m", "fedgate.firmware_sim", "demo", "--help")
+    assert ",mean-distance," in "".join(done.stdout.split()), done.stderr  # which argparse breaks at the hyphen
+
+
 def test_what_another_package_lacks_is_told_in_a_line(environment: dict[str, str], table: str, tmp_path: Path) -> None:
     metadata = tmp_path / "lacking-2.0.dist-info"
     metadata.mkdir()
