@@ -25,13 +25,15 @@ from fedgate.models.testing import check_detector
 from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.config.settings.test_settings import AGGREGATOR
 from tests.packages.example.fedgate_example.distance import DISTANCE
+from tests.packages.example.fedgate_example.fedprox_decay import fedprox_decay
 from tests.packages.example.fedgate_example.mean_distance import mean_distance
 from tests.project.test_docs import blocks
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
 
 PACKAGE = ROOT / "tests" / "packages" / "example"
-ALGORITHM, DETECTOR = (PACKAGE / "fedgate_example" / f"{name}.py" for name in ("mean_distance", "distance"))
+NAMES = ("mean_distance", "fedprox_decay", "distance")
+ALGORITHM, VARIANT, DETECTOR = (PACKAGE / "fedgate_example" / f"{name}.py" for name in NAMES)
 PAGE = ROOT / "docs" / "reference" / "extend.md"
 ALGORITHM_LINES_MAX, DETECTOR_LINES_MAX = 60, 20
 LAWS = """
@@ -45,6 +47,7 @@ def built(feature_count, **settings):
 
 check_detector(DETECTORS["distance"])
 check_laws(ALGORITHMS["mean-distance"])
+check_laws(ALGORITHMS["fedprox-decay"], {"mu_0": 100.0})
 check_laws(built, {"normalisation": "none", "whiten": 1})
 check_laws(built, {"whiten": 2})
 check_laws(built, {"masking": {"fewest": 3}})
@@ -187,6 +190,18 @@ def test_the_fleet_learns_what_one_gateway_with_all_rows_would() -> None:
     np.testing.assert_allclose(DISTANCE.score(shared, rows), DISTANCE.score(fitted, rows), rtol=1e-9, atol=1e-9)
 
 
+def test_a_pull_that_decays_lets_later_rounds_go_further() -> None:
+    algorithm = fedprox_decay(2, mu_0=100.0, gamma=0.3)
+    shared = algorithm.start(np.random.default_rng(0)).global_state
+    rows = {FEATURES: np.random.default_rng(0).normal(size=(60, 2))}
+
+    def moved(step: int) -> float:
+        _, update = algorithm.phases[0].train({**shared, "step": np.array(step)}, {}, rows, np.random.default_rng(0))
+        return float(np.linalg.norm(update["weights"]))
+
+    assert moved(99) > 2.0 * moved(0)
+
+
 def test_a_gateway_with_more_rows_than_may_count_counts_as_one_with_so_many() -> None:
     algorithm = mean_distance(2)
     server, rng = algorithm.start(np.random.default_rng(0)), np.random.default_rng(0)
@@ -206,12 +221,13 @@ def test_a_detector_that_divides_by_the_spread_of_a_feature_that_never_changes_b
 
 def test_the_page_shows_the_package_as_it_is() -> None:
     shown = [*blocks(PAGE, "toml"), *blocks(PAGE, "python")]
-    files = [PACKAGE / "pyproject.toml", ALGORITHM, DETECTOR]
+    files = [PACKAGE / "pyproject.toml", ALGORITHM, VARIANT, DETECTOR]
     assert shown == [file.read_text(encoding="utf-8") for file in files]
 
 
 def test_what_is_shown_is_short() -> None:
-    assert len(ALGORITHM.read_text("utf-8").splitlines()) <= ALGORITHM_LINES_MAX
+    for file in (ALGORITHM, VARIANT):
+        assert len(file.read_text("utf-8").splitlines()) <= ALGORITHM_LINES_MAX
     assert sum(code_lines(DETECTOR.read_text("utf-8"))) <= DETECTOR_LINES_MAX
 
 
