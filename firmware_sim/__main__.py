@@ -44,12 +44,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _WithoutLabels:
-    """The algorithms that need no labels, looked up when they are asked for: a sensor node starts sooner without."""
+    """Our algorithms that need no labels, and all of other packages, which are not loaded to be listed; looked up when
+    they are asked for: a sensor node starts sooner without.
+    """
 
     def __iter__(self) -> Iterator[str]:
         from fedgate.models.federated import ALGORITHMS, build
 
-        return (name for name in sorted(ALGORITHMS.ours) if not build(name, 2, {}).labels)
+        return (name for name in sorted(ALGORITHMS) if name not in ALGORITHMS.ours or not build(name, 2, {}).labels)
 
 
 def _demo_arguments(demo: argparse.ArgumentParser) -> None:
@@ -211,15 +213,19 @@ def _kind_of_experiment(file: Path) -> str:
 
     from fedgate.config.protocol.messages import first_problem
     from fedgate.firmware_sim.experiment import load_experiment, nested
-    from fedgate.models.federated import build
+    from fedgate.models.federated import ALGORITHMS, build
 
     experiment = load_experiment(file)
     if experiment.data is None or not experiment.data.exists():
         raise ValueError(f"{file}: data: expected an existing table or folder, got {experiment.data}")
+    if experiment.algorithm not in ALGORITHMS:
+        raise ValueError(f"{file}: algorithm: {experiment.algorithm!r} given; expected one of {', '.join(ALGORITHMS)}")
     try:
         build(experiment.algorithm, MANY_FEATURES, nested(experiment.settings))
     except ValidationError as error:
         raise ValueError(f"{file}: set.{first_problem(error)}") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: set: {error}") from None
     return f"experiment with {experiment.algorithm} on {experiment.data.name}"
 
 

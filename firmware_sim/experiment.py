@@ -24,6 +24,7 @@ from fedgate.firmware_sim.reading import READ, keys, options_of
 from fedgate.firmware_sim.recordings import ReadOptions
 from fedgate.firmware_sim.trials import Metric
 from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
+from fedgate.models.installed import InstallationError
 
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 TO_STDOUT = "-"
@@ -67,9 +68,7 @@ class Experiment(settings.Table):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options; only those that are given appear in the parsed arguments."""
     lines = ["settings of the algorithms and their defaults:"]
-    for name, factory in ALGORITHMS.ours.items():
-        known = [p for p in inspect.signature(factory).parameters.values() if p.name != "feature_count"]
-        lines.append(f"  {name}: " + ", ".join(f"{p.name}={_as_text(p.default)}" for p in known))
+    lines += [f"  {name}: {_settings_of(name)}" for name in ALGORITHMS]
     lines.append("  all: " + ", ".join(f"{name}={_as_text(value)}" for name, value in COMMON_SETTINGS.items()))
     parser.epilog = "\n".join(
         [f"{parser.epilog}\n", *lines, "With a table, normalisation is none unless it is set.", "", keys()]
@@ -82,6 +81,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     explained = "a setting of the algorithm, such as nu=0.3, c=null or network.leak=0.5; may be repeated"
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", default=absent, help=explained)
     parser.add_argument("--read", action="append", metavar="KEY=VALUE", default=absent, help=f"of a table: {READ}")
+
+
+def _settings_of(name: str) -> str:
+    """Return the settings of an algorithm with their defaults, or what is wrong with the package that has it."""
+    try:
+        known = inspect.signature(ALGORITHMS[name]).parameters.values()
+    except InstallationError as error:
+        return str(error)
+    return ", ".join(f"{one.name}={_default_of(one)}" for one in known if one.name != "feature_count")
+
+
+def _default_of(parameter: inspect.Parameter) -> str:
+    return "(to be set)" if parameter.default is parameter.empty else _as_text(parameter.default)
 
 
 def load_experiment(path: Path) -> Experiment:

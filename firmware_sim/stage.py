@@ -28,6 +28,7 @@ from fedgate.firmware_sim.broker import Address
 from fedgate.firmware_sim.scenarios import Story
 from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.installed import InstallationError
 from fedgate.models.time_units import NS
 
 SITE, STREAM = "demo", "sensor"
@@ -65,8 +66,12 @@ def quick_settings(
     """
     try:
         built = build(algorithm, feature_count, chosen)
+    except InstallationError as error:
+        raise DemoError(f"--algorithm: {error}") from None
     except ValueError as error:
         raise DemoError(f"--set: {' '.join(str(error).split())}") from None
+    if built.labels:
+        raise DemoError(f"--algorithm: {algorithm} learns from labels, which a demo has not; expected one without")
     rounds = max(min(built.rounds, EXCHANGES_MAX // len(built.phases)), 1)
     known = inspect.signature(ALGORITHMS[algorithm]).parameters
     quick = {"nu": 0.1, "rounds": rounds, **usual}

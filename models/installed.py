@@ -40,6 +40,13 @@ class Registry(Mapping[str, Entry]):
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
+    def described(self, name: str) -> str:
+        """Return what a name is, and of which package where it is not ours."""
+        if name in self.ours or name not in self._registered:
+            return f"{self.kind} {name!r}"
+        point = self._registered[name][0]
+        return f"{self.kind} {name!r} of the package {_package(point)} ({point.value})"
+
     def __contains__(self, name: object) -> bool:
         """Tell whether somebody has the name, without loading anything."""
         return name in self.ours or name in self._registered
@@ -73,7 +80,7 @@ class Registry(Mapping[str, Entry]):
         if others:
             packages = ", ".join(sorted(_package(one) for one in (point, *others)))
             raise InstallationError(f"{self.kind} {name!r} is registered by {packages}; expected one package")
-        where = f"{self.kind} {name!r} of the package {_package(point)} ({point.value})"
+        where = self.described(name)
         try:
             entry = point.load()
         except (ImportError, AttributeError, SyntaxError) as error:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
+from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.averaging.esn_fedavg import esn_fedavg
 from fedgate.models.federated.averaging.esn_fedcurv import esn_fedcurv
 from fedgate.models.federated.averaging.fedavg import fedavg
@@ -29,7 +30,7 @@ from fedgate.models.federated.support_vectors.conditional_fedavg import conditio
 from fedgate.models.federated.support_vectors.ensemble_svdd import ensemble_svdd
 from fedgate.models.federated.support_vectors.support_vector_election import support_vector_election
 from fedgate.models.federated.wrappers.whitening import validated, with_whitening
-from fedgate.models.installed import Registry
+from fedgate.models.installed import InstallationError, Registry
 from fedgate.models.options import Options, plain
 
 Table = TypeVar("Table", bound=Options)
@@ -70,7 +71,10 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     """
     factory = ALGORITHMS.get(name)
     if factory is None:
-        raise ValueError(f"algorithm {name!r} is unknown; expected one of {', '.join(ALGORITHMS)}")
+        what = "is a detector; an algorithm must name it" if name in DETECTORS else "is unknown"
+        raise ValueError(f"algorithm {name!r} {what}; expected one of {', '.join(ALGORITHMS)}")
+    if "feature_count" not in known_by(factory):
+        raise InstallationError(f"{ALGORITHMS.described(name)}: expected a factory with a parameter feature_count")
     known = [key for key in known_by(factory) if key != "feature_count"]
     known += [key for key in COMMON_SETTINGS if key not in known]
     unknown = sorted(settings.keys() - set(known))
@@ -80,7 +84,7 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
     if settings.get("robust") is not None and "robust" in known_by(factory):  # which knows how gateways train for one
         own["robust"] = _checked("robust", Robust, settings["robust"])
-    algorithm = _on_features(factory, feature_count, own, settings)
+    algorithm = _on_features(factory, feature_count, own, settings, ALGORITHMS.described(name))
     if _needs_unit(algorithm, settings):
         algorithm = in_common_unit(algorithm)
     for step in STEPS:
@@ -108,11 +112,20 @@ def _needs_unit(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:
 
 
 def _on_features(
-    factory: Callable[..., Algorithm], feature_count: int, own: Mapping[str, Any], settings: Mapping[str, Any]
+    factory: Callable[..., Algorithm],
+    feature_count: int,
+    own: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    place: str,
 ) -> Algorithm:
+    bare = validated(factory)(feature_count, **own)
+    if not isinstance(bare, Algorithm):
+        raise InstallationError(f"{place}: expected a factory that returns an Algorithm, got {type(bare).__name__}")
     for key in ("whiten", "compensate"):
         if settings.get(key):
-            check_composition(validated(factory)(feature_count, **own), key)
+            check_composition(bare, key)
+    if settings.get("whiten") is None and not settings.get("compensate"):
+        return bare
 
     def stepped(count: int, **inner: Any) -> Algorithm:
         if settings.get("whiten") is None:

@@ -94,10 +94,20 @@ def exchanges_of(algorithm: Algorithm, data: Mapping[str, Arrays]) -> Iterator[E
         exchange = Exchange(algorithm, server, own, given, {}, {})
         for name in data:
             exchange.own_after[name], exchange.updates[name] = exchange.train(name, server, own[name], given[name])
+            _check_arrays(exchange, name)
         yield exchange
         total = exchange.total(data)
         done = done + 1 if total else done - done % algorithm.stride + algorithm.stride
         server, own = close_round(algorithm, server, total), exchange.own_after
+
+
+def _check_arrays(exchange: Exchange, name: str) -> None:
+    """Raise `AssertionError` where a gateway keeps or sends what is no array: no other law can be asked then."""
+    for key, value in (*exchange.own_after[name].items(), *exchange.updates[name].items()):
+        if not isinstance(value, np.ndarray):
+            place = f"exchange {exchange.server.round_index} (phase {exchange.server.phase})"
+            found = type(value).__name__
+            raise AssertionError(f"every state is a flat mapping of arrays: {place}: {key} of {name} is {found}")
 
 
 def same(reducer: Reducer, first: Arrays, second: Arrays) -> bool:

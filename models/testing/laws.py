@@ -15,9 +15,9 @@ import numpy as np
 
 from fedgate.models.arrays import DTYPES, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, close_round
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, NORMALISATION, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.protocol.schema import ONE, UpdateError, moving, named
+from fedgate.models.federated.protocol.schema import ONE, Field, UpdateError, moving, named
 from fedgate.models.testing.detectors import refusals
 from fedgate.models.testing.exchanges import (
     ROUNDS,
@@ -36,6 +36,7 @@ Faults = Iterator[str]
 Law = Callable[[Trained], Faults]
 GATEWAYS_LEAST = 4  # of whom three are merged in any order, and one may have nothing to say
 MERGES = 1_000
+GROWTH_LEAST = 1.4  # of what a gateway sends that weighs twice as much; what it learns of more steps differs
 REASON = re.compile(r"expected .*got", re.DOTALL)
 COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # as much as no gateway counts
 
@@ -89,7 +90,7 @@ def train(
 ) -> Trained:
     """Return the algorithm of a factory after a training on `gateways`, or on made-up ones of these names.
 
-    Raises `ValueError` for fewer gateways than the laws need.
+    Raises `ValueError` for fewer gateways than the laws need, and `AssertionError` where no training can be looked at.
     """
     if gateways is None:
         labelled = factory(FEATURE_COUNT, **settings).labels
@@ -98,7 +99,11 @@ def train(
         raise ValueError(f"gateways: expected {GATEWAYS_LEAST} or more, got {len(gateways)}")
     data = {name: gateway.data for name, gateway in gateways.items()}
     algorithm = factory(next(iter(data.values()))[FEATURES].shape[1], **settings)
-    return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), list(exchanges_of(algorithm, data)), auc_least)
+    if algorithm.detector not in DETECTORS:
+        law = name_of(the_exported_model_scores_as_the_detector_does)
+        raise AssertionError(f"{law}: no detector {algorithm.detector!r}; expected one of {', '.join(DETECTORS)}")
+    exchanges = list(exchanges_of(algorithm, data))
+    return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), exchanges, auc_least)
 
 
 def faults_of(law: Law, trained: Trained) -> list[str]:
@@ -301,11 +306,17 @@ def roles_are_what_arrays_are(trained: Trained) -> Faults:
         schema = exchange.phase.schema
         if len(named(schema, "weight")) > 1:
             yield f"{_place(exchange)}: expected one weight at most, got {named(schema, 'weight')}"
+        if still := [name for name in named(schema, "delta") if _is_like_the_model(schema[name])]:
+            yield f"{_place(exchange)}: {still} are deltas of arrays of the model and move none; expected moves=True"
         wrong = [name for name in moving(schema) if schema[name].role not in ("delta", "full")]
         wrong += [name for name in named(schema, "count") if schema[name] != ONE]
         wrong += [name for name in named(schema, "identity") if schema[name].of is None]
         if wrong:
             yield f"{_place(exchange)}: the fields {wrong} are not what their roles say"
+
+
+def _is_like_the_model(field: Field) -> bool:
+    return isinstance(field.shape, str) and not field.moves
 
 
 def a_total_of_twice_the_weight_makes_the_same_model(trained: Trained) -> Faults:
@@ -322,6 +333,29 @@ def a_total_of_twice_the_weight_makes_the_same_model(trained: Trained) -> Faults
             yield f"{_place(exchange)}: twice the total makes another server"
 
 
+def what_moves_the_model_is_sent_times_the_weight(trained: Trained) -> Faults:
+    """Asked of the first exchange that moves the model, before there is next to nothing left to learn: a gateway that
+    has its rows twice over, and weighs twice as much for it, sends about twice as much. One that sends the mean alone
+    sends as much as before, and where the weights are summed a large gateway counts for too little.
+    """
+    first = next((one for one in trained.with_updates if moving(one.phase.schema)), None)
+    if first is None or "privacy" in trained.algorithm.traits:  # which clips an update to a length
+        return
+    data, own, schema = first.data[trained.first], first.own[trained.first], first.phase.schema
+    rows = len(data[FEATURES])
+    of_rows = {key: array for key, array in data.items() if array.shape[:1] == (rows,) and key != SECRET}
+    twice = data | {key: np.concatenate([array, array]) for key, array in of_rows.items()}
+    updates = [first.train(trained.first, first.server, own, each)[1] for each in (data, twice)]
+    if not all(updates):
+        return
+    once, doubled = map(first.admit, updates)
+    if any(doubled[name] < 2.0 * once[name] for name in named(schema, "weight")):  # at the most that it may weigh
+        return
+    lengths = [np.sqrt(sum(np.square(total[name]).sum() for name in moving(schema))) for total in (once, doubled)]
+    if lengths[1] < GROWTH_LEAST * lengths[0]:
+        yield f"{_place(first)}: rows twice over send {lengths[1]:.3g} where once they send {lengths[0]:.3g}"
+
+
 def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
     """No name of a local state is one of an update."""
     for exchange in trained.exchanges:
@@ -331,10 +365,12 @@ def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
 
 
 def personal_tensors_are_what_gateways_keep(trained: Trained) -> Faults:
-    """Whatever `personal` names is in every local state at the end."""
+    """Whatever `personal` names is in every local state at the end, and `personal` names a gateway's own units."""
     for name, own in trained.outcome.local_states.items():
         if lost := set(trained.algorithm.personal) - own.keys():
             yield f"{name} does not keep {sorted(lost)}, which are named as personal"
+        if unsaid := set(NORMALISATION) & own.keys() - set(trained.algorithm.personal):
+            yield f"{name} keeps {sorted(unsaid)}, which the exported model needs; expected personal to name them"
 
 
 def the_exported_model_scores_as_the_detector_does(trained: Trained) -> Faults:
@@ -345,16 +381,24 @@ def the_exported_model_scores_as_the_detector_does(trained: Trained) -> Faults:
     model = detector.graph(shared, trained.algorithm.personal)
     yield from refusals(model)
     for name, gateway in trained.gateways.items():
-        own = trained.outcome.local_states[name]
-        z = (gateway.x - own.get("center", 0.0)) / own.get("scale", 1.0)
+        # As a gateway feeds them: what float32 loses of a row fifty deviations from zero is not the graph's fault, and
+        # a logarithm of a small residual shows it.
+        own = {key: _single(array) for key, array in trained.outcome.local_states[name].items()}
+        x = _single(gateway.x)
+        z = _single((x - own.get("center", 0.0)) / own.get("scale", 1.0))
         for found, expected in (
-            (onnx_scores(model, gateway.x, own), detector.score({**shared, **own}, gateway.x)),
+            (onnx_scores(model, x, own), detector.score({**shared, **own}, x)),
             (onnx_scores(model, z), detector.score(shared, z)),
         ):
-            if not found.shape == expected.shape == (len(gateway.x),):
-                yield f"{name}: expected scores ({len(gateway.x)},), got {found.shape} and {expected.shape}"
+            if not found.shape == expected.shape == (len(x),):
+                yield f"{name}: expected scores ({len(x)},), got {found.shape} and {expected.shape}"
             elif not np.allclose(found, expected, rtol=0.0, atol=1e-4 * np.abs(expected).max()):
                 yield f"{name}: the graph scores up to {np.abs(found - expected).max():.3g} away from the detector"
+
+
+def _single(array: Array) -> Array:
+    """Return floats rounded to float32, as float64; other arrays as they are."""
+    return array.astype(np.float32).astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def anomalies_score_above_what_is_normal(trained: Trained) -> Faults:
@@ -436,6 +480,7 @@ LAWS: tuple[Law, ...] = (
     labels_matter_where_the_algorithm_declares_it_and_nowhere_else,
     roles_are_what_arrays_are,
     a_total_of_twice_the_weight_makes_the_same_model,
+    what_moves_the_model_is_sent_times_the_weight,
     what_stays_with_a_gateway_is_never_sent,
     personal_tensors_are_what_gateways_keep,
     the_exported_model_scores_as_the_detector_does,

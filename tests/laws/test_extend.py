@@ -19,17 +19,21 @@ import pytest
 
 from fedgate.firmware_sim import children
 from fedgate.models.arrays import FEATURES
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.testing import check_detector
 from fedgate.models.testing.fleet import FEATURE_COUNT, fleet
 from tests.config.settings.test_settings import AGGREGATOR
 from tests.packages.example.fedgate_example.distance import DISTANCE
+from tests.packages.example.fedgate_example.fedprox_decay import fedprox_decay
 from tests.packages.example.fedgate_example.mean_distance import mean_distance
 from tests.project.test_docs import blocks
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
 
 PACKAGE = ROOT / "tests" / "packages" / "example"
-ALGORITHM, DETECTOR = (PACKAGE / "fedgate_example" / f"{name}.py" for name in ("mean_distance", "distance"))
+NAMES = ("mean_distance", "fedprox_decay", "distance")
+ALGORITHM, VARIANT, DETECTOR = (PACKAGE / "fedgate_example" / f"{name}.py" for name in NAMES)
 PAGE = ROOT / "docs" / "reference" / "extend.md"
 ALGORITHM_LINES_MAX, DETECTOR_LINES_MAX = 60, 20
 LAWS = """
@@ -43,7 +47,9 @@ def built(feature_count, **settings):
 
 check_detector(DETECTORS["distance"])
 check_laws(ALGORITHMS["mean-distance"])
+check_laws(ALGORITHMS["fedprox-decay"], {"mu_0": 100.0})
 check_laws(built, {"normalisation": "none", "whiten": 1})
+check_laws(built, {"whiten": 2})
 check_laws(built, {"masking": {"fewest": 3}})
 """
 LACKING = """
@@ -51,7 +57,14 @@ from fedgate_example.mean_distance import mean_distance
 
 def blind(feature_count, rounds=1):
     return mean_distance(feature_count)._replace(detector="unseen")
+
+def forgetful(feature_count):
+    mean_distance(feature_count)
+
+def countless(count=3):
+    return mean_distance(count)
 """
+POINTS = "forgetful = lacking:forgetful\ncountless = lacking:countless\n"
 SETTINGS = """
 import sys
 from pathlib import Path
@@ -122,11 +135,20 @@ def test_its_algorithm_is_evaluated(environment: dict[str, str], table: str) -> 
     assert done.returncode == 2 and "algorithm 'mean-distance' is unknown; expected one of fedavg," in done.stderr
 
 
+def test_its_settings_are_shown_and_a_demo_takes_its_name(environment: dict[str, str]) -> None:
+    done = called(environment, "-P", "-m", "fedgate.firmware_sim", "evaluate", "--help")
+    assert "  mean-distance: normalisation=own\n" in done.stdout, done.stderr
+    done = called(environment, "-P", "-m", "fedgate.firmware_sim", "demo", "--help")
+    assert ",mean-distance," in "".join(done.stdout.split()), done.stderr  # which argparse breaks at the hyphen
+
+
 def test_what_another_package_lacks_is_told_in_a_line(environment: dict[str, str], table: str, tmp_path: Path) -> None:
     metadata = tmp_path / "lacking-2.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: lacking\nVersion: 2.0\n")
-    (metadata / "entry_points.txt").write_text("[fedgate.algorithms]\nlost = nowhere:lost\nblind = lacking:blind\n")
+    (metadata / "entry_points.txt").write_text(
+        "[fedgate.algorithms]\nlost = nowhere:lost\nblind = lacking:blind\n" + POINTS
+    )
     (tmp_path / "lacking.py").write_text(LACKING)
     installed = {**environment, "PYTHONPATH": os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])}
     for algorithm, words in (
@@ -137,6 +159,13 @@ def test_what_another_package_lacks_is_told_in_a_line(environment: dict[str, str
         assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
         done = called(installed, "-c", SETTINGS, settings_file(tmp_path, algorithm, "rounds = 1"))
         assert done.returncode == 1 and f"algorithm.name: {words.removeprefix('--algorithm: ')[:30]}" in done.stderr
+    for algorithm, words in (
+        ("forgetful", "(lacking:forgetful): expected a factory that returns an Algorithm, got NoneType"),
+        ("countless", "(lacking:countless): expected a factory with a parameter feature_count"),
+        ("distance", "'distance' is a detector; an algorithm must name it; expected one of"),
+    ):
+        done = evaluated(installed, table, algorithm)
+        assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert evaluated(installed, table, "mean-distance").returncode == 0
 
 
@@ -161,14 +190,44 @@ def test_the_fleet_learns_what_one_gateway_with_all_rows_would() -> None:
     np.testing.assert_allclose(DISTANCE.score(shared, rows), DISTANCE.score(fitted, rows), rtol=1e-9, atol=1e-9)
 
 
+def test_a_pull_that_decays_lets_later_rounds_go_further() -> None:
+    algorithm = fedprox_decay(2, mu_0=100.0, gamma=0.3)
+    shared = algorithm.start(np.random.default_rng(0)).global_state
+    rows = {FEATURES: np.random.default_rng(0).normal(size=(60, 2))}
+
+    def moved(step: int) -> float:
+        _, update = algorithm.phases[0].train({**shared, "step": np.array(step)}, {}, rows, np.random.default_rng(0))
+        return float(np.linalg.norm(update["weights"]))
+
+    assert moved(99) > 2.0 * moved(0)
+
+
+def test_a_gateway_with_more_rows_than_may_count_counts_as_one_with_so_many() -> None:
+    algorithm = mean_distance(2)
+    server, rng = algorithm.start(np.random.default_rng(0)), np.random.default_rng(0)
+    (phase,) = algorithm.phases
+    _, update = phase.train(server.global_state, {}, {FEATURES: rng.normal(size=(MAX_SAMPLES + 1, 2))}, rng)
+    assert phase.admit(server, update)["samples"] == MAX_SAMPLES
+
+
+def test_a_detector_that_divides_by_the_spread_of_a_feature_that_never_changes_breaks_a_law() -> None:
+    unbounded = DISTANCE._replace(fit=lambda x: {"mean": x.mean(axis=0), "deviation": x.std(axis=0)})
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(AssertionError, match="far rows have scores"),
+    ):
+        check_detector(unbounded)
+
+
 def test_the_page_shows_the_package_as_it_is() -> None:
     shown = [*blocks(PAGE, "toml"), *blocks(PAGE, "python")]
-    files = [PACKAGE / "pyproject.toml", ALGORITHM, DETECTOR]
+    files = [PACKAGE / "pyproject.toml", ALGORITHM, VARIANT, DETECTOR]
     assert shown == [file.read_text(encoding="utf-8") for file in files]
 
 
 def test_what_is_shown_is_short() -> None:
-    assert len(ALGORITHM.read_text("utf-8").splitlines()) <= ALGORITHM_LINES_MAX
+    for file in (ALGORITHM, VARIANT):
+        assert len(file.read_text("utf-8").splitlines()) <= ALGORITHM_LINES_MAX
     assert sum(code_lines(DETECTOR.read_text("utf-8"))) <= DETECTOR_LINES_MAX
 
 

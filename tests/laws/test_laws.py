@@ -96,6 +96,27 @@ def counting_calls(train: Any) -> Any:
     return changed
 
 
+def means_alone(train: Any) -> Any:
+    def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
+        own, update = train(shared, own, data, rng)
+        count = update.get("samples", 1.0)
+        return own, {name: array if name == "samples" else np.asarray(array / count) for name, array in update.items()}
+
+    return changed
+
+
+def bare_numbers(train: Any) -> Any:
+    def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
+        own, update = train(shared, own, data, rng)
+        return own, update and {**update, "samples": 60.0}
+
+    return changed
+
+
+def moving_nothing(schema: Any) -> Any:
+    return {name: field._replace(moves=False) for name, field in schema.items()}
+
+
 def without_most(schema: Any) -> Any:
     return {name: field._replace(largest=1e15) for name, field in schema.items()}
 
@@ -122,11 +143,29 @@ def without_a_centre(_: Any) -> Any:
         ({"schema": without_most}, "no gateway weighs more than it may"),
         ({"unpacked": without_a_centre}, "wrong names are refused with a reason"),
         ({"learn": counting_calls}, "the same generator gives the same bytes"),
+        ({"schema": moving_nothing}, "roles are what arrays are"),
+        ({"learn": bare_numbers}, "every state is a flat mapping of arrays"),
+        ({"learn": means_alone}, "what moves the model is sent times the weight"),
     ],
 )
 def test_a_broken_law_is_named(changes: dict[str, Any], law: str) -> None:
     with pytest.raises(AssertionError, match=f"{law}: exchange 0 "):
         check_laws(broken(**changes))
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"personal": ()}, r"gateways keep: harbour keeps \['center', 'scale'\], .*expected personal to name them"),
+        ({"detector": "unseen"}, "scores as the detector does: no detector 'unseen'; expected one of"),
+    ],
+)
+def test_what_an_algorithm_forgot_is_named(part: dict[str, Any], words: str) -> None:
+    def factory(feature_count: int, **settings: Any) -> Algorithm:
+        return fedavg(feature_count, **LINEAR, **settings)._replace(**part)
+
+    with pytest.raises(AssertionError, match=words):
+        check_laws(factory)
 
 
 def test_an_error_of_the_algorithm_goes_on_with_the_name_of_the_law() -> None:

@@ -12,7 +12,7 @@ from fedgate.config.protocol.messages import Alarm
 from fedgate.config.protocol.topics import ALL
 from fedgate.firmware_sim import children, demo
 from fedgate.firmware_sim.scenarios import STORIES
-from fedgate.firmware_sim.stage import DemoError, Watch, make_folder
+from fedgate.firmware_sim.stage import DemoError, Watch, make_folder, quick_settings
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.time_units import NS
 from tests.support.waiting import PATIENCE_S
@@ -50,6 +50,11 @@ def test_the_folder_of_a_try_that_failed_serves_the_next_one_and_no_other_folder
     with pytest.raises(DemoError, match="not the folder of an earlier demo"):
         make_folder(tmp_path / "mine")
     assert (tmp_path / "mine" / "notes").exists()
+
+
+def test_an_algorithm_that_learns_from_labels_is_refused() -> None:
+    with pytest.raises(DemoError, match="--algorithm: robust-svm-admm learns from labels"):
+        quick_settings("robust-svm-admm", 3, {}, {})
 
 
 def test_the_help_lists_the_algorithms_that_need_no_labels_and_loads_no_library_of_theirs() -> None:

@@ -22,6 +22,7 @@ from sklearn.svm import OneClassSVM
 from fedgate import firmware_sim
 from fedgate.config.protocol.wire import encode
 from fedgate.firmware_sim import trials
+from fedgate.firmware_sim.__main__ import main as firmware_sim_main
 from fedgate.firmware_sim.datasets import Labelled, Table
 from fedgate.firmware_sim.evaluate import Progress, main
 from fedgate.firmware_sim.experiment import add_arguments
@@ -295,6 +296,23 @@ def test_a_graph_that_every_gateway_refuses_is_an_error(
     monkeypatch.setattr(trials, "DETECTORS", {"svdd": unfit})
     assert evaluate("--data", csv_file) == 2
     assert "every gateway refuses the exported graph: it has field 10 of a graph of ONNX" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('algorithm = "fedsvg"', "algorithm: 'fedsvg' given; expected one of fedavg,"),
+        ("set = { mu_0 = 1.0 }", "set: setting 'mu_0' is unknown to support-vector-election; expected one of"),
+        ("set = { masking = { fewest = 1 } }", "set: masking.fewest: "),
+    ],
+)
+def test_a_check_names_the_file_and_the_key(
+    tmp_path: Path, csv_file: str, line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text(f'data = "{csv_file}"\n{line}\n')
+    assert firmware_sim_main(["check", str(file)]) == 2
+    assert f"{file}: {words}" in capsys.readouterr().err
 
 
 def test_progress_is_one_line_on_a_terminal_and_sparse_elsewhere() -> None:

@@ -223,5 +223,36 @@ def test_a_graph_that_every_gateway_refuses_breaks_a_law(reason: str) -> None:
     )
 
 
+def test_a_detector_that_forgets_the_gateways_own_units_breaks_a_law() -> None:
+    right = DETECTORS["subspace"]
+
+    def score(params: Arrays, x: Array) -> Floats:
+        return right.score({name: array for name, array in params.items() if name not in PERSONAL}, x)
+
+    def graph(params: Arrays, personal: Collection[str]) -> bytes:
+        model = onnx.load_from_string(right.graph(params, personal))
+        (last,) = [index for index, node in enumerate(model.graph.node) if node.output == ["z"]]
+        del model.graph.node[: last + 1]
+        model.graph.node.insert(0, onnx.helper.make_node("Identity", ["x"], ["z"]))
+        return bytes(model.SerializeToString())
+
+    for changed in (right._replace(score=score), right._replace(score=score, graph=graph)):
+        with pytest.raises(AssertionError, match="it scores with the gateways own tensors: 1 rows: the graph is up to"):
+            check_detector(changed)
+
+
+def test_what_a_detector_raises_goes_on_with_what_was_broken_before() -> None:
+    """As where `standardise_tensors` was forgotten, which onnxruntime does not load."""
+
+    def without_tensors(model: onnx.ModelProto) -> None:
+        kept = [each for each in model.graph.initializer if each.name not in PERSONAL]
+        del model.graph.initializer[:], model.graph.input[1:]
+        model.graph.initializer.extend(kept)
+
+    with pytest.raises(Exception, match="center") as raised:
+        check_detector(spoiled(DETECTORS["subspace"], without_tensors))
+    assert "takes 'center', which nothing before it gives" in "".join(raised.value.__notes__)
+
+
 def test_laws_are_asked_on_rows_of_ones_own() -> None:
     check_detector(DETECTORS["subspace"], lambda x: subspace.fit(x, components=1), x=noise(1)[:, :2] + 7.0)

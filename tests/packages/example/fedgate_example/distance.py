@@ -9,6 +9,7 @@ from fedgate.models.detectors import Detector
 from fedgate.models.detectors.base.detector import standardised
 
 BORDER = np.array(4.0)  # of the mean square: two deviations in each feature
+LEAST = 1e-3  # of a deviation: a feature that never changes is divided by no zero, nor by what float32 rounds
 
 
 def score(params: Arrays, x: Array) -> Floats:
@@ -37,7 +38,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
 
 def fit(x: Floats) -> Arrays:
     """Return the mean (F,) and the deviation (F,) of rows (n, F)."""
-    return {"mean": x.mean(axis=0), "deviation": x.std(axis=0)}
+    return {"mean": x.mean(axis=0), "deviation": np.maximum(x.std(axis=0), LEAST)}
 
 
 DISTANCE = Detector(score, graph, fit)

@@ -21,7 +21,7 @@ from fedgate.models.federated.protocol.algorithm import (
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.schema import Field, counting
 
-LEAST = 1e-6  # of a deviation, so that a feature that never changes divides by no zero
+LEAST = 1e-3  # of a deviation: a feature that never changes is divided by no zero, nor by what float32 rounds
 
 
 def mean_distance(feature_count: int, normalisation: Literal["own", "none"] = "own") -> Algorithm:
@@ -37,8 +37,9 @@ def mean_distance(feature_count: int, normalisation: Literal["own", "none"] = "o
         if not len(rows):
             return local_state, {}
         local_state, z = normalise(local_state, {FEATURES: rows}, normalisation)
-        update = {"sum": z.sum(axis=0), "squares": np.square(z).sum(axis=0), "samples": np.array(float(len(z)))}
-        return local_state, update
+        weight = float(min(len(z), MAX_SAMPLES))  # at most: a gateway with more rows counts as one with so many
+        update = {"sum": weight * z.mean(axis=0), "squares": weight * np.square(z).mean(axis=0)}
+        return local_state, {**update, "samples": np.array(weight)}
 
     def advance(server: Server, total: Arrays) -> Server:
         mean = total["sum"] / total["samples"]
