@@ -12,6 +12,7 @@ EXTRA_OF = {
     "sqlalchemy": "aggregator",
     "psycopg": "postgres",
     "starlette": "aggregator",
+    "threadpoolctl": "aggregator",
     "uvicorn": "aggregator",
     "amqtt": "demo",
     "matplotlib": "demo",

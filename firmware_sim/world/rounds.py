@@ -33,7 +33,7 @@ class Rounds:
         self.took_part: set[str] = set()  # who was counted in a round that was closed, or had refused it, see `calm`
 
     def kept(self, late: events.HoldUpdate) -> None:
-        """Take note of an update that is stored by itself, such as one that came after its round."""
+        """Take note of an update that is stored, in its round or after it."""
         self._kept[late.gateway, late.round_index] = late.digest
         self.counted.add((late.gateway, late.digest))
 
@@ -60,11 +60,9 @@ class Rounds:
         """Hold committed steps against the loop: what was counted in each, and what became of the round."""
         for late in (effect for effect in effects if isinstance(effect, events.HoldUpdate)):
             rounds, age = trail[0].context.settings.rounds, trail[0].rounds.server.round_index - late.round_index
-            # Stored beside a total that grows, it came in time. Of sums those are kept that came late, by what the
-            # aggregator knew then: the round may have been closed in the same step.
-            if any(not phase.reducer.additive for phase in trail[0].rounds.algorithm.phases):
+            if _is_in_time(late, trail):
                 self._kept.pop((late.gateway, late.round_index))
-            elif age > rounds.late_rounds or rounds.late == "refuse":
+            elif age > rounds.late_rounds or rounds.late == "refuse":  # it may have been closed in the same step
                 self._violate(f"an answer of {late.gateway} to round {late.round_index} is kept, {age} rounds later")
         closed = iter([effect for effect in effects if isinstance(effect, events.RecordRound)])
         for before, after in pairwise(trail):
@@ -156,6 +154,16 @@ class Rounds:
             seen.add(number)
         if seen != self._closed:
             self._violate(f"rounds in the registry and rounds decided differ: {sorted(seen ^ self._closed)}")
+
+
+def _is_in_time(stored: events.HoldUpdate, trail: Sequence[State]) -> bool:
+    """Tell whether an update was counted in its own round, which may have been closed with it."""
+    name, index, digest = stored.gateway, stored.round_index, stored.digest
+    return any(
+        digest in (after.rounds.counted.get(name), after.rounds.counted_before.get(name))
+        for before, after in pairwise(trail)
+        if before.rounds.server.round_index == index
+    )
 
 
 def loop(algorithm: Algorithm, server: Server, total: Arrays) -> Server:

@@ -67,6 +67,7 @@ def test_with_nothing_outside_one_gateway_is_svdd_on_all_its_data() -> None:
     np.testing.assert_allclose(svdd.SVDD.score(outcome.server.global_state, probes), expected, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::fedgate.models.detectors.base.checks.FitWarning")  # any width will do here
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32 - 1),
