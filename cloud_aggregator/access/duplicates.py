@@ -91,7 +91,7 @@ def restore_signs(
     """
     alarmed = {(gateway, cause) for gateway, cause in active if cause in KINDS}
     twins = {(gateway, "identity-twin") for gateway, one in sessions.items() if one.is_twin}
-    return dict.fromkeys(alarmed | twins, uptime_ns)
+    return dict.fromkeys(sorted(alarmed | twins), uptime_ns)  # in an order, or no run could be repeated
 
 
 def end_conflicts(access: Access, context: Context) -> Result:
