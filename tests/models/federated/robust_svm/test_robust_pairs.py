@@ -23,8 +23,8 @@ NAMES = ("robust-svm-admm", "robust-svm-subgradient")
 BALL = Ball(0.02, 0.7, "1")
 PLAIN: dict[str, Any] = {"normalisation": "none", "radius": 0.02, "kappa": 0.7, "multiclass": "one-vs-one"}
 LONG: dict[str, dict[str, Any]] = {
-    "robust-svm-admm": {"rho": 0.2, "rounds": 70},
-    "robust-svm-subgradient": {"rounds": 600, "step": 6.0},
+    "robust-svm-admm": {"rho": 0.3, "rounds": 200},
+    "robust-svm-subgradient": {"rounds": 3_000, "step": 3.0},
 }
 CENTRES = np.array([(0.2, 0.2), (0.9, 0.3), (0.4, 0.9)])
 # Which classes each gateway has seen; of the pair 2, 1 the first knows nothing.
@@ -60,7 +60,7 @@ def test_each_pair_ends_at_the_optimum_over_the_gateways_that_know_it(name: str)
     for w, (one, other) in zip(imported(shared), pairs, strict=True):
         parts = parts_of(data, one, other)
         value = sum(risk(w, part.z, part.ball) for part in parts) / len(parts)
-        assert value == pytest.approx(mixture_optimum(parts).value, rel=3e-3)
+        assert value == pytest.approx(mixture_optimum(parts).value, rel=1e-3)
 
 
 def history(name: str, data: dict[str, Arrays], multiclass: str) -> list[bytes]:

@@ -88,17 +88,17 @@ def weights_of(outcome: Outcome) -> Floats:
 @pytest.mark.parametrize(("norm", "kappa"), crossed(NORMS, [0.7, None]))
 def test_the_limit_is_the_optimum_of_the_mixture_problem(norm: Norm, kappa: float | None) -> None:
     data, ball = fleet(), Ball(PLAIN["radius"], kappa, norm)
-    w = weights_of(trained(data, norm=norm, kappa=kappa, rounds=60))
+    w = weights_of(trained(data, norm=norm, kappa=kappa, rounds=200))
     parts = parts_of(data, ball)
-    assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=5e-4)
+    assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
 
 
 @pytest.mark.parametrize("kappa", some([0.7, None]))
 def test_label_costs_of_their_own_count(kappa: float | None) -> None:
     data = fleet(large={KAPPA: 0.1}, middle={KAPPA: np.inf}, small={KAPPA: 3.0, RADIUS: 0.1})
     parts = parts_of(data, Ball(PLAIN["radius"], kappa, "1"))
-    w = weights_of(trained(data, kappa=kappa, rho=0.1, rounds=50))
-    assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=5e-4)
+    w = weights_of(trained(data, kappa=kappa, rounds=200))
+    assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
     others = [part._replace(ball=part.ball._replace(kappa=0.7)) for part in parts]
     assert value(w, others) > mixture_optimum(others).value * 1.001
 
@@ -115,7 +115,7 @@ def test_balls_of_their_own_that_are_those_of_all_change_no_byte(name: str) -> N
 def test_radii_and_weights_of_their_own_count(weights: str) -> None:
     data = fleet(large={RADIUS: 0.1}, middle={WEIGHT: 9.0}, small={RADIUS: 0.005, WEIGHT: 0.5})
     parts = parts_of(data, Ball(PLAIN["radius"], 0.7, "1"), weights)
-    w = weights_of(trained(data, weights=weights, max_weight=40.0, rounds=40))
+    w = weights_of(trained(data, weights=weights, max_weight=40.0, rounds=200))
     assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
     others = [part._replace(weight=1.0) for part in parts]
     assert value(w, others) > mixture_optimum(others).value * 1.001
@@ -199,7 +199,7 @@ def test_lost_updates_do_no_harm() -> None:
     algorithm, data = build(NAME, 2, PLAIN), fleet()
     phase, own = algorithm.phases[0], {name: Arrays() for name in data}
     server = algorithm.start(generator(0, 0, "cloud"))
-    for index in range(100):
+    for index in range(260):
         total = Arrays()
         for name in data:
             own[name], update = phase.train(server.global_state, own[name], data[name], generator(0, index, name))
@@ -207,7 +207,7 @@ def test_lost_updates_do_no_harm() -> None:
                 total = phase.reducer.merge(total, phase.admit(server, update))
         server = phase.advance(server, total)
     parts = parts_of(data, Ball(0.02, 0.7, "1"))
-    assert value(imported(server.global_state)[0], parts) == pytest.approx(mixture_optimum(parts).value, rel=5e-4)
+    assert value(imported(server.global_state)[0], parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
 
 
 def test_reg_is_admm_with_labels_too_dear_to_change() -> None:
@@ -243,7 +243,7 @@ def test_strong_convexity_is_part_of_the_limit() -> None:
     """With µ the limit minimises risk plus µ/2 |w|²; no point near it is better."""
     data, mu = fleet(), 0.2
     parts = parts_of(data, Ball(0.02, 0.7, "1"))
-    w = weights_of(trained(data, strong_convexity=mu, rounds=60))
+    w = weights_of(trained(data, strong_convexity=mu, rounds=150))
     here = value(w, parts) + mu / 2.0 * w @ w
     rng = np.random.default_rng(8)
     for other in w + rng.normal(size=(50, 3)) * 10.0 ** rng.uniform(-3, 0, (50, 1)):
@@ -264,7 +264,7 @@ def test_a_gateway_that_knows_one_class_only_takes_part() -> None:
     data = fleet()
     data["healthy"] = {FEATURES: data["large"][FEATURES], LABELS: np.zeros(SIZES["large"], dtype=np.int64)}
     parts = parts_of(data, Ball(0.02, 0.7, "1"))
-    assert value(weights_of(trained(data, rounds=40)), parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
+    assert value(weights_of(trained(data, rounds=200)), parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
