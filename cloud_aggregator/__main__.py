@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
     def start() -> Aggregator:
         aggregator = Aggregator(load(arguments.config, AggregatorSettings))
         # An update is a few products of one vector: threads of BLAS spend twice their time on waiting for one another.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of scipy, which is loaded when it is needed
         threadpool_limits(1, user_api="blas")
         return aggregator
 

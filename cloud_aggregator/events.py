@@ -97,7 +97,9 @@ class SaveTraining:
 
 @dataclass(frozen=True)
 class HoldUpdate:
-    """Store an update until the round that counts it is closed, or another of this gateway is stored."""
+    """Store an update until the round that counts it is closed, or another of this gateway is stored: what it adds to
+    the sum of its round, or, where it came later (see `late_updates`), its body.
+    """
 
     gateway: str
     run: str

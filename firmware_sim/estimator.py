@@ -39,8 +39,8 @@ Rows = ArrayLike | Mapping[str, ArrayLike]  # of one table, or of each gateway b
 class Communication(NamedTuple):
     """What a training sent: bytes by gateway, as the wire format makes them (`fedgate.config.protocol.wire`).
 
-    `bytes_up` are updates, `bytes_down` what is shared at the beginning of each of the `exchanges`, which goes to
-    every gateway whether it takes part or not. Topics, chunks and receipts come on top.
+    `bytes_up` are updates, `bytes_down` what is shared at the beginning of each of the `exchanges` and after the
+    last, which goes to every gateway whether it takes part or not. Topics, chunks and receipts come on top.
     """
 
     bytes_up: dict[str, int]

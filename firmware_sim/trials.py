@@ -159,6 +159,7 @@ def train_fleet(
         raise NothingSentError("nothing was sent")
     if why := algorithm.lacking(outcome.server):
         raise TrainingError(f"the training makes no model: {why}")
+    weigh_shared(outcome.server.global_state)
     # The same object for all who keep nothing, so that equal work is known as equal.
     own = {client: kept or NOTHING for client, kept in outcome.local_states.items()}
     server, fit_s = outcome.server, time.perf_counter() - started_s

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Strict
+from pydantic import BaseModel, ConfigDict, Strict, model_validator
 
 Several = TypeVar("Several")
 
@@ -19,7 +19,18 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_plain(cls, given: Any) -> Any:
+        return plain(given)
 
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the numbers of numpy, which a grid of them holds, as numbers of Python."""
-    return {key: value.item() if isinstance(value, np.generic) else value for key, value in settings.items()}
+
+def plain(given: Any) -> Any:
+    """Return settings, a table of them or a list, with numbers and arrays of numpy, which a grid of them holds, as
+    numbers and lists of Python.
+    """
+    if isinstance(given, np.generic | np.ndarray):
+        return given.tolist()
+    if isinstance(given, Mapping):
+        return {key: plain(value) for key, value in given.items()}
+    return type(given)(map(plain, given)) if type(given) in (list, tuple) else given

@@ -24,7 +24,7 @@ from fedgate.models.federated.wrappers.privacy_ledger import NOISE_SECRET
 RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
 # model in force stays until the new training releases its own.
-TRAINING_FORMAT = 3
+TRAINING_FORMAT = 4
 UNFOLDED_BYTES_MAX = 64 * 1024 * 1024
 PATIENCE = Patience(first_s=5.0, longest_s=20.0, lost_s=60.0, turn_s=600.0)  # for updates
 
@@ -115,15 +115,17 @@ def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
     return server._replace(server_state={**server.server_state, NOISE_SECRET: secret})
 
 
-def store_counted(rounds: Rounds, update: HoldUpdate) -> tuple[Rounds, list[Effect]]:
-    """Store an update that is in the total now: beside those before it, since to write the total anew for each would be
-    to write twice as much. Of a sum that has a fixed size, it takes the place of its updates as soon as these are
-    `UNFOLDED_BYTES_MAX`: a thousand gateways need no more of the disk than a few.
+def store_counted(rounds: Rounds, held: HoldUpdate, admitted: Arrays) -> tuple[Rounds, list[Effect]]:
+    """Store what is in the total now of an update: as it was admitted, since a restart must add what was acknowledged
+    and not judge it again by what is known then; and beside those before it, since to write the total anew for each
+    would be to write twice as much. A sum takes the place of its updates as soon as these are `UNFOLDED_BYTES_MAX`: a
+    thousand gateways need no more of the disk than a few.
     """
-    unfolded = rounds.unfolded_bytes + len(update.body)
+    stored = replace(held, body=wire.encode(admitted))
+    unfolded = rounds.unfolded_bytes + len(stored.body)
     if unfolded <= UNFOLDED_BYTES_MAX or not rounds.algorithm.phases[rounds.server.phase].reducer.additive:
-        return replace(rounds, unfolded_bytes=unfolded), [update]
-    return replace(rounds, folded=rounds.total, unfolded_bytes=0), [DropHeld(update.round_index)]
+        return replace(rounds, unfolded_bytes=unfolded), [stored]
+    return replace(rounds, folded=rounds.total, unfolded_bytes=0), [DropHeld(held.round_index)]
 
 
 def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
@@ -212,27 +214,18 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
 
 
 def _with_total(rounds: Rounds) -> Rounds:
-    """Return the training with what was counted in the round at hand in its total, and not among what came late.
-
-    What this release or these settings no longer admit is not counted: one update must not end every start.
-    """
-    reducer, total, counted = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.folded, dict(rounds.counted)
-    unfolded_bytes = 0
+    """Return the training with what was counted in the round at hand in its total, and not among what came late."""
+    reducer, total, unfolded_bytes = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.folded, 0
     now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
-    for gateway, one in now.items():
-        if counted.get(gateway) != one.digest:
-            continue
-        update = admit_held(rounds, one)
-        if update is None:
-            del counted[gateway]
-        else:
-            total, unfolded_bytes = reducer.merge(total, update), unfolded_bytes + len(one.body)
+    for one in now.values():
+        admitted, _ = wire.decode(one.body, len(one.body))
+        total, unfolded_bytes = reducer.merge(total, admitted), unfolded_bytes + len(one.body)
     held = {name: one for name, one in rounds.held.items() if name not in now}
-    return replace(rounds, total=total, unfolded_bytes=unfolded_bytes, counted=counted, held=held)
+    return replace(rounds, total=total, unfolded_bytes=unfolded_bytes, held=held)
 
 
 def admit_held(rounds: Rounds, held: HoldUpdate) -> Arrays | None:
-    """Return what a stored update adds to the sum of the phase at hand; None where it is no longer admitted."""
+    """Return what an update that came late adds to the sum of the phase at hand; None where it is not admitted now."""
     update, _ = wire.decode(held.body, len(held.body))
     if not update:
         return update

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, delete, func, insert, inspect, select
+from sqlalchemy import Row, Select, delete, func, insert, inspect, select, update
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
@@ -60,6 +60,7 @@ from fedgate.cloud_aggregator.storage.tables import (
     SERVICE,
     put,
 )
+from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime.sqlite import refuse_schema
@@ -192,8 +193,9 @@ class Store:
                 put(self._db, SERVICE, {"id": 1}, vars(effect))
             case RecordFleet():
                 self._fleet(effect)
-            case Enqueue(item=post):
-                self._db.execute(insert(POSTS).values(**vars(post)))
+            case Enqueue(name=name, item=post):  # in its place in the queue, where one of this name waits
+                if self._db.execute(update(POSTS).where(POSTS.c.id == name).values(**vars(post))).rowcount == 0:
+                    self._db.execute(insert(POSTS).values(**vars(post)))
             case Dequeue(name=name):
                 self._db.execute(delete(POSTS).where(POSTS.c.id == name))
             case RecordDiscovery(topic=topic):
@@ -234,8 +236,19 @@ class Store:
 
     def training(self) -> SaveTraining | None:
         """Return the stored training, if any."""
-        with self._transaction("read"):
+        with self._transaction("read"), self._decoding():
             return training_table.read(self._db)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        """Name a damaged row: the training must not go on as if there were none, for what it holds was acknowledged."""
+        try:
+            yield
+        except wire.WireError as error:
+            reason = (
+                f"the training in it is damaged: {error}; put back a backup: cloud-aggregator restore FILE --replace"
+            )
+            raise StoreError(f"{self.name}: cannot be read ({reason})") from None
 
     def statuses(self) -> dict[str, Status]:
         """Return the last known status of every gateway."""
@@ -256,8 +269,11 @@ class Store:
         return restore_sessions((row.gateway, row.sessions) for row in self._read(select(GATEWAYS)))
 
     def held(self) -> dict[str, HoldUpdate]:
-        """Return the updates that came after their round, by gateway, in the order of arrival."""
+        """Return the stored updates by gateway, in the order of arrival, each one whole."""
         rows = self._read(select(HELD).order_by(HELD.c.number))
+        with self._decoding():
+            for row in rows:
+                wire.decode(row.body, size_max=len(row.body))
         return {row.gateway: HoldUpdate(row.gateway, row.run, row.round_index, row.digest, row.body) for row in rows}
 
     def alarms(self) -> Alarms:

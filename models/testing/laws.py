@@ -342,6 +342,8 @@ def what_moves_the_model_is_sent_times_the_weight(trained: Trained) -> Faults:
     if first is None or "privacy" in trained.algorithm.traits:  # which clips an update to a length
         return
     data, own, schema = first.data[trained.first], first.own[trained.first], first.phase.schema
+    if not named(schema, "weight"):  # all gateways count alike
+        return
     rows = len(data[FEATURES])
     of_rows = {key: array for key, array in data.items() if array.shape[:1] == (rows,) and key != SECRET}
     twice = data | {key: np.concatenate([array, array]) for key, array in of_rows.items()}
@@ -353,7 +355,8 @@ def what_moves_the_model_is_sent_times_the_weight(trained: Trained) -> Faults:
         return
     lengths = [np.sqrt(sum(np.square(total[name]).sum() for name in moving(schema))) for total in (once, doubled)]
     if lengths[1] < GROWTH_LEAST * lengths[0]:
-        yield f"{_place(first)}: rows twice over send {lengths[1]:.3g} where once they send {lengths[0]:.3g}"
+        text = f"rows twice over send {lengths[1]:.3g} where once they send {lengths[0]:.3g}, expected n times the step"
+        yield f"{_place(first)}: {text} of a gateway that weighs n"
 
 
 def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:

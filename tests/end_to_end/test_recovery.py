@@ -84,7 +84,7 @@ def test_the_exchanges_of_a_stored_training_are_those_of_its_format() -> None:
         *("esn-fedavg", "esn-fedcurv", "federated-subspace", "incfed", "recurrent-fedavg"),
         *("robust-svm-admm", "robust-svm-subgradient"),
     }
-    assert exchanges.pop("conditional-fedavg") == (1, 4) and TRAINING_FORMAT == 3
+    assert exchanges.pop("conditional-fedavg") == (1, 4) and TRAINING_FORMAT == 4
     assert {exchanges[name] for name in exchanges.keys() - alone} == {(1, 2)}
 
 

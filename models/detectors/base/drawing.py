@@ -73,8 +73,8 @@ class Drawing:
         )
 
     def guard(self) -> str:
-        """Add a number for each row (n,): zero where it holds numbers alone, and else none. What is clipped, or what is
-        squashed in a gate, would look like one.
+        """Add a number for each row (n,): zero where it holds numbers alone, NaN elsewhere. What is clipped or
+        squashed in a gate would look like a number.
         """
         nothing = self.add("Mul", ["z", self.constant("nothing", 0.0)], "nothing_of_each")
         return self.add("ReduceSum", [nothing, self.constant("columns", [1])], "guard", keepdims=0)

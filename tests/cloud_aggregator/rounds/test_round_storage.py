@@ -6,6 +6,8 @@ is ended after each of them, beside one that never is.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 
 from fedgate.cloud_aggregator.events import Tick
 from fedgate.cloud_aggregator.rounds import rounds
+from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from tests.support.cloud_service import Cloud, cloud, mean_of
 
 NAMES = [f"gateway-{number}" for number in range(9)]
@@ -63,3 +66,14 @@ def test_a_late_update_stays_where_the_round_at_hand_is_folded(tmp_path: Path, m
         made.restart()
         made.hear(Tick(), after_s=60.0)
         assert made.w == pytest.approx(1.0 + (1.0 + 1.0 + 9.0) / 3)
+
+
+def test_a_damaged_update_ends_the_start_with_what_to_do(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(SIZE), NAMES, **POLICY) as made:
+        made.send(NAMES[0], made.body(1.0))
+        with closing(sqlite3.connect(made.path)) as db, db:
+            (body,) = db.execute("SELECT body FROM held").fetchone()
+            db.execute("UPDATE held SET body = ?", (body[:-1] + bytes([body[-1] ^ 1]),))
+        with pytest.raises(StoreError, match=r"damaged: .*digest differs.*cloud-aggregator restore FILE --replace"):
+            made.restart()
+        made.service.store = Store(made.path)

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from itertools import permutations, product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from fedgate.cloud_aggregator.events import (
+    Enqueue,
+    Post,
     RecordAlarm,
     RecordGateway,
     RecordModel,
@@ -224,3 +227,13 @@ def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
     store.commit([SaveTraining({}, {"said": "x"})])
     store.close()
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_a_change_that_comes_again_waits_once_and_in_its_place(path: Path) -> None:
+    with closing(Store(path)) as store:
+        for name, body in (("first", b"1"), ("second", b"2"), ("first", b"3")):
+            store.commit([Enqueue(name, Post(name, body, "west"))])
+        assert [(row["id"], row["body"]) for row in store.rows("posts", "id", "body")] == [
+            ("first", b"3"),
+            ("second", b"2"),
+        ]

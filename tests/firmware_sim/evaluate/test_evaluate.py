@@ -189,7 +189,7 @@ def test_bytes_are_those_of_the_wire_for_the_share_that_takes_part(
     model = {"weights": np.zeros(3), "intercept": np.zeros(())}
     assert report["rounds"] == 3
     assert report["bytes_up_per_client"] == 3 * len(encode({**model, "samples": np.zeros(())})) / 8
-    assert report["bytes_down_per_client"] == 3 * len(encode({**model, "step": np.array(3)}))
+    assert report["bytes_down_per_client"] == 4 * len(encode({**model, "step": np.array(3)}))  # and the end
 
 
 def test_clients_that_are_never_drawn_score_in_their_own_units_under_masks_too(

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays as any_array
 
 from fedgate.config.settings.settings import Baseline
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays
+from fedgate.models.detectors.esn.network import Network
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, normalise
 from fedgate.models.federated.protocol.schema import LARGEST, Field, UpdateError, fitted
@@ -204,3 +205,7 @@ def test_what_is_no_number_is_not_taken_for_one(name: str, settings: dict[str, A
 def test_settings_may_be_numbers_of_numpy_and_lists() -> None:
     assert build("fedavg", 3, {"rounds": np.int64(3), "nu": np.float32(0.5), "compensate": [0]}).rounds == 3
     assert build("esn-fedavg", 3, {"network": {"task": "classify"}, "class_weights": [1, 2.5]}).labels
+    network = {"units": np.int64(20), "targets": [np.int64(0)], "task": "reconstruct"}
+    assert build("incfed", 6, {"network": network}).detector == "esn"
+    assert Network(units=np.int64(20)).units == 20  # type: ignore[arg-type]  # as a grid of numpy gives it
+    assert build("fedavg", 3, {"compensate": tuple(np.flatnonzero([True, False, False]))}).traits

@@ -38,7 +38,17 @@ def fedprox_decay(
     normalisation: Literal["own", "none"] = "own",
 ) -> Algorithm:
     """Return the algorithm for rows of F features; the detector is `linear`."""
-    base = Descent("one-class", nu, 0.0, EPOCHS, BATCH, None, MOST_ROWS, mu_0, SQUARE)
+    base = Descent(
+        loss="one-class",
+        nu=nu,
+        decay=0.0,
+        epochs=EPOCHS,
+        batch=BATCH,
+        learning_rate=None,
+        most_rows=MOST_ROWS,
+        proximity=0.0,
+        square=SQUARE,
+    )
 
     def improve(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:
         now = base._replace(proximity=mu_0 / (1.0 + int(global_state[STEP])))
