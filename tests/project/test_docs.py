@@ -27,6 +27,7 @@ from fedgate.firmware_sim import children
 from fedgate.firmware_sim.__main__ import main as firmware_sim
 from fedgate.firmware_sim.broker import broker
 from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.operators import OPERATORS
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S, until
@@ -168,3 +169,9 @@ def test_the_page_of_extensions_lists_the_operators_and_counts_its_lines() -> No
     (algorithm,) = [block for block in blocks(page, "python") if "def mean_distance(" in block]
     assert 'return Algorithm("distance"' in algorithm.splitlines()[-1]
     assert f"after {len(algorithm.splitlines()) - 1} others" in page.read_text("utf-8")
+
+
+def test_the_page_of_the_library_names_the_algorithms_that_train_on_labels() -> None:
+    page = (ROOT / "docs" / "reference" / "library.md").read_text("utf-8")
+    names = ", ".join(f"`{name}`" for name in sorted(ALGORITHMS.ours) if build(name, 2, {}).labels)
+    assert f"  {names}.\n" in page
