@@ -18,6 +18,7 @@ EPILOG = """examples:
   firmware-sim info munich_bridge/ref_load_01             channels, rate, units, length, states
   firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
   firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
+  firmware-sim evaluate --data pumps.csv --groups pump    each pump is a gateway with rows of its own
   firmware-sim label fault.csv -c gateway.toml --label 1 --out faults.csv   windows of known condition, to learn from
   firmware-sim world --seed 7                             a seeded world of broken networks, power, disks and clocks
   firmware-sim demo-building                              five rooms, each with a fault, alarms and profiles

@@ -7,7 +7,8 @@ the file was read is kept as a sentence, so that a result always says which clas
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedgate.config.settings import extras
 from fedgate.firmware_sim.recordings import ReadOptions, RecordingError
-from fedgate.firmware_sim.recordings.columns import Numbers
+from fedgate.firmware_sim.recordings.columns import Column, Numbers, with_groups
 from fedgate.firmware_sim.recordings.csv_file import read_csv_table
 from fedgate.firmware_sim.recordings.formats import SUFFIXES, check_options
 from fedgate.firmware_sim.recordings.npz_file import read_arrays
@@ -26,6 +27,7 @@ from fedgate.firmware_sim.recordings.source import Source, open_file, unpack
 from fedgate.models.arrays import Floats
 
 LABEL = "label"
+ROWS_OF_A_GROUP = 10  # on average and at least, where a column of words looks like one that names groups
 
 
 class EvaluationError(ValueError):
@@ -44,16 +46,17 @@ class Labelled(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows that belong to no gateway yet, on columns that are scaled together."""
+    """Rows that belong to no gateway yet, on columns that are scaled together, or to that of their group."""
 
     name: str
     rows: Labelled
     read_as: str
+    groups: NDArray[np.str_] | None = None  # (n,) the gateway of each row
 
 
-def load_table(path: Path, options: ReadOptions | None = None) -> Table:
+def load_table(path: Path, options: ReadOptions | None = None, groups: str | None = None) -> Table:
     """Read a table with one column `label`, of any format that `TABLES` names, also packed as .gz or .zip. Its columns
-    mean what they mean in a recording, and `options` what they mean there.
+    mean what they mean in a recording, and `options` what they mean there; the column `groups` names gateways.
 
     Raises:
         DataError: the content is no table of numbers with two classes.
@@ -67,7 +70,7 @@ def load_table(path: Path, options: ReadOptions | None = None) -> Table:
             expected = f"a table ({', '.join(TABLES)}, also as .gz or .zip) or a folder of recordings"
             raise DataError(f"{path}: expected {expected}")
         check_options(options, SUFFIXES[source.suffix], source.suffix, is_zip=opened.suffix == ".zip")
-        names, x, labels, found = TABLES[source.suffix](source, options)
+        names, x, labels, found, words = TABLES[source.suffix](source, options, groups)
     except ModuleNotFoundError as error:
         raise DataError(f"{path}: needs the package {error.name}; {extras.advice(error.name)}") from None
     except RecordingError as error:
@@ -78,13 +81,41 @@ def load_table(path: Path, options: ReadOptions | None = None) -> Table:
         raise DataError(f"{path}: expected {expected} among the columns, got {shortened(names)}")
     _check_finite(path, [*names, LABEL], np.column_stack([x, labels]))
     y, classes = _classes(path, labels)
-    return Table(path.name, Labelled(x, y), "; ".join([f"{len(x)} rows, {x.shape[1]} features", classes, *found]))
+    read_as = "; ".join([f"{len(x)} rows, {x.shape[1]} features", classes, *found])
+    if groups is None:
+        return Table(path.name, Labelled(x, y), "; ".join([read_as, *_offers(words)]))
+    return Table(path.name, Labelled(x, y), read_as, _gateways(path, groups, words[groups]))
 
 
-def _npz_table(source: Source, _options: ReadOptions) -> Numbers:
-    """Join all arrays of an npz: (n,) is a column of its name, (n, k) are k columns."""
+def _offers(words: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence for each column of words that looks as if it named gateways: few of them, with many rows."""
+    counts = {name: (len(set(cells)), len(cells)) for name, cells in words.items()}
+    return [
+        f"column {name!r} names {count} groups and is left out: --groups {shlex.quote(name)} makes each one a gateway"
+        for name, (count, rows) in counts.items()
+        if 1 < count <= rows / ROWS_OF_A_GROUP
+    ]
+
+
+def _gateways(path: Path, groups: str, cells: Sequence[str]) -> NDArray[np.str_]:
+    if "" in cells:
+        raise DataError(
+            f"{path}: data row {cells.index('') + 1}: column {groups!r} is empty; expected a gateway's name"
+        )
+    return np.array(cells, dtype=np.str_)
+
+
+def _npz_table(source: Source, _options: ReadOptions, groups: str | None) -> Numbers:
+    """Join all arrays of an npz: (n,) is a column of its name, (n, k) are k columns; that of groups may hold words."""
     arrays = read_arrays(source.data)
+    words: dict[str, list[str]] = {}
+    if groups is not None:
+        with_groups([Column(name, "", "number") for name in arrays], groups)
+        named = arrays.pop(groups)
+        words[groups] = [str(name) for name in named.ravel().tolist()]
     count = len(arrays[LABEL]) if LABEL in arrays and arrays[LABEL].ndim == 1 else -1
+    if groups is not None and named.shape != (count,):
+        raise DataError(f"{source.title}: groups {groups!r} have shape {named.shape}; expected {LABEL!r} and them (n,)")
     names, columns = [], []
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or len(array) != count:
@@ -94,10 +125,10 @@ def _npz_table(source: Source, _options: ReadOptions) -> Numbers:
             columns.append(array.reshape(count, math.prod(array.shape[1:])).astype(np.float64))
             names += [name] if array.ndim == 1 else [f"{name}[{column}]" for column in range(array.shape[1])]
     x = np.concatenate([np.empty((max(count, 0), 0)), *columns], axis=1)
-    return Numbers(tuple(names), x, arrays[LABEL].astype(np.float64) if count >= 0 else None, ())
+    return Numbers(tuple(names), x, arrays[LABEL].astype(np.float64) if count >= 0 else None, (), words)
 
 
-TABLES: dict[str, Callable[[Source, ReadOptions], Numbers]] = {
+TABLES: dict[str, Callable[[Source, ReadOptions, str | None], Numbers]] = {
     ".csv": read_csv_table,
     ".tsv": read_csv_table,
     ".txt": read_csv_table,

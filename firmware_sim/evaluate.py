@@ -31,7 +31,7 @@ from fedgate.firmware_sim.experiment import (
 )
 from fedgate.firmware_sim.folders import FOLDER_FILE, Folder, load_folder
 from fedgate.firmware_sim.recordings import RecordingError
-from fedgate.firmware_sim.splits import Plan, Split, split_folder, split_table
+from fedgate.firmware_sim.splits import Plan, Split, by_group, split_folder, split_table
 from fedgate.firmware_sim.trials import run_trial
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
@@ -133,7 +133,10 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
         "baselines": {name: _summary([trial.baselines[name] for trial in trials]) for name in trials[0].baselines},
         "settings": chosen,
         "split": plan.partition if isinstance(data, Table) else "gateways",
+        "groups": experiment.groups,
+        "gateways": None if isinstance(data, Table) else list(data.gateways),
         "clients": len(splits[0].train),
+        "clients_judged": min(len(split.judged) for split in splits),
         "fraction": experiment.fraction,
         "seed": experiment.seed,
         "protocol": plan.protocol,
@@ -152,16 +155,25 @@ def _prefixed(say: Callable[[str], None], start: str) -> Callable[[str], None]:
 def _load(experiment: Experiment) -> Table | Folder:
     path = Path(experiment.data or "")
     if not path.is_dir():
-        return load_table(path, experiment.read)
-    for option in sorted({"clients", "split", "read"} & experiment.model_fields_set):
+        return _load_table(path, experiment)
+    for option in sorted({"clients", "split", "read", "groups"} & experiment.model_fields_set):
         raise OptionError(
             f"--{option} belongs to tables; {path} is a folder, and {FOLDER_FILE} in it says this: leave it out"
         )
     return load_folder(path)
 
 
+def _load_table(path: Path, experiment: Experiment) -> Table | Folder:
+    table = load_table(path, experiment.read, experiment.groups)
+    if experiment.groups is None:
+        return table
+    for option in sorted({"clients", "split"} & experiment.model_fields_set):
+        raise OptionError(f"--{option} deals rows to clients; --groups says whose they are: leave one of both out")
+    return by_group(table)
+
+
 def _with_normalisation(experiment: Experiment, data: Table | Folder) -> dict[str, Any]:
-    """Columns of a table share one scale already, gateways of a folder each have their own."""
+    """Columns of a table share one scale already, gateways of a folder and groups each have their own."""
     try:
         factory = ALGORITHMS.get(experiment.algorithm)
     except InstallationError as error:
@@ -250,6 +262,9 @@ def _notes(report: dict[str, Any]) -> list[str]:
         "std: sample standard deviation over runs; bytes: per client, over all rounds; score_us: per row, 64 at a time",
         "local: each client alone; pooled: one client with all data; distance: from the mean, in standard deviations",
     ]
+    if report["clients_judged"] < report["clients"]:
+        count = f"{report['clients_judged']} of {report['clients']}"
+        notes.append(f"means are over {count} clients: the others have no rows of both classes to be scored")
     if report["clients_untrained_alone"]:
         count = f"{report['clients_untrained_alone']} of {report['clients'] * report['runs']}"
         notes.append(f"local: {count} times a client had too few rows to train alone and is left out")

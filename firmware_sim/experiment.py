@@ -31,6 +31,7 @@ TO_STDOUT = "-"
 HELP = {
     "algorithm": f"one of {', '.join(ALGORITHMS.ours)}, or one of another package; default support-vector-election",
     "data": "table (.csv, .npz, .parquet) with a column `label`, or folder of recordings with evaluation.toml",
+    "groups": "column of a table that names the gateway of each row: nothing is dealt at random, it is no feature",
     "clients": "clients that share the rows of a table, default 5; a folder names its gateways",
     "fraction": "share of the clients that take part in a round, default 1",
     "split": "rows of a table: iid (default) deals equal parts at random, biased gives each client a KMeans cluster",
@@ -52,6 +53,7 @@ class Experiment(settings.Table):
 
     algorithm: str = "support-vector-election"
     data: FilePath | None = None
+    groups: Annotated[str, Field(min_length=1)] | None = None
     clients: Annotated[int, Field(ge=1, le=10_000)] = 5
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     split: Literal["iid", "biased"] = "iid"
@@ -71,7 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lines += [f"  {name}: {_settings_of(name)}" for name in ALGORITHMS]
     lines.append("  all: " + ", ".join(f"{name}={_as_text(value)}" for name, value in COMMON_SETTINGS.items()))
     parser.epilog = "\n".join(
-        [f"{parser.epilog}\n", *lines, "With a table, normalisation is none unless it is set.", "", keys()]
+        [
+            f"{parser.epilog}\n",
+            *lines,
+            "With a table without --groups, normalisation is none unless it is set.",
+            "",
+            keys(),
+        ]
     )
     absent = argparse.SUPPRESS
     parser.add_argument("--experiment", type=Path, metavar="FILE", default=absent, help="TOML with these options")

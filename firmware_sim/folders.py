@@ -51,12 +51,12 @@ class Measured(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """Recordings whose channels belong to gateways, and how many windows of all of them are lost to gaps."""
+    """Rows that belong to gateways: windows of recordings, or rows of a table by their group."""
 
     name: str
     gateways: dict[str, GatewayRows]
     read_as: str
-    lost: int
+    lost: int | None  # windows, to gaps; rows of a table are no windows
 
 
 class FolderSettings(settings.Table):

@@ -1,7 +1,8 @@
 """Who trains on what, and what is scored: the protocols of an evaluation.
 
 - `heldout`: what is scored took no part in training, not even in the scale. Tables are split 70/30 at random within
-  each class; a folder's recordings are split in time, and damaged windows that did not train are all scored.
+  each class; a folder's recordings are split in time, and damaged windows that did not train are all scored. So are
+  tables with groups: of each class of a gateway the first 70 % of the rows come first in time.
 - `whole`: train and score on all rows, outliers included, as the federated SVDD paper does (section 5.1).
 """
 
@@ -13,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.datasets import DataError, Labelled, Table
-from fedgate.firmware_sim.folders import Folder
+from fedgate.firmware_sim.folders import Folder, GatewayRows
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
 
 TRAIN_SHARE = 0.7
 KMEANS_STARTS = 10
+FEWEST = 3  # normal rows of a gateway: two to train on, since one alone has no deviation, and one to score
 
 
 class Plan(NamedTuple):
@@ -45,6 +47,11 @@ class Split(NamedTuple):
         """How many rows each client trains on."""
         return [len(data[FEATURES]) for data in self.train.values()]
 
+    @property
+    def judged(self) -> list[str]:
+        """The clients whose rows to be scored are of both classes: a figure of the others would mean nothing."""
+        return [client for client, rows in self.test.items() if len(set(rows.y.tolist())) > 1]
+
 
 def split_table(table: Table, plan: Plan, seed: int) -> Split:
     """Deal the rows of a table to clients; all clients are scored on the same rows.
@@ -63,6 +70,28 @@ def split_table(table: Table, plan: Plan, seed: int) -> Split:
     names = [f"client-{index + 1:0{width}d}" for index in range(plan.clients)]
     train = {name: _data(scaled, y, trained[owners == index], plan) for index, name in enumerate(names)}
     return Split(train, dict.fromkeys(names, Labelled(scaled[scored], y[scored])), one_scale=True)
+
+
+def by_group(table: Table) -> Folder:
+    """Give each gateway the rows of its group, in the order of the table, which is that of time and without gaps.
+
+    Raises:
+        DataError: a group has too few normal rows.
+    """
+    gateways, groups = {}, np.asarray(table.groups)
+    for name in np.unique(groups).tolist():
+        members = groups == name
+        rows = Labelled(table.rows.x[members], table.rows.y[members])
+        normal = int((rows.y == 0).sum())
+        if normal < FEWEST:
+            found = f"group {name!r} has {normal} rows that are normal, of {len(rows.y)}"
+            raise DataError(f"{table.name}: {found}; expected at least {FEWEST}: two to train on and one to score")
+        early = np.zeros(len(rows.y), dtype=bool)
+        for value in (0, 1):
+            of_class = np.flatnonzero(rows.y == value)
+            early[of_class[: round(TRAIN_SHARE * len(of_class))]] = True
+        gateways[name] = GatewayRows(rows, early, np.zeros(len(rows.y), dtype=np.int64))
+    return Folder(table.name, gateways, table.read_as, lost=None)
 
 
 def split_folder(folder: Folder, plan: Plan) -> Split:

@@ -238,15 +238,15 @@ def _baselines(
 ) -> tuple[dict[str, float], int]:
     """Return the value of each baseline and how many clients alone could not train."""
     score = DETECTORS[algorithm.detector].score
-    alone = []
+    alone: dict[str, Arrays] = {}
     for client, data in split.train.items():
         say(f"{client} alone")
         with suppress(NothingSentError):
             fit = train_fleet(algorithm, {client: data}, seed=seed)
-            alone.append(_value(score, {**fit.shared, **fit.own[client]}, split.test[client], metric))
+            alone[client] = {**fit.shared, **fit.own[client]}
     say("pooled")
     values = {
-        "local": float(np.mean(alone)) if alone else float("nan"),
+        "local": _mean_value(score, alone, split, metric),
         "pooled": _pooled_value(algorithm, split, metric, seed),
         "distance": _mean_value(_distance, _references(split), split, metric),
     }
@@ -308,16 +308,16 @@ def _distance(units: Arrays, x: Array) -> Floats:
 
 
 def _mean_value(score: Score, own: Mapping[str, Arrays], split: Split, metric: Metric) -> float:
-    """Return the mean over the clients in `own`; equal work is done once."""
+    """Return the mean over the clients in `own` that can be judged, nan without any; equal work is done once."""
     known: dict[tuple[int, int], float] = {}
     values = []
-    for client, kept in own.items():
-        rows = split.test[client]
+    for client in [client for client in split.judged if client in own]:
+        kept, rows = own[client], split.test[client]
         key = id(kept), id(rows)
         if key not in known:
             known[key] = _value(score, kept, rows, metric)
         values.append(known[key])
-    return float(np.mean(values))
+    return float(np.mean(values)) if values else float("nan")
 
 
 def _value(score: Score, own: Arrays, rows: Labelled, metric: Metric) -> float:

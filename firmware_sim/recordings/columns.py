@@ -6,8 +6,8 @@ Shared by the formats that are tables with named columns, so that a file keeps i
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ class Column:
 
     name: str
     unit: str
-    kind: Literal["number", "text", "time", "ignored"]
+    kind: Literal["number", "text", "time", "group", "ignored"]
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,37 @@ class Numbers(NamedTuple):
     values: NDArray[np.float64]  # (T, C), NaN where a cell is empty
     labels: NDArray[np.float64] | None  # (T,) None where no column is a label
     found: tuple[str, ...]
+    words: Mapping[str, Sequence[str]]  # T cells of each column that holds words, or names groups
 
 
-def numbers_of(columns: Sequence[Column], chosen: Roles, values: NDArray[np.float64]) -> Numbers:
+def numbers_of(
+    columns: Sequence[Column], chosen: Roles, values: NDArray[np.float64], words: Mapping[str, Sequence[str]]
+) -> Numbers:
     """The table with these values (T, C or C + 1): those of the channels and, where there is one, of the label."""
     count = len(chosen.channels)
     others = [columns[i].name for i in (chosen.timestamp, chosen.state, chosen.change) if i is not None]
     found = (f"read as time or state and left out: {shortened(others)}",) if others else ()
     names = tuple(columns[i].name for i in chosen.channels)
     labels = None if chosen.label is None else values[:, count]
-    return Numbers(names, values[:, :count], labels, (*chosen.found, *found))
+    return Numbers(names, values[:, :count], labels, (*chosen.found, *found), words)
+
+
+def with_groups(columns: Sequence[Column], groups: str | None) -> list[Column]:
+    """Return the columns, where the one that names the group of each row is no time, state or channel.
+
+    Raises:
+        ChoiceError: there is no such column.
+    """
+    if groups is not None and groups not in (names := [column.name for column in columns]):
+        raise ChoiceError("groups", f"no column {groups!r}", f"choose among {shortened(names)}")
+    return [replace(column, kind="group") if column.name == groups else column for column in columns]
+
+
+def words_among(columns: Sequence[Column], chosen: Roles) -> list[int]:
+    """Return the positions of columns of words that have no role, and of the one that names groups."""
+    known = (chosen.timestamp, chosen.label, chosen.state)
+    texts = [i for i, column in enumerate(columns) if column.kind == "text" and i not in known]
+    return texts + [i for i, column in enumerate(columns) if column.kind == "group"]
 
 
 def split_unit(header: str) -> tuple[str, str]:

@@ -24,6 +24,8 @@ from fedgate.firmware_sim.recordings.columns import (
     roles,
     stamp_unit,
     states_from,
+    with_groups,
+    words_among,
 )
 from fedgate.firmware_sim.recordings.csv_layout import MISSING, Layout, detect, stream_at
 from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
@@ -38,11 +40,13 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 
 @dataclass
 class _Cells:
-    """Parsed cells of T rows, by purpose; `numbers` holds one value per wanted column and row."""
+    """Parsed cells of T rows, by purpose; `numbers` holds one value per wanted column and row, `texts` a list for each
+    row where any column of words is wanted.
+    """
 
     numbers: array[float] = field(default_factory=lambda: array("d"))
     stamps_ns: array[int] = field(default_factory=lambda: array("q"))
-    texts: list[str] = field(default_factory=list)
+    texts: list[list[str]] = field(default_factory=list)
 
 
 def read_csv(source: Source, options: ReadOptions) -> Recording:
@@ -58,7 +62,8 @@ def read_csv(source: Source, options: ReadOptions) -> Recording:
     chosen = roles(layout.columns, options)
     stamps = _stamp_reader(layout, chosen, options)
     wanted = [i for i in (*chosen.channels, chosen.label, chosen.change) if i is not None]
-    cells = _parse(text, layout, wanted, chosen, stamps)
+    words = [] if chosen.state is None else [chosen.state]
+    cells = _parse(text, layout, wanted, words, chosen.timestamp, stamps)
     numbers = np.frombuffer(cells.numbers, dtype=np.float64).reshape(-1, len(wanted))  # (T, C + 0..2)
     clock = _clock(cells, stamps, header, options)
     labels = None if chosen.label is None else numbers[:, len(chosen.channels)]
@@ -70,24 +75,28 @@ def read_csv(source: Source, options: ReadOptions) -> Recording:
         rate_hz=clock.rate_hz,
         values=numbers[:, : len(chosen.channels)],
         t0_ns=clock.t0_ns,
-        states=states_from(labels, cells.texts if chosen.state is not None else None, clock.rate_hz, clock.gaps),
+        states=states_from(labels, [state for (state,) in cells.texts] if words else None, clock.rate_hz, clock.gaps),
         found=(*found, *layout.found, *chosen.found, *clock.found),
         gaps=clock.gaps,
     )
 
 
-def read_csv_table(source: Source, options: ReadOptions) -> Numbers:
-    """Read a table whose rows need no clock; otherwise its cells and columns are read as those of a recording.
+def read_csv_table(source: Source, options: ReadOptions, groups: str | None) -> Numbers:
+    """Read a table whose rows need no clock; otherwise its cells and columns are read as those of a recording, but for
+    a column that names groups.
 
     Raises:
         DamagedError, ChoiceError: as `read_csv` does.
     """
     text, _ = _decode(source, options)
     layout = detect(text, options)
-    chosen = roles(layout.columns, options)
+    columns = with_groups(layout.columns, groups)
+    chosen = roles(columns, options)
     wanted = [i for i in (*chosen.channels, chosen.label) if i is not None]
-    cells = _parse(text, layout, wanted, replace(chosen, state=None), None)
-    return numbers_of(layout.columns, chosen, np.frombuffer(cells.numbers, dtype=np.float64).reshape(-1, len(wanted)))
+    texts = words_among(columns, chosen)
+    cells = _parse(text, layout, wanted, texts, None, None)
+    words = {columns[i].name: [row[at] for row in cells.texts] for at, i in enumerate(texts)}
+    return numbers_of(columns, chosen, np.frombuffer(cells.numbers, dtype=np.float64).reshape(-1, len(wanted)), words)
 
 
 def _decode(source: Source, options: ReadOptions) -> tuple[str, tuple[str, ...]]:
@@ -145,17 +154,24 @@ def _stamp_reader(layout: Layout, chosen: Roles, options: ReadOptions) -> StampR
     return stamp_reader(first, stamp_unit(column), options.timestamp_format, layout.decimal)
 
 
-def _parse(text: str, layout: Layout, wanted: Sequence[int], chosen: Roles, stamps: StampReader | None) -> _Cells:
+def _parse(
+    text: str,
+    layout: Layout,
+    wanted: Sequence[int],
+    texts: Sequence[int],
+    timestamp: int | None,
+    stamps: StampReader | None,
+) -> _Cells:
     cells = _Cells()
     for line, row in _rows(text, layout):
         cells.numbers.extend(_numbers(row, wanted, layout, line))
         if len(cells.numbers) > MAX_VALUES:
             remedy = f"cut the recording into pieces below {MAX_VALUES} values"
             raise FileAccessError(f"line {line}", f"more than {MAX_VALUES} values so far", remedy)
-        if stamps is not None and chosen.timestamp is not None:
-            cells.stamps_ns.append(_stamp(row[chosen.timestamp], stamps, layout, line, chosen.timestamp))
-        if chosen.state is not None:
-            cells.texts.append(row[chosen.state].strip())
+        if stamps is not None and timestamp is not None:
+            cells.stamps_ns.append(_stamp(row[timestamp], stamps, layout, line, timestamp))
+        if texts:
+            cells.texts.append([row[i].strip() for i in texts])
     return cells
 
 

@@ -18,6 +18,8 @@ from fedgate.firmware_sim.recordings.columns import (
     split_unit,
     stamp_unit,
     states_from,
+    with_groups,
+    words_among,
 )
 from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
 from fedgate.firmware_sim.recordings.options import ReadOptions
@@ -52,13 +54,14 @@ def read_parquet(source: Source, options: ReadOptions) -> Recording:
     )
 
 
-def read_parquet_table(source: Source, options: ReadOptions) -> Numbers:
-    """Read a table whose rows need no clock; raises as `read_parquet` does."""
+def read_parquet_table(source: Source, options: ReadOptions, groups: str | None) -> Numbers:
+    """Read a table whose rows need no clock, but may have a column that names groups; raises as `read_parquet` does."""
     table = _load(source.data)
-    columns = [_column(field) for field in table.schema]
+    columns = with_groups([_column(field) for field in table.schema], groups)
     chosen = roles(columns, options)
     wanted = [i for i in (*chosen.channels, chosen.label) if i is not None]
-    return numbers_of(columns, chosen, np.column_stack([_numbers(table, i) for i in wanted]))
+    words = {columns[i].name: _words(table, i) for i in words_among(columns, chosen)}
+    return numbers_of(columns, chosen, np.column_stack([_numbers(table, i) for i in wanted]), words)
 
 
 def _load(data: bytes) -> Any:
@@ -122,6 +125,11 @@ def _column(field: Any) -> Column:
     if types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type):
         return Column(name, unit, "number")
     return Column(name, unit, "time" if types.is_timestamp(field.type) else "text")
+
+
+def _words(table: Any, index: int) -> list[str]:
+    """One column as words, nulls as empty ones."""
+    return ["" if cell is None else str(cell).strip() for cell in table.column(index).to_pylist()]
 
 
 def _numbers(table: Any, index: int) -> NDArray[np.float64]:

@@ -27,6 +27,8 @@ from fedgate.firmware_sim import children
 from fedgate.firmware_sim.__main__ import main as firmware_sim
 from fedgate.firmware_sim.broker import broker
 from fedgate.gateway_agent.__main__ import main as gateway_agent
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.operators import OPERATORS
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S, until
 
@@ -158,3 +160,18 @@ def test_make_has_the_commands_of_the_readme() -> None:
     rules = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert named
     assert named <= rules
+
+
+def test_the_page_of_extensions_lists_the_operators_and_counts_its_lines() -> None:
+    page = ROOT / "docs" / "reference" / "extend.md"
+    (listed,) = blocks(page, "text")
+    assert listed.split() == sorted(OPERATORS)
+    (algorithm,) = [block for block in blocks(page, "python") if "def mean_distance(" in block]
+    assert 'return Algorithm("distance"' in algorithm.splitlines()[-1]
+    assert f"after {len(algorithm.splitlines()) - 1} others" in page.read_text("utf-8")
+
+
+def test_the_page_of_the_library_names_the_algorithms_that_train_on_labels() -> None:
+    page = (ROOT / "docs" / "reference" / "library.md").read_text("utf-8")
+    names = ", ".join(f"`{name}`" for name in sorted(ALGORITHMS.ours) if build(name, 2, {}).labels)
+    assert f"  {names}.\n" in page

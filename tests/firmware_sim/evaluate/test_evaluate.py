@@ -211,6 +211,7 @@ def test_json_holds_the_promised_keys_beside_the_table(
     kinds |= {"settings": dict, "split": str, "clients": int, "fraction": float, "seed": int, "protocol": str}
     kinds |= {"train_on": str, "read_as": str, "rows_per_client": dict, "clients_untrained_alone": int}
     kinds |= {"windows_lost_to_gaps": type(None)}  # rows of a table are no windows
+    kinds |= {"groups": type(None), "gateways": type(None), "clients_judged": int}
     assert {key: type(value) for key, value in report.items()} == kinds | {"baselines": dict}
     assert set(report["baselines"]) == {"local", "pooled", "distance"}
     assert all(set(each) == {"mean", "std", "runs"} for each in report["baselines"].values())

@@ -12,7 +12,7 @@ import pytest
 
 from fedgate.firmware_sim.datasets import load_table
 from fedgate.firmware_sim.folders import load_folder
-from fedgate.firmware_sim.splits import Plan, split_folder
+from fedgate.firmware_sim.splits import Plan, by_group, split_folder
 from fedgate.models.arrays import FEATURES
 from fedgate.models.federated import ALGORITHMS
 from tests.firmware_sim.evaluate.test_evaluate import cloud, csv_file, evaluate, result, written
@@ -238,3 +238,69 @@ def test_a_wrong_experiment_file_is_named_with_the_line(tmp_path: Path, capsys: 
     }.items():
         file.write_text(text)
         assert told in one_line(capsys, "--experiment", str(file))
+
+
+def grouped(path: Path, groups: list[str]) -> str:
+    rows = cloud()
+    cells = zip(groups, rows.x.tolist(), rows.y.tolist(), strict=True)
+    lines = ["gateway,a,b,c,label", *(",".join(map(str, [group, *x, y])) for group, x, y in cells)]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+GROUPS = [("north", "south", "west")[i % 3] for i in range(102)]
+
+
+def test_a_column_of_few_words_is_offered_as_gateways(tmp_path: Path) -> None:
+    offer = "column 'gateway' names 3 groups and is left out: --groups gateway makes each one a gateway"
+    path = Path(grouped(tmp_path / "t.csv", GROUPS))
+    assert load_table(path).read_as.count(offer) == 1
+    assert offer not in load_table(path, None, "gateway").read_as
+    assert "names" not in load_table(Path(grouped(tmp_path / "u.csv", [f"row {i}" for i in range(102)]))).read_as
+
+
+@pytest.mark.parametrize("names", [("north", "south", "west"), ("1", "2", "3")])
+def test_each_group_is_a_gateway_that_keeps_its_rows(names: tuple[str, ...], tmp_path: Path) -> None:
+    groups, rows = [names[i % 3] for i in range(102)], cloud()
+    csv = Path(grouped(tmp_path / "t.csv", groups))
+    columns = {"gateway": groups, "a": rows.x[:, 0], "b": rows.x[:, 1], "c": rows.x[:, 2], "label": rows.y}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    np.savez(tmp_path / "t.npz", gateway=np.array(groups), x=rows.x, label=rows.y)
+    for path in (csv, tmp_path / "t.parquet", tmp_path / "t.npz"):
+        split = split_folder(by_group(load_table(path, None, "gateway")), PLAN)
+        assert list(split.train) == list(names)
+        for place, name in enumerate(names):
+            x, y = rows.x[place::3], rows.y[place::3]
+            assert np.array_equal(split.train[name][FEATURES], x[y == 0][:21])  # 70 % of 30, the first
+            assert np.array_equal(split.test[name].x, np.concatenate([x[y == 0][21:], x[y == 1]]))
+
+
+def test_evaluate_says_who_the_groups_are_and_what_it_cannot_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--data", grouped(tmp_path / "t.csv", GROUPS), "--repeats", "1")
+    report = result(capsys, *words, "--groups", "gateway")
+    assert (report["groups"], report["split"]) == ("gateway", "gateways")
+    assert report["gateways"] == ["north", "south", "west"]
+    assert (report["clients"], report["clients_judged"], report["settings"]["normalisation"]) == (3, 3, "own")
+    unknown = one_line(capsys, *words, "--groups", "plant")
+    assert "no column 'plant'" in unknown and "'gateway', 'a'" in unknown
+    assert "--clients deals rows" in one_line(capsys, *words, "--groups", "gateway", "--clients", "3")
+    few = ("--data", grouped(tmp_path / "few.csv", ["lone", "lone", *GROUPS[2:]]), "--repeats", "1")
+    assert "group 'lone' has 2 rows that are normal, of 2; expected at least 3" in one_line(
+        capsys, *few, "--groups", "gateway"
+    )
+    empty = ("--data", grouped(tmp_path / "empty.csv", ["", *GROUPS[1:]]), "--groups", "gateway")
+    assert "data row 1: column 'gateway' is empty; expected a gateway's name" in one_line(capsys, *empty)
+    np.savez(tmp_path / "t.npz", gateway=np.array(GROUPS[1:]), x=cloud().x, label=cloud().y)
+    npz = ("--data", str(tmp_path / "t.npz"), "--groups", "gateway")
+    assert "groups 'gateway' have shape (101,)" in one_line(capsys, *npz)
+
+
+def test_a_gateway_without_anomalies_trains_and_counts_in_no_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = ["sound" if i < 45 else "faulty" for i in range(102)]
+    report = result(capsys, "--data", grouped(tmp_path / "t.csv", groups), "--groups", "gateway", "--repeats", "1")
+    assert (report["clients"], report["clients_judged"]) == (2, 1)
+    assert all(0.0 <= value["mean"] <= 1.0 for value in (report, *report["baselines"].values()))
