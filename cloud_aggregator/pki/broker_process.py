@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from fedgate.config.settings.identity import Identity
 
 BROKER = "mosquitto"
 COMMAND_S = 30.0
+START_S, POLL_S = 2.0, 0.01  # how long a broker that has begun may take until it hears the signal
 STARTED = 19  # place of the starting time in /proc/<pid>/stat behind the name, which may hold anything
 BY_HAND = "neither identity.broker_pid_file nor identity.reload_command is set: reload the broker by hand"
 
@@ -69,6 +71,23 @@ def _name(pid: int) -> str:
 
 def _hang_up(pid_file: Path) -> None:
     try:
-        os.kill(_pid(pid_file), signal.SIGHUP)
+        pid = _pid(pid_file)
+        _wait_until_it_hears(pid)
+        os.kill(pid, signal.SIGHUP)
     except (OSError, ValueError) as error:
         raise BrokerError(f"identity.broker_pid_file: {error}; is the broker running, and ours to signal?") from None
+
+
+def _wait_until_it_hears(pid: int) -> None:
+    """Wait until a process handles the signal: Mosquitto writes its number first, and until then the signal ends it."""
+    end_s = time.monotonic() + START_S
+    while not _is_caught(pid, signal.SIGHUP):
+        if time.monotonic() >= end_s:
+            raise BrokerError(f"process {pid} handles no SIGHUP yet")
+        time.sleep(POLL_S)
+
+
+def _is_caught(pid: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)

@@ -10,6 +10,7 @@ import json
 import re
 import socket
 import ssl
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -214,6 +215,30 @@ def watched(site: Folder, name: str) -> Iterator[tuple[Any, list[tuple[str, byte
         until_all_came(link, mark[0], lambda: mark in seen)
         seen.remove(mark)
         yield link, seen
+
+
+# Takes no signal for a moment, as Mosquitto does between writing its number and listening; its name is an argument.
+STARTING = """
+import signal, sys, time
+from pathlib import Path
+time.sleep(0.3)
+signal.signal(signal.SIGHUP, lambda *_: Path(sys.argv[1]).touch())
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_a_broker_that_is_still_starting_is_not_ended_by_what_should_make_it_read(tmp_path: Path) -> None:
+    pid_file, heard = tmp_path / "mosquitto.pid", tmp_path / "heard"
+    process = children.start([sys.executable, "-c", STARTING, str(heard), "mosquitto"])
+    try:
+        pid_file.write_text(str(process.pid))
+        assert broker_process.reload(Identity(folder=tmp_path, broker_pid_file=pid_file)) == ""
+        until(heard.exists)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
 
 
 @needs_broker
