@@ -72,13 +72,13 @@ def _name(pid: int) -> str:
 def _hang_up(pid_file: Path) -> None:
     try:
         pid = _pid(pid_file)
-        _wait_until_it_hears(pid)
+        _wait_until_caught(pid)
         os.kill(pid, signal.SIGHUP)
     except (OSError, ValueError) as error:
         raise BrokerError(f"identity.broker_pid_file: {error}; is the broker running, and ours to signal?") from None
 
 
-def _wait_until_it_hears(pid: int) -> None:
+def _wait_until_caught(pid: int) -> None:
     """Wait until a process handles the signal: Mosquitto writes its number first, and until then the signal ends it."""
     end_s = time.monotonic() + START_S
     while not _is_caught(pid, signal.SIGHUP):
