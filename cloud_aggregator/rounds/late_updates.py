@@ -12,7 +12,8 @@ from typing import Any
 
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import DropHeld, Effect, HoldUpdate
-from fedgate.cloud_aggregator.rounds.rounds import Rounds, admit_held, save_training
+from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training
+from fedgate.config.protocol import wire
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.protocol.algorithm import Algorithm
 from fedgate.models.federated.protocol.schema import UpdateError
@@ -82,11 +83,22 @@ def merge_held(rounds: Rounds) -> tuple[Rounds, tuple[HoldUpdate, ...]]:
     for gateway, held in rounds.held.items():
         if gateway in rounds.counted:
             continue
-        update = admit_held(rounds, held)
+        update = _admit(rounds, held)
         if update is not None:
             total = reducer.merge(total, update) if update else total
             counted.append(held)
     return replace(rounds, total=total), tuple(counted)
+
+
+def _admit(rounds: Rounds, held: HoldUpdate) -> Arrays | None:
+    """Return what an update that came late adds to the sum of the phase at hand; None where it is not admitted now."""
+    update, _ = wire.decode(held.body, len(held.body))
+    if not update:
+        return update
+    try:
+        return rounds.algorithm.phases[rounds.server.phase].admit(rounds.server, update)
+    except UpdateError:
+        return None
 
 
 def drop_held(rounds: Rounds, context: Context, counted: tuple[HoldUpdate, ...]) -> tuple[Rounds, list[Effect]]:

@@ -18,7 +18,6 @@ from fedgate.config.protocol.transfer import describe
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.arrays import Arrays, exchange_secret, generator, joined, parted
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
-from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.wrappers.privacy_ledger import NOISE_SECRET
 
 RUN_LENGTH = 12
@@ -222,17 +221,6 @@ def _with_total(rounds: Rounds) -> Rounds:
         total, unfolded_bytes = reducer.merge(total, admitted), unfolded_bytes + len(one.body)
     held = {name: one for name, one in rounds.held.items() if name not in now}
     return replace(rounds, total=total, unfolded_bytes=unfolded_bytes, held=held)
-
-
-def admit_held(rounds: Rounds, held: HoldUpdate) -> Arrays | None:
-    """Return what an update that came late adds to the sum of the phase at hand; None where it is not admitted now."""
-    update, _ = wire.decode(held.body, len(held.body))
-    if not update:
-        return update
-    try:
-        return rounds.algorithm.phases[rounds.server.phase].admit(rounds.server, update)
-    except UpdateError:
-        return None
 
 
 def _names(held: list[str] | None) -> tuple[str, ...] | None:

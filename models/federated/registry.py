@@ -1,6 +1,4 @@
-"""The list of all federated algorithms, whose modules name their papers, and how one is built from its name and its
-settings (ours).
-"""
+"""The list of all federated algorithms, and how one is built from its name and its settings (ours)."""
 
 from __future__ import annotations
 

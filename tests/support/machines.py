@@ -22,7 +22,7 @@ from fedgate.firmware_sim import children
 from tests.support.waiting import PATIENCE_S, until
 
 # Makes a copy in FOLDER, above LAYERS of a file system, whose first process becomes COMMAND. It is the first process of
-# new namespaces. What reaches the real machine through the kernel is read-only.
+# new namespaces. What of the kernel would reach the real machine is read-only or not there.
 BECOME_COPY = """
 set -euo pipefail
 folder=$1 layers=$2

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors.base.drawing import Node, node
+from fedgate.models.detectors.base.graph_builder import Node, node
 
 COMPENSATION = "compensation."
 COLUMNS, OTHERS = "columns", "others"  # (q,) and (F - q,) int64: which columns are covariates, which are features

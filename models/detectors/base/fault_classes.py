@@ -21,7 +21,7 @@ import numpy as np
 from fedgate.models.arrays import Array, Arrays, Booleans, Floats, Integers
 from fedgate.models.detectors.base.checks import ConvergenceError
 from fedgate.models.detectors.base.detector import Detector, standardised
-from fedgate.models.detectors.base.drawing import model_of, node
+from fedgate.models.detectors.base.graph_builder import model_of, node
 
 MultiClass = Literal["one-vs-all", "one-vs-one"]
 PAIRS = "pairs"

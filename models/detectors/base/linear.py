@@ -24,8 +24,8 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import random_features
 from fedgate.models.detectors.base.checks import map_width, quantile_of
 from fedgate.models.detectors.base.detector import Detector, standardised
-from fedgate.models.detectors.base.drawing import Node, model_of, node
 from fedgate.models.detectors.base.dual_ascent import ascend_in_map
+from fedgate.models.detectors.base.graph_builder import Node, model_of, node
 
 Loss = Literal["one-class", "logistic"]
 Gradient = Callable[[Arrays, Array, Array | None], Arrays]  # of (params, φ (n, M), labels (n,)), of what moves

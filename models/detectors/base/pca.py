@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
-from fedgate.models.detectors.base.drawing import Node, node
+from fedgate.models.detectors.base.graph_builder import Node, node
 
 WHITENING = "whitening."
 # Of the mean variance: what moves less is rounding in float32, and must not be blown up to unit size.

@@ -24,7 +24,7 @@ import numpy as np
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.checks import FEWEST_ROWS, DataError, SettingError, training_rows
 from fedgate.models.detectors.base.detector import Detector, standardised
-from fedgate.models.detectors.base.drawing import model_of, node
+from fedgate.models.detectors.base.graph_builder import model_of, node
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR, graph_nodes, graph_tensors, measured
 
 Which = Literal["residual", "distance", "both"]

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import numpy as np
 
 from fedgate.models.arrays import Array, Arrays
-from fedgate.models.detectors.base.drawing import Drawing
+from fedgate.models.detectors.base.graph_builder import GraphBuilder
 from fedgate.models.detectors.base.pca import RESIDUAL_FLOOR
 from fedgate.models.detectors.recurrent.recurrent_network import layers_of
 
@@ -22,53 +22,55 @@ PARAMETERS = ("dense.", "output.", "variance")
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX, and for classes their `outputs` (n, c) beside it."""
-    drawing = Drawing(params, personal, {name: params[name] for name in sorted(params) if name.startswith(PARAMETERS)})
+    builder = GraphBuilder(
+        params, personal, {name: params[name] for name in sorted(params) if name.startswith(PARAMETERS)}
+    )
     steps, observed = int(params["steps"]), int(params["heard"])
     layers = layers_of(params)
     channels = params["cell.0.input"].shape[1] if layers else params["output.weight"].shape[1] // observed
-    cube = drawing.add("Reshape", ["z", drawing.constant("window", [-1, channels, steps])], "cube")
-    seen = cube if observed == steps else _until(drawing, cube, observed)
-    outputs = _recurrent(drawing, params, seen, personal) if layers else _linear(drawing, channels * observed, seen)
+    cube = builder.add("Reshape", ["z", builder.constant("window", [-1, channels, steps])], "cube")
+    seen = cube if observed == steps else _until(builder, cube, observed)
+    outputs = _recurrent(builder, params, seen, personal) if layers else _linear(builder, channels * observed, seen)
     more: dict[str, list[int | str]] = {}
     if "targets" in params:
-        _residual(drawing, params, cube)
+        _residual(builder, params, cube)
     else:
         more["outputs"] = ["n", len(params["output.bias"])]
-        drawing.add("Identity", [outputs], "outputs")
-        drawing.add("Add", [drawing.lead("outputs", len(params["output.bias"])), drawing.guard()], "score")
-    return drawing.model("recurrent", personal, channels * steps, more)
+        builder.add("Identity", [outputs], "outputs")
+        builder.add("Add", [builder.margin("outputs", len(params["output.bias"])), builder.guard()], "score")
+    return builder.model("recurrent", personal, channels * steps, more)
 
 
-def _until(drawing: Drawing, cube: str, observed: int) -> str:
+def _until(builder: GraphBuilder, cube: str, observed: int) -> str:
     """The first steps of windows (n, channels, T)."""
-    bounds = [drawing.constant("first", [0]), drawing.constant("heard", [observed]), drawing.constant("time", [2])]
-    return drawing.add("Slice", [cube, *bounds], "seen")
+    bounds = [builder.constant("first", [0]), builder.constant("heard", [observed]), builder.constant("time", [2])]
+    return builder.add("Slice", [cube, *bounds], "seen")
 
 
-def _linear(drawing: Drawing, width: int, seen: str) -> str:
-    flat = drawing.add("Reshape", [seen, drawing.constant("flat_window", [-1, width])], "flat")
-    return drawing.add("Gemm", [flat, "output.weight", "output.bias"], "said", transB=1)
+def _linear(builder: GraphBuilder, width: int, seen: str) -> str:
+    flat = builder.add("Reshape", [seen, builder.constant("flat_window", [-1, width])], "flat")
+    return builder.add("Gemm", [flat, "output.weight", "output.bias"], "said", transB=1)
 
 
-def _recurrent(drawing: Drawing, params: Arrays, seen: str, personal: Collection[str]) -> str:
+def _recurrent(builder: GraphBuilder, params: Arrays, seen: str, personal: Collection[str]) -> str:
     layers = layers_of(params)
-    below = drawing.add("Transpose", [seen], "series", perm=[2, 0, 1])  # (steps, n, channels)
+    below = builder.add("Transpose", [seen], "series", perm=[2, 0, 1])  # (steps, n, channels)
     for layer in range(layers):
-        below = _layer(drawing, params, layer, below, personal, is_last=layer + 1 == layers)
-    last = drawing.add("Gemm", [below, "dense.weight", "dense.bias"], "dense", transB=1)
-    nodes = drawing.add("Relu", [last], "nodes")
-    return drawing.add("Gemm", [nodes, "output.weight", "output.bias"], "said", transB=1)
+        below = _layer(builder, params, layer, below, personal, is_last=layer + 1 == layers)
+    last = builder.add("Gemm", [below, "dense.weight", "dense.bias"], "dense", transB=1)
+    nodes = builder.add("Relu", [last], "nodes")
+    return builder.add("Gemm", [nodes, "output.weight", "output.bias"], "said", transB=1)
 
 
 def _layer(
-    drawing: Drawing, params: Arrays, layer: int, below: str, personal: Collection[str], *, is_last: bool
+    builder: GraphBuilder, params: Arrays, layer: int, below: str, personal: Collection[str], *, is_last: bool
 ) -> str:
     """States (steps, n, H) of a layer, of the last one the state (n, H) after the last step."""
     prefix, (rows, hidden) = f"cell.{layer}", params[f"cell.{layer}.state"].shape
     operator, order = ORDERS[rows // hidden]
     gates = np.concatenate([np.arange(hidden) + gate * hidden for gate in order])
     weights = [
-        _in_order(drawing, params, [f"{prefix}.{name}" for name in names], gates, shape, personal)
+        _in_order(builder, params, [f"{prefix}.{name}" for name in names], gates, shape, personal)
         for names, shape in (
             (["input"], [1, rows, -1]),
             (["state"], [1, rows, -1]),
@@ -78,15 +80,15 @@ def _layer(
     kind = {"hidden_size": hidden} | ({"linear_before_reset": 1} if operator == "GRU" else {})
     # The name of an output that is not wanted is empty: all states, then the last one.
     wanted = ["", f"{prefix}.last"] if is_last else [f"{prefix}.all", ""]
-    drawing.add_many(operator, [below, *weights], wanted, **kind)
+    builder.add_many(operator, [below, *weights], wanted, **kind)
     if is_last:
-        return drawing.add("Reshape", [wanted[1], drawing.constant("last_state", [-1, hidden])], "last")
+        return builder.add("Reshape", [wanted[1], builder.constant("last_state", [-1, hidden])], "last")
     # (steps, 1, n, H) without the direction
-    return drawing.add("Squeeze", [wanted[0], drawing.constant("direction", [1])], f"{prefix}.states")
+    return builder.add("Squeeze", [wanted[0], builder.constant("direction", [1])], f"{prefix}.states")
 
 
 def _in_order(
-    drawing: Drawing,
+    builder: GraphBuilder,
     params: Arrays,
     names: list[str],
     gates: Array,
@@ -96,28 +98,28 @@ def _in_order(
     """Return the name of weights with their gates as ONNX has them, one behind the other in this shape."""
     turned = f"{names[0]}.turned"
     if not set(names) & set(personal):
-        return drawing.constant(turned, np.concatenate([params[name][gates] for name in names]).reshape(shape))
-    turn = drawing.constant(f"gates.{len(gates)}", gates)
+        return builder.constant(turned, np.concatenate([params[name][gates] for name in names]).reshape(shape))
+    turn = builder.constant(f"gates.{len(gates)}", gates)
     parts = [
-        drawing.add("Gather", [drawing.constant(name, params[name]), turn], f"{name}.part", axis=0) for name in names
+        builder.add("Gather", [builder.constant(name, params[name]), turn], f"{name}.part", axis=0) for name in names
     ]
-    joined = drawing.add("Concat", parts, f"{names[0]}.joined", axis=0) if len(parts) > 1 else parts[0]
-    return drawing.add("Reshape", [joined, drawing.constant(f"{names[0]}.shape", shape)], turned)
+    joined = builder.add("Concat", parts, f"{names[0]}.joined", axis=0) if len(parts) > 1 else parts[0]
+    return builder.add("Reshape", [joined, builder.constant(f"{names[0]}.shape", shape)], turned)
 
 
-def _residual(drawing: Drawing, params: Arrays, cube: str) -> None:
+def _residual(builder: GraphBuilder, params: Arrays, cube: str) -> None:
     """The logarithm of the mean square error, zero on the border."""
     targets, steps, observed = params["targets"], int(params["steps"]), int(params["heard"])
-    chosen = drawing.add("Gather", [cube, drawing.constant("targets", targets)], "chosen", axis=1)  # (n, c, T)
-    at_end = drawing.add("Gather", [chosen, drawing.constant("end", steps - 1)], "wanted", axis=2)
+    chosen = builder.add("Gather", [cube, builder.constant("targets", targets)], "chosen", axis=1)  # (n, c, T)
+    at_end = builder.add("Gather", [chosen, builder.constant("end", steps - 1)], "wanted", axis=2)
     if float(params["change"]):
-        base = drawing.add("Gather", [chosen, drawing.constant("base_at", observed - 1)], "base", axis=2)
-        at_end = drawing.add("Sub", [at_end, base], "wanted_change")
-    errors = drawing.add("Sub", [at_end, "said"], "errors")
-    squares = drawing.add("Mul", [errors, errors], "squares")
-    ratios = drawing.add("Div", [squares, "variance"], "ratios")
-    mean = drawing.add("ReduceMean", [ratios], "mean", axes=[1], keepdims=0)
-    ratio = drawing.add("Add", [mean, drawing.constant("floor", RESIDUAL_FLOOR)], "ratio")
-    border = drawing.constant("log_border", np.log(float(params["border"]) + RESIDUAL_FLOOR))
-    height = drawing.add("Sub", [drawing.add("Log", [ratio], "log_ratio"), border], "height")
-    drawing.add("Add", [height, drawing.guard()], "score")
+        base = builder.add("Gather", [chosen, builder.constant("base_at", observed - 1)], "base", axis=2)
+        at_end = builder.add("Sub", [at_end, base], "wanted_change")
+    errors = builder.add("Sub", [at_end, "said"], "errors")
+    squares = builder.add("Mul", [errors, errors], "squares")
+    ratios = builder.add("Div", [squares, "variance"], "ratios")
+    mean = builder.add("ReduceMean", [ratios], "mean", axes=[1], keepdims=0)
+    ratio = builder.add("Add", [mean, builder.constant("floor", RESIDUAL_FLOOR)], "ratio")
+    border = builder.constant("log_border", np.log(float(params["border"]) + RESIDUAL_FLOOR))
+    height = builder.add("Sub", [builder.add("Log", [ratio], "log_ratio"), border], "height")
+    builder.add("Add", [height, builder.guard()], "score")

@@ -25,7 +25,7 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.detector import Detector, standardised
-from fedgate.models.detectors.base.drawing import Node, model_of, node
+from fedgate.models.detectors.base.graph_builder import Node, model_of, node
 from fedgate.models.detectors.svm import kernel, svdd
 
 LITERAL = "literal"  # present in the parameters where the score is the paper's

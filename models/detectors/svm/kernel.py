@@ -21,7 +21,7 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import dual_ascent
 from fedgate.models.detectors.base.checks import Border, Solver
 from fedgate.models.detectors.base.detector import standardised
-from fedgate.models.detectors.base.drawing import model_of, node
+from fedgate.models.detectors.base.graph_builder import model_of, node
 
 SOLVER_TOLERANCE = 1e-6
 AT_CAP = 1.0 - 1e-6  # of the largest multiplier there can be: above it one is at its cap

@@ -16,7 +16,7 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base import dual_ascent
 from fedgate.models.detectors.base.checks import DataError, Solver
 from fedgate.models.detectors.base.detector import standardised
-from fedgate.models.detectors.base.drawing import model_of, node
+from fedgate.models.detectors.base.graph_builder import model_of, node
 from fedgate.models.detectors.svm.kernel import multipliers_of, one_class
 
 NORMAL = "plane.normal"

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors.base.detector import standardised
-from fedgate.models.detectors.base.drawing import model_of, node
+from fedgate.models.detectors.base.graph_builder import model_of, node
 from fedgate.models.detectors.svm import kernel
 
 CENTER = "sphere.center"

@@ -38,8 +38,8 @@ def _ignore(_name: str, _update: Arrays) -> None:
     """Look at no update."""
 
 
-def _ignore_shared(global_state: Arrays) -> None:
-    del global_state
+def _ignore_shared(_global_state: Arrays) -> None:
+    """Look at no exchange."""
 
 
 def run(

@@ -1,4 +1,4 @@
-"""The nodes of an ONNX graph, written down beside a detector and made with its model: gateways lack `onnx` (ours)."""
+"""Builds ONNX graphs beside their detectors; `onnx` is imported when a model is made, since gateways lack it (ours)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def model_of(
     return model_bytes(name, nodes, tensors | standardise_tensors(params), personal, feature_count)
 
 
-class Drawing:
+class GraphBuilder:
     """A graph in the making, from the nodes that make `z` on: its nodes in order and its constants."""
 
     def __init__(self, params: Arrays, personal: Collection[str], tensors: Arrays | None = None) -> None:
@@ -79,10 +79,10 @@ class Drawing:
         nothing = self.add("Mul", ["z", self.constant("nothing", 0.0)], "nothing_of_each")
         return self.add("ReduceSum", [nothing, self.constant("columns", [1])], "guard", keepdims=0)
 
-    def lead(self, voices: str, count: int) -> str:
-        """Add how far the strongest of `voices` (n, count) from 1 on is above that of 0, (n,)."""
-        normal = self.add("Gather", [voices, self.constant("normal", 0)], "voice_of_normal", axis=1)
+    def margin(self, outputs: str, count: int) -> str:
+        """Add how far the largest of `outputs` (n, count) of the classes from 1 on is above that of class 0, (n,)."""
+        normal = self.add("Gather", [outputs, self.constant("normal", 0)], "voice_of_normal", axis=1)
         bounds = [self.constant("second", [1]), self.constant("stop", [count]), self.constant("axis", [1])]
-        others = self.add("Slice", [voices, *bounds], "voices_of_others")
+        others = self.add("Slice", [outputs, *bounds], "voices_of_others")
         highest = self.add("ReduceMax", [others], "highest", axes=[1], keepdims=0)
         return self.add("Sub", [highest, normal], "lead")
