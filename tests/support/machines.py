@@ -33,7 +33,7 @@ cd "$folder/root"
 mount -t proc proc proc
 mount --bind proc/sys proc/sys
 mount -o remount,bind,ro proc/sys
-mount --bind /dev/null proc/sysrq-trigger
+[ ! -e proc/sysrq-trigger ] || mount --bind /dev/null proc/sysrq-trigger  # not every kernel has it
 mount -t sysfs -o ro sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 mount -t tmpfs -o mode=755 tmpfs dev
