@@ -223,7 +223,7 @@ def test_a_broker_whose_listener_is_not_said_is_not_started(text: str, tmp_path:
 def test_the_store_as_it_is_installed_lies_with_all_beside_it_where_the_broker_cannot_look(tmp_path: Path) -> None:
     """A file is hidden where it is there when the broker starts; a folder hides what comes later, too."""
     settings = founded(tmp_path / "site").path / "aggregator.toml"
-    docs = (ROOT / "docs" / "reference" / "aggregator.md").read_text(encoding="utf-8")
+    docs = (ROOT / "docs" / "run-aggregator.md").read_text(encoding="utf-8")
     (made,) = re.findall(r"^sudo -u fedgate install -d -m 0700 (\S+)$", docs, re.MULTILINE)
     (edit,) = re.findall(r"^sudo -u fedgate sed -i '(.*)' \S+$", docs, re.MULTILINE)
     assert children.run(["sed", "-i", edit, settings], PATIENCE_S).returncode == 0
