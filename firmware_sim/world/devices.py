@@ -245,6 +245,9 @@ class Devices:
         if (status.monotonic_ns or 0) <= session.sent_ns:  # a later one shows how it is
             return
         session.sent_ns = status.monotonic_ns or 0
+        if status.starts > session.starts and any(store != status.store_id for _, _, _, store in sessions):
+            # Beside another store more starts may be those of a store that was put back: it begins anew.
+            session.first_s, session.challenge = now_s, 0
         session.starts = session.starts if status.store_problem else status.starts
         session.named = max(session.named, status.challenge)
         for other_name, other in sessions.items():
