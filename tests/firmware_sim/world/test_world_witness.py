@@ -490,6 +490,20 @@ def one_after_the_other(seen: Witness) -> None:
     assert seen.devices.audit() == {"restored": 0, "twins": 0}
 
 
+def begun_anew_beside_another_store(seen: Witness) -> None:
+    """More starts beside another store may be of one that was put back: what came before them says nothing."""
+    number = 0
+    seen.devices = Devices(seen.violate, lambda: float(number))
+    told = [("north~", 1, 0), ("north", 1, 0), ("north", 1, 2), ("north~", 2, 0), ("north~", 2, 4)]
+    for device, starts, challenge in told:
+        number += 1
+        words = {"state": "online", "boot_id": device, "store_id": device, "starts": starts, "challenge": challenge}
+        seen.devices.note_sent(device, status := Status.model_validate({**words, "monotonic_ns": number}))
+        seen.devices.note_received("north", status)
+        seen.devices.challenged("north", number)
+    assert seen.devices.audit() == {"restored": 0, "twins": 0}
+
+
 RIGHT = [same_again, taken_along, copied_in_the_hand, killed_three_times, cut_off_ten_times]
 RIGHT += [
     superseded_by_a_later_one,
@@ -502,7 +516,7 @@ RIGHT += [
 RIGHT += [told_again_by_an_old_card, renewed_while_it_ran, without_memory]
 RIGHT += [killed_whenever_it_is_tried_again, killed_in_the_commit_of_a_mark, killed_with_a_mark_in_a_new_store]
 RIGHT += [refused_for_what_it_is, set_back_beyond_memory, set_back_while_accused, one_after_the_other]
-RIGHT += [set_back_on_a_full_disk, set_back_and_unanswered]
+RIGHT += [set_back_on_a_full_disk, set_back_and_unanswered, begun_anew_beside_another_store]
 
 
 @pytest.mark.parametrize("right", RIGHT)
