@@ -7,6 +7,7 @@ improves, and which change no honest one can ask for, is the algorithm's to say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -29,9 +30,10 @@ Improve = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], tuple[Arrays
 
 def averaging(
     improve: Improve,
-    judge: Judge,
+    judge: Judge | None,
     trained: tuple[str, ...],
     *,
+    largest_change: float = math.inf,
     rate: float = 1.0,
     server_optimiser: ServerOptimiser | None = None,
     measured: Mapping[str, str] = MappingProxyType({}),
@@ -39,12 +41,13 @@ def averaging(
     normalisation: str,
     role: Role = "delta",
 ) -> Phase:
-    """Return the one phase of FedAvg around a local trainer and the judge of what it may give.
+    """Return the one phase of FedAvg around a local trainer and the judge of what it may give, where its loss has one.
 
     `trained` names the arrays of `global_state` that move; all others are constants of the training but `step`, which
     counts the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below
     zero, the update holds their sums, and the array of `global_state` named beside it becomes the mean over all rows.
-    One gateway counts for at most `max_samples` rows, whatever it claims. `role` is another where they give no steps.
+    No array may change by more than `largest_change`, a setting of the algorithm, and one gateway counts for at most
+    `max_samples` rows, whatever it claims. `role` is another where they give no steps.
     """
     optimiser = stepping(rate, server_optimiser)
     schema = {name: Field(name, role, moves=True) for name in trained}
@@ -67,8 +70,12 @@ def averaging(
         )
 
     def check(server: Server, update: Arrays) -> None:
-        change = {name: np.asarray(update[name] / update[SAMPLES]) for name in trained}
-        judge(change, {name: np.asarray(change[name] + server.global_state[name]) for name in trained})
+        for name in trained:
+            length = float(np.linalg.norm(update[name])) / float(update[SAMPLES])
+            within(f"{name} (setting 'largest_change')", length, largest_change)
+        if judge is not None:
+            change = {name: np.asarray(update[name] / update[SAMPLES]) for name in trained}
+            judge(change, {name: np.asarray(change[name] + server.global_state[name]) for name in trained})
 
     return Phase(learn, SUM, advance, {**schema, SAMPLES: counting(max_samples)}, check)
 
@@ -88,13 +95,3 @@ def within(what: str, found: float, most: float) -> None:
     """Raise `UpdateError` for a size above what an honest gateway can reach."""
     if found > most * (1.0 + SLACK):
         raise UpdateError(f"{what}: expected a size up to {most:g}, got {found:g}")
-
-
-def no_longer_than(largest_change: float) -> Judge:
-    """Return the judge of a loss that has no bound to offer: no array may change by more than the setting."""
-
-    def judge(change: Arrays, _given: Arrays) -> None:
-        for name, array in change.items():
-            within(f"{name} (setting 'largest_change')", float(np.linalg.norm(array)), largest_change)
-
-    return judge

@@ -29,7 +29,7 @@ from fedgate.models.detectors.esn.gradient_readout import (
 )
 from fedgate.models.detectors.esn.network import Classifier, Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, identity
-from fedgate.models.federated.averaging.averaging import STEP, epochs_of, no_longer_than
+from fedgate.models.federated.averaging.averaging import STEP, epochs_of
 from fedgate.models.federated.averaging.averaging import averaging as averages
 from fedgate.models.federated.closed_form.series import OF_RESERVOIR, Lesson, lesson, traits_of
 from fedgate.models.federated.protocol.algorithm import (
@@ -100,8 +100,9 @@ class Averaging(NamedTuple):
 
         average = averages(
             improve,
-            no_longer_than(self.largest_change),
+            None,
             (READOUT,),
+            largest_change=self.largest_change,
             rate=self.rate,
             max_samples=self.max_samples,
             normalisation="none",  # of states, which are made of normalised features

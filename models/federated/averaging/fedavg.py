@@ -16,13 +16,14 @@ the others (`EPOCHS` in its data) counts with what it did, as FedProx has it; on
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from pydantic import Field
 
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.checks import MOST_ROWS
-from fedgate.models.federated.averaging.averaging import averaging, no_longer_than
+from fedgate.models.federated.averaging.averaging import averaging
 from fedgate.models.federated.averaging.local_linear import (
     Descent,
     Dual,
@@ -99,10 +100,12 @@ def fedavg(
         square = 1.0 if components else float(feature_count)
         training = Descent(loss, nu, decay, epochs, batch, learning_rate, most_rows, mu, square)
     shared_count = None if share is None else max(round(share * components), 1)
+    is_bounded = loss == "one-class" and components > 0
     phase = averaging(
         training.improve if shared_count is None else at_home(training.improve, shared_count),
-        training.judge if loss == "one-class" and components else no_longer_than(largest_change),
+        training.judge if is_bounded else None,
         linear.TRAINED,
+        largest_change=math.inf if is_bounded else largest_change,
         rate=rate,
         server_optimiser=server_optimiser,
         max_samples=max_samples,

@@ -32,7 +32,7 @@ from fedgate.models.arrays import FEATURES, LABELS, Arrays
 from fedgate.models.detectors.base.checks import finite_rows, whole_classes
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Optimiser, Recurrent, as_in_the_paper
-from fedgate.models.federated.averaging.averaging import STEP, averaging, epochs_of, no_longer_than
+from fedgate.models.federated.averaging.averaging import STEP, averaging, epochs_of
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
@@ -190,8 +190,9 @@ def recurrent_fedavg(
     local = _local(feature_count, network, descent, home, measure)
     phase = averaging(
         local.improve,
-        no_longer_than(largest_change),
+        None,
         local.trained,
+        largest_change=largest_change,
         server_optimiser=stepping(rate, server_optimiser),
         measured=local.measured,
         max_samples=max_samples,
