@@ -98,7 +98,7 @@ class SaveTraining:
 @dataclass(frozen=True)
 class HoldUpdate:
     """Store an update until the round that counts it is closed, or another of this gateway is stored: what it adds to
-    the sum of its round, or, where it came later (see `late_updates`), its body.
+    the sum of its round (see `store_counted`), or, where it came later (see `late_updates`), its body.
     """
 
     gateway: str

@@ -146,6 +146,8 @@ def _limit_log(state: State, effects: list[Effect], gateway: str) -> Result:
 def _put(state: State, result: tuple[Record, Sequence[Wanted]]) -> Result:
     """Return the state with the record that a component has returned, and its effects."""
     record, wanted = result
+    if not wanted and record is getattr(state, FIELDS[type(record)]):
+        return state, []
     changed: dict[str, Any] = {FIELDS[type(record)]: record}
     return apply(replace(state, **changed), wanted)
 

@@ -30,8 +30,8 @@ def apply(state: State, wanted: Sequence[Wanted]) -> Result:
     """Return the state after the requests among what a component wants, and all effects in their order."""
     effects: list[Effect] = []
     for one in wanted:
-        context, access = state.context, state.access
-        alarms, more = state.alarms, list[Effect]()
+        context, access, alarms = state.context, state.access, state.alarms
+        more = list[Effect]()
         match one:
             case BuildModel(gateways=gateways):
                 releases, more = deploy.build_model(state.releases, context, access, state.rounds, gateways)
@@ -49,7 +49,8 @@ def apply(state: State, wanted: Sequence[Wanted]) -> Result:
                 state, more = note_dropped(state, sender, text)
             case _:
                 more = [one]
-        state = replace(state, alarms=alarms)
+        if alarms is not state.alarms:
+            state = replace(state, alarms=alarms)
         effects += more
     return state, effects
 

@@ -127,7 +127,7 @@ def _answer(
         empty=rounds.empty if update else (*rounds.empty, gateway),
         first_update_ns=context.uptime_ns if rounds.first_update_ns is None else rounds.first_update_ns,
     )
-    rounds, stored = store_counted(rounds, held, admitted) if update else (rounds, [])
+    rounds, stored = store_counted(rounds, held, update, admitted) if update else (rounds, [])
     return rounds, [*stored, save_training(rounds, context.anchor_ns), context.receipt(gateway, digest)]
 
 

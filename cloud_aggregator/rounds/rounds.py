@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.context import Context, Payload
@@ -114,13 +115,14 @@ def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
     return server._replace(server_state={**server.server_state, NOISE_SECRET: secret})
 
 
-def store_counted(rounds: Rounds, held: HoldUpdate, admitted: Arrays) -> tuple[Rounds, list[Effect]]:
+def store_counted(rounds: Rounds, held: HoldUpdate, update: Arrays, admitted: Arrays) -> tuple[Rounds, list[Effect]]:
     """Store what is in the total now of an update: as it was admitted, since a restart must add what was acknowledged
     and not judge it again by what is known then; and beside those before it, since to write the total anew for each
-    would be to write twice as much. A sum takes the place of its updates as soon as these are `UNFOLDED_BYTES_MAX`: a
-    thousand gateways need no more of the disk than a few.
+    would be to write twice as much. Where all of it was admitted as it came, its body is stored as it came. A sum takes
+    the place of its updates as soon as these are `UNFOLDED_BYTES_MAX`: a thousand gateways need no more of the disk
+    than a few.
     """
-    stored = replace(held, body=wire.encode(admitted))
+    stored = held if _is_as_it_came(admitted, update) else replace(held, body=wire.encode(admitted))
     unfolded = rounds.unfolded_bytes + len(stored.body)
     if unfolded <= UNFOLDED_BYTES_MAX or not rounds.algorithm.phases[rounds.server.phase].reducer.additive:
         return replace(rounds, unfolded_bytes=unfolded), [stored]
@@ -218,9 +220,23 @@ def _with_total(rounds: Rounds) -> Rounds:
     now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
     for one in now.values():
         admitted, _ = wire.decode(one.body, len(one.body))
-        total, unfolded_bytes = reducer.merge(total, admitted), unfolded_bytes + len(one.body)
+        total, unfolded_bytes = reducer.merge(total, _widened(admitted)), unfolded_bytes + len(one.body)
     held = {name: one for name, one in rounds.held.items() if name not in now}
     return replace(rounds, total=total, unfolded_bytes=unfolded_bytes, held=held)
+
+
+def _widened(update: Arrays) -> Arrays:
+    """Return an update with its numbers as they are summed (`fedgate.models.federated.protocol.schema.fitted`)."""
+    return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in update.items()}
+
+
+def _is_as_it_came(admitted: Arrays, update: Arrays) -> bool:
+    """Tell whether `_widened` makes of an update what was admitted of it."""
+    return admitted.keys() == update.keys() and all(
+        array.dtype == (np.float64 if update[name].dtype.kind == "f" else update[name].dtype)
+        and np.array_equal(array, update[name])
+        for name, array in admitted.items()
+    )
 
 
 def _names(held: list[str] | None) -> tuple[str, ...] | None:

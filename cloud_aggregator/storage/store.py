@@ -174,7 +174,7 @@ class Store:
                 self._db.execute(delete(ROUNDS).where(ROUNDS.c.id <= number - ROUNDS_KEPT))
             case HoldUpdate(gateway=gateway):
                 self._db.execute(delete(HELD).where(HELD.c.gateway == gateway))
-                self._db.execute(insert(HELD).values(**vars(effect)))
+                self._db.execute(insert(HELD), vars(effect))
             case DropHeld(round_index=index):
                 held = delete(HELD)
                 self._db.execute(held if index is None else held.where(HELD.c.round_index == index))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,22 +43,21 @@ def encode(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any] | None = 
     listed, bodies = [], []
     for name in sorted(arrays):
         array = np.asarray(arrays[name])
-        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
-        entry = [name, little.dtype.str, list(little.shape)]
+        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        entry = [name, little.dtype.str, list(array.shape)]
         _entry(entry)
         listed.append(entry)
-        bodies.append(little.tobytes())
-    body = b"".join(bodies)
+        bodies.append(little.reshape(-1).view(np.uint8).data)
     header = {"arrays": listed, "format": FORMAT, "meta": meta or {}}
     try:
         head = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode().removesuffix(b"}")
     except (TypeError, ValueError) as error:
         raise WireError(f"meta: cannot be written as JSON ({error})") from None
-    line = head + SEAL + _digest(head, body) + b'"}'
+    line = head + SEAL + _digest(head, bodies) + b'"}'
     if len(line) >= HEADER_BYTES_MAX:
         raise WireError(f"header: {len(line)} bytes given, at most {HEADER_BYTES_MAX} expected")
     _header(line)
-    return line + b"\n" + body
+    return b"".join([line, b"\n", *bodies])
 
 
 def decode(payload: bytes, size_max: int = 64 * 1024 * 1024) -> tuple[Arrays, dict[str, Any]]:
@@ -77,7 +76,7 @@ def decode(payload: bytes, size_max: int = 64 * 1024 * 1024) -> tuple[Arrays, di
     if len({name for name, _, _, _ in layout}) != len(layout):
         raise WireError("header: an array is named twice")
     head, _, tail = payload[:end].rpartition(SEAL)
-    if tail != _digest(head, body) + b'"}':
+    if tail != _digest(head, [body]) + b'"}':
         raise WireError("message: its digest differs from the header's sha256; it was damaged on its way")
     arrays, offset = Arrays(), 0
     for name, dtype, shape, size in layout:
@@ -86,9 +85,10 @@ def decode(payload: bytes, size_max: int = 64 * 1024 * 1024) -> tuple[Arrays, di
     return arrays, header["meta"]
 
 
-def _digest(head: bytes, body: bytes | memoryview) -> bytes:
+def _digest(head: bytes, bodies: Iterable[memoryview]) -> bytes:
     digest = hashlib.sha256(head)
-    digest.update(body)
+    for body in bodies:
+        digest.update(body)
     return digest.hexdigest().encode()
 
 

@@ -51,9 +51,12 @@ def private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def set_up(db: sqlite3.Connection, checkpoint_pages: int) -> None:
-    """Set how a new connection writes; so many pages of the log are folded into the file at once."""
-    for setting in ("journal_mode = WAL", f"synchronous = {SYNCHRONOUS}", f"wal_autocheckpoint = {checkpoint_pages}"):
+def set_up(db: sqlite3.Connection, checkpoint_pages: int, page_bytes: int) -> None:
+    """Set how a new connection writes: in a new file by pages of this size, so many of which are folded from the log
+    into the file at once.
+    """
+    pages = (f"page_size = {page_bytes}", "journal_mode = WAL", f"wal_autocheckpoint = {checkpoint_pages}")
+    for setting in (*pages, f"synchronous = {SYNCHRONOUS}"):
         db.execute(f"PRAGMA {setting}")
 
 

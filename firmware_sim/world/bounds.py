@@ -20,18 +20,17 @@ from pydantic import BaseModel
 
 from fedgate.cloud_aggregator.__main__ import main
 from fedgate.cloud_aggregator.state import State
-from fedgate.cloud_aggregator.storage.sqlite import CHECKPOINT_PAGES
+from fedgate.cloud_aggregator.storage.sqlite import CHECKPOINT_PAGES, PAGE_BYTES
 from fedgate.config.protocol.messages import CONTROL
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.firmware_sim.stage import toml
-from fedgate.firmware_sim.world.disk import PAGE
 
 COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("rounds",), ("losses",), ("orders",))
 
 # In a world of this length honest gateways take up to 30 kB of memory and 3 MB of disk, with a hostile one ten times
 # and twice that.
 HELD_BYTES_MAX, DISK_BYTES_MAX = 4 * 2**20, 16 * 2**20
-LOG_BYTES_MAX = 2 * CHECKPOINT_PAGES * PAGE
+LOG_BYTES_MAX = 2 * CHECKPOINT_PAGES * PAGE_BYTES
 STEP_S = 5.0  # of a processor, for what takes milliseconds
 
 

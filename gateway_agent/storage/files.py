@@ -102,9 +102,7 @@ def _path(db: sqlite3.Connection) -> str:
 
 
 def _prepare(db: sqlite3.Connection, is_empty: bool) -> None:
-    if is_empty:
-        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    sqlite.set_up(db, CHECKPOINT_PAGES)
+    sqlite.set_up(db, CHECKPOINT_PAGES, PAGE_BYTES)
     db.execute("PRAGMA foreign_keys = ON")
     db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     if is_empty:

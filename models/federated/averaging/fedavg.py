@@ -16,7 +16,6 @@ the others (`EPOCHS` in its data) counts with what it did, as FedProx has it; on
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 from pydantic import Field
@@ -100,12 +99,11 @@ def fedavg(
         square = 1.0 if components else float(feature_count)
         training = Descent(loss, nu, decay, epochs, batch, learning_rate, most_rows, mu, square)
     shared_count = None if share is None else max(round(share * components), 1)
-    is_bounded = loss == "one-class" and components > 0
     phase = averaging(
         training.improve if shared_count is None else at_home(training.improve, shared_count),
-        training.judge if is_bounded else None,
+        training.judge if loss == "one-class" and components else None,
         linear.TRAINED,
-        largest_change=math.inf if is_bounded else largest_change,
+        largest_change=largest_change,
         rate=rate,
         server_optimiser=server_optimiser,
         max_samples=max_samples,

@@ -38,7 +38,7 @@ from fedgate.cloud_aggregator.releases.releases import restore as restored_relea
 from fedgate.cloud_aggregator.rounds.numbering import beginning
 from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.state import Stored
-from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
+from fedgate.cloud_aggregator.storage.sqlite import PAGE_BYTES, SqliteDatabase
 from fedgate.cloud_aggregator.storage.store import BackupNote, Store
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 from fedgate.config.protocol.messages import Alarm
@@ -373,8 +373,8 @@ def test_a_backup_is_written_whole_or_not_at_all(
     assert "no space left on device" in capsys.readouterr().err
     assert noted(site) == note
     damaged = (site.path / "aggregator.db").read_bytes()
-    middle = len(damaged) // 2 // 4_096 * 4_096
-    (site.path / "aggregator.db").write_bytes(damaged[:middle] + bytes(8_192) + damaged[middle + 8_192 :])
+    middle = len(damaged) // 2 // PAGE_BYTES * PAGE_BYTES
+    (site.path / "aggregator.db").write_bytes(damaged[:middle] + bytes(PAGE_BYTES) + damaged[middle + PAGE_BYTES :])
     backup(site, file, code=1)
     assert "an older backup is the better one" in capsys.readouterr().err
     assert [path.name for path in file.parent.iterdir()] == ["b"] and file.read_bytes() == before
