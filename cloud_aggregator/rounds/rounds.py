@@ -220,18 +220,18 @@ def _with_total(rounds: Rounds) -> Rounds:
     now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
     for one in now.values():
         admitted, _ = wire.decode(one.body, len(one.body))
-        total, unfolded_bytes = reducer.merge(total, _widened(admitted)), unfolded_bytes + len(one.body)
+        total, unfolded_bytes = reducer.merge(total, _widen(admitted)), unfolded_bytes + len(one.body)
     held = {name: one for name, one in rounds.held.items() if name not in now}
     return replace(rounds, total=total, unfolded_bytes=unfolded_bytes, held=held)
 
 
-def _widened(update: Arrays) -> Arrays:
+def _widen(update: Arrays) -> Arrays:
     """Return an update with its numbers as they are summed (`fedgate.models.federated.protocol.schema.fitted`)."""
     return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in update.items()}
 
 
 def _is_as_it_came(admitted: Arrays, update: Arrays) -> bool:
-    """Tell whether `_widened` makes of an update what was admitted of it."""
+    """Tell whether `_widen` makes of an update what was admitted of it."""
     return admitted.keys() == update.keys() and all(
         array.dtype == (np.float64 if update[name].dtype.kind == "f" else update[name].dtype)
         and np.array_equal(array, update[name])

@@ -46,8 +46,8 @@ def averaging(
     `trained` names the arrays of `global_state` that move; all others are constants of the training but `step`, which
     counts the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below
     zero, the update holds their sums, and the array of `global_state` named beside it becomes the mean over all rows.
-    No array may change by more than `largest_change`, a setting of the algorithm, and one gateway counts for at most
-    `max_samples` rows, whatever it claims. `role` is another where they give no steps.
+    Without a judge no array may change by more than `largest_change`, a setting of the algorithm. One gateway counts
+    for at most `max_samples` rows, whatever it claims. `role` is another where they give no steps.
     """
     optimiser = stepping(rate, server_optimiser)
     schema = {name: Field(name, role, moves=True) for name in trained}
@@ -70,12 +70,13 @@ def averaging(
         )
 
     def check(server: Server, update: Arrays) -> None:
-        for name in trained:
-            length = float(np.linalg.norm(update[name])) / float(update[SAMPLES])
-            within(f"{name} (setting 'largest_change')", length, largest_change)
         if judge is not None:
             change = {name: np.asarray(update[name] / update[SAMPLES]) for name in trained}
             judge(change, {name: np.asarray(change[name] + server.global_state[name]) for name in trained})
+            return
+        for name in trained:
+            length = float(np.linalg.norm(update[name])) / float(update[SAMPLES])
+            within(f"{name} (setting 'largest_change')", length, largest_change)
 
     return Phase(learn, SUM, advance, {**schema, SAMPLES: counting(max_samples)}, check)
 
