@@ -79,7 +79,7 @@ def _receive_update(
     rounds: Rounds, context: Context, access: Access, gateway: str, digest: str, body: bytes
 ) -> tuple[Rounds, list[Effect]]:
     try:
-        update, meta = wire.decode(body, context.settings.limits.max_update_bytes)
+        update, meta = wire.decode(body, context.settings.limits.max_update_bytes, is_verified=True)
     except wire.WireError as error:
         return _refuse(rounds, context, gateway, digest, str(error))
     expected = {"run": rounds.run, "round_index": rounds.server.round_index, "phase": rounds.server.phase}

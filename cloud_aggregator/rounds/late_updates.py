@@ -92,7 +92,7 @@ def merge_held(rounds: Rounds) -> tuple[Rounds, tuple[HoldUpdate, ...]]:
 
 def _admit(rounds: Rounds, held: HoldUpdate) -> Arrays | None:
     """Return what an update that came late adds to the sum of the phase at hand; None where it is not admitted now."""
-    update, _ = wire.decode(held.body, len(held.body))
+    update, _ = wire.decode(held.body, len(held.body), is_verified=True)
     if not update:
         return update
     try:

@@ -219,7 +219,7 @@ def _with_total(rounds: Rounds) -> Rounds:
     reducer, total, unfolded_bytes = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.folded, 0
     now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
     for one in now.values():
-        admitted, _ = wire.decode(one.body, len(one.body))
+        admitted, _ = wire.decode(one.body, len(one.body), is_verified=True)
         total, unfolded_bytes = reducer.merge(total, _widen(admitted)), unfolded_bytes + len(one.body)
     held = {name: one for name, one in rounds.held.items() if name not in now}
     return replace(rounds, total=total, unfolded_bytes=unfolded_bytes, held=held)

@@ -63,6 +63,7 @@ from fedgate.cloud_aggregator.storage.tables import (
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.protocol.transfer import digest_of
 from fedgate.config.runtime.sqlite import refuse_schema
 from fedgate.config.settings.database import DatabaseUrl
 
@@ -269,11 +270,13 @@ class Store:
         return restore_sessions((row.gateway, row.sessions) for row in self._read(select(GATEWAYS)))
 
     def held(self) -> dict[str, HoldUpdate]:
-        """Return the stored updates by gateway, in the order of arrival, each one whole."""
+        """Return the stored updates by gateway, in the order of arrival, each one whole: by the digest of its transfer,
+        or, where it is stored as it was admitted, by its own.
+        """
         rows = self._read(select(HELD).order_by(HELD.c.number))
         with self._decoding():
             for row in rows:
-                wire.decode(row.body, size_max=len(row.body))
+                wire.decode(row.body, size_max=len(row.body), is_verified=digest_of(row.body) == row.digest)
         return {row.gateway: HoldUpdate(row.gateway, row.run, row.round_index, row.digest, row.body) for row in rows}
 
     def alarms(self) -> Alarms:
