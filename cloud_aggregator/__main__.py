@@ -45,8 +45,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = cli.parser(NAME, DESCRIPTION, EPILOG)
-    commands = cli.commands_of(parser, "aggregator.toml")
+    parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
+    commands = cli.add_commands(parser, "aggregator.toml")
     for module in (init, gateways, certificate, doctor, keys, release_command, status, lists, backup, restore):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
@@ -82,7 +82,7 @@ def _check(arguments: argparse.Namespace) -> None:
     mqtt.check(settings.broker)
     if settings.webhook is not None:
         webhook_client.check(settings.webhook)
-    defence.algorithm_of(settings, defence.read(settings))
+    defence.build_algorithm(settings, defence.read(settings))
     check_budget(settings.algorithm, settings.rounds, settings.features)
     text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}"
     cli.show(arguments, {"ok": True, "file": str(arguments.config)}, text)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from traceback import walk_tb
 
 from fedgate.cloud_aggregator.events import Answered, ClearAlarm, Effect, Log, Ordered, RaiseAlarm, Received
-from fedgate.cloud_aggregator.limits import HourlyCount, one_more
+from fedgate.cloud_aggregator.limits import HourlyCount, count_one_more
 from fedgate.cloud_aggregator.requests import apply
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
@@ -35,7 +35,7 @@ def is_blocked(state: State, gateway: str) -> bool:
 def contain(state: State, message: Received, error: Exception) -> Result:
     """Return the state of before a message, and what is reported of the error that it led to."""
     where = topics.parse(message.topic)
-    failures = one_more(state.failures.get(where.gateway), state.context.uptime_ns)
+    failures = count_one_more(state.failures.get(where.gateway), state.context.uptime_ns)
     state = replace(state, failures={**state.failures, where.gateway: failures})
     text = f"{where.gateway}: a message of channel {where.channel} could not be handled ({_describe(error)})"
     log = Log("warning", f"{text}; number {failures.count} within an hour")

@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.events import Publish
 from fedgate.config.identity import signing
-from fedgate.config.protocol.messages import STATUS, Receipt, Signed, Transfer, audience_of
+from fedgate.config.protocol.messages import STATUS, Receipt, Signed, Transfer, name_audience
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
-from fedgate.config.protocol.transfer import list_requested, pieces_of
+from fedgate.config.protocol.transfer import cut_pieces, list_requested
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.time_units import NS
 
@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Signed)
 
 
 def sign_message(message: S, key: Ed25519PrivateKey, audience: str, now_ns: int) -> S:
-    """Return a message signed for an audience (`audience_of`), good until the end of four weeks after this one.
+    """Return a message signed for an audience (`name_audience`), good until the end of four weeks after this one.
 
     Where the clock of the aggregator is not set nobody can say until when, and it does not expire.
     """
@@ -65,13 +65,13 @@ class Context:
 
     def sign(self, message: S, gateway: str = ALL) -> S:
         """Return a message signed for a gateway or for all, see `sign_message`."""
-        return sign_message(message, self.key, audience_of(self.settings.aggregator.site, gateway), self.now_ns)
+        return sign_message(message, self.key, name_audience(self.settings.aggregator.site, gateway), self.now_ns)
 
     def chunks(self, gateway: str, parcel: Payload, missing: tuple[int, ...] = ()) -> list[Publish]:
         """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
         transfer, body = parcel
         wanted = list_requested(missing, transfer.chunks)
-        pieces = pieces_of(transfer, body, self.settings.limits.max_payload_bytes, wanted)
+        pieces = cut_pieces(transfer, body, self.settings.limits.max_payload_bytes, wanted)
         return [Publish(self.topic(gateway, "chunk", transfer.digest), piece) for piece in pieces]
 
     def receipt(self, gateway: str, item: str, reason: str = "") -> Publish:

@@ -19,7 +19,7 @@ class HourlyCount:
         return uptime_ns - self.started_ns < HOUR_NS
 
 
-def one_more(known: HourlyCount | None, uptime_ns: int) -> HourlyCount:
+def count_one_more(known: HourlyCount | None, uptime_ns: int) -> HourlyCount:
     """Return a count with one more, which begins anew each hour."""
     if known is None or not known.is_running(uptime_ns):
         return HourlyCount(1, uptime_ns)

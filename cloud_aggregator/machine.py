@@ -30,7 +30,7 @@ from fedgate.cloud_aggregator.events import (
     Tick,
     Wanted,
 )
-from fedgate.cloud_aggregator.limits import one_more
+from fedgate.cloud_aggregator.limits import count_one_more
 from fedgate.cloud_aggregator.presence import Presence
 from fedgate.cloud_aggregator.releases import announce, deploy, newest
 from fedgate.cloud_aggregator.releases.releases import Releases
@@ -134,7 +134,7 @@ def _limit_log(state: State, effects: list[Effect], gateway: str) -> Result:
         if not isinstance(effect, Log):
             kept.append(effect)
             continue
-        tally = one_more(state.logged.get(gateway), state.context.uptime_ns)
+        tally = count_one_more(state.logged.get(gateway), state.context.uptime_ns)
         state = replace(state, logged={**state.logged, gateway: tally})
         if tally.count <= LINES_MAX:
             kept.append(effect)
@@ -154,7 +154,7 @@ def _put(state: State, result: tuple[Record, Sequence[Wanted]]) -> Result:
 
 def _change_connection(state: State, up: bool) -> Result:
     context = replace(state.context, is_connected=up)
-    state, beat = _put(replace(state, context=context), presence.connection_changed(state.presence, context))
+    state, beat = _put(replace(state, context=context), presence.note_connection(state.presence, context))
     if not up:
         return state, beat
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
@@ -162,7 +162,7 @@ def _change_connection(state: State, up: bool) -> Result:
     state, published = _put(state, handling.publish_alarms(state.alarms, context, state.access))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds))
     known = announce.list_announcements(state.releases, context)
-    return state, [*beat, *announce.keys(context), *numbers, *known, *opening, *published]
+    return state, [*beat, *announce.announce_keys(context), *numbers, *known, *opening, *published]
 
 
 def _follow_clock(state: State, anchor_ns: int) -> Result:
@@ -210,7 +210,7 @@ def _renew_signatures(state: State) -> Result:
     context = state.context
     if not context.is_connected or context.week == state.releases.announced_week:
         return state, []
-    invited = [round.invitation(state.rounds, context)] if state.rounds.opened else []
+    invited = [round.make_invitation(state.rounds, context)] if state.rounds.opened else []
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds))
     return state, [*numbers, *announce.list_announcements(state.releases, context), *invited]

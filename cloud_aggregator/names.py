@@ -7,6 +7,6 @@ from collections.abc import Collection
 NAMED = 5  # of a list; a site may have thousands
 
 
-def first_of(names: Collection[str]) -> str:
+def list_first(names: Collection[str]) -> str:
     """Return the first few names, and whether there are others."""
     return ", ".join(list(names)[:NAMED]) + (" and others" if len(names) > NAMED else "")

@@ -51,7 +51,7 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
             releases, effects, text = act(state.releases, context, access)
             return replace(state, releases=releases), effects, text
         case "token":
-            access, wanted, text = admission.token_ordered(access, context, body)
+            access, wanted, text = admission.admit_token(access, context, body)
         case "certified":
             access, wanted, text = admission.note_certificate(access, context, body)
         case "revoke":

@@ -41,7 +41,7 @@ def start(before: RecordService | None, context: Context) -> Presence:
     return Presence(since_ns, now_ns, now_ns - round(BEAT_S * NS))
 
 
-def connection_changed(presence: Presence, context: Context) -> Result:
+def note_connection(presence: Presence, context: Context) -> Result:
     """Note that the broker's connection came or went."""
     return write_heartbeat(replace(presence, connected_ns=context.uptime_ns), context)
 

@@ -18,7 +18,7 @@ from fedgate.cloud_aggregator.events import (
     StatusChanged,
     Wanted,
 )
-from fedgate.cloud_aggregator.limits import one_more
+from fedgate.cloud_aggregator.limits import count_one_more
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.state import State
 
@@ -39,7 +39,7 @@ def apply(state: State, wanted: Sequence[Wanted]) -> Result:
             case RaiseAlarm() | ClearAlarm():
                 alarms, more = handling.change_ours(alarms, context, access, one)
             case StatusChanged(gateway=gateway, before=before):
-                alarms, more = handling.status_changed(alarms, context, access, gateway, before)
+                alarms, more = handling.follow_status(alarms, context, access, gateway, before)
             case ForgetDevice(gateway=gateway, how=how):
                 alarms, more = handling.end_alarms_of_device(alarms, context, access, gateway, how)
                 state = replace(state, rounds=state.rounds.without(gateway))
@@ -59,7 +59,7 @@ def note_dropped(state: State, sender: tuple[str, str], text: str) -> Result:
     """Log a message that makes no sense, or says what cannot be: the 1st, 2nd, 4th, 8th, ... on a channel of a gateway
     in an hour.
     """
-    tally = one_more(state.dropped.get(sender), state.context.uptime_ns)
+    tally = count_one_more(state.dropped.get(sender), state.context.uptime_ns)
     others = state.dropped if len(state.dropped) < SENDERS_MAX or sender in state.dropped else {}
     state = replace(state, dropped={**others, sender: tally})
     is_logged = tally.count.bit_count() == 1  # all of them would fill the log

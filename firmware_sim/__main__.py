@@ -31,8 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
     words = sys.argv[1:] if argv is None else argv
     asked = next((word for word in words if not word.startswith("-")), "")
-    parser = cli.parser(NAME, DESCRIPTION, EPILOG)
-    commands = cli.commands_of(parser)
+    parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
+    commands = cli.add_commands(parser)
     for name, (text, add_arguments) in COMMANDS.items():
         shown = [line for line in EPILOG.splitlines() if line.startswith(f"  {NAME} {name} ")]
         command = commands.add_bare(name, text, examples="\n".join(["example:", *shown]))
@@ -212,7 +212,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _kind_of_experiment(file: Path) -> str:
     from pydantic import ValidationError
 
-    from fedgate.config.protocol.messages import first_problem
+    from fedgate.config.protocol.messages import find_first_problem
     from fedgate.firmware_sim.experiment import load_experiment, nested
     from fedgate.models.federated import ALGORITHMS, build
 
@@ -224,7 +224,7 @@ def _kind_of_experiment(file: Path) -> str:
     try:
         build(experiment.algorithm, MANY_FEATURES, nested(experiment.settings))
     except ValidationError as error:
-        raise ValueError(f"{file}: set.{first_problem(error)}") from None
+        raise ValueError(f"{file}: set.{find_first_problem(error)}") from None
     except ValueError as error:
         raise ValueError(f"{file}: set: {error}") from None
     return f"experiment with {experiment.algorithm} on {experiment.data.name}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from fedgate.firmware_sim.recordings import Recording
-from fedgate.gateway_agent.monitor.recurrence import missing_rows
+from fedgate.gateway_agent.monitor.recurrence import count_missing_rows
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, push, rest, start
 
@@ -49,4 +49,4 @@ def count_lost(spec: FeatureSpec, events: Iterable[Window | Lost]) -> int:
     for event in events:  # none is kept: each window holds its values
         starts_ns.append(event.t_ns)
         lost += isinstance(event, Lost)
-    return lost + int(np.maximum(missing_rows(starts_ns, spec.hop_s), 0).sum())
+    return lost + int(np.maximum(count_missing_rows(starts_ns, spec.hop_s), 0).sum())

@@ -72,7 +72,7 @@ def load_table(path: Path, options: ReadOptions | None = None, groups: str | Non
         check_options(options, SUFFIXES[source.suffix], source.suffix, is_zip=opened.suffix == ".zip")
         names, x, labels, found, words = TABLES[source.suffix](source, options, groups)
     except ModuleNotFoundError as error:
-        raise DataError(f"{path}: needs the package {error.name}; {extras.advice(error.name)}") from None
+        raise DataError(f"{path}: needs the package {error.name}; {extras.advise_install(error.name)}") from None
     except RecordingError as error:
         error.file = str(path)
         raise

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 
-from fedgate.config.protocol.messages import first_problem
-from fedgate.config.settings.extras import advice
+from fedgate.config.protocol.messages import find_first_problem
+from fedgate.config.settings.extras import advise_install
 from fedgate.firmware_sim.experiment import expectation
 from fedgate.firmware_sim.trials import NOTHING, commission, tensors_fed, train_fleet
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
@@ -26,7 +26,7 @@ try:
     from sklearn.utils import check_random_state, column_or_1d
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ModuleNotFoundError as error:
-    missing = f"Federated needs the package {error.name}, which is not installed; {advice(error.name)}"
+    missing = f"Federated needs the package {error.name}, which is not installed; {advise_install(error.name)}"
     raise ImportError(missing) from error
 
 ONLY = "gateway"  # the name of the one whose rows are given without any
@@ -236,7 +236,7 @@ class Federated(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         try:
             return build(algorithm, self.n_features_in_, settings)
         except ValidationError as error:
-            problem = expectation(first_problem(error))
+            problem = expectation(find_first_problem(error))
             raise ValueError(f"{algorithm} of n_features={self.n_features_in_}: {problem}") from None
 
     def _seed(self) -> int:

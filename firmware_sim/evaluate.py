@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import numpy as np
 from pydantic import ValidationError
 
-from fedgate.config.protocol.messages import first_problem
+from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.datasets import EvaluationError, Table, load_table
@@ -193,7 +193,7 @@ def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
     try:
         algorithm = build(name, feature_count, chosen)
     except ValidationError as error:
-        raise OptionError(f"--set {expectation(first_problem(error))}") from None
+        raise OptionError(f"--set {expectation(find_first_problem(error))}") from None
     except ValueError as error:
         raise OptionError(str(error)) from None
     if algorithm.detector not in DETECTORS:

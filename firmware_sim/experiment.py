@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from fedgate.config.protocol.messages import first_problem
+from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
 from fedgate.config.settings.base import FilePath
 from fedgate.firmware_sim.datasets import EvaluationError
@@ -151,7 +151,7 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
     try:
         experiment = Experiment.model_validate(chosen)
     except ValidationError as error:
-        option, _, problem = first_problem(error).partition(": ")
+        option, _, problem = find_first_problem(error).partition(": ")
         raise OptionError(f"--{option.replace('_', '-')}: {expectation(problem)}") from None
     if experiment.data is None:
         raise OptionError("--data is missing; expected a table or a folder of recordings")

@@ -21,7 +21,7 @@ from fedgate.firmware_sim.cutting import count_lost, cut_windows
 from fedgate.firmware_sim.datasets import DataError, Labelled
 from fedgate.firmware_sim.recordings import ReadOptions, Recording, read
 from fedgate.firmware_sim.recordings.recording import shortened
-from fedgate.gateway_agent.monitor.recurrence import missing_rows
+from fedgate.gateway_agent.monitor.recurrence import count_missing_rows
 from fedgate.models.arrays import Floats
 from fedgate.models.features.spec import FeatureSpec, extract_many, feature_names
 from fedgate.models.windows.grid import StreamSpec, Window
@@ -166,5 +166,5 @@ def windows(
     times_ns = None if recording.t0_ns is None else starts_ns
     x = extract_many(spec, np.stack([window.values for window in whole]), times_ns).astype(np.float64)
     is_measured = np.isfinite(x).all(axis=1)
-    missing = missing_rows(starts_ns[is_measured].tolist(), spec.hop_s)
+    missing = count_missing_rows(starts_ns[is_measured].tolist(), spec.hop_s)
     return Measured(x[is_measured], missing, count_lost(spec, events), int((~is_measured).sum()))

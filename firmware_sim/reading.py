@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from fedgate.config.protocol.messages import first_problem
+from fedgate.config.protocol.messages import find_first_problem
 from fedgate.firmware_sim.recordings import ReadOptions, Recording, read, shipped, shipped_names
 
 RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one such as munich_bridge/ref_load_01"
@@ -53,7 +53,7 @@ def recording_of(arguments: argparse.Namespace) -> Recording:
     try:
         options = ReadOptions.model_validate(options_of(arguments.read))
     except ValidationError as error:
-        raise ValueError(f"--read {first_problem(error)}; firmware-sim info --help lists the keys") from None
+        raise ValueError(f"--read {find_first_problem(error)}; firmware-sim info --help lists the keys") from None
     path: Path = arguments.recording
     return read(shipped(str(path)) if not path.exists() and str(path) in shipped_names() else path, options)
 

@@ -35,8 +35,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = cli.parser(NAME, DESCRIPTION, EPILOG)
-    commands = cli.commands_of(parser, "gateway.toml")
+    parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
+    commands = cli.add_commands(parser, "gateway.toml")
     run = commands.add("run", _run, "run the agent", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
     commands.add("check", _check, "check the settings and the release key")
@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
     def start() -> Agent:
         settings = load(arguments.config, GatewaySettings)
         if settings.identity is not None:
-            membership.files_of(settings).put_in_place()  # where 'enrol' was interrupted
+            membership.find_files(settings).put_in_place()  # where 'enrol' was interrupted
         membership.require(settings)
         return agent.Agent(settings)
 
@@ -67,7 +67,7 @@ def _check(arguments: argparse.Namespace) -> None:
     from fedgate.gateway_agent.runtime import membership, signature_worker
 
     settings = load(arguments.config, GatewaySettings)
-    labelled.of(settings)
+    labelled.read_labelled(settings)
     if settings.sensors.broker is not None:
         mqtt.check(settings.sensors.broker)
     try:

@@ -129,7 +129,9 @@ def _route(state: State, event: Event) -> Result:
             return _change_store_health(state, event)
         case Reload(blobs=blobs):
             pipeline = state.monitor.pipeline
-            return _deployment(state, reloading.again(state.deployment, state.context, pipeline, state.training, blobs))
+            return _deployment(
+                state, reloading.load_due(state.deployment, state.context, pipeline, state.training, blobs)
+            )
 
 
 def _advance(state: State) -> Result:

@@ -154,7 +154,7 @@ def _monitor(settings: GatewaySettings, stored: Stored, uptime_ns: int) -> Monit
     )
 
 
-def ledger(stored: Stored, own: Arrays) -> Arrays:
+def restore_ledger(stored: Stored, own: Arrays) -> Arrays:
     """Return what was spent of this gateway's privacy, by that of its two copies which says more."""
     copies = [ledger_of(own), wire.decode(stored.blobs[PRIVACY])[0] if PRIVACY in stored.blobs else {}]
     return max(copies, key=lambda copy: float(copy.get(SPENT, 0.0)))
@@ -169,7 +169,7 @@ def _training(stored: Stored, host: Host) -> Training:
         libraries=host.libraries,
         labelled=host.labelled,
         chain=host.random_bytes(),
-        own=own | ledger(stored, own),
+        own=own | restore_ledger(stored, own),
         answered=tuple(meta["answered"]) if meta.get("answered") else None,
         answered_before=dict(meta.get("before", ())),
         remarks=dict(meta.get("remarks", ())),

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
 from fedgate.config.runtime.version import VERSION
-from fedgate.gateway_agent.deployment.deployment import probation_left_s
+from fedgate.gateway_agent.deployment.deployment import compute_probation_left_s
 from fedgate.gateway_agent.outbox.outbox import count_held_bytes
 from fedgate.gateway_agent.state import State
 from fedgate.models.federated.wrappers.privacy_ledger import EPSILON
@@ -43,7 +43,7 @@ def status(state: State) -> Status:
         model_digest=deployment.manifest.model.digest if deployment.manifest else "",
         candidate_version=deployment.candidate.version if deployment.candidate else 0,
         previous_version=models.previous.version,
-        probation_s=probation_left_s(models, state.context.settings) if deployment.trial else 0.0,
+        probation_s=compute_probation_left_s(models, state.context.settings) if deployment.trial else 0.0,
         model_windows=models.windows,
         model_alarms=models.alarms,
         promised_alarms_per_day=state.context.settings.alarm.false_alarms_per_day,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from fedgate.cloud_aggregator.access import duplicates
 from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.access.registry import Registry, changes
+from fedgate.cloud_aggregator.access.registry import Registry, list_changes
 from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.enrolment import Certificate, CertificateRequested, ForgetGateway, Issue, Reject, Token
 from fedgate.cloud_aggregator.events import DropUploads, ForgetDevice, Log, OrderError, Publish, Wanted
@@ -128,7 +128,7 @@ def _issue(access: Access, registry: Registry, context: Context, request: Certif
 
 def _with_registry(access: Access, registry: Registry) -> Result:
     """Return the record with what is true now of who belongs here; that is stored, and the broker is notified of it."""
-    return replace(access, registry=registry), [*changes(access.registry or Registry(), registry)]
+    return replace(access, registry=registry), [*list_changes(access.registry or Registry(), registry)]
 
 
 def _list_expired(registry: Registry, gateway: str, before_ns: int) -> list[str]:
@@ -140,7 +140,7 @@ def _list_expired(registry: Registry, gateway: str, before_ns: int) -> list[str]
     return [one.serial for one in held[:-KEPT] if one.not_after_ns < before_ns]
 
 
-def token_ordered(access: Access, context: Context, body: dict[str, Any]) -> Answer:
+def admit_token(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Let a device in that will come with a token of this digest."""
     gateway, replaces = str(body["gateway"]), bool(body["replaces"])
     registry = _registry(access)

@@ -108,7 +108,7 @@ class Registry:
         return tuple((one.serial, one.gateway) for one in over if one.gateway in self._living)
 
 
-def changes(before: Registry, after: Registry) -> list[RecordRegistry | Revoke]:
+def list_changes(before: Registry, after: Registry) -> list[RecordRegistry | Revoke]:
     """Return what stores the difference of two registries, and what the broker is to know of it."""
     stored = RecordRegistry(
         tuple(one for serial, one in after.certificates.items() if before.certificates.get(serial) != one),

@@ -12,7 +12,7 @@ from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import NAMELESS, Registry
 from fedgate.cloud_aggregator.enrolment import Certificate, Listed, RecordRegistry
 from fedgate.cloud_aggregator.events import Effect, Log
-from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.names import list_first
 
 
 class CopiedWithoutLogError(ValueError):
@@ -44,7 +44,7 @@ def take_list(access: Access, event: Listed) -> tuple[Access, list[Effect]]:
     if not over:
         return access, []
     who = sorted({f"serial {one.serial}" if one.gateway == NAMELESS else one.gateway for one in over})
-    words = first_of(who)
+    words = list_first(who)
     text = (
         f"this store is older than revoked.crl, which names {len(over)} certificates more: {words}. They stay revoked; "
         "what else came since the store was saved is not known here, see docs/reference/operations.md, How to restore"

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedgate.cloud_aggregator.alarms.register import AlarmRecord, Register, active, alarm_fields
+from fedgate.cloud_aggregator.alarms.register import AlarmRecord, Register, alarm_fields, select_active
 from fedgate.config.protocol.messages import Common, FleetAlarm, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import FleetSpec
@@ -68,7 +68,7 @@ def judge(
     spec: FleetSpec, fleet: Fleet, gateways: Mapping[str, Status], alarms: Register, now_ns: int, uptime_ns: int
 ) -> Fleet:
     """Return the fleet alarm at `now_ns`: equal to the one before where there is nothing new to say."""
-    group = largest_group(alarms, round(spec.window_s * NS)) if spec.enabled else {}
+    group = find_largest_group(alarms, round(spec.window_s * NS)) if spec.enabled else {}
     watching = {gateway for gateway, status in gateways.items() if status.watching}
     quorum = max(spec.least, round_up(spec.share * len(watching | group.keys())))
     if len(group) >= quorum:
@@ -82,7 +82,7 @@ def judge(
     return Fleet(fleet.alarm.model_copy(update={"state": "cleared", "t_ns": now_ns, "text": text}))
 
 
-def largest_group(alarms: Register, window_ns: int) -> Group:
+def find_largest_group(alarms: Register, window_ns: int) -> Group:
     """Return the gateways whose anomalies began within `window_ns`, as many as possible; of equals the latest."""
     onsets = [(known, gateway) for gateway in alarms for known in _anomalies(alarms, gateway)]
     onsets.sort(key=lambda onset: (onset[0].onset_ns, onset[1], onset[0].alarm.id))
@@ -102,7 +102,7 @@ def largest_group(alarms: Register, window_ns: int) -> Group:
 
 
 def _anomalies(alarms: Register, gateway: str) -> list[AlarmRecord]:
-    return [known for known in active(alarms, gateway) if known.alarm.kind == "anomaly"]
+    return [known for known in select_active(alarms, gateway) if known.alarm.kind == "anomaly"]
 
 
 def _raise(fleet: Fleet, group: Group, watching: set[str], now_ns: int) -> FleetAlarm:

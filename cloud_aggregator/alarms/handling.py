@@ -42,7 +42,7 @@ def receive_alarm(alarms: Alarms, context: Context, access: Access, gateway: str
     again until it is taken.
     """
     alarms = _with_quiet(alarms, gateway, None)
-    if reason := register.refusal(alarms.book, gateway, alarm):
+    if reason := register.find_refusal(alarms.book, gateway, alarm):
         return _refuse(alarms, context, gateway, alarm, reason)
     if not register.is_known(alarms.book.get(gateway, {}).get(alarm.id), alarm):
         alarms = _with_change(alarms, context, gateway, alarm)
@@ -79,7 +79,7 @@ def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str,
 
 def change_ours(alarms: Alarms, context: Context, access: Access, wanted: RaiseAlarm | ClearAlarm) -> Result:
     """Raise or clear an alarm of our own of a gateway, where that is a change."""
-    book, gateway, now_ns = register.ours(alarms.book, wanted.gateway), wanted.gateway, context.now_ns
+    book, gateway, now_ns = register.select_ours(alarms.book, wanted.gateway), wanted.gateway, context.now_ns
     if isinstance(wanted, ClearAlarm):
         _, change = book.clear_once(wanted.cause, wanted.text, t_ns=now_ns)
     else:
@@ -139,7 +139,7 @@ def _forgotten(alarms: Alarms, context: Context, access: Access, gateway: str) -
     alarms = _with_quiet(alarms, gateway, quiet)
     if quiet is None or not quiet.is_over(context.uptime_ns):
         return alarms, []
-    ends = register.forgotten(alarms.book, gateway, context.now_ns)
+    ends = register.end_forgotten(alarms.book, gateway, context.now_ns)
     return _end(alarms, context, access, gateway, ends, "forgotten")
 
 
@@ -154,7 +154,7 @@ def end_alarms_of_device(
     return alarms, [*effects, *cleared]
 
 
-def status_changed(alarms: Alarms, context: Context, access: Access, gateway: str, before: Status | None) -> Result:
+def follow_status(alarms: Alarms, context: Context, access: Access, gateway: str, before: Status | None) -> Result:
     """End the alarms that a gateway no longer knows of, and tell of a change in what it says of its device."""
     after = access.gateways[gateway]
     alarms, ends = _forgotten(alarms, context, access, gateway)
@@ -248,7 +248,7 @@ def _notify_building_of_change(
     It is retained where it says how its cause is now: the late end of an earlier alarm is published, but must not hide
     that another one stands.
     """
-    is_current = register.current(alarms.book, gateway).get(known.alarm.cause) == known
+    is_current = register.list_current(alarms.book, gateway).get(known.alarm.cause) == known
     return _notify_building(context, access, gateway, known.alarm, retain=is_current)
 
 
@@ -256,7 +256,7 @@ def _notify_building_of_gateway(alarms: Alarms, context: Context, access: Access
     """Return how each cause of a gateway is now, for a broker or a listener that may have missed it."""
     return [
         _notify_building(context, access, gateway, known.alarm)
-        for known in register.current(alarms.book, gateway).values()
+        for known in register.list_current(alarms.book, gateway).values()
     ]
 
 
@@ -272,7 +272,7 @@ def send_posts(alarms: Alarms, context: Context) -> Result:
     """Send what is due of what waits for the webhook, where the site has one."""
     if context.settings.webhook is None:
         return alarms, []
-    return _with_queue(alarms, webhook.due(alarms.queue, context.uptime_ns))
+    return _with_queue(alarms, webhook.send_due(alarms.queue, context.uptime_ns))
 
 
 def _with_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]]) -> Result:

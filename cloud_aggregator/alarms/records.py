@@ -8,7 +8,7 @@ from typing import Any
 
 from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
 from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_alarms
-from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, in_turns
+from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, sort_by_turns
 from fedgate.cloud_aggregator.events import Post
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.topics import ALL
@@ -43,6 +43,6 @@ def restore_alarms_record(
         book=restore_alarms(row for row in rows if row["gateway"] != ALL),
         fleet=restore_fleet(row for row in rows if row["gateway"] == ALL),
         refused=counts.get(ALARMS_REFUSED, 0),
-        queue=Queue(in_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
+        queue=Queue(sort_by_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
         discovered=frozenset(discovered),
     )

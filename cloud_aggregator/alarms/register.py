@@ -148,13 +148,13 @@ def _prune(of_gateway: dict[str, AlarmRecord], cause: str) -> dict[str, AlarmRec
     return {key: known for key, known in of_gateway.items() if key not in surplus}
 
 
-def active(alarms: Register, gateway: str) -> list[AlarmRecord]:
+def select_active(alarms: Register, gateway: str) -> list[AlarmRecord]:
     """Return the alarms of a gateway that stand, the latest last."""
     standing = [known for known in alarms.get(gateway, {}).values() if known.active]
     return sorted(standing, key=_age)
 
 
-def current(alarms: Register, gateway: str) -> dict[str, AlarmRecord]:
+def list_current(alarms: Register, gateway: str) -> dict[str, AlarmRecord]:
     """Return, for each cause of a gateway, the alarm that says how it is now: one that stands, else the last to end."""
     ordered = sorted(alarms.get(gateway, {}).values(), key=lambda known: (known.active, *_age(known)))
     return {known.alarm.cause: known for known in ordered}
@@ -166,7 +166,7 @@ def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
 
 def list_active(alarms: Register) -> list[tuple[str, str]]:
     """Return gateway and cause of each alarm that stands."""
-    return [(gateway, known.alarm.cause) for gateway in alarms for known in active(alarms, gateway)]
+    return [(gateway, known.alarm.cause) for gateway in alarms for known in select_active(alarms, gateway)]
 
 
 def find_superseded(alarms: Register, gateway: str) -> list[Alarm]:
@@ -175,7 +175,7 @@ def find_superseded(alarms: Register, gateway: str) -> list[Alarm]:
     for known in sorted(alarms.get(gateway, {}).values(), key=_age):
         latest[known.alarm.cause] = known
     ends = []
-    for known in active(alarms, gateway):
+    for known in select_active(alarms, gateway):
         later = latest[known.alarm.cause]
         if later.alarm.id != known.alarm.id:
             text = f"superseded: its gateway has since raised {later.alarm.id}, and told no end of this one"
@@ -183,21 +183,21 @@ def find_superseded(alarms: Register, gateway: str) -> list[Alarm]:
     return ends
 
 
-def forgotten(alarms: Register, gateway: str, now_ns: int) -> list[Alarm]:
+def end_forgotten(alarms: Register, gateway: str, now_ns: int) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as it knows of none."""
     text = f"forgotten: its gateway has said for {GRACE_S:.0f} s that it has no alarm, and told no end of this one"
-    standing = [known.alarm for known in active(alarms, gateway)]
+    standing = [known.alarm for known in select_active(alarms, gateway)]
     return [alarm.clear(now_ns, text) for alarm in standing if not alarm.cause.startswith(OF_OURS)]
 
 
 def end_of_device(alarms: Register, gateway: str, now_ns: int, how: Literal["removed", "replaced"]) -> list[Alarm]:
     """Return the ends of all alarms of a gateway that stand, as its device is gone for good."""
-    return [known.alarm.clear(now_ns, WHY[how]) for known in active(alarms, gateway)]
+    return [known.alarm.clear(now_ns, WHY[how]) for known in select_active(alarms, gateway)]
 
 
-def ours(alarms: Register, gateway: str) -> AlarmBook:
+def select_ours(alarms: Register, gateway: str) -> AlarmBook:
     """Return the book of the alarms that this aggregator has raised of a gateway."""
-    standing = [known.alarm for known in active(alarms, gateway)]
+    standing = [known.alarm for known in select_active(alarms, gateway)]
     return AlarmBook({alarm.cause: alarm for alarm in standing if alarm.cause.startswith(OF_OURS)})
 
 
@@ -235,7 +235,7 @@ def note_quiet(known: Quiet | None, status: Status, uptime_ns: int) -> Quiet | N
     return known
 
 
-def refusal(alarms: Register, gateway: str, alarm: Alarm) -> str:
+def find_refusal(alarms: Register, gateway: str, alarm: Alarm) -> str:
     """Return why a message is not taken; empty where it is. What is stored and told of causes must have an end, and an
     alarm has one cause.
     """

@@ -62,7 +62,7 @@ def post_of(site: str, gateway: str, alarm: Alarm, device: Device | None, *, act
     return Post(change, json.dumps({"id": change, **fields}, separators=(",", ":")).encode(), gateway)
 
 
-def in_turns(posts: Iterable[Post]) -> dict[str, Post]:
+def sort_by_turns(posts: Iterable[Post]) -> dict[str, Post]:
     """Return changes by id with the first of each gateway before the second of any; the first of all stays first."""
     ranks, before = [], Counter[str]()
     for post in posts:
@@ -84,7 +84,7 @@ def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect
         if queue.dropped.bit_count() == 1:  # logged at 1, 2, 4, 8, ...: a flood must not fill the log too
             text = f"{len(queue.items)} changes wait, {lost.id} of {lost.gateway or 'a gateway'} is given up"
             effects.append(Log("warning", f"webhook: {text}; {queue.dropped} were so far"))
-    return replace(queue, items=in_turns(queue.items.values())), effects
+    return replace(queue, items=sort_by_turns(queue.items.values())), effects
 
 
 def _is_overfull(queue: Queue, spec: Webhook) -> bool:
@@ -104,7 +104,7 @@ def _heaviest(queue: Queue) -> Post:
     return next(post for post in may_go if post.gateway == heaviest)
 
 
-def due(queue: Queue, uptime_ns: int) -> tuple[Queue, list[Effect]]:
+def send_due(queue: Queue, uptime_ns: int) -> tuple[Queue, list[Effect]]:
     """Send the first change where none is under way and no pause is on."""
     if queue.sent_ns or not queue.items or uptime_ns < queue.retry_ns:
         return queue, []

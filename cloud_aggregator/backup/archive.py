@@ -147,7 +147,7 @@ class _Watched:
 
 
 @contextmanager
-def reading(path: Path, passphrase: str | None) -> Iterator[tuple[Manifest, Iterator[tuple[Part, BinaryIO]]]]:
+def open_backup(path: Path, passphrase: str | None) -> Iterator[tuple[Manifest, Iterator[tuple[Part, BinaryIO]]]]:
     """Open a backup; every part must be read to its end, in order, and its digest is checked then.
 
     Raises `ArchiveError` where it is no backup or not a whole one.

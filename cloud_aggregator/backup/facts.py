@@ -13,7 +13,7 @@ from fedgate.cloud_aggregator.storage.tables import ALARMS, CERTIFICATES, GATEWA
 COUNTED = {"models": MODELS, "alarms": ALARMS, "gateways": GATEWAYS, "rounds": ROUNDS}
 
 
-def facts_of(db: Connection) -> Facts:
+def read_facts(db: Connection) -> Facts:
     """Return what a store holds, within the transaction that is open."""
     is_good, names = CERTIFICATES.c.reason == "", func.count(CERTIFICATES.c.gateway.distinct())
     training = training_table.read_meta(db)

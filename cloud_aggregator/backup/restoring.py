@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedgate.cloud_aggregator.backup.archive import PIECE_BYTES, STORE, Advance, Manifest
-from fedgate.cloud_aggregator.backup.facts import count_alarms_since, facts_of
+from fedgate.cloud_aggregator.backup.facts import count_alarms_since, read_facts
 from fedgate.cloud_aggregator.backup.restored_store import Stored, renew
-from fedgate.cloud_aggregator.backup.site_files import SETTINGS, is_secret, places
+from fedgate.cloud_aggregator.backup.site_files import SETTINGS, is_secret, list_places
 from fedgate.cloud_aggregator.enrolment import Certificate
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
 from fedgate.cloud_aggregator.storage import registry_table
 from fedgate.cloud_aggregator.storage.database import Database
-from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase, coming
-from fedgate.cloud_aggregator.storage.store import BackupNote, Store, database_of
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase, place_restored
+from fedgate.cloud_aggregator.storage.store import BackupNote, Store, find_database
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 from fedgate.config.identity import pki
 from fedgate.config.runtime import cli
@@ -34,7 +34,7 @@ READABLE = 0o004
 @contextmanager
 def take(place: Path | DatabaseUrl, *, is_replacing: bool) -> Iterator[Database]:
     """Take a store, which nobody else has then; raises `ValueError` where one is there that is not to be replaced."""
-    database = database_of(place)
+    database = find_database(place)
     if database.exists() and not is_replacing:
         raise ValueError(
             f"{database.name}: a store, or its log, is here already; give --replace to set it aside, or name another"
@@ -93,12 +93,12 @@ class Restoring:
                 "another folder"
             )
         self._check_place(settings.aggregator.store)
-        self._check_keys(places(self._config, settings))
+        self._check_keys(list_places(self._config, settings))
         return settings
 
     def _check_place(self, place: Path | DatabaseUrl) -> None:
         """Raise `ValueError` where the backup alone names a database that has a store: it may be in use."""
-        if isinstance(place, DatabaseUrl) and not self._config.exists() and database_of(place).exists():
+        if isinstance(place, DatabaseUrl) and not self._config.exists() and find_database(place).exists():
             raise ValueError(
                 f"{self._config}: the settings in the backup keep the store in {place}, where one is. Put an "
                 "aggregator.toml there first, with the store that this one is for: docs/reference/operations.md, "
@@ -116,7 +116,7 @@ class Restoring:
             return
         where = {name: "here" if name in here else "in the backup" for name in held}
         try:
-            number, lacking = site_keys.lacking(*(held.get(name, b"") for name in names))
+            number, lacking = site_keys.find_lacking(*(held.get(name, b"") for name in names))
         except ValueError as error:
             raise ValueError(f"{site_keys.STATEMENT} ({where[site_keys.STATEMENT]}): {error}") from None
         wrong = [f"{name} ({where[name]})" for name in lacking if name in held]
@@ -149,7 +149,7 @@ class Restoring:
         with take(place, is_replacing=is_replacing) as database:  # nobody else has it, and nobody gets it meanwhile
             known, lost = _read_known(place, manifest)
             lines = self._prepare_store(staged, manifest, known)
-            files = places(self._config, settings)
+            files = list_places(self._config, settings)
             written, kept = self._write_small(manifest, files)
             lines += _certificates_as_stated(settings)
             aside = database.put(staged)
@@ -166,7 +166,7 @@ class Restoring:
                 (int(row["number"]), row["kind"], row["body"]) for row in store.rows("orders") if row["answer"] is None
             )
             held = Stored(store.training(), store.models.rollout(), store.registry(), orders)
-            renewal = renew(held, cli.moment(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
+            renewal = renew(held, cli.format_time(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
             store.commit(renewal.effects)
             store.note_backup(BackupNote(manifest.made_ns, str(self._file), manifest.has_keys))
         return renewal.lines
@@ -195,14 +195,14 @@ def _read_known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Cer
     """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
     as it can be read.
     """
-    if was_cut := isinstance(place, Path) and coming(place).exists():
-        place = coming(place)  # it has taken over what the one before knew
-    database = database_of(place)
+    if was_cut := isinstance(place, Path) and place_restored(place).exists():
+        place = place_restored(place)  # it has taken over what the one before knew
+    database = find_database(place)
     if not database.exists():
         return [], []
     try:
         with database.snapshot() as db:
-            facts, since = facts_of(db), count_alarms_since(db, manifest.made_ns)
+            facts, since = read_facts(db), count_alarms_since(db, manifest.made_ns)
             known = list(registry_table.read(db).certificates.values())
     except (OSError, ValueError) as error:
         return [], [f"the store that was here cannot be read ({error}), so nothing of it is known"]
@@ -244,7 +244,7 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
 def _describe_loss(manifest: Manifest) -> list[str]:
     """Return what is gone of the time since a backup, as far as that is known without another store."""
     return [
-        f"what came in since {cli.moment(manifest.made_ns)} is not here",
+        f"what came in since {cli.format_time(manifest.made_ns)} is not here",
         "alarms that stand come again where the broker kept its messages; those that began and ended since do not",
         "models released since stay in force at their gateways; their entries are gone",
         "who was revoked since is let in again, unless revoked.crl was kept: look at 'gateways list' and revoke again",

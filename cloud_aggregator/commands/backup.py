@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fedgate.cloud_aggregator.backup import archive
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
-from fedgate.cloud_aggregator.backup.site_files import is_secret, places
+from fedgate.cloud_aggregator.backup.site_files import is_secret, list_places
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
 
@@ -53,7 +53,7 @@ def add(commands: cli.Commands) -> None:
     command.add_argument("--without-keys", action="store_true", help="leave the keys out of a file that is sealed, too")
 
 
-def passphrase_of(arguments: argparse.Namespace, *, is_new: bool) -> str | None:
+def read_passphrase(arguments: argparse.Namespace, *, is_new: bool) -> str | None:
     """Return the passphrase that a file holds or a person types, None where none is given; raises `ValueError`."""
     if arguments.passphrase_file is not None:
         path: Path = arguments.passphrase_file
@@ -94,12 +94,12 @@ class Progress:
 def _backup(arguments: argparse.Namespace) -> int:
 
     settings = load(arguments.config, AggregatorSettings)
-    passphrase = passphrase_of(arguments, is_new=True)
+    passphrase = read_passphrase(arguments, is_new=True)
     _check_target(arguments.file, arguments.config, settings)
     try:
         manifest = make(arguments.config, settings, arguments.file, passphrase, with_keys=not arguments.without_keys)
     except OSError as error:
-        return cli.again(NAME, error)
+        return cli.report_retry(NAME, error)
     _show(arguments, manifest)
     return 0
 
@@ -110,7 +110,7 @@ def _check_target(file: Path, config: Path, settings: AggregatorSettings) -> Non
         raise ValueError(f"{file}: it is a folder; expected the name of a file, such as {file / 'site.fedgate'}")
     if not file.parent.is_dir():
         raise ValueError(f"{file}: there is no folder {file.parent}; make it, or mount what should be there")
-    if file.resolve() in {path.resolve() for path in places(config, settings).values()} or (
+    if file.resolve() in {path.resolve() for path in list_places(config, settings).values()} or (
         file.exists() and not archive.is_backup(file)
     ):
         raise ValueError(f"{file}: it is there and no backup; nothing is overwritten but an older backup")
@@ -130,7 +130,7 @@ def make(
     folder = place.parent if isinstance(place, Path) else config.parent
     with closing(Store(place, create=False)) as store, scratch_file(folder) as copy:
         made_ns, facts = copy_store(store.database, copy)
-        found = {name: path for name, path in places(config, settings).items() if has_keys or not is_secret(name)}
+        found = {name: path for name, path in list_places(config, settings).items() if has_keys or not is_secret(name)}
         files = {name: path for name, path in found.items() if path.exists()} | {archive.STORE: copy}
         # Small ones may be replaced while this runs, so what is digested is what is written.
         contents = {name: copy if path == copy else path.read_bytes() for name, path in files.items()}
@@ -162,14 +162,14 @@ def copy_store(database: Database, copy: Path) -> tuple[int, archive.Facts]:
 
     All is read in one transaction, so whatever is written meanwhile neither changes the copy nor waits for it.
     """
-    from fedgate.cloud_aggregator.backup.facts import facts_of
+    from fedgate.cloud_aggregator.backup.facts import read_facts
     from fedgate.cloud_aggregator.storage import copying, sqlite
 
     held_bytes, disk = database.size_bytes(), os.statvfs(copy.parent)
     if disk.f_bavail * disk.f_frsize < held_bytes + SPARE_BYTES:
         raise OSError(f"{copy.parent}: a copy of {held_bytes / MIB:.0f} MiB has no room here; make room")
     with database.snapshot() as db:
-        facts, made_ns = facts_of(db), time.time_ns()
+        facts, made_ns = read_facts(db), time.time_ns()
         sqlite.make_copy(db, copy, Progress("copying", copying.count_rows(db), "rows").advance)
     return made_ns, facts
 
@@ -177,7 +177,7 @@ def copy_store(database: Database, copy: Path) -> tuple[int, archive.Facts]:
 def _show(arguments: argparse.Namespace, manifest: archive.Manifest) -> None:
     from fedgate.cloud_aggregator.backup.facts import describe_facts
 
-    size, made = arguments.file.stat().st_size, cli.moment(manifest.made_ns)
+    size, made = arguments.file.stat().st_size, cli.format_time(manifest.made_ns)
     report = {"file": str(arguments.file), "size_bytes": size, "made": made, "has_keys": manifest.has_keys}
     report |= {"parts": [part.name for part in manifest.parts], **manifest.facts.model_dump()}
     keys = "sealed, with the keys" if manifest.has_keys else "WITHOUT release.key and ca.key: keep those apart"

@@ -39,7 +39,7 @@ def _make(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{arguments.config}: a certificate needs [identity]; 'cloud-aggregator init' makes it")
     authority, now = Authority(settings.identity.folder), datetime.now(UTC)
     key_file, file = (arguments.out.with_name(f"{arguments.out.name}.{end}") for end in ("key", "pem"))
-    key, serial, until = pki.new_key(key_file), x509.random_serial_number(), now + OWN_VALIDITY
+    key, serial, until = pki.make_key(key_file), x509.random_serial_number(), now + OWN_VALIDITY
     body = {"name": arguments.role, "serial": f"{serial:x}", "key": pki.key_digest(key.public_key())}
     body |= {"authority": authority.fingerprint, "not_after_ns": round(until.timestamp()) * NS}
     place_order(arguments, "certified", body)

@@ -16,8 +16,8 @@ from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.runtime import webhook_client
 from fedgate.config.doctor import broker, report, service
-from fedgate.config.doctor.imports import imports
-from fedgate.config.doctor.report import Finding, failure, guard, ok, one_line, warning
+from fedgate.config.doctor.imports import check_imports
+from fedgate.config.doctor.report import Finding, failure, guard, join_lines, ok, warning
 from fedgate.config.identity import signing
 from fedgate.config.identity.pki import IdentityError
 from fedgate.config.protocol.topics import CLOUD
@@ -57,11 +57,13 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
         settings = load(arguments.config, AggregatorSettings)
     except SettingsError as error:
-        yield from report.lines("settings", error, "correct it there; cloud-aggregator check looks at the file alone")
+        yield from report.fail_each(
+            "settings", error, "correct it there; cloud-aggregator check looks at the file alone"
+        )
         return
     yield ok("settings", f"{settings.algorithm.name} for site {settings.aggregator.site}")
     until_s, works = time.monotonic() + report.WITHIN_S, True
-    for finding in imports(LIBRARIES, {}, until_s - LEFT_S):
+    for finding in check_imports(LIBRARIES, {}, until_s - LEFT_S):
         works &= finding.level != "failure"
         yield finding
     stored = read_stored(settings.aggregator.store)
@@ -139,7 +141,7 @@ def list_denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
     try:
         names = list_denied_names(spec, registry)
     except IdentityError as error:
-        yield failure("broker", one_line(error), "as it says")
+        yield failure("broker", join_lines(error), "as it says")
         return
     if names:
         text = f"denied until it is restarted, as another device may still be connected: {', '.join(sorted(names))}"
@@ -151,10 +153,10 @@ def _training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]
 
     name = "training"
     try:
-        algorithm = defence.algorithm_of(settings, defence.read(settings))
+        algorithm = defence.build_algorithm(settings, defence.read(settings))
         check_budget(settings.algorithm, settings.rounds, settings.features)
     except (ValueError, OSError) as error:  # of a table of the defence, or what an algorithm says of its settings
-        yield failure(name, one_line(error), "correct [algorithm], [defence] or the files it names")
+        yield failure(name, join_lines(error), "correct [algorithm], [defence] or the files it names")
         return
     yield ok(name, f"{settings.algorithm.name}, defence {settings.defence.kind}")
     yield _memory(settings, algorithm, max(len(stored.speakers), 1))
@@ -167,7 +169,7 @@ def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -
     server = algorithm.start(generator(settings.algorithm.seed, 0, "cloud"))
     state = sum(array.nbytes for arrays in (server.global_state, server.server_state) for array in arrays.values())
     bounded = all(phase.reducer.additive for phase in algorithm.phases)
-    update = largest_update(algorithm, server, settings.limits)
+    update = find_largest_update(algorithm, server, settings.limits)
     # The state, the sum and both as bytes; and what is on its way: of each gateway one update, whole at the end.
     needed = 4 * state + (1 if bounded else gateways) * update + gateways * update
     free = _available_bytes()
@@ -179,7 +181,7 @@ def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -
     return ok("training memory", text)
 
 
-def largest_update(algorithm: Algorithm, server: Server, limits: Limits) -> int:
+def find_largest_update(algorithm: Algorithm, server: Server, limits: Limits) -> int:
     """Return the most bytes of an update: those of the schemas, or what is taken at most where an array is of any
     length.
     """
@@ -229,17 +231,17 @@ def _available_bytes() -> int:
 
 
 def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
-    from fedgate.cloud_aggregator.backup.facts import describe_facts, facts_of
-    from fedgate.cloud_aggregator.storage.store import BackupNote, StoreError, database_of
+    from fedgate.cloud_aggregator.backup.facts import describe_facts, read_facts
+    from fedgate.cloud_aggregator.storage.store import BackupNote, StoreError, find_database
 
-    database, notes = database_of(place), list[BackupNote | None]()
+    database, notes = find_database(place), list[BackupNote | None]()
 
     def check() -> str:
         if not database.exists():
             return f"{database.name} is made when the aggregator starts"
         with open_store(place) as store, database.snapshot() as db:
             notes.append(store.backup_note())
-            return f"{database.name} is whole: {describe_facts(facts_of(db))}"
+            return f"{database.name} is whole: {describe_facts(read_facts(db))}"
 
     advice = "where it is damaged, stop the service and restore store and release key from one backup"
     yield guard("store", (StoreError,), advice, check)
@@ -253,7 +255,7 @@ def last_backup(held: BackupNote | None, now_ns: int) -> Finding:
     if held is None:
         return warning("backup", "none was made of this store, or nobody knows of it", advice)
     keys = "with the keys" if held.has_keys else "without the keys, which are kept apart"
-    text = f"of {cli.moment(held.made_ns)}, {keys}: {held.file}"
+    text = f"of {cli.format_time(held.made_ns)}, {keys}: {held.file}"
     if held.made_ns > now_ns:
         return warning("backup", f"{text}; that is to come", "set the clock")
     days = (now_ns - held.made_ns) / DAY_NS
@@ -275,8 +277,8 @@ def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:
 
     site = settings.aggregator.site
     user = settings.broker.user or f"{CLOUD}.{site}"
-    trial = broker.of_aggregator(settings.broker, user, site, settings.limits.max_payload_bytes)
-    yield from service.way_to_broker(trial, user, "cloud-aggregator init FOLDER --renew-server", until_s)
+    trial = broker.try_aggregator(settings.broker, user, site, settings.limits.max_payload_bytes)
+    yield from service.check_way_to_broker(trial, user, "cloud-aggregator init FOLDER --renew-server", until_s)
 
 
 def broker_file(path: Path, largest_bytes: int) -> Iterator[Finding]:
@@ -286,7 +288,7 @@ def broker_file(path: Path, largest_bytes: int) -> Iterator[Finding]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        yield warning("broker file", one_line(error), "let this user read it")
+        yield warning("broker file", join_lines(error), "let this user read it")
         return
     words = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     found = {one[0]: " ".join(one[1:]) for one in words}

@@ -57,14 +57,14 @@ def _list(arguments: argparse.Namespace) -> None:
     rows = list(_rows(registry, list_denied_names(settings.identity, registry), seen))
     tokens = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())
     waiting = f"\ntokens not used yet: {', '.join(tokens)}" if tokens else ""
-    cli.show(arguments, {"gateways": rows, "tokens": tokens}, cli.cells(COLUMNS, rows) + waiting)
+    cli.show(arguments, {"gateways": rows, "tokens": tokens}, cli.format_rows(COLUMNS, rows) + waiting)
 
 
 def _rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None]) -> Iterator[dict[str, Any]]:
     """Yield who is enrolled or was shut out, then who has only spoken."""
 
     def row(gateway: str, state: str, until_ns: int | None = None) -> dict[str, Any]:
-        times = {"until": cli.moment(until_ns), "seen": cli.moment(seen.get(gateway))}
+        times = {"until": cli.format_time(until_ns), "seen": cli.format_time(seen.get(gateway))}
         return {"gateway": gateway, "state": state, **times}
 
     for gateway in sorted(registry.names):

@@ -87,9 +87,9 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
 
 def _registry(settings: SiteSettings) -> Registry:
     """Return who was let in: nobody by a service that never ran."""
-    from fedgate.cloud_aggregator.storage.store import database_of
+    from fedgate.cloud_aggregator.storage.store import find_database
 
-    if not database_of(settings.aggregator.store).exists():
+    if not find_database(settings.aggregator.store).exists():
         return Registry()
     with open_store(settings.aggregator.store) as store:
         return store.registry()
@@ -112,9 +112,9 @@ def _show(arguments: argparse.Namespace) -> None:
     facts = {
         "site": keys.site,
         "statement": keys.number,
-        "since": cli.moment(keys.created_ns),
+        "since": cli.format_time(keys.created_ns),
         "root_key": site_keys.root_digest(spec.folder),
-        "release_key": signing.public_digest(keys.release_key.encode()),
+        "release_key": signing.digest_public_key(keys.release_key.encode()),
         "members": len(keys.members),
     }
     rows = [*facts.items(), *(("authority", f"{one['fingerprint']} until {one['until']}") for one in authorities)]
@@ -205,7 +205,7 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
     A service that never ran has no store for an order and needs none: it reads the statement when it starts. Raises
     `ValueError` where the service could not read what this user would write.
     """
-    from fedgate.cloud_aggregator.storage.store import database_of
+    from fedgate.cloud_aggregator.storage.store import find_database
 
     settings, spec = _site(arguments)
     owner = spec.folder.stat().st_uid
@@ -217,7 +217,7 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
         raise ValueError(f"--root-key: expected the private root key, which 'init' wrote; {given}")
     root = signing.load_private(path)
     keys = change(KeyChange(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC)))
-    if database_of(settings.aggregator.store).exists():
+    if find_database(settings.aggregator.store).exists():
         answer = place_order(arguments, "keys", {"number": keys.number})
     else:
         text = f"statement {keys.number} is in the site's folder; the service goes by it when it starts"

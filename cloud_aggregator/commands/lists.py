@@ -55,12 +55,12 @@ def add(commands: cli.Commands) -> None:
 def _list(one: List, arguments: argparse.Namespace) -> None:
     with open_stated(arguments) as store:
         rows = one.rows_of(store, arguments)
-    cli.show(arguments, rows, cli.cells(one.columns, rows))
+    cli.show(arguments, rows, cli.format_rows(one.columns, rows))
 
 
 def _moments(row: Row, *names: str) -> Row:
     """Return moments of a row as text, under the names that they have without their unit."""
-    return {name: cli.moment(row[f"{name}_ns"]) for name in names}
+    return {name: cli.format_time(row[f"{name}_ns"]) for name in names}
 
 
 def _models(store: Store, _arguments: argparse.Namespace) -> list[Row]:
@@ -78,7 +78,7 @@ def _model(row: Row, state: str) -> Row:
     return {
         "version": row["version"],
         "state": state,
-        "made": cli.moment(manifest["created_ns"]),
+        "made": cli.format_time(manifest["created_ns"]),
         **_moments(row, "canary", "released", "stopped"),
         **{name: manifest["model"][name] for name in ("digest", "size_bytes")},
         **{name: manifest[name] for name in ("algorithm", "detector", "run", "round_index", "gateways")},

@@ -110,7 +110,7 @@ def _show(arguments: argparse.Namespace) -> None:
     report = rollout.report(stage, gateways, base, settings.release, hop_s)
     why = stage.why
     if stage.stage == "watching":
-        _, why = rollout.verdict(stage, report, settings.release, stage.since_ns)
+        _, why = rollout.judge_canaries(stage, report, settings.release, stage.since_ns)
     rows = [
         {
             "gateway": name,
@@ -150,5 +150,5 @@ def _text(summary: dict[str, Any]) -> str:
     if waiting:
         lines.append(f"model {waiting} waits to be released")
     if summary["canaries"]:
-        lines.append(cli.cells(COLUMNS, summary["canaries"]))
+        lines.append(cli.format_rows(COLUMNS, summary["canaries"]))
     return "\n".join(lines)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedgate.cloud_aggregator.backup.archive import Facts, is_sealed, reading
+from fedgate.cloud_aggregator.backup.archive import Facts, is_sealed, open_backup
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
 from fedgate.cloud_aggregator.commands import backup
 from fedgate.config.runtime import cli
@@ -48,9 +48,9 @@ def _restore(arguments: argparse.Namespace) -> int:
     arguments.asks = arguments.passphrase_file is None and is_sealed(arguments.file)
     try:
         _refuse_beside(arguments)
-        report = _put_back(arguments, backup.passphrase_of(arguments, is_new=False))
+        report = _put_back(arguments, backup.read_passphrase(arguments, is_new=False))
     except OSError as error:
-        return cli.again(backup.NAME, error)
+        return cli.report_retry(backup.NAME, error)
     cli.show(arguments, report, _text(report))
     return 0
 
@@ -73,12 +73,12 @@ def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str
 
     restoring = Restoring(arguments.file, arguments.config)
     with scratch_file(arguments.config.parent) as staged:
-        with reading(arguments.file, passphrase) as (manifest, parts):
+        with open_backup(arguments.file, passphrase) as (manifest, parts):
             progress = backup.Progress("reading", arguments.file.stat().st_size)
             for part, content in parts:
                 restoring.take(part.name, part.mode, content, staged, progress.advance)
         settings = restoring.check(manifest, staged)
-        report: dict[str, Any] = {"file": str(arguments.file), "made": cli.moment(manifest.made_ns)}
+        report: dict[str, Any] = {"file": str(arguments.file), "made": cli.format_time(manifest.made_ns)}
         report |= manifest.facts.model_dump() | {"has_keys": manifest.has_keys, "is_changed": not arguments.check}
         if not arguments.check:
             report |= restoring.put(manifest, settings, staged, is_replacing=arguments.replace)

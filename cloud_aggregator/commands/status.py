@@ -14,10 +14,10 @@ from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
-from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.rounds import set_back
-from fedgate.cloud_aggregator.rounds.rounds import server_arrays
+from fedgate.cloud_aggregator.rounds.rounds import list_server_arrays
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
@@ -82,7 +82,7 @@ def add(commands: cli.Commands) -> None:
     command.add_argument("--check", action="store_true", help="one line and an exit code for monitoring: 0, 1, 2 or 3")
 
 
-def health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Health:
+def describe_health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Health:
     """Return what the stored sign of the service tells, where its store was taken at `held_ns`; None: nobody has it.
 
     A sign from before that is not of the process that has the store now, such as of one that begins. One that is said
@@ -122,14 +122,14 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
         beats, rows, closed = store.rows("service"), store.rows("gateways"), store.rows("rounds", "id")
         training, alarms, released = store.training(), store.alarms(), store.rows("models", "version", "released_ns")
         registry, held_ns = store.registry(), store.database.held_since_ns()
-    found = health(beats[0] if beats else None, held_ns, now_ns)
+    found = describe_health(beats[0] if beats else None, held_ns, now_ns)
     is_site = settings.identity is not None
     unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
     gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
     gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
     denied = list_denied_names(settings.identity, registry) if registry.outlived() else frozenset()
     for one in gateways:
-        causes = sorted({known.alarm.cause for known in register.active(alarms.book, one["gateway"])})
+        causes = sorted({known.alarm.cause for known in register.select_active(alarms.book, one["gateway"])})
         conflicts = [cause.removeprefix(OF_OURS) for cause in causes if cause.startswith(OF_OURS)]
         one |= {"identity": ", ".join(conflicts)}
         one |= {"is_heard": one["gateway"] not in unheard, "is_denied": one["gateway"] in denied}
@@ -157,23 +157,23 @@ def _service(found: Health, now_ns: int) -> dict[str, Any]:
 
     return {
         "state": found.work,
-        "since": cli.moment(found.began_ns),
-        "last_sign": cli.moment(found.beat_ns),
+        "since": cli.format_time(found.began_ns),
+        "last_sign": cli.format_time(found.beat_ns),
         "broker": "connected" if found.is_connected else "not connected",
-        "broker_since": cli.moment(found.link_ns),
-        "data_as_of": cli.moment(found.as_of_ns),
+        "broker_since": cli.format_time(found.link_ns),
+        "data_as_of": cli.format_time(found.as_of_ns),
         "data_age_s": age_s(found.as_of_ns),
         "is_live": found.is_live,
     }
 
 
 def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns: int) -> dict[str, Any]:
-    shown = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.moment(row["seen_ns"] or None)}
+    shown = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.format_time(row["seen_ns"] or None)}
     if row["gateway"] in barred:
         shown["state"] = "revoked"
     elif not found.is_live:
         shown["state"] = "unknown"
-    shown["unknown_since"] = cli.moment(found.as_of_ns) if shown["state"] == "unknown" else ""
+    shown["unknown_since"] = cli.format_time(found.as_of_ns) if shown["state"] == "unknown" else ""
     quiet_s = (now_ns - max(row["seen_ns"], found.link_ns or 0)) / NS  # nobody could hear it before the connection
     shown["is_silent"] = shown["state"] == "online" and quiet_s > SILENT_S
     return shown
@@ -185,7 +185,7 @@ def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, A
     """
     from fedgate.models.federated import build
 
-    arrays, meta = server_arrays(stored), stored.meta
+    arrays, meta = list_server_arrays(stored), stored.meta
     choice = settings.algorithm
     server = build(choice.name, len(feature_names(settings.features)), choice.settings)
     constant = server.start(generator(choice.seed, 0, "cloud")).global_state
@@ -208,7 +208,7 @@ def check_promises(summary: dict[str, Any]) -> tuple[int, str]:
     denied = [one["gateway"] for one in belong if one["is_denied"]]
     unheard = [one["gateway"] for one in belong if not one["is_heard"] and not one["is_denied"]]
     found = {"offline": offline, "silent": silent, DENIED: denied, "enrolled and never heard": unheard}
-    reasons = [f"{word}: {first_of(names)}" for word, names in found.items() if names]
+    reasons = [f"{word}: {list_first(names)}" for word, names in found.items() if names]
     reasons += [summary["store_is_older"]] if summary["store_is_older"] else []
     counts = f"{len(belong) - len({*offline, *silent, *denied, *unheard})} of {len(belong)} gateways online"
     return (WARNING, "; ".join([counts, *reasons])) if reasons else (OK, f"{counts}; {_line(service)}")
@@ -240,7 +240,7 @@ def _text(summary: dict[str, Any]) -> str:
         place = f"round {training['round_index']}, phase {training['phase']}, answers {training['answers']}"
         lines.append(f"training {training['run']}: {place}{'; ' if figures else ''}{figures}")
     if fleet := summary["fleet"]:
-        lines.append(f"fleet alarm since {cli.moment(fleet['onset_ns'])}: {fleet['text']}")
+        lines.append(f"fleet alarm since {cli.format_time(fleet['onset_ns'])}: {fleet['text']}")
     webhook = summary["webhook"]
     if any(webhook.values()):
         given_up = f"{webhook['dropped']} were given up, {webhook['refused']} refused"
@@ -255,10 +255,10 @@ def show_gateways(gateways: list[dict[str, Any]], is_wide: bool) -> str:
     attention.
     """
     if is_wide:
-        return cli.cells(WIDE_COLUMNS, gateways)
+        return cli.format_rows(WIDE_COLUMNS, gateways)
     noted = [f"{one['gateway']}: {note}" for one in gateways if (note := _note(one))]
     lines = [textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in noted]
-    return "\n".join([cli.cells(COLUMNS, map(_select, gateways)), *lines])
+    return "\n".join([cli.format_rows(COLUMNS, map(_select, gateways)), *lines])
 
 
 def _select(one: dict[str, Any]) -> dict[str, Any]:

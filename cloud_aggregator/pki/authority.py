@@ -46,7 +46,7 @@ class Authority:
         self.folder, self._skew = folder, skew
         keys = {pki.key_digest(key.public_key()): key for key in pki.load_keys(folder / CA_KEY)}
         certificates = pki.load_certificates(folder / CA)
-        self._pairs = [(one, keys[name]) for one in certificates if (name := pki.holder(one)) in keys]
+        self._pairs = [(one, keys[name]) for one in certificates if (name := pki.find_holder(one)) in keys]
         if len(self._pairs) < len(certificates):
             raise IdentityError(f"{folder / CA}: {CA_KEY} beside it is not its key; restore the pair")
         self.certificate, self._key = self._pairs[0]
@@ -96,7 +96,7 @@ class Authority:
             (f"{CLOUD}.{site}", CLOUD_KEY, CLOUD_CERTIFICATE, (CLIENT_USE,), ()),
         ):
             path = self.folder / key_file
-            key = pki.load_key(path) if path.exists() else pki.new_key(path)
+            key = pki.load_key(path) if path.exists() else pki.make_key(path)
             validity = (SINCE_EVER, now + OWN_VALIDITY)
             made = self._signed(name, key.public_key(), x509.random_serial_number(), validity, usages, names)
             pki.write(self.folder / file, pki.certificate_pem(made), PUBLIC_MODE)
@@ -159,7 +159,7 @@ class Authority:
         if not path.exists():
             return {}
         try:
-            held = [x509.load_pem_x509_crl(one) for one in pki.pem_blocks(path.read_bytes())]
+            held = [x509.load_pem_x509_crl(one) for one in pki.split_pem(path.read_bytes())]
             if not held:
                 raise ValueError("nothing in PEM")
             return {one.issuer: {entry.serial_number: entry.revocation_date_utc for entry in one} for one in held}
@@ -184,13 +184,13 @@ class Authority:
 def open_authority(folder: Path, site: str, now: datetime) -> Authority:
     """Make the authority of a site where there is none yet, and open it."""
     path = folder / CA_KEY
-    key = pki.load_key(path) if path.exists() else pki.new_key(path)
+    key = pki.load_key(path) if path.exists() else pki.make_key(path)
     if not (folder / CA).exists():
-        pki.write(folder / CA, authority_certificate(f"fedgate {site}", key, now), PUBLIC_MODE)
+        pki.write(folder / CA, make_authority_certificate(f"fedgate {site}", key, now), PUBLIC_MODE)
     return Authority(folder)
 
 
-def authority_certificate(name: str, key: pki.PrivateKey, now: datetime) -> bytes:
+def make_authority_certificate(name: str, key: pki.PrivateKey, now: datetime) -> bytes:
     """Return the certificate of an authority, in PEM. Two that are believed at a time have names that differ: by name a
     broker finds the list of revoked certificates.
     """

@@ -70,7 +70,7 @@ class BrokerAccess:
         if self._undone is None and not self._held:
             return
         is_due = self._undone is not None and self._now_s() >= self._again_s
-        if is_due or broker_process.running(self._spec) != self._process:
+        if is_due or broker_process.find_running(self._spec) != self._process:
             self.bar(self._undone or self._now)
 
     def is_held(self, name: str) -> bool:
@@ -106,8 +106,8 @@ class BrokerAccess:
         return by_hand
 
     def _update_broker(self, bar: Revoke) -> str:
-        changed = self._authority.write_revoked((int(serial, 16), moment(t_ns)) for serial, t_ns in bar.ended)
-        self._process, before = broker_process.running(self._spec), self._held
+        changed = self._authority.write_revoked((int(serial, 16), to_datetime(t_ns)) for serial, t_ns in bar.ended)
+        self._process, before = broker_process.find_running(self._spec), self._held
         held = self._quarantine.held(bar.ended, bar.outlived, self._process)
         self._is_unread |= changed | self._authority.write_barred(bar.barred | held)
         by_hand = self.reload() if self._is_unread or bar.ended else ""
@@ -173,6 +173,6 @@ def _list_retained(probe: Probe, topics: str) -> set[str]:
     return {message.topic for message in probe.messages if message.retain and message.payload}
 
 
-def moment(t_ns: int) -> datetime:
+def to_datetime(t_ns: int) -> datetime:
     """Return a moment of Unix time as a certificate wants it."""
     return datetime.fromtimestamp(t_ns // NS, UTC)

@@ -37,7 +37,7 @@ def restart(spec: Identity) -> None:
     _run("restart_command", spec.restart_command)
 
 
-def running(spec: Identity) -> str | None:
+def find_running(spec: Identity) -> str | None:
     """Return what no other process of the broker is called; empty: none runs; None: it is not ours to see."""
     if spec.broker_pid_file is None:
         return None

@@ -34,7 +34,7 @@ from fedgate.cloud_aggregator.enrolment import (
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import RENEWED_BEFORE, SERVER, SERVER_KEY, Authority
-from fedgate.cloud_aggregator.pki.broker_access import BrokerAccess, moment
+from fedgate.cloud_aggregator.pki.broker_access import BrokerAccess, to_datetime
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
 from fedgate.cloud_aggregator.pki.enrolment_request import Answer, EnrolmentRequest
 from fedgate.config.identity import pki
@@ -141,7 +141,7 @@ class EnrolmentService:
         match effect:
             case Issue(number=number, certificate=one):
                 if held := self._waiting.get(number):
-                    moments = (moment(one.issued_ns), moment(one.not_after_ns))
+                    moments = (to_datetime(one.issued_ns), to_datetime(one.not_after_ns))
                     body = self._authority.issue(one.gateway, held[0], int(one.serial, 16), *moments)
                     answer = {"certificate": body.decode()}
                     if self._broker_access.is_held(one.gateway):
@@ -182,7 +182,7 @@ class EnrolmentService:
 
     def ask(self, request: EnrolmentRequest, answered: Callable[[Answer], None]) -> int:
         """Have the machine decide; `answered` is called with what it said, unless the number returned is forgotten."""
-        digest = pki.token_digest(request.secret) if request.secret else ""
+        digest = pki.digest_token(request.secret) if request.secret else ""
         # The first bit is off: a serial number is positive.
         serial = f"{self._random_bits(8 * SERIAL_BYTES - 1) | 1:x}"
         number = next(self._numbers)

@@ -42,7 +42,7 @@ class Quarantine:
         """Return the names, of those with ended certificates that are good again, which must stay denied.
 
         `ended` are certificates that the broker takes no more, `outlived` those with a name that is good, by serial;
-        `process` is what runs, see `broker_process.running`.
+        `process` is what runs, see `broker_process.find_running`.
         """
         self._keep({serial: _since(self._seen.get(serial), process) for serial, _ in ended})
         return self.denied(outlived)

@@ -75,7 +75,7 @@ def _check_authority(folder: Path, held: set[str], site: str, *, loopback: bool)
 
 def site_of(folder: Path) -> str:
     """Return the name of the site whose certificates are in a folder; raises `IdentityError`."""
-    return pki.common_name(pki.load_certificate(folder / CLOUD_CERTIFICATE)).removeprefix(f"{CLOUD}.")
+    return pki.read_common_name(pki.load_certificate(folder / CLOUD_CERTIFICATE)).removeprefix(f"{CLOUD}.")
 
 
 def make_release_key(folder: Path) -> None:
@@ -84,4 +84,4 @@ def make_release_key(folder: Path) -> None:
     if not private.exists():
         signing.make_key(private, public)
     elif not public.exists():
-        pki.write(public, signing.public_pem(signing.load_private(private)), pki.PUBLIC_MODE)
+        pki.write(public, signing.encode_public_key(signing.load_private(private)), pki.PUBLIC_MODE)

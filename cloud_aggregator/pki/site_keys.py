@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
-from fedgate.cloud_aggregator.pki.authority import CA, CA_KEY, Authority, authority_certificate
+from fedgate.cloud_aggregator.pki.authority import CA, CA_KEY, Authority, make_authority_certificate
 from fedgate.config.identity import pki, signing, statement
 from fedgate.config.identity.pki import PRIVATE_MODE, PUBLIC_MODE
 from fedgate.config.identity.signing import KeyFileError
@@ -43,12 +43,12 @@ def read_statement(folder: Path) -> Keys:
         raise KeyFileError(f"{path}: {error}; restore it and {ROOT_PUB} from the backup") from None
 
 
-def lacking(body: bytes, root: bytes, release: bytes, authority: bytes) -> tuple[int, list[str]]:
+def find_lacking(body: bytes, root: bytes, release: bytes, authority: bytes) -> tuple[int, list[str]]:
     """Return the number of a statement, and which of the files of private keys, as they would be, lack one that it
     names. Raises `ValueError` for a statement that is not the root key's.
     """
     keys = statement.check(body, signing.read_public(root, ROOT_PUB))
-    held = {_public(one) for one in (*pki.pem_blocks(release), *pki.pem_blocks(authority))}
+    held = {_public(one) for one in (*pki.split_pem(release), *pki.split_pem(authority))}
     wanted = {CA_KEY: {_pem(pki.read_certificate(one.encode()).public_key()) for one in keys.authorities}}
     wanted[RELEASE] = {_pem(signing.read_public(keys.release_key.encode(), RELEASE))}
     return keys.number, [name for name, some in wanted.items() if not held >= some]
@@ -73,9 +73,9 @@ def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
     if folder is None:
         return signing.load_private(site.release_key)
     keys = read_statement(folder)
-    for body in pki.pem_blocks(_read(site.release_key)):
+    for body in pki.split_pem(_read(site.release_key)):
         key = serialization.load_pem_private_key(body, password=None)
-        if isinstance(key, Ed25519PrivateKey) and signing.public_pem(key).decode() == keys.release_key:
+        if isinstance(key, Ed25519PrivateKey) and signing.encode_public_key(key).decode() == keys.release_key:
             return key
     raise KeyFileError(f"{site.release_key}: it is not the key that {folder}/{STATEMENT} names; restore both")
 
@@ -83,7 +83,7 @@ def release_key(site: Site, folder: Path | None) -> Ed25519PrivateKey:
 def root_digest(folder: Path) -> str:
     """Return the digest of a site's root key, by which a token names it. Raises `KeyFileError`."""
     read_statement(folder)
-    return signing.public_digest((folder / ROOT_PUB).read_bytes())
+    return signing.digest_public_key((folder / ROOT_PUB).read_bytes())
 
 
 def make_root_key(folder: Path, site: str, release_file: Path, root_file: Path, now: datetime) -> None:
@@ -91,9 +91,9 @@ def make_root_key(folder: Path, site: str, release_file: Path, root_file: Path, 
     if not root_file.exists():
         signing.make_key(root_file, folder / ROOT_PUB)
     root = signing.load_private(root_file)
-    pki.write(folder / ROOT_PUB, signing.public_pem(root), PUBLIC_MODE)
-    release = signing.public_pem(signing.load_private(release_file))
-    authorities = pki.pem_blocks((folder / CA).read_bytes())
+    pki.write(folder / ROOT_PUB, signing.encode_public_key(root), PUBLIC_MODE)
+    release = signing.encode_public_key(signing.load_private(release_file))
+    authorities = pki.split_pem((folder / CA).read_bytes())
     keys = statement.sign(root, site, 1, release, authorities, _seconds_ns(now))
     pki.write(folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
 
@@ -120,13 +120,13 @@ class KeyChange:
                 )
             if release:
                 new = Ed25519PrivateKey.generate()
-                _put_before(self.release_file, signing.private_pem(new))
-                public = signing.public_pem(new).decode()
+                _put_before(self.release_file, signing.encode_private_key(new))
+                public = signing.encode_public_key(new).decode()
             if authority:
                 key = pki.create_key()
-                _put_before(self.folder / CA_KEY, pki.private_pem(key))
+                _put_before(self.folder / CA_KEY, pki.encode_private_key(key))
                 name = f"fedgate {before.site} {before.number + 1}"
-                authorities = (authority_certificate(name, key, self.now).decode(), *authorities)
+                authorities = (make_authority_certificate(name, key, self.now).decode(), *authorities)
             return self._follow(before, release_key=public, authorities=authorities)
 
     def drop_before(self) -> Keys:
@@ -139,7 +139,7 @@ class KeyChange:
             return self._follow(before, authorities=before.authorities[:1])
 
     def pin(self, members: Sequence[str]) -> Keys:
-        """Have the root key name who may take part in masked sums, see `pki.member_of`; nobody named: any gateway."""
+        """Have the root key name who may take part in masked sums, see `pki.name_member`; nobody named: any gateway."""
         with self._settled() as before:
             return self._follow(before, members=tuple(members))
 
@@ -148,7 +148,7 @@ class KeyChange:
         """Hold the folder, all files being as the statement in force says, which `root` has signed."""
         with pki.lock_folder(self.folder):
             keys = read_statement(self.folder)
-            if signing.public_pem(self.root) != (self.folder / ROOT_PUB).read_bytes():
+            if signing.encode_public_key(self.root) != (self.folder / ROOT_PUB).read_bytes():
                 raise KeyFileError(
                     f"{self.folder}: the root key that is given is not the one of {ROOT_PUB}, which gateways believe"
                 )
@@ -177,14 +177,14 @@ def settle(folder: Path, release_file: Path, keys: Keys) -> None:
     bundle = statement.bundle(keys)
     _replace(folder / CA, bundle, PUBLIC_MODE)
     _replace(release_file.with_suffix(".pub"), keys.release_key.encode(), PUBLIC_MODE)
-    named = {pki.holder(pki.read_certificate(one.encode())) for one in keys.authorities}
+    named = {pki.find_holder(pki.read_certificate(one.encode())) for one in keys.authorities}
     held = pki.load_keys(folder / CA_KEY)
-    kept = [pki.private_pem(key) for key in held if pki.key_digest(key.public_key()) in named]
+    kept = [pki.encode_private_key(key) for key in held if pki.key_digest(key.public_key()) in named]
     if len(kept) < len(named):
         raise KeyFileError(f"{folder / CA_KEY}: a key that {STATEMENT} names is missing; restore both")
     _replace(folder / CA_KEY, b"".join(kept), PRIVATE_MODE)
     key = release_key(Site(site=keys.site, release_key=release_file), folder)
-    _replace(release_file, signing.private_pem(key), PRIVATE_MODE)
+    _replace(release_file, signing.encode_private_key(key), PRIVATE_MODE)
 
 
 def _seconds_ns(moment: datetime) -> int:

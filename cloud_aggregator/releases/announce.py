@@ -35,7 +35,7 @@ def announce(context: Context, made: BuiltModel, gateway: str = ALL) -> list[Eff
     ]
 
 
-def keys(context: Context) -> list[Publish]:
+def announce_keys(context: Context) -> list[Publish]:
     """Return the announcement of the keys that the site goes by, retained: it goes before all that they sign."""
     return [Publish(context.topic(ALL, "keys", "current"), context.keys, retain=True)] if context.keys else []
 

@@ -16,7 +16,7 @@ from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Log, Ordered, OrderError, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import announce, rollout
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, fit_to_limits
-from fedgate.cloud_aggregator.releases.rollout import able, draw_canaries
+from fedgate.cloud_aggregator.releases.rollout import draw_canaries, list_able
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import pack_survey
@@ -157,7 +157,7 @@ def _next(releases: Releases, context: Context, access: Access) -> Result:
     new, effects = _renumber(releases, context, new)
     releases = replace(releases, waiting=None)
     releases, more = (
-        everywhere(releases, context, new)
+        give_to_all(releases, context, new)
         if table.mode == "all"
         else begin_rollout(releases, context, access, new, table.canary)
     )
@@ -179,7 +179,7 @@ def _once_more(releases: Releases, context: Context, old: BuiltModel) -> tuple[B
     return new, [RecordModel(*new)]
 
 
-def everywhere(releases: Releases, context: Context, new: BuiltModel) -> Result:
+def give_to_all(releases: Releases, context: Context, new: BuiltModel) -> Result:
     """Give a model to all; who was given one alone is notified that what is announced to all holds for it too."""
     alone, stage, before = releases.recipients, releases.rollout, releases.version
     if stage.stage != "none":
@@ -225,7 +225,7 @@ def watch_rollout(releases: Releases, context: Context, access: Access) -> Resul
         return releases, [save(releases, context), *_announce_to(context, candidate, stage.canaries)]
     hop_s = context.settings.features.hop_s
     report = rollout.report(stage, access.gateways, releases.version, table, hop_s)
-    word, why = rollout.verdict(stage, report, table, context.uptime_ns)
+    word, why = rollout.judge_canaries(stage, report, table, context.uptime_ns)
     if word == "go on":
         return continue_rollout(releases, context, access, why)
     if word == "stop":
@@ -239,7 +239,7 @@ def continue_rollout(releases: Releases, context: Context, access: Access, why: 
     if candidate is None:
         return releases, []
     releases = replace(releases, rollout=replace(releases.rollout, why=why))
-    releases, effects = everywhere(releases, context, candidate)
+    releases, effects = give_to_all(releases, context, candidate)
     releases, more = _next(releases, context, access)
     return releases, [Log("info", f"release of model {candidate.manifest.version} goes on: {why}"), *effects, *more]
 
@@ -280,10 +280,10 @@ def remind(releases: Releases, context: Context, access: Access) -> Result:
     """Repeat the announcements that some gateway seems not to have received."""
     if context.uptime_ns - releases.reminded_ns < REMIND_S * NS:
         return releases, []
-    return replace(releases, reminded_ns=context.uptime_ns), reminders(releases, context, access)
+    return replace(releases, reminded_ns=context.uptime_ns), list_reminders(releases, context, access)
 
 
-def reminders(releases: Releases, context: Context, access: Access) -> list[Effect]:
+def list_reminders(releases: Releases, context: Context, access: Access) -> list[Effect]:
     """Return the announcements that some gateway seems not to have received."""
     effects: list[Effect] = []
     if releases.manifest is not None and any(one.lacks(releases.manifest.version) for one in access.gateways.values()):
@@ -329,7 +329,7 @@ def release_ordered(
 ) -> tuple[Releases, list[Effect], str]:
     """Release a model to canaries, or to all. Raises `OrderError`."""
     names, share = tuple(order.body.get("gateways", ())), float(order.body.get("share", 0.0))
-    if unknown := [name for name in names if name not in able(access.gateways)]:
+    if unknown := [name for name in names if name not in list_able(access.gateways)]:
         raise OrderError(f"{', '.join(unknown)} cannot be canaries: not known, or without a whole baseline")
     if not (names or 0.0 < share <= 1.0):
         raise OrderError(f"share {share} given; expected more than 0, and 1 at most")
@@ -340,7 +340,7 @@ def release_ordered(
     if waiting is not None and new.manifest.model == waiting.manifest.model:
         releases = replace(releases, waiting=None)
     if order.body.get("to_all"):
-        releases, more = everywhere(releases, context, new)
+        releases, more = give_to_all(releases, context, new)
         return releases, [*effects, *more], f"model {new.manifest.version} is released to all gateways"
     releases, more = begin_rollout(releases, context, access, new, share, names)
     who = ", ".join(releases.rollout.canaries) or "nobody yet, for no gateway with a whole baseline is online"

@@ -14,14 +14,14 @@ from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.identity import signing
-from fedgate.config.protocol.messages import MessageError, Newest, audience_of
+from fedgate.config.protocol.messages import MessageError, Newest, name_audience
 from fedgate.config.protocol.topics import ALL
 
 Result = tuple[Releases, list[Effect]]
 NUMBERS = ("version", "highest_version", "training")
 
 
-def of(releases: Releases, rounds: Rounds) -> Newest:
+def find_newest(releases: Releases, rounds: Rounds) -> Newest:
     """Return the numbers as they are now, none of them below what was published or came back."""
     return Newest(
         version=max(releases.newest.version, releases.version),
@@ -32,7 +32,7 @@ def of(releases: Releases, rounds: Rounds) -> Newest:
 
 def publish(releases: Releases, context: Context, rounds: Rounds) -> Result:
     """Publish the numbers, retained."""
-    releases = replace(releases, newest=of(releases, rounds))
+    releases = replace(releases, newest=find_newest(releases, rounds))
     signed = context.sign(releases.newest)
     return releases, [Publish(context.topic(ALL, "newest", "current"), signed.to_bytes(), retain=True)]
 
@@ -41,7 +41,7 @@ def publish_if_changed(releases: Releases, context: Context, rounds: Rounds) -> 
     """Publish the numbers where one of them has grown."""
     return (
         publish(releases, context, rounds)
-        if context.is_connected and of(releases, rounds) != releases.newest
+        if context.is_connected and find_newest(releases, rounds) != releases.newest
         else (releases, [])
     )
 
@@ -51,11 +51,11 @@ def learn(releases: Releases, context: Context, rounds: Rounds, payload: bytes) 
 
     Raises `MessageError`.
     """
-    message, known = Newest.from_bytes(payload), of(releases, rounds)
+    message, known = Newest.from_bytes(payload), find_newest(releases, rounds)
     known = Newest(**{name: max(getattr(known, name), getattr(message, name)) for name in NUMBERS})
-    if known == of(releases, rounds):
+    if known == find_newest(releases, rounds):
         return releases, []
     is_signed = signing.verify(context.key.public_key(), message.signed_bytes(), message.signature)
-    if message.audience != audience_of(context.settings.aggregator.site, ALL) or not is_signed:
+    if message.audience != name_audience(context.settings.aggregator.site, ALL) or not is_signed:
         raise MessageError("newest: it was not signed by this aggregator")
     return replace(releases, newest=known), []

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median_low
 from typing import Literal, NamedTuple
 
-from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.releases.releases import Rollout
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.release import ReleaseTable
@@ -23,7 +23,7 @@ OUTVOTED = 3  # canaries of whom one alone decides nothing
 Verdict = Literal["wait", "go on", "pause", "stop"]
 
 
-def able(gateways: Mapping[str, Status]) -> list[str]:
+def list_able(gateways: Mapping[str, Status]) -> list[str]:
     """Return the gateways that can put a model in force: their baseline is whole."""
     return sorted(name for name, one in gateways.items() if one.baseline_windows >= one.baseline_needed > 0)
 
@@ -32,7 +32,7 @@ def draw_canaries(rollout: Rollout, gateways: Mapping[str, Status], seed: int) -
     """Return the same with its canaries, where there are any to be drawn: as many as the share of all who can take a
     model, and of those who are here, for who is away tells nothing of it.
     """
-    names = able(gateways)
+    names = list_able(gateways)
     here = [name for name in names if gateways[name].state == "online"]
     if rollout.canaries or not here:
         return rollout
@@ -85,7 +85,7 @@ def _rejects(status: Status, rollout: Rollout) -> bool:
     return str(rollout.version) in status.rejected and status.model_version != rollout.version
 
 
-def verdict(rollout: Rollout, report: Report, table: ReleaseTable, uptime_ns: int) -> tuple[Verdict, str]:
+def judge_canaries(rollout: Rollout, report: Report, table: ReleaseTable, uptime_ns: int) -> tuple[Verdict, str]:
     """Return what follows from what the canaries tell, and why."""
     count = len(rollout.canaries)
     if count == 0:
@@ -99,8 +99,8 @@ def verdict(rollout: Rollout, report: Report, table: ReleaseTable, uptime_ns: in
     lacking = [name for name in rollout.canaries if name not in report.rejected and name not in done]
     if not lacking:
         return "go on", f"{count} canaries have watched with it, and raised {report.alarms} alarms"
-    text = f"{first_of(lacking)} have not watched with it for {report.least_s / 3600:.3g} h"
-    text += f"; offline or silent: {first_of(report.away)}" if report.away else ""
+    text = f"{list_first(lacking)} have not watched with it for {report.least_s / 3600:.3g} h"
+    text += f"; offline or silent: {list_first(report.away)}" if report.away else ""
     if uptime_ns - rollout.since_ns > table.patience_s * NS:
         return "pause", f"{text}, and {table.patience_s / 3600:g} h have passed"
     return "wait", text

@@ -19,7 +19,7 @@ from fedgate.models.federated.protocol.algorithm import Algorithm
 from fedgate.models.federated.protocol.schema import UpdateError
 
 
-def bears(algorithm: Algorithm) -> bool:
+def can_wait(algorithm: Algorithm) -> bool:
     """Tell whether updates of an algorithm may be counted a round later: changes, of rounds that are one exchange."""
     phases = algorithm.phases[algorithm.setup :]
     return len(phases) == 1 and phases[0].bears == "error"
@@ -32,7 +32,9 @@ def is_kept(rounds: Rounds, context: Context) -> bool:
     """
     is_compressed = context.settings.algorithm.settings.get("compression") is not None
     is_round = rounds.server.phase >= rounds.algorithm.setup
-    return context.settings.rounds.late == "next-round" and is_round and bears(rounds.algorithm) and not is_compressed
+    return (
+        context.settings.rounds.late == "next-round" and is_round and can_wait(rounds.algorithm) and not is_compressed
+    )
 
 
 def age(rounds: Rounds, meta: dict[str, Any]) -> int:

@@ -13,7 +13,7 @@ from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import BuildModel, HoldUpdate, Log, Publish, RecordRound, Wanted
-from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds import late_updates, numbering, set_back
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, pack_shared, save_training
 from fedgate.config.protocol.messages import RoundOpen, round_number
@@ -48,17 +48,17 @@ def open_round(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds
     log = Log("info", f"round {rounds.server.round_index} of {context.settings.algorithm.name} is open")
     if rounds.opened:
         rounds = replace(rounds, invited_ns=context.uptime_ns)
-        return rounds, [invitation(rounds, context)]
+        return rounds, [make_invitation(rounds, context)]
     shared = rounds.shared or pack_shared(rounds.server, context.settings.limits.max_payload_bytes)
     # Once: a service that was restarted since need not send it again, who lacks it asks.
     sent = context.chunks(ALL, shared) if context.is_connected and rounds.sent_round < rounds.server.round_index else []
     sent_round = rounds.server.round_index if sent else rounds.sent_round
     rounds = replace(rounds, opened=True, opened_ns=context.uptime_ns, invited_ns=context.uptime_ns)
     rounds = replace(rounds, shared=shared, sent_round=sent_round, rest_until_ns=0)
-    return rounds, [save_training(rounds, context.anchor_ns), invitation(rounds, context), *sent, log]
+    return rounds, [save_training(rounds, context.anchor_ns), make_invitation(rounds, context), *sent, log]
 
 
-def invitation(rounds: Rounds, context: Context) -> Publish:
+def make_invitation(rounds: Rounds, context: Context) -> Publish:
     """Return the announcement of the open round."""
     choice = context.settings.algorithm
     shared = rounds.shared or pack_shared(rounds.server, context.settings.limits.max_payload_bytes)
@@ -109,9 +109,9 @@ def _repeat_invitations(rounds: Rounds, context: Context, access: Access) -> lis
         return []
     count, quorum = len(rounds.counted), context.settings.rounds.quorum
     text = (
-        f"round {rounds.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {first_of(waited)}"
+        f"round {rounds.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {list_first(waited)}"
     )
-    return [invitation(rounds, context), Log("info" if count >= quorum else "warning", text)]
+    return [make_invitation(rounds, context), Log("info" if count >= quorum else "warning", text)]
 
 
 def renumber(rounds: Rounds, context: Context, known: int) -> tuple[Rounds, list[Wanted]]:
@@ -120,11 +120,11 @@ def renumber(rounds: Rounds, context: Context, known: int) -> tuple[Rounds, list
     """
     if known <= rounds.training:
         return rounds, []
-    rounds = replace(rounds, training=numbering.above(known))
+    rounds = replace(rounds, training=numbering.find_next(known))
     text = f"there was a training {known}, later than the one at hand, which now is {rounds.training}"
     return rounds, [
         save_training(rounds, context.anchor_ns),
-        *([invitation(rounds, context)] if rounds.opened else []),
+        *([make_invitation(rounds, context)] if rounds.opened else []),
         Log("warning", text),
     ]
 
@@ -164,7 +164,7 @@ def widen_if_stuck(rounds: Rounds, context: Context) -> tuple[Rounds, list[Wante
         return rounds, []
     rounds = replace(rounds, asked=None, invited_ns=context.uptime_ns)
     text = f"round {rounds.server.round_index}: those drawn made no quorum of {table.quorum}, everyone is asked"
-    return rounds, [save_training(rounds, context.anchor_ns), invitation(rounds, context), Log("warning", text)]
+    return rounds, [save_training(rounds, context.anchor_ns), make_invitation(rounds, context), Log("warning", text)]
 
 
 def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
@@ -185,8 +185,8 @@ def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[R
         return rounds, []
     if len(rounds.counted) + len(waited) - len(lost) >= table.quorum:
         return rounds, []
-    why = [f"the answers of {first_of(sorted(rounds.turned_away))} were refused"] if rounds.turned_away else []
-    why += [f"{first_of(lost)} answered it, and the answers were lost"] if lost else []
+    why = [f"the answers of {list_first(sorted(rounds.turned_away))} were refused"] if rounds.turned_away else []
+    why += [f"{list_first(lost)} answered it, and the answers were lost"] if lost else []
     text = f"round {rounds.server.round_index} is given up: {'; '.join(why)}"
     rounds, effects = _close(replace(rounds, total={}), context, access, is_given_up=True)
     return rounds, [Log("warning", text), *effects]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedgate.cloud_aggregator.names import first_of
+from fedgate.cloud_aggregator.names import list_first
 from fedgate.config.protocol.messages import Status, round_number
 
 DIGITS_MAX = 18  # of the index of a round; what a gateway says is not to be trusted to be a number
@@ -21,7 +21,7 @@ def describe_set_back(gateways: Mapping[str, Status], run: str, round_index: int
     names = [name for name, one in gateways.items() if _index(one.answered, run) > round_index]
     if not names:
         return ""
-    who = first_of(sorted(names))
+    who = list_first(sorted(names))
     return (
         f"this store is older than what {who} have answered: it asks for round {round_index}, and they gave theirs to "
         "later ones of the same training. Put the newest store back, or set another [algorithm] seed, which begins a "

@@ -34,7 +34,7 @@ class Question:
     """The connection over which the broker is asked."""
 
     def __init__(self, conf: Path, answer_s: float = ANSWER_S) -> None:
-        held, self._answer_s = settings(conf), answer_s
+        held, self._answer_s = read_settings(conf), answer_s
         port, *host = held["listener"]
         self._address = (host[0] if host and host[0] not in ("0.0.0.0", "::") else "localhost", int(port))  # noqa: S104 - compared, not bound
         self._own = (held["certfile"][0], held["keyfile"][0]) if "certfile" in held else None
@@ -80,7 +80,7 @@ class Question:
         return line
 
 
-def settings(conf: Path) -> dict[str, list[str]]:
+def read_settings(conf: Path) -> dict[str, list[str]]:
     """Return the words behind the first `listener` and the files of its certificate; raises `ValueError`."""
     lines = (line.split() for line in conf.read_text(encoding="utf-8").splitlines())
     held: dict[str, list[str]] = {}

@@ -58,7 +58,7 @@ def _network(path: Path, settings: AggregatorSettings) -> Arrays:
     return network
 
 
-def algorithm_of(settings: AggregatorSettings, material: Material) -> Algorithm:
+def build_algorithm(settings: AggregatorSettings, material: Material) -> Algorithm:
     """Return the algorithm of the settings behind the defence they ask for.
 
     Raises `MaterialError` where the two do not go together or the files lack what the defence needs.

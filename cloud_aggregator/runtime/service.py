@@ -36,7 +36,7 @@ class Service(service.Service[State]):
         step: service.Step[State] = machine.step,
     ) -> None:
         """Go on with what the store holds; `beginning` names a training that starts anew."""
-        algorithm = defence.algorithm_of(settings, material)
+        algorithm = defence.build_algorithm(settings, material)
         state = restore(settings, key, algorithm, _read(store), uptime_ns, beginning, anchor_ns)
         state = replace(state, presence=presence.start(store.service(), state.context))
         super().__init__(machine.start_with_registry(state, store.registry()), step, self._commit_at_once)

@@ -70,7 +70,7 @@ def message_of(error: SQLAlchemyError) -> str:
 
 
 @contextmanager
-def errors_named(database: Database, what: str) -> Iterator[None]:
+def name_errors(database: Database, what: str) -> Iterator[None]:
     """Make an error of the database a `StoreError` that names it."""
     try:
         yield

@@ -32,7 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from fedgate.cloud_aggregator.storage.copying import copy_tables
-from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, message_of
+from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, message_of, name_errors
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.tables import META, SCHEMA_VERSION
 from fedgate.config.settings.database import DatabaseUrl
@@ -86,7 +86,7 @@ class PostgresqlDatabase:
         What is written afterwards is written by this connection, so where the lock is lost nothing can be written.
         """
         db = self._connect(program)
-        with errors_named(self, CANNOT_OPEN):
+        with name_errors(self, CANNOT_OPEN):
             if not db.scalar(TRY, {"lock": LOCK}):
                 holder = db.execute(HOLDER, {"lock": LOCK}).first()
                 db.close()
@@ -100,7 +100,7 @@ class PostgresqlDatabase:
         """Raise `StoreError` where another connection gets the session of the server in which this one has the lock: a
         pooler in transaction mode gives it to whoever comes next.
         """
-        with self._connect("reader") as other, errors_named(self, CANNOT_OPEN):
+        with self._connect("reader") as other, name_errors(self, CANNOT_OPEN):
             if other.scalar(BACKEND) == backend:
                 other.execute(GIVE_BACK)  # else the pooler's session would keep it
                 other.commit()
@@ -117,13 +117,13 @@ class PostgresqlDatabase:
         """Return when the session began that has the store, None where nobody has it; by how long ago that was, so that
         the clock of the server does not matter. Of another user's session nobody but the server knows: now, then.
         """
-        with self._connect("reader") as db, errors_named(self, "cannot be read"):
+        with self._connect("reader") as db, name_errors(self, "cannot be read"):
             holder = db.execute(HOLDER, {"lock": LOCK}).first()
         return None if holder is None else time.time_ns() - round(float(holder.age_s or 0.0) * 1e9)
 
     def exists(self) -> bool:
         """Tell whether a store was ever made here."""
-        with self._connect("reader") as db, errors_named(self, "cannot be read"):
+        with self._connect("reader") as db, name_errors(self, "cannot be read"):
             return bool(self._tables(db))
 
     def connect(self, *, create: bool) -> Connection:
@@ -161,14 +161,14 @@ class PostgresqlDatabase:
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Read in one transaction, of which others see nothing."""
-        with self._connect("reader") as db, errors_named(self, "cannot be read"):
+        with self._connect("reader") as db, name_errors(self, "cannot be read"):
             reading = db.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with reading.begin():
                 yield reading
 
     def size_bytes(self) -> int:
         """Return the size of all tables with what belongs to them."""
-        with self._connect("reader") as db, errors_named(self, "cannot be read"):
+        with self._connect("reader") as db, name_errors(self, "cannot be read"):
             sizes = (db.scalar(text("SELECT pg_total_relation_size(to_regclass(:n))"), {"n": n}) for n in META.tables)
             return sum(size or 0 for size in sizes)
 
@@ -185,7 +185,7 @@ class PostgresqlDatabase:
     def put(self, copy: Path) -> str:
         """Copy the rows of a file, in one transaction with the move of the tables before into a schema of their own."""
         db, aside = self.connect(create=True), ""
-        with errors_named(self, "cannot be written"), SqliteDatabase(copy).snapshot() as source, db.begin():
+        with name_errors(self, "cannot be written"), SqliteDatabase(copy).snapshot() as source, db.begin():
             if tables := self._tables(db):
                 aside = f"before_{datetime.now(UTC):%Y%m%dt%H%M%S_%fz}"
                 db.execute(text(f"CREATE SCHEMA {aside}"))

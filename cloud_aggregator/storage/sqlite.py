@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 
 from fedgate.cloud_aggregator.storage.copying import Advance, copy_tables
-from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, errors_named, message_of
+from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, StoreError, message_of, name_errors
 from fedgate.cloud_aggregator.storage.tables import META, SCHEMA_VERSION, OctetLength
 from fedgate.config.runtime import sqlite, store_lock
 from fedgate.config.runtime.files import own_as_folder, sync_folder, write_whole
@@ -49,7 +49,7 @@ class SqliteDatabase:
 
     def held_since_ns(self) -> int | None:
         """Return when the process took the file that has it now, None where nobody has it."""
-        held = store_lock.holder_of(self.path) is not None
+        held = store_lock.find_holder(self.path) is not None
         return store_lock.lock_file(self.path).stat().st_mtime_ns if held else None
 
     def exists(self) -> bool:
@@ -59,13 +59,13 @@ class SqliteDatabase:
 
     def connect(self, *, create: bool) -> Connection:
         """Return a connection to the file, which is made where there is none."""
-        if coming(self.path).exists():
+        if place_restored(self.path).exists():
             raise StoreError(f"{self.name}: a restore was cut off here; give the same 'cloud-aggregator restore' again")
         self.was_there = self.path.exists()
         store_lock.check_is_file(self.path)
         if not (create or self.was_there):
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
-        with sqlite.private_files(), errors_named(self, CANNOT_OPEN):
+        with sqlite.make_private_files(), name_errors(self, CANNOT_OPEN):
             return self.engine().connect()
 
     def engine(self) -> Engine:
@@ -85,7 +85,7 @@ class SqliteDatabase:
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Read in one transaction; in WAL mode a reader holds up no writer."""
-        with errors_named(self, "cannot be read"), self.connect(create=False) as db, db.begin():
+        with name_errors(self, "cannot be read"), self.connect(create=False) as db, db.begin():
             db.exec_driver_sql("BEGIN")  # Python's module begins none for what only reads
             if damage := _find_damage(db):
                 raise StoreError(f"{self.name}: it is damaged ({damage}); {RESTORE}")
@@ -111,7 +111,7 @@ class SqliteDatabase:
         The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store
         in this place. So a cut leaves the old one, the new one, or what the same command puts right.
         """
-        staged = _move(copy, coming(self.path))
+        staged = _move(copy, place_restored(self.path))
         own_as_folder(staged)
         sync_folder(self.path.parent)
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"  # of no other time
@@ -123,7 +123,7 @@ class SqliteDatabase:
         return str(kept) if kept.exists() else ""
 
 
-def coming(path: Path) -> Path:
+def place_restored(path: Path) -> Path:
     """Return the file beside a store in which `restore` has the whole one that is about to take its place."""
     return path.with_name(f".{path.name}.restored")
 
@@ -131,7 +131,7 @@ def coming(path: Path) -> Path:
 def make_copy(source: Connection, path: Path, advance: Advance) -> None:
     """Write a new file with all that the tables of a source hold, which is whole by itself, with no log beside it."""
     database = SqliteDatabase(path)
-    with errors_named(database, "cannot be written"), database.connect(create=True) as db, db.begin():
+    with name_errors(database, "cannot be written"), database.connect(create=True) as db, db.begin():
         META.create_all(db)
         database.write_schema_version(db, SCHEMA_VERSION)
         copy_tables(source, db, advance)

@@ -42,7 +42,7 @@ from fedgate.cloud_aggregator.events import (
     SaveTraining,
 )
 from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, training_table
-from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, errors_named
+from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.tables import (
@@ -75,7 +75,7 @@ OF_ITS_PEAK = ("score", "severity", "received_ns")
 ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, 1_000, 100_000
 
 
-def database_of(place: Path | DatabaseUrl | Database) -> Database:
+def find_database(place: Path | DatabaseUrl | Database) -> Database:
     """Return the database in which a store is or will be; nothing is opened."""
     if isinstance(place, DatabaseUrl):
         from fedgate.cloud_aggregator.storage.postgresql import PostgresqlDatabase
@@ -99,7 +99,7 @@ class Store:
         """Open the store, a new one where there is none and `create` says so; with the name of a `program` it is taken
         for this process alone, until `close` or the end of the process.
         """
-        self.database = database_of(place)
+        self.database = find_database(place)
         self.models = models_table.Models(self._read)
         self._history, self._training = history_table.History(), training_table.TrainingRows()
         with ExitStack() as undo:
@@ -107,7 +107,7 @@ class Store:
                 self.database.hold(program)
                 undo.callback(self.database.release)
             self._db = undo.enter_context(closing(self.database.connect(create=create)))
-            with errors_named(self.database, CANNOT_OPEN):
+            with name_errors(self.database, CANNOT_OPEN):
                 self._check_schema(create)
             undo.pop_all()
 

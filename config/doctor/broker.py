@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fedgate.config.doctor.report import Finding, failure, ok, one_line, warning
+from fedgate.config.doctor.report import Finding, failure, join_lines, ok, warning
 from fedgate.config.protocol.topics import TRIED, Topic, topic_of, watch
 from fedgate.config.protocol.transfer import PAYLOAD_BYTES_MIN
 from fedgate.config.settings.base import is_loopback
@@ -57,7 +57,7 @@ class Trial:
         return Probe(self.broker, self.user, name, keeps_session=keeps_session, protocol=protocol)
 
 
-def of_gateway(broker: Broker, site: str, name: str, largest_bytes: int) -> Trial:
+def try_gateway(broker: Broker, site: str, name: str, largest_bytes: int) -> Trial:
     """Return what a gateway tries."""
     up = ("status", "score", "alarm", "update", "want", "telemetry", "tombstone")
     topics = tuple(topic_of(Topic(site, name, channel, TRIED)) for channel in up)
@@ -66,7 +66,7 @@ def of_gateway(broker: Broker, site: str, name: str, largest_bytes: int) -> Tria
     return Trial(broker, broker.user or name, site, name, largest_bytes, topics, never, watch(site, "+", "status"))
 
 
-def of_aggregator(broker: Broker, user: str, site: str, largest_bytes: int) -> Trial:
+def try_aggregator(broker: Broker, user: str, site: str, largest_bytes: int) -> Trial:
     """Return what an aggregator tries: it may hear and say everything at its site, so topics of nobody will do."""
     topics = tuple(topic_of(Topic(site, "no-gateway", channel, TRIED)) for channel in ("receipt", "chunk", "resend"))
     return Trial(broker, broker.user or user, site, "all", largest_bytes, topics, ())
@@ -111,7 +111,7 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
         try:
             yield test(trial)
         except ProbeError as error:
-            yield failure(name, one_line(error), "see the broker's log")
+            yield failure(name, join_lines(error), "see the broker's log")
 
 
 def _place(broker: Broker) -> str:
@@ -125,7 +125,7 @@ def _not_let_in(trial: Trial, error: ProbeError) -> Finding:
     if tls.REVOKED in str(error):
         return failure("broker login", f"{_place(trial.broker)} ended the connection", tls.REVOKED)
     advice = REFUSED if trial.broker.ca_file else ""
-    return failure("broker login", f"{_place(trial.broker)}: {one_line(error)}", advice or "see the broker's log")
+    return failure("broker login", f"{_place(trial.broker)}: {join_lines(error)}", advice or "see the broker's log")
 
 
 def _check_echo(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") -> bool:

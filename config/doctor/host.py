@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedgate.config.doctor.report import Finding, failure, ok, warning
-from fedgate.config.runtime.clock import Quality, quality
+from fedgate.config.runtime.clock import Quality, ask_quality
 from fedgate.config.runtime.files import PRIVATE_MODE, write
 from fedgate.models.time_units import DAY_S
 
@@ -72,7 +72,7 @@ def clock(files: Iterable[Path], *, now_s: float, stated: Quality, has_rtc: bool
 
 def clock_here(files: Iterable[Path]) -> Iterator[Finding]:
     """Yield what the clock of this machine is worth."""
-    return clock(files, now_s=time.time(), stated=quality(), has_rtc=(SYS / "class/rtc/rtc0").exists())
+    return clock(files, now_s=time.time(), stated=ask_quality(), has_rtc=(SYS / "class/rtc/rtc0").exists())
 
 
 def mount_of(folder: Path, mounts: Path = MOUNTS) -> Mount:
@@ -155,7 +155,7 @@ def _read_text(path: Path) -> str | None:
         return None
 
 
-def secrets(files: Iterable[Path | None]) -> Iterator[Finding]:
+def check_secrets(files: Iterable[Path | None]) -> Iterator[Finding]:
     """Yield whether files that hold secrets can be read by others than their owner."""
     held = [path for path in files if path is not None and path.is_file()]
     open_ = [path for path in held if stat.S_IMODE(path.stat().st_mode) & OTHERS]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from fedgate.config.doctor.report import Finding, failure, ok, one_line, warning
+from fedgate.config.doctor.report import Finding, failure, join_lines, ok, warning
 from fedgate.config.settings.base import is_loopback
 from fedgate.config.settings.settings import Broker, SettingsError
 from fedgate.config.transport import mqtt, tls
@@ -45,7 +45,7 @@ def _files(broker: Broker) -> Finding:
     try:
         mqtt.check(broker)
     except SettingsError as error:
-        return failure("broker files", one_line(error), "put the file there, readable by the user of the service")
+        return failure("broker files", join_lines(error), "put the file there, readable by the user of the service")
     return ok("broker files", f"{len(named)} files can be used" if named else "none needed: no password, no TLS")
 
 
@@ -80,7 +80,7 @@ def _port(broker: Broker) -> Finding:
 
 
 def _tls(broker: Broker) -> Finding:
-    name, context = "broker TLS", tls.context_of(broker)
+    name, context = "broker TLS", tls.make_context(broker)
     if context is None:
         if is_loopback(broker.host):
             return ok(name, "none, on a broker that is reached without leaving this machine")
@@ -95,7 +95,7 @@ def _tls(broker: Broker) -> Finding:
     except ssl.SSLCertVerificationError as error:
         return failure(name, f"the broker's certificate is refused ({error.verify_message})", _advice(error, broker))
     except (OSError, ValueError) as error:
-        problem = one_line(error)
+        problem = join_lines(error)
         advice = tls.REVOKED if tls.REVOKED in tls.advise(problem) else "is this the port with TLS?"
         return failure(name, f"no secured connection ({problem})", advice)
     begins_s, ends_s = (ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter"))
@@ -136,9 +136,9 @@ def _day(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="minutes")
 
 
-def certificates(broker: Broker, user: str, renewal: str) -> Iterator[Finding]:
+def check_certificates(broker: Broker, user: str, renewal: str) -> Iterator[Finding]:
     """Yield the ages of our own certificate and of its authority's, and whether the name in ours is the user's."""
-    from fedgate.config.identity.pki import IdentityError, common_name, load_certificate
+    from fedgate.config.identity.pki import IdentityError, load_certificate, read_common_name
 
     of_site = "have another authority take its place before then: cloud-aggregator keys rotate --authority"
     files = (("certificate", broker.certificate_file, renewal), ("authority", broker.ca_file, of_site))
@@ -148,10 +148,10 @@ def certificates(broker: Broker, user: str, renewal: str) -> Iterator[Finding]:
         try:
             shown = load_certificate(path)
         except IdentityError as error:
-            yield failure(name, one_line(error), renewal)
+            yield failure(name, join_lines(error), renewal)
             continue
         validity = Validity(shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp(), path.name)
         yield age(name, validity, time.time(), advice)
-        if name == "certificate" and common_name(shown) != user:
-            text = f"{path.name} is of {common_name(shown) or 'nobody'}, this is {user}"
+        if name == "certificate" and read_common_name(shown) != user:
+            text = f"{path.name} is of {read_common_name(shown) or 'nobody'}, this is {user}"
             yield failure("certificate name", text, "the broker takes the name in it for the user: enrol under it")

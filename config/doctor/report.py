@@ -48,7 +48,7 @@ def failure(name: str, text: str, advice: str) -> Finding:
     return Finding(name, "failure", text, advice)
 
 
-def one_line(text: object) -> str:
+def join_lines(text: object) -> str:
     """Return a text without line breaks, as long as a line may be."""
     return textwrap.shorten(" ".join(str(text).split()), 300, placeholder=" ...")
 
@@ -76,10 +76,10 @@ def guard(name: str, errors: tuple[type[Exception], ...], advice: str, act: Call
     try:
         return ok(name, act())
     except errors as error:
-        return failure(name, one_line(error), advice)
+        return failure(name, join_lines(error), advice)
 
 
-def lines(name: str, error: Exception, advice: str) -> Iterator[Finding]:
+def fail_each(name: str, error: Exception, advice: str) -> Iterator[Finding]:
     """Return a failure for each line of an error, as a settings file may have several faults."""
     for line in str(error).splitlines():
         yield failure(name, line, advice)

@@ -20,13 +20,13 @@ def machine(file: Path, store: Path | None, needed_bytes: int, secrets: Iterable
         yield from host.disk(store, needed_bytes)
         if store.parent.is_dir():
             yield from host.wear(host.mount_of(store.parent.resolve()).device)
-    yield from host.secrets([*secrets, store])
+    yield from host.check_secrets([*secrets, store])
 
 
-def way_to_broker(trial: Trial, name: str, renewal: str, until_s: float) -> Iterator[Finding]:
+def check_way_to_broker(trial: Trial, name: str, renewal: str, until_s: float) -> Iterator[Finding]:
     """Yield how our certificate is, of which `name` is the holder and `renewal` the remedy, and how the broker is."""
     if trial.broker.ca_file is not None:
-        yield from network.certificates(trial.broker, name, renewal)
+        yield from network.check_certificates(trial.broker, name, renewal)
     found, is_there = network.reach(trial.broker)
     yield from found
     if is_there:

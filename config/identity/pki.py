@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pydantic import TypeAdapter
 
-from fedgate.config.identity.signing import private_pem as private_pem
+from fedgate.config.identity.signing import encode_private_key as encode_private_key
 from fedgate.config.protocol.messages import Digest
 from fedgate.config.protocol.topics import ALL, CLOUD, ID
 from fedgate.config.runtime.files import PRIVATE_MODE as PRIVATE_MODE
@@ -66,7 +66,7 @@ class Token:
     @property
     def digest(self) -> str:
         """What the aggregator keeps of it."""
-        return token_digest(self.secret)
+        return digest_token(self.secret)
 
     def text(self) -> str:
         """Return the token as one word that can be copied."""
@@ -74,7 +74,7 @@ class Token:
         return f"{TOKEN_PREFIX}.{body}.{_check(body)}"
 
 
-def token_digest(secret: str) -> str:
+def digest_token(secret: str) -> str:
     """Return what is kept of a token's secret, which has 256 random bits and so needs no slow digest."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
@@ -116,12 +116,12 @@ def split_address(text: str) -> tuple[str, int]:
     return found["host"].strip("[]"), int(found["port"])
 
 
-def new_key(path: Path) -> PrivateKey:
+def make_key(path: Path) -> PrivateKey:
     """Make a key, readable by its owner only, and return it; an existing file raises `IdentityError`."""
     if path.exists():
         raise IdentityError(f"{path}: a key exists already; move it away to make a new one")
     key = create_key()
-    write(path, private_pem(key), PRIVATE_MODE)
+    write(path, encode_private_key(key), PRIVATE_MODE)
     return key
 
 
@@ -144,7 +144,7 @@ def load_key(path: Path) -> PrivateKey:
 def load_keys(path: Path) -> list[PrivateKey]:
     """Return the private keys that stand in a file one behind the other; raises `IdentityError`."""
     first = load_key(path)  # which says what is wrong with it
-    others = [serialization.load_pem_private_key(one, password=None) for one in pem_blocks(path.read_bytes())[1:]]
+    others = [serialization.load_pem_private_key(one, password=None) for one in split_pem(path.read_bytes())[1:]]
     return [first, *(key for key in others if isinstance(key, PrivateKey))]
 
 
@@ -156,7 +156,7 @@ def load_certificates(path: Path) -> list[x509.Certificate]:
         raise IdentityError(f"{path}: {error}") from None
 
 
-def holder(certificate: x509.Certificate) -> str:
+def find_holder(certificate: x509.Certificate) -> str:
     """Return the digest of the key that a certificate is of, see `key_digest`; empty for a key of another kind."""
     key = certificate.public_key()
     return key_digest(key) if isinstance(key, PublicKey) else ""
@@ -182,7 +182,7 @@ def _read_certificates(body: bytes) -> list[x509.Certificate]:
     return certificates
 
 
-def pem_blocks(body: bytes) -> list[bytes]:
+def split_pem(body: bytes) -> list[bytes]:
     """Return the keys, certificates or lists that stand in a PEM file one behind the other."""
     return [found[0] + b"\n" for found in PEM_BLOCK.finditer(body)]
 
@@ -212,7 +212,7 @@ def key_digest(key: PublicKey) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def member_of(key: PublicKey) -> str:
+def name_member(key: PublicKey) -> str:
     """Return how a statement of keys names a member: the first 32 of the 64 digits of the digest, which nobody can meet
     with another key.
     """
@@ -246,7 +246,7 @@ def read_request(body: bytes) -> tuple[str, PublicKey]:
     return names[0], key
 
 
-def common_name(certificate: x509.Certificate) -> str:
+def read_common_name(certificate: x509.Certificate) -> str:
     """Return whom a certificate names."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else ""

@@ -32,7 +32,7 @@ def make_key(private_path: Path, public_path: Path) -> None:
     if os.path.lexists(private_path):
         raise KeyFileError(f"{private_path}: a key exists already; move it away to make a new one")
     key = Ed25519PrivateKey.generate()
-    halves = ((private_path, private_pem(key), PRIVATE_MODE), (public_path, public_pem(key), PUBLIC_MODE))
+    halves = ((private_path, encode_private_key(key), PRIVATE_MODE), (public_path, encode_public_key(key), PUBLIC_MODE))
     for path, body, mode in halves:
         try:
             write(path, body, mode)
@@ -41,19 +41,19 @@ def make_key(private_path: Path, public_path: Path) -> None:
             raise KeyFileError(f"{path}: cannot be written ({error.strerror}); make its folder first") from None
 
 
-def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
+def encode_private_key(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
     """Return a private key as it is stored."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
-def public_pem(key: Ed25519PrivateKey) -> bytes:
+def encode_public_key(key: Ed25519PrivateKey) -> bytes:
     """Return the public half as it is stored, and handed to gateways."""
     return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
-def public_digest(body: bytes) -> str:
+def digest_public_key(body: bytes) -> str:
     """Return the SHA-256 by which a token names a public key that is given in PEM; raises `KeyFileError`."""
     raw = read_public(body, "root key").public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     return hashlib.sha256(raw).hexdigest()

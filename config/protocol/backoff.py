@@ -15,7 +15,7 @@ JITTER = 0.25  # of a wait, on top of it
 JITTER_BYTES = 8
 
 
-def jitter(*parts: str | int) -> float:
+def draw_jitter(*parts: str | int) -> float:
     """Return a number from 0 to 1, always the same for the same parts."""
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:JITTER_BYTES], "big") / 256.0**JITTER_BYTES
@@ -31,4 +31,4 @@ def wait_ns(first_s: float, tries: int, *who: str, longest_s: float = WAIT_S_MAX
     jitter on top.
     """
     pause_s = compute_pause_s(first_s, tries, max(first_s, longest_s))
-    return round(pause_s * (1.0 + JITTER * jitter(*who, tries)) * NS)
+    return round(pause_s * (1.0 + JITTER * draw_jitter(*who, tries)) * NS)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.messages import MessageError, first_problem
+from fedgate.config.protocol.messages import MessageError, find_first_problem
 
 SAMPLES_MAX = 1_000_000
 DURATION_S_MAX = 3_600.0
@@ -55,7 +55,7 @@ class Frame:
         except wire.WireError as error:
             raise MessageError(f"frame: {error}") from None
         except ValidationError as error:
-            raise MessageError(f"frame: {first_problem(error)}") from None
+            raise MessageError(f"frame: {find_first_problem(error)}") from None
         values = arrays.get("values")
         if values is None or values.ndim != 2 or not 1 <= len(values) <= SAMPLES_MAX:
             shape = None if values is None else values.shape

@@ -68,13 +68,13 @@ class Message(BaseModel):
         try:
             return cls.model_validate_json(payload)
         except ValidationError as error:
-            raise MessageError(f"{cls.__name__}: {first_problem(error)}") from None
+            raise MessageError(f"{cls.__name__}: {find_first_problem(error)}") from None
 
 
 UNION_MEMBER = re.compile(r"^(constrained-|literal\[|float$|int$|str$|bool$)")
 
 
-def first_problem(error: ValidationError) -> str:
+def find_first_problem(error: ValidationError) -> str:
     """Return the first problem of a pydantic error as `key: what was expected, got what`."""
     problem = error.errors(include_url=False)[0]
     # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
@@ -182,7 +182,7 @@ class Signed(Message):
     The signature covers whom it is for and until when it may be taken too, so that nobody else takes it, or later.
     """
 
-    audience: LongName = ""  # see `audience_of`
+    audience: LongName = ""  # see `name_audience`
     expires_ns: Moment = 0  # 0: never, where the clock of who signed it was not set
     signature: Name = ""
     _received: dict[str, Any] | None = PrivateAttr(default=None)
@@ -224,7 +224,7 @@ class Signed(Message):
         return json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
 
 
-def audience_of(site: str, gateway: str) -> str:
+def name_audience(site: str, gateway: str) -> str:
     """Return for whom a signed message is, as it is written in it: one gateway of a site, or `topics.ALL` of them."""
     return f"{site}/{gateway}"
 

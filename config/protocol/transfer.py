@@ -54,10 +54,10 @@ def describe(body: bytes, max_payload_bytes: int) -> Transfer:
 def split(body: bytes, max_payload_bytes: int) -> list[bytes]:
     """Return the chunks of `body`, none longer than `max_payload_bytes` (at least 1 KiB)."""
     transfer = describe(body, max_payload_bytes)
-    return pieces_of(transfer, body, max_payload_bytes, range(transfer.chunks))
+    return cut_pieces(transfer, body, max_payload_bytes, range(transfer.chunks))
 
 
-def pieces_of(transfer: Transfer, body: bytes, max_payload_bytes: int, indices: Iterable[int]) -> list[bytes]:
+def cut_pieces(transfer: Transfer, body: bytes, max_payload_bytes: int, indices: Iterable[int]) -> list[bytes]:
     """Return some chunks of a body whose description is known, so that nothing is hashed again."""
     step = max_payload_bytes - HEADER_BYTES
     return [

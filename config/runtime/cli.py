@@ -49,7 +49,7 @@ class Running(Protocol):
     def stop(self) -> None: ...
 
 
-def parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+def make_parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Return the parser of a program with `--version` and a help text that keeps its line breaks."""
     made = argparse.ArgumentParser(
         prog=name, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -99,7 +99,7 @@ class Commands:
         )
 
 
-def commands_of(program: argparse.ArgumentParser, settings_file: str = "") -> Commands:
+def add_commands(program: argparse.ArgumentParser, settings_file: str = "") -> Commands:
     """Return the commands of a program, none yet."""
     return Commands(program.add_subparsers(dest="command", required=True, metavar="COMMAND"), settings_file)
 
@@ -125,7 +125,7 @@ def run(name: str, arguments: argparse.Namespace, *also: type[Exception]) -> int
             complain(name, str(error))
         return SERVICE_ERROR
     except ModuleNotFoundError as error:
-        advice = extras.advice(error.name)
+        advice = extras.advise_install(error.name)
         complain(name, f"needs the package {error.name}, which is not installed; {advice}")
         return USAGE_ERROR
     except ours as error:
@@ -158,7 +158,7 @@ def _warn(name: str, message: Warning | str, *_where: object) -> None:
     complain(name, f"warning: {message}")
 
 
-def again(name: str, error: Exception) -> int:
+def report_retry(name: str, error: Exception) -> int:
     """Say why a service cannot start now, and return the exit code after which it is tried again: a disk that is full
     or a store that another still holds is not so for ever.
     """
@@ -170,7 +170,7 @@ def start_and_serve(
     name: str, arguments: argparse.Namespace, start: Callable[[], Running], store_error: type[Exception]
 ) -> int:
     """Start a service, have it end on SIGTERM and SIGINT, and run it; return the exit code. Where its store raises
-    `store_error` it is tried again: see `again`.
+    `store_error` it is tried again: see `report_retry`.
 
     It logs to standard error, and a service manager keeps the lines.
     """
@@ -183,7 +183,7 @@ def start_and_serve(
     try:
         service = start()
     except store_error as error:
-        return again(name, error)
+        return report_retry(name, error)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: service.stop())
     return serve(name, service.run, store_error)
@@ -196,14 +196,14 @@ def serve(name: str, run_service: Callable[[], None], *clear: type[Exception]) -
     try:
         run_service()
     except clear as error:
-        return again(name, error)
+        return report_retry(name, error)
     except (ValueError, OSError, RuntimeError):
         logging.getLogger("fedgate").exception("%s ends", name)
         return SERVICE_ERROR
     return 0
 
 
-def moment(t_ns: int | None) -> str:
+def format_time(t_ns: int | None) -> str:
     """Return a moment of Unix time as text, in UTC to the second; empty where there is none."""
     return "" if t_ns is None else datetime.fromtimestamp(t_ns / NS, UTC).isoformat(timespec="seconds")
 
@@ -217,7 +217,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
-def cells(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def format_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return a table of the named values of rows; what is missing or empty is a dash."""
     return table(columns, ([_format_cell(row.get(name)) for name in columns] for row in rows))
 

@@ -39,14 +39,14 @@ class Clock:
     def follow(self) -> bool:
         """Take a new anchor from a wall clock that was set and can be believed; return whether it was."""
         by_ns = time.time_ns() - self.now_ns()
-        if abs(by_ns) <= STEPPED_NS or quality() != "synchronised":
+        if abs(by_ns) <= STEPPED_NS or ask_quality() != "synchronised":
             return False
         self.anchor_ns += by_ns
         return True
 
     def quality(self) -> Quality:
         """Return whether `now_ns` can be believed: a wall clock that was set after our start left it behind."""
-        return "unsynchronised" if abs(time.time_ns() - self.now_ns()) > STEPPED_NS else quality()
+        return "unsynchronised" if abs(time.time_ns() - self.now_ns()) > STEPPED_NS else ask_quality()
 
 
 def boot_id() -> str:
@@ -57,7 +57,7 @@ def boot_id() -> str:
         return str(uuid.uuid4())
 
 
-def quality() -> Quality:
+def ask_quality() -> Quality:
     """Ask the kernel whether something disciplines its clock."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex

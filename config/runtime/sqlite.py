@@ -42,7 +42,7 @@ class StoreDamagedError(StoreError):
 
 
 @contextmanager
-def private_files() -> Iterator[None]:
+def make_private_files() -> Iterator[None]:
     """Make files that their owner alone may read."""
     before = os.umask(PRIVATE_MASK)
     try:
@@ -86,7 +86,7 @@ def remove(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def kind_of(error: sqlite3.Error) -> type[StoreError]:
+def classify_error(error: sqlite3.Error) -> type[StoreError]:
     """Return which of our errors one of SQLite's is."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:  # of the Python module: text that is none, a type that the database does not know

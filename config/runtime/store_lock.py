@@ -93,7 +93,7 @@ def release(lock: int) -> None:
     os.close(lock)
 
 
-def holder_of(store: Path) -> int | None:
+def find_holder(store: Path) -> int | None:
     """Return the process that has a store, 0 for one that has no number here, such as one in another container, and
     None where nobody has it. The kernel is asked and no lock is taken, so whoever starts meanwhile is not in its way.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from fedgate.config.protocol.messages import first_problem
+from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings.training import AlgorithmChoice, Rounds
 from fedgate.models.features.spec import FeatureSpec, feature_names
 
@@ -24,7 +24,7 @@ def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSp
     try:
         algorithm = build(choice.name, len(feature_names(features)), choice.settings)
     except ValidationError as error:
-        raise ValueError(f"algorithm.settings.{first_problem(error)}") from None
+        raise ValueError(f"algorithm.settings.{find_first_problem(error)}") from None
     except InstallationError as error:
         raise ValueError(f"algorithm.name: {error}") from None
     except ValueError as error:

@@ -21,7 +21,7 @@ EXTRA_OF = {
 }
 
 
-def advice(module: str | None) -> str:
+def advise_install(module: str | None) -> str:
     """Say how to install what an import of `module` did not find; fedgate is on no package index."""
     extra = EXTRA_OF.get((module or "").partition(".")[0])
     if extra is None:

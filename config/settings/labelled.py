@@ -39,7 +39,7 @@ def head(spec: FeatureSpec) -> list[str]:
     return [MARK + digest, ",".join((*feature_names(spec), GAP, LABEL))]
 
 
-def of(settings: GatewaySettings) -> Arrays:
+def read_labelled(settings: GatewaySettings) -> Arrays:
     """Return the rows that the settings name, or nothing where they name none. Raises `LabelledError`."""
     path = settings.training.labelled
     return {} if path is None else read(path, settings.features)

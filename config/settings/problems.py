@@ -26,7 +26,7 @@ ENDS = ["".join(end) for depth in range(4) for end in product(("", '"""', "'''")
 NAMED = re.compile(r"[a-z]\w*(?:\[\d+\]|\.\w+)*(?=: )")
 
 
-def problems(text: str, error: ValidationError, kind: type[BaseModel]) -> list[str]:
+def list_problems(text: str, error: ValidationError, kind: type[BaseModel]) -> list[str]:
     """Return each problem of settings of a `kind` as `line: key: what was expected, got what`, with the key that was
     meant in the place of one that is not known; of a file that is the other program's only that.
     """

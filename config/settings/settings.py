@@ -322,9 +322,9 @@ def load(path: Path, kind: type[AnySettings]) -> AnySettings:
         # By way of JSON, since pydantic's strict mode takes a list for a tuple and a string for a path only there.
         return kind.model_validate_json(_as_json(text), strict=True, context=path.parent.resolve())
     except ValidationError as error:
-        from fedgate.config.settings.problems import problems  # late: a file without any is the rule
+        from fedgate.config.settings.problems import list_problems  # late: a file without any is the rule
 
-        raise SettingsError("\n".join(f"{path}:{problem}" for problem in problems(text, error, kind))) from None
+        raise SettingsError("\n".join(f"{path}:{problem}" for problem in list_problems(text, error, kind))) from None
     except RecursionError:
         raise SettingsError(f"{path}:1: nested deeper than any setting") from None
     except ValueError as error:  # it is no TOML

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from fedgate.config.protocol.messages import Count, first_problem
+from fedgate.config.protocol.messages import Count, find_first_problem
 from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table
 
 
@@ -83,5 +83,5 @@ class DefenceChoice(Table):
         try:
             Defence.model_validate({**({} if self.kind == "none" else {"kind": self.kind}), **self.settings})
         except ValidationError as error:
-            raise ValueError(f"settings.{first_problem(error)}") from None
+            raise ValueError(f"settings.{find_first_problem(error)}") from None
         return self

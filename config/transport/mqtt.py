@@ -77,7 +77,7 @@ class Link:
         self._on_message, self._on_connection = on_message, on_connection
         self._on_retained = on_retained or on_message
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
-        identify(client, broker, broker.user or client_id, tls.reading_files(broker))
+        identify(client, broker, broker.user or client_id, tls.make_rereading_context(broker))
         self._will = will
         if will is not None:
             client.will_set(will.topic, will.payload, qos=1, retain=True)
@@ -226,7 +226,7 @@ class Link:
 def check(broker: Broker) -> None:
     """Raise `SettingsError` where the files that a link to this broker needs cannot be used."""
     _password(broker)
-    tls.context_of(broker)
+    tls.make_context(broker)
 
 
 def identify(client: paho.Client, broker: Broker, user: str, context: ssl.SSLContext | None) -> None:

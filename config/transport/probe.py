@@ -61,7 +61,7 @@ class Probe:
         self._client = client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=protocol, clean_session=clean
         )
-        identify(client, broker, user, tls.context_of(broker))
+        identify(client, broker, user, tls.make_context(broker))
         client.connect_timeout = answer_s
         client.on_log = self._on_log
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect

@@ -16,7 +16,7 @@ REVOKED = (
 TLS_MIN = ssl.TLSVersion.TLSv1_2
 
 
-def context_of(broker: Broker) -> ssl.SSLContext | None:
+def make_context(broker: Broker) -> ssl.SSLContext | None:
     """Return how to talk to this broker, which must prove its name to us; None without TLS.
 
     Raises `SettingsError` where the files cannot be used.
@@ -24,7 +24,7 @@ def context_of(broker: Broker) -> ssl.SSLContext | None:
     if broker.ca_file is None:
         return None
     try:
-        context = trusting(broker.ca_file)
+        context = trust(broker.ca_file)
         if broker.certificate_file is not None:
             context.load_cert_chain(broker.certificate_file, broker.key_file)
     except (OSError, ValueError) as error:
@@ -32,7 +32,7 @@ def context_of(broker: Broker) -> ssl.SSLContext | None:
     return context
 
 
-def trusting(ca_file: Path | None = None, authorities: str | None = None) -> ssl.SSLContext:
+def trust(ca_file: Path | None = None, authorities: str | None = None) -> ssl.SSLContext:
     """Return a context that believes the authorities in a file or in PEM and no others, checks names and speaks TLS 1.2
     or newer.
     """
@@ -52,7 +52,7 @@ class FromFiles(ssl.SSLContext):
     def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
         """Return a secured socket; raises `OSError` where the files cannot be used."""
         try:
-            context = context_of(self._broker)
+            context = make_context(self._broker)
         except SettingsError as error:
             raise OSError(str(error)) from None
         if context is None:
@@ -60,12 +60,12 @@ class FromFiles(ssl.SSLContext):
         return context.wrap_socket(*arguments, **options)
 
 
-def reading_files(broker: Broker) -> ssl.SSLContext | None:
+def make_rereading_context(broker: Broker) -> ssl.SSLContext | None:
     """Return a context that reads the files of this broker for each connection; None without TLS.
 
     Raises `SettingsError` where the files cannot be used now.
     """
-    if context_of(broker) is None:
+    if make_context(broker) is None:
         return None
     context = FromFiles(ssl.PROTOCOL_TLS_CLIENT)
     context._broker = broker

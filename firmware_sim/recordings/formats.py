@@ -71,7 +71,7 @@ def read(path: Path, options: ReadOptions | None = None) -> Recording:
         return _finish(chosen.read(source, options), options)
     except ModuleNotFoundError as error:
         needed = f"this format needs the package {error.name}, which is not installed"
-        raise MissingLibraryError(source.title, needed, extras.advice(error.name)) from error
+        raise MissingLibraryError(source.title, needed, extras.advise_install(error.name)) from error
     except RecordingError as error:
         error.file = source.title
         raise

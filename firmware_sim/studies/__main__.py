@@ -36,8 +36,8 @@ class _Named(settings.Table, extra="ignore"):
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the program."""
-    parser = cli.parser(NAME, DESCRIPTION, EPILOG)
-    commands = cli.commands_of(parser)
+    parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
+    commands = cli.add_commands(parser)
     _add_measure(commands)
     check = commands.add_bare("check", "check an experiment file without measuring")
     check.add_argument("file", type=Path, help="experiment file")

@@ -131,7 +131,7 @@ def _group_of(site: Site, raised: list[list[Raised]]) -> dict[str, Raised]:
         alarms, _, _ = register.take(alarms, f"g{number}", alarm, t_ns)
         was_active, state = state.active, fleet.judge(SPEC, state, gateways, alarms, t_ns, t_ns)
         if state.active and not was_active and t_ns >= _time(site.begin):
-            group = fleet.largest_group(alarms, round(SPEC.window_s * NS))
+            group = fleet.find_largest_group(alarms, round(SPEC.window_s * NS))
             late = [held for held in group.values() if held.onset_ns >= _time(site.begin)]
             is_of_it = 2 * len(late) > len(group)  # not of the front in which the structure changed afterwards
             return {gateway: known[held.alarm.id] for gateway, held in group.items()} if is_of_it else {}

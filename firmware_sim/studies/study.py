@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from fedgate.config.protocol.messages import first_problem
+from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
 from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.datasets import EvaluationError
@@ -67,4 +67,4 @@ def load_options(path: Path, study: Study, profile: Profile) -> StudyOptions:
     try:
         return study.options.model_validate_json(json.dumps({**raw, **data, **raw.get("short", {})}), strict=True)
     except ValidationError as error:
-        raise SettingsError(f"{path}: short.{first_problem(error)}") from None
+        raise SettingsError(f"{path}: short.{find_first_problem(error)}") from None

@@ -44,7 +44,7 @@ class Certificates:
         encoding, plain = serialization.Encoding, serialization.NoEncryption()
         der = key.private_bytes(encoding.DER, serialization.PrivateFormat.PKCS8, plain)
         number = key.private_numbers().private_value.to_bytes(32, "big")
-        lines = [line for line in pki.private_pem(key).splitlines() if not line.startswith(b"-")]
+        lines = [line for line in pki.encode_private_key(key).splitlines() if not line.startswith(b"-")]
         self._secrets[made.gateway] = [number, number.hex().encode(), der, max(lines, key=len)]
 
     @property

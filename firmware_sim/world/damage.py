@@ -17,7 +17,7 @@ import numpy as np
 from fedgate.firmware_sim.world.setup import FRAME_S, SHIFT
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.decision import ScoringModel
-from fedgate.gateway_agent.monitor.pipeline import rows_of
+from fedgate.gateway_agent.monitor.pipeline import stack_rows
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.time_units import NS
 
@@ -89,7 +89,7 @@ def reaches_level(judge: ScoringModel, recent: Sequence[FeatureRow], spec: Featu
     ends_ns = np.array([seen.end_ns or 0 for seen in recent])
     hops = np.diff(ends_ns) / (spec.hop_s * NS)  # 1 where no window is missing between
     breaks = np.flatnonzero((hops < 0.5) | (hops > judge.model.max_gap_rows + 1.5))
-    rows = rows_of(recent[breaks[-1] + 1 if len(breaks) else 0 :])  # since its memory began
+    rows = stack_rows(recent[breaks[-1] + 1 if len(breaks) else 0 :])  # since its memory began
     first = max(judge.model.washout_rows, len(rows) - round(FRAME_S / spec.window_s))
     is_damaged = rows[first:, 0] > SHIFT / 2  # by the level of the load
     return bool((judge.model(rows)[first:][is_damaged] >= judge.levels.raise_level).any())

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fedgate.cloud_aggregator.enrolment import Certificate, CertificateRequested, EnrolmentEffect, RecordRegistry
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki.authority import ACCESS_LIST, CA_KEY, SKEW, Authority, open_authority
-from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, BrokerAccess, moment
+from fedgate.cloud_aggregator.pki.broker_access import AGAIN_S, RELOADED_S, BrokerAccess, to_datetime
 from fedgate.cloud_aggregator.pki.broker_process import BrokerError
 from fedgate.cloud_aggregator.pki.enrolment_request import Answer, read_request
 from fedgate.cloud_aggregator.pki.enrolment_service import ANSWER_S, EnrolmentService
@@ -44,7 +44,7 @@ from fedgate.firmware_sim.world.shared import World
 from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.gateway_agent.runtime import enrolment
 from fedgate.gateway_agent.runtime.enrolment import CALL_S
-from fedgate.gateway_agent.runtime.membership import Files, files_of
+from fedgate.gateway_agent.runtime.membership import Files, find_files
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.models.time_units import DAY_S, HOUR_S, NS
 
@@ -173,7 +173,7 @@ class Badge(Renewer):
             return float(door.rng.uniform(low, high))
 
         super().__init__(host.settings, spec, self._is_out, between)
-        self._door, self._host, self.files = door, host, files_of(host.settings)
+        self._door, self._host, self.files = door, host, find_files(host.settings)
         self._is_asking, self._calls = False, 0
         door.witness.stored(host.name, self.files)
         self._load()
@@ -207,7 +207,7 @@ class Badge(Renewer):
 
     def _ask(self, act: str) -> bool:
         if act == "look":
-            received = enrolment.validity(self.files)
+            received = enrolment.read_validity(self.files)
             self._validity = (received.not_before_s, received.not_after_s)
         else:
             body = enrolment.question(self._host.settings.gateway.id, pki.load_key(self.files.key))
@@ -283,12 +283,12 @@ class Door:
         world.network.door, self._names = self, tuple(gateways)
         folder, key = self._spec.folder, KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         folder.mkdir()
-        pki.write(folder / CA_KEY, pki.private_pem(self._key()), pki.PRIVATE_MODE)
+        pki.write(folder / CA_KEY, pki.encode_private_key(self._key()), pki.PRIVATE_MODE)
         pki.write(cloud.settings.aggregator.release_key, key, pki.PRIVATE_MODE)
         pki.write(folder / ACCESS_LIST, b"", pki.PRIVATE_MODE)
-        open_authority(folder, SITE, moment(T0_NS))
+        open_authority(folder, SITE, to_datetime(T0_NS))
         authority = Authority(folder, self.terms.skew)
-        made = tuple(self._enrolled(authority, name, files_of(settings)) for name, settings in gateways.items())
+        made = tuple(self._enrolled(authority, name, find_files(settings)) for name, settings in gateways.items())
         with closing(CloudStore(cloud.disk)) as store:
             store.commit([RecordRegistry(made)])
 
@@ -299,8 +299,8 @@ class Door:
         serial, end_ns = f"{self.bits(127) | 1:x}", first_ns + validity_ns
         one = Certificate(serial, name, digest, first_ns, end_ns, authority=authority.fingerprint)
         self.witness.founded(one, key)
-        span = (moment(one.issued_ns), moment(one.not_after_ns))
-        pki.write(files.key, pki.private_pem(key), pki.PRIVATE_MODE)
+        span = (to_datetime(one.issued_ns), to_datetime(one.not_after_ns))
+        pki.write(files.key, pki.encode_private_key(key), pki.PRIVATE_MODE)
         pki.write(files.authority, pki.certificate_pem(authority.certificate), pki.PUBLIC_MODE)
         body = authority.issue(name, key.public_key(), int(one.serial, 16), *span)
         pki.write(files.certificate, body, pki.PUBLIC_MODE)

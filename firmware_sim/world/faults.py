@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from fedgate.config.settings.base import Table
-from fedgate.config.settings.problems import problems
+from fedgate.config.settings.problems import list_problems
 from fedgate.config.settings.settings import ENCODING, SettingsError
 
 Chance = Annotated[float, Field(ge=0, le=0.9)]
@@ -167,7 +167,7 @@ def load_faults(path: Path) -> Faults:
     try:
         return Faults.model_validate(raw)
     except ValidationError as error:
-        raise SettingsError("\n".join(f"{path}:{problem}" for problem in problems(text, error, Faults))) from None
+        raise SettingsError("\n".join(f"{path}:{problem}" for problem in list_problems(text, error, Faults))) from None
 
 
 def drawn(rng: np.random.Generator) -> Faults:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedgate.config.doctor import report
-from fedgate.config.doctor.imports import imports
-from fedgate.config.doctor.report import Finding, failure, guard, ok, one_line, warning
+from fedgate.config.doctor.imports import check_imports
+from fedgate.config.doctor.report import Finding, failure, guard, join_lines, ok, warning
 from fedgate.config.runtime import cli, store_lock
 from fedgate.gateway_agent.commands.store import open_store
 from fedgate.models.time_units import NS
@@ -46,7 +46,7 @@ def add(commands: cli.Commands) -> None:
 def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Yield what is found, the libraries first; ends early where nothing further can be looked at."""
     until_s, works = time.monotonic() + report.WITHIN_S, True
-    for finding in imports(BASE, {}, until_s - LEFT_S):
+    for finding in check_imports(BASE, {}, until_s - LEFT_S):
         works &= finding.level != "failure"
         yield finding
     if not works:
@@ -57,15 +57,15 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
         settings = load(arguments.config, GatewaySettings)
     except SettingsError as error:
-        yield from report.lines("settings", error, "correct it there; gateway-agent check looks at the file alone")
+        yield from report.fail_each("settings", error, "correct it there; gateway-agent check looks at the file alone")
         return
     yield ok("settings", f"gateway {settings.gateway.id} of site {settings.gateway.site}")
     yield from _machine(arguments.config, settings)
     stored = _check_store(settings)
     yield from store(settings)
     if settings.training.enabled:
-        yield from imports(TRAINING, OPTIONAL, until_s - LEFT_S)
-    yield throughput(settings, stored)
+        yield from check_imports(TRAINING, OPTIONAL, until_s - LEFT_S)
+    yield measure_throughput(settings, stored)
     yield from _brokers(settings, until_s)
 
 
@@ -88,7 +88,7 @@ def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
     if settings.training.labelled is not None:
 
         def table() -> str:
-            return f"{len(labelled.of(settings)['labels'])} windows of known condition"
+            return f"{len(labelled.read_labelled(settings)['labels'])} windows of known condition"
 
         yield guard("labelled windows", (LabelledError,), "make the table again: firmware-sim label", table)
 
@@ -103,7 +103,7 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
         return
 
     def opened() -> str:
-        running = "" if store_lock.holder_of(path) is None else " of a running agent"
+        running = "" if store_lock.find_holder(path) is None else " of a running agent"
         with open_store(settings) as reader:
             held = reader.summary()
         windows = f"{held['baseline_windows']} of {settings.baseline.windows} windows of the baseline"
@@ -123,7 +123,7 @@ def _check_store(settings: GatewaySettings) -> Stored | None:
         return None
 
 
-def throughput(settings: GatewaySettings, stored: Stored | None) -> Finding:
+def measure_throughput(settings: GatewaySettings, stored: Stored | None) -> Finding:
     """Return which share of one core windows, features and score take at the rate of the settings."""
     score_s, note = _score_cpu_s(settings, stored)
     return judge_speed(_window_cpu_s(settings) + score_s, 1.0 / settings.features.hop_s, note)
@@ -175,14 +175,14 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     """
     import numpy as np
 
-    from fedgate.gateway_agent.deployment.deployment import UNREADABLE, in_force, read
+    from fedgate.gateway_agent.deployment.deployment import UNREADABLE, find_in_force, read
     from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
     from fedgate.gateway_agent.runtime import model_trial
     from fedgate.models import onnx_policy
     from fedgate.models.features.spec import feature_names
     from fedgate.models.onnx_policy import ModelRefusedError
 
-    blob = None if stored is None else in_force(stored.blobs)
+    blob = None if stored is None else find_in_force(stored.blobs)
     if blob is None:
         return 0.0, " without a model, as none is in force"
     try:
@@ -192,7 +192,7 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
         asked = Examination(body, personal, rows[:1], rows[:1], np.zeros(1, dtype=np.int64), rows)
         found = model_trial.examine(asked, within_s=SCORE_S)
     except (*UNREADABLE, ModelRefusedError, UntriedError) as error:
-        return 0.0, f" without the stored model ({one_line(error)})"
+        return 0.0, f" without the stored model ({join_lines(error)})"
     without = f", in all but {found.lacks}" if found.lacks else ""
     return found.window_s, f" (the model in a process of its own, without files and network{without})"
 
@@ -201,10 +201,10 @@ def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
     from fedgate.config.doctor import broker, network, service
 
     name = settings.gateway.id
-    trial = broker.of_gateway(settings.broker, settings.gateway.site, name, settings.limits.max_payload_bytes)
+    trial = broker.try_gateway(settings.broker, settings.gateway.site, name, settings.limits.max_payload_bytes)
     trial = replace(trial, why_mute=lambda: _notice(settings))
     yield from _members(settings)
-    yield from service.way_to_broker(trial, name, ENROL, until_s)
+    yield from service.check_way_to_broker(trial, name, ENROL, until_s)
     if settings.sensors.broker is not None:
         found, _ = network.reach(settings.sensors.broker)
         yield from (replace(one, name=one.name.replace("broker", "sensors'", 1)) for one in found)
@@ -216,10 +216,10 @@ def _notice(settings: GatewaySettings) -> str:
         return ""
     from fedgate.config.identity.pki import IdentityError
     from fedgate.gateway_agent.runtime import enrolment
-    from fedgate.gateway_agent.runtime.membership import files_of
+    from fedgate.gateway_agent.runtime.membership import find_files
 
     try:
-        return enrolment.ask_for_notice(settings.gateway.id, settings.identity.enrolment, files_of(settings))
+        return enrolment.ask_for_notice(settings.gateway.id, settings.identity.enrolment, find_files(settings))
     except (enrolment.EnrolmentError, IdentityError, ValueError, OSError):  # each is a finding of its own
         return ""
 

@@ -32,10 +32,10 @@ def add(commands: cli.Commands) -> None:
 
 def _enrol(arguments: argparse.Namespace) -> None:
     # Late: only this command needs what these load.
-    from fedgate.config.identity.pki import load_key, member_of, read_token
+    from fedgate.config.identity.pki import load_key, name_member, read_token
     from fedgate.config.settings.settings import GatewaySettings, load
     from fedgate.gateway_agent.runtime import enrolment
-    from fedgate.gateway_agent.runtime.membership import files_of
+    from fedgate.gateway_agent.runtime.membership import find_files
 
     settings = load(arguments.config, GatewaySettings)
     token = read_token(sys.stdin.readline() if arguments.token == "-" else arguments.token)  # noqa: S105 - stands for stdin
@@ -43,10 +43,10 @@ def _enrol(arguments: argparse.Namespace) -> None:
         raise enrolment.EnrolmentError(
             f"the token is for gateway {token.gateway!r}, and gateway.id is {settings.gateway.id!r}; make them one"
         )
-    files = files_of(settings)
+    files = find_files(settings)
     validity = enrolment.enrol(token, files, new_key=arguments.new_key)
     until = datetime.fromtimestamp(validity.not_after_s, UTC).isoformat(timespec="seconds")
-    key = member_of(load_key(files.key).public_key())
+    key = name_member(load_key(files.key).public_key())
     paths = {name: str(path) for name, path in asdict(files).items()}
     facts = {"gateway": token.gateway, "until": until, "key": key, "files": paths, "notice": validity.notice}
     text = f"{token.gateway} is enrolled; its certificate is good until {until} and is renewed by itself"

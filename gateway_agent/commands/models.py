@@ -37,18 +37,18 @@ def _models(arguments: argparse.Namespace) -> None:
 
 def describe_models(blobs: dict[str, bytes], settings: GatewaySettings) -> dict[str, Any]:
     """Return, as JSON-able values, what the store says of models."""
-    from fedgate.gateway_agent.deployment.deployment import in_force, probation_left_s, restore_models
+    from fedgate.gateway_agent.deployment.deployment import compute_probation_left_s, find_in_force, restore_models
 
     models = restore_models(blobs)
     candidates = [digest for digest in models.trying if digest not in (models.current.digest, models.previous.digest)]
     return {
-        "current": describe_model(in_force(blobs)),
+        "current": describe_model(find_in_force(blobs)),
         "previous": describe_model(blobs.get(models.other)) if models.previous.version else None,
         "candidate": candidates[-1] if candidates else None,
         "newest_version": models.newest,
         "windows": models.windows,
         "alarms": models.alarms,
-        "probation_s": probation_left_s(models, settings) if models.previous.version else 0.0,
+        "probation_s": compute_probation_left_s(models, settings) if models.previous.version else 0.0,
         "loads_not_finished": {digest: one.in_all for digest, one in models.trying.items()},
         "rejected": [{"version": one.version, "why": one.why, "final": one.is_final} for one in models.rejected],
     }

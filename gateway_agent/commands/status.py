@@ -35,7 +35,7 @@ def _status(arguments: argparse.Namespace) -> None:
         "site": settings.gateway.site,
         "model": models.describe_model(summary["model"]),
         "baseline_needed": settings.baseline.windows,
-        "running": store_lock.holder_of(settings.gateway.store) is not None,
+        "running": store_lock.find_holder(settings.gateway.store) is not None,
         "flash_budget": settings.store.flash_bytes_per_day,
     }
     summary["link"] = _find_link(summary, time.time_ns() - time.monotonic_ns())
@@ -49,7 +49,7 @@ def _find_link(summary: dict[str, Any], anchor_ns: int) -> dict[str, Any]:
     link = summary["link"]
     if link is None or not summary["running"]:
         return {"state": "unknown", "since": ""}
-    return {"state": "up" if link["is_up"] else "down", "since": cli.moment(anchor_ns + link["uptime_ns"])}
+    return {"state": "up" if link["is_up"] else "down", "since": cli.format_time(anchor_ns + link["uptime_ns"])}
 
 
 def _find_source(summary: dict[str, Any], source: Source) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _find_source(summary: dict[str, Any], source: Source) -> dict[str, Any]:
     if raised_ns is None:
         state = "received" if summary["running"] else "unknown"
         return {"state": state, "since": "", "silent_after_s": source.silent_after_s}
-    since = cli.moment(raised_ns - round(source.silent_after_s * NS))
+    since = cli.format_time(raised_ns - round(source.silent_after_s * NS))
     return {"state": "silent", "since": since, "silent_after_s": source.silent_after_s}
 
 

@@ -30,15 +30,15 @@ from fedgate.gateway_agent.deployment.examination import UntriedError
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     BrokenPromiseError,
+    describe_out_of_reach,
     examine_model,
     load_model,
     mismatch,
-    out_of_reach,
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, describe_rules
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside, rows_of, with_model
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, make_beside, replace_model, stack_rows
 from fedgate.gateway_agent.training.training import Training, own_in
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.alarms.site_thresholds import levels_of
@@ -208,8 +208,8 @@ def _swap(
     models, saved = put_in_slot(deployment, bundle)
     trial = _start_trial(deployment, context, pipeline)
     deployment = replace(deployment, candidate=None, manifest=manifest, models=models, trial=trial)
-    pipeline = with_model(pipeline, judge, watching)
-    refusal = out_of_reach(pipeline, judge)
+    pipeline = replace_model(pipeline, judge, watching)
+    refusal = describe_out_of_reach(pipeline, judge)
     logged = _describe_model(judge, watching, bundle, found)
     warned = [Log("warning", refusal)] if refusal else []
     return deployment, pipeline, [*saved, *logged, *warned, SetRefusal(refusal), PublishStatus()]
@@ -224,7 +224,7 @@ def _start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -
         return None
     if deployment.trial is not None:
         return Probation(deployment.trial.manifest, deployment.trial.pipeline)
-    return Probation(manifest, beside(pipeline, judge, pipeline.watching, pipeline.memory))
+    return Probation(manifest, make_beside(pipeline, judge, pipeline.watching, pipeline.memory))
 
 
 def _describe_model(judge: ScoringModel, watching: DecisionState, bundle: Bundle, found: str) -> list[Log]:
@@ -258,7 +258,7 @@ def _borrow(
     It is not stored: after a restart it comes again, as long as the gateway still has nothing of its own. Where the
     site has no level to lend, the candidate waits for the baseline. Raises `ModelRefusedError` or `UntriedError`.
     """
-    units, _ = normalise({}, {FEATURES: rows_of(pipeline.baseline)}, "own")
+    units, _ = normalise({}, {FEATURES: stack_rows(pipeline.baseline)}, "own")
     personal = {name: units[name] for name in manifest.personal if name in units}
     scorer, _ = load_model(deployment.examine, context, pipeline, Bundle(manifest, body, personal))
     try:
@@ -272,7 +272,7 @@ def _borrow(
         f"{levels.samples} windows of {manifest.gateways} gateways, until this gateway's own baseline is whole; rules, "
         "context and drift wait for that"
     )
-    pipeline = with_model(pipeline, ScoringModel(scorer, levels, is_borrowed=True))
+    pipeline = replace_model(pipeline, ScoringModel(scorer, levels, is_borrowed=True))
     return replace(deployment, manifest=manifest), pipeline, [Log("info", text), SetRefusal(""), PublishStatus()]
 
 

@@ -265,20 +265,20 @@ def read(stored: bytes) -> Bundle:
     return Bundle(Manifest.from_bytes(arrays["manifest"].tobytes()), arrays["onnx"].tobytes(), personal)
 
 
-def in_force(blobs: Mapping[str, bytes]) -> bytes | None:
+def find_in_force(blobs: Mapping[str, bytes]) -> bytes | None:
     """Return the stored model in force."""
     models = restore_models(blobs)
     return blobs.get(models.slot) if models.current.version else None
 
 
-def probation_left_s(models: Models, settings: GatewaySettings) -> float:
+def compute_probation_left_s(models: Models, settings: GatewaySettings) -> float:
     """Return for how long the model in force would still be watched, in time that it has watched."""
     return max(settings.models.probation_s - models.windows * settings.features.hop_s, 0.0)
 
 
 def is_proven(models: Models, settings: GatewaySettings) -> bool:
     """Tell whether the model in force has come through its probation."""
-    return probation_left_s(models, settings) == 0
+    return compute_probation_left_s(models, settings) == 0
 
 
 def put_in_slot(deployment: Deployment, bundle: Bundle) -> tuple[Models, list[Save]]:

@@ -20,11 +20,11 @@ from fedgate.gateway_agent.deployment.deployment import (
     is_proven,
     save,
 )
-from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, broken_text
+from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, describe_broken_promise
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, WindowResult, alarms, judge_row
+from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, WindowResult, is_alarming, judge_row
 from fedgate.gateway_agent.monitor.recurrence import BLANK
 from fedgate.models.alarms.false_alarm_test import is_broken, level_at
 from fedgate.models.onnx_policy import ModelRefusedError
@@ -97,8 +97,8 @@ def _compare(
         text = f"model {trial.manifest.version}, the one before, cannot be run any more: {error}"
         return replace(deployment, trial=None), pipeline, [Log("warning", text)]
     blind = trial.blind + (reading.unscored is not None and judged.unscored is None)
-    alarmed = trial.alarmed or alarms(pipeline, reading)
-    was_alarmed = trial.was_alarmed or alarms(before, judged)
+    alarmed = trial.alarmed or is_alarming(pipeline, reading)
+    was_alarmed = trial.was_alarmed or is_alarming(before, judged)
     trial = Probation(trial.manifest, before, trial.windows + 1, alarmed, was_alarmed, blind, trial.slow)
     deployment = replace(deployment, trial=trial)
     if blind > BLIND_MAX:
@@ -119,7 +119,7 @@ def _judge_block(deployment: Deployment, context: Context, pipeline: Pipeline, t
     models = replace(models, blocks=models.blocks + 1, alarmed=models.alarmed + trial.alarmed)
     deployment = replace(deployment, models=models)
     if is_broken(models.alarmed, models.blocks, block_promise(context)[1], level_at(models.blocks)):
-        return roll_back(deployment, pipeline, broken_text(context, models.alarmed, models.blocks))
+        return roll_back(deployment, pipeline, describe_broken_promise(context, models.alarmed, models.blocks))
     return deployment, pipeline, []
 
 

@@ -24,14 +24,14 @@ from fedgate.gateway_agent.deployment.deployment import (
 from fedgate.gateway_agent.deployment.examination import take_any
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
+    describe_out_of_reach,
     examine_model,
     mismatch,
-    out_of_reach,
 )
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted, refuse
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, restore_watching
-from fedgate.gateway_agent.monitor.monitor import MEMORY, memory_owner
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, beside
+from fedgate.gateway_agent.monitor.monitor import MEMORY, find_memory_owner
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, make_beside
 from fedgate.gateway_agent.monitor.recurrence import from_bytes
 from fedgate.gateway_agent.training.training import Training
 from fedgate.models.onnx_policy import ModelRefusedError
@@ -63,7 +63,7 @@ def reload(
             problem, is_there = f"refused: {error}", not isinstance(error, UNREADABLE)  # then its bytes come anew
         else:
             trial, effects = _restore_trial(deployment, context, pipeline, training, blobs)
-            unreachable = out_of_reach(pipeline, judge)
+            unreachable = describe_out_of_reach(pipeline, judge)
             effects += refuse(unreachable) if unreachable else []
             return replace(deployment, trial=trial), pipeline, effects
     text = f"stored model {models.current.version} {problem}"
@@ -83,7 +83,7 @@ def reload(
     return deployment, pipeline, [*effects, Log("warning", text)]
 
 
-def again(
+def load_due(
     deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, blobs: Mapping[str, bytes]
 ) -> Swap:
     """Load what was asked for, see `Deployment.reload_due`."""
@@ -120,7 +120,7 @@ def _restore(
 ) -> tuple[Deployment, Pipeline, ScoringModel]:
     """Put the model of a slot in force; raises one of `UNFIT` or `UNREADABLE`."""
     manifest, judge, watching = _load_stored(context, pipeline, training, blobs[slot])
-    memory, watched = from_bytes(blobs.get(MEMORY), memory_owner(context, manifest))
+    memory, watched = from_bytes(blobs.get(MEMORY), find_memory_owner(context, manifest))
     watching = restore_watching(watched) if watched else watching
     deployment = replace(deployment, manifest=manifest, tried=(name_manifest(manifest), context.uptime_ns))
     return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge
@@ -152,4 +152,4 @@ def _restore_trial(
         manifest, judge, watching = _load_stored(context, pipeline, training, blobs[models.other])
     except (*UNFIT, *UNREADABLE) as error:
         return deployment.trial, [Log("warning", f"stored model {models.previous.version}, the one before: {error}")]
-    return Probation(manifest, beside(pipeline, judge, watching)), []
+    return Probation(manifest, make_beside(pipeline, judge, watching)), []

@@ -17,12 +17,12 @@ from fedgate.gateway_agent.feature_row import Row
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import (
     Pipeline,
-    alarms,
-    beside,
     calibrate_model,
-    gaps_of,
+    count_gaps,
+    is_alarming,
     judge_row,
-    rows_of,
+    make_beside,
+    stack_rows,
 )
 from fedgate.gateway_agent.monitor.recurrence import score
 from fedgate.models import onnx_policy
@@ -87,8 +87,8 @@ def load_model(
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
     onnx_policy.check(body)
     golden_x = _golden_rows(manifest)
-    rows, gaps = rows_of(pipeline.baseline), gaps_of(pipeline)
-    examine(Examination(body, personal, golden_x, rows, gaps, rows_of(pipeline.recent or pipeline.baseline)))
+    rows, gaps = stack_rows(pipeline.baseline), count_gaps(pipeline)
+    examine(Examination(body, personal, golden_x, rows, gaps, stack_rows(pipeline.recent or pipeline.baseline)))
     scorer = Scorer(body, personal)
     _check_golden(scorer, manifest, golden_x)
     began_ns = context.stopwatch()
@@ -145,7 +145,7 @@ def run_in_shadow(context: Context, pipeline: Pipeline, judge: ScoringModel, wat
     windows, share = block_promise(context)
     if present is None or present.is_borrowed:
         return "no model in force to compare it with"
-    new, old = beside(pipeline, judge, watching), beside(pipeline, present)
+    new, old = make_beside(pipeline, judge, watching), make_beside(pipeline, present)
     blocks = alarmed = blind = 0
     for first in range(0, len(recent) - windows + 1, windows):
         is_alarmed = was_alarmed = False
@@ -153,17 +153,17 @@ def run_in_shadow(context: Context, pipeline: Pipeline, judge: ScoringModel, wat
             new, judged = judge_row(new, seen)
             old, before = judge_row(old, seen)
             blind += judged.unscored is not None and before.unscored is None
-            is_alarmed, was_alarmed = is_alarmed or alarms(new, judged), was_alarmed or alarms(old, before)
+            is_alarmed, was_alarmed = is_alarmed or is_alarming(new, judged), was_alarmed or is_alarming(old, before)
         if not was_alarmed:
             blocks, alarmed = blocks + 1, alarmed + is_alarmed
     if blind > BLIND_MAX:
         raise ModelRefusedError(f"it gives no finite score on {blind} recent windows that the model in force can score")
     if is_broken(alarmed, blocks, share):
-        raise BrokenPromiseError(broken_text(context, alarmed, blocks))
+        raise BrokenPromiseError(describe_broken_promise(context, alarmed, blocks))
     return f"{alarmed} of {blocks} recent blocks of {windows} windows alarmed that the model in force is calm about"
 
 
-def broken_text(context: Context, alarmed: int, blocks: int) -> str:
+def describe_broken_promise(context: Context, alarmed: int, blocks: int) -> str:
     """Return how a model broke the promise of this gateway."""
     windows, share = block_promise(context)
     promised = context.settings.alarm.false_alarms_per_day
@@ -174,7 +174,7 @@ def broken_text(context: Context, alarmed: int, blocks: int) -> str:
     )
 
 
-def out_of_reach(pipeline: Pipeline, judge: ScoringModel) -> str:
+def describe_out_of_reach(pipeline: Pipeline, judge: ScoringModel) -> str:
     """Say where the level lies beyond anything that the model can score; an empty string where it does not.
 
     The model stays in force, as its scores still rank windows for those who look at them; but nobody should wait for
@@ -182,7 +182,7 @@ def out_of_reach(pipeline: Pipeline, judge: ScoringModel) -> str:
     """
     if judge.rules is not None:  # of which any may raise it
         return ""
-    reached = float(np.nanmax(judge.model(_far_away(rows_of(pipeline.baseline)))))
+    reached = float(np.nanmax(judge.model(_far_away(stack_rows(pipeline.baseline)))))
     if reached >= judge.levels.raise_level:
         return ""
     return (

@@ -56,7 +56,7 @@ def list_watched_causes(settings: GatewaySettings) -> set[str]:
     """Return the causes of alarms that these settings can raise and clear while the agent runs."""
     causes = {f"silent-{source.name}" for source in settings.source} | {ANOMALY, NO_MODEL}
     causes |= {OUTDATED} if settings.alarm.drift is not None else set()
-    return causes | {f"faulty-{channel}" for channel in settings.features.channels} | stuck_causes(settings)
+    return causes | {f"faulty-{channel}" for channel in settings.features.channels} | list_stuck_causes(settings)
 
 
 def check_reading(
@@ -214,7 +214,7 @@ def check_drift(monitor: Monitor, t_ns: int) -> list[Finding]:
     return [] if change is None else [Finding(OUTDATED, t_ns, text)]
 
 
-def stuck_cause(feature: str) -> str:
+def name_stuck_cause(feature: str) -> str:
     """Return the cause of a feature that is stuck; one whose name is none as it is ends with a digest of that name."""
     cause = f"{STUCK}-{feature}"
     plain = NOT_IN_A_CAUSE.sub("_", cause)
@@ -224,12 +224,12 @@ def stuck_cause(feature: str) -> str:
     return f"{plain[: CAUSE_LENGTH - DIGEST_LENGTH - 1]}-{digest}"
 
 
-def stuck_causes(settings: GatewaySettings) -> set[str]:
+def list_stuck_causes(settings: GatewaySettings) -> set[str]:
     """Return the causes of all features that the rules in the settings may find stuck."""
     rules = settings.alarm.active_rules
     if rules is None or not any(isinstance(rule, Stuck) for rule in rules.rules.values()):
         return set()
-    return {stuck_cause(name) for name in rules.watched or feature_names(settings.features)}
+    return {name_stuck_cause(name) for name in rules.watched or feature_names(settings.features)}
 
 
 def check_stuck(reading: WindowResult) -> list[Finding]:
@@ -237,8 +237,8 @@ def check_stuck(reading: WindowResult) -> list[Finding]:
     One is well when it was seen to change.
     """
     why = "has not changed for longer than it ever did in this gateway's baseline; see to the sensor"
-    stuck = [Finding(stuck_cause(name), reading.t_ns, f"{name} {why}", name) for name in reading.stuck]
-    return [*stuck, *(Finding(stuck_cause(name), reading.t_ns) for name in reading.moved)]
+    stuck = [Finding(name_stuck_cause(name), reading.t_ns, f"{name} {why}", name) for name in reading.stuck]
+    return [*stuck, *(Finding(name_stuck_cause(name), reading.t_ns) for name in reading.moved)]
 
 
 def _channels(context: Context) -> list[tuple[Source, str]]:

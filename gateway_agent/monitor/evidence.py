@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, rows_of
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, stack_rows
 from fedgate.models.alarms.attribution import Columns, Evidence, evidence_of
 from fedgate.models.alarms.threshold import Transition
 from fedgate.models.features.spec import feature_names
@@ -19,8 +19,8 @@ def measure_evidence(pipeline: Pipeline, context: Context, transition: Transitio
     since = [seen for seen in pipeline.recent if seen.end_ns is not None and onset_ns <= seen.end_ns <= t_ns]
     if not since:
         return "", ""
-    baseline, is_from_boot = rows_of(pipeline.baseline), _is_from_boot(pipeline, context, onset_ns)
-    return evidence_of(_columns(context), baseline, rows_of(since), is_from_boot=is_from_boot)
+    baseline, is_from_boot = stack_rows(pipeline.baseline), _is_from_boot(pipeline, context, onset_ns)
+    return evidence_of(_columns(context), baseline, stack_rows(since), is_from_boot=is_from_boot)
 
 
 def _columns(context: Context) -> Columns:

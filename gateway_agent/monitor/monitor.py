@@ -51,10 +51,10 @@ def save_memory(pipeline: Pipeline, context: Context, manifest: Manifest | None)
     if manifest is None or not pipeline.commissioned or not remembers:
         return []
     watching = decision.dump_watching(pipeline.watching)
-    return [Save(MEMORY, recurrence.to_bytes(pipeline.memory, watching, memory_owner(context, manifest)))]
+    return [Save(MEMORY, recurrence.to_bytes(pipeline.memory, watching, find_memory_owner(context, manifest)))]
 
 
-def memory_owner(context: Context, manifest: Manifest) -> recurrence.Owner:
+def find_memory_owner(context: Context, manifest: Manifest) -> recurrence.Owner:
     """Return whose memory that of a model is now."""
     rules = context.settings.alarm.model_dump_json().encode()
     return recurrence.Owner(manifest.model.digest, context.boot_id, context.clock, hashlib.sha256(rules).hexdigest())

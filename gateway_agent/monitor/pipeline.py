@@ -177,30 +177,30 @@ def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
     return tuple(name for name in pipeline.spec.channels if name in faulty)
 
 
-def training_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
+def collect_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
     """Return what this gateway's models are trained on: the baseline, its end apart, as `fedgate.models.arrays` names
     it.
     """
-    rows, end = rows_of(pipeline.baseline), len(pipeline.baseline) - calibration_windows
+    rows, end = stack_rows(pipeline.baseline), len(pipeline.baseline) - calibration_windows
     ends_ns = _ends_ns(pipeline.baseline)[:end]
-    return {FEATURES: rows[:end], MISSING: gaps_of(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
+    return {FEATURES: rows[:end], MISSING: count_gaps(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
 
 
 def _ends_ns(windows: Sequence[FeatureRow]) -> NDArray[np.int64]:
     return np.array([NEVER if seen.end_ns is None else seen.end_ns for seen in windows], dtype=np.int64)
 
 
-def rows_of(windows: Sequence[FeatureRow]) -> Row:
+def stack_rows(windows: Sequence[FeatureRow]) -> Row:
     """Return the features (n, F) of windows."""
     return np.array([seen.row for seen in windows])
 
 
-def gaps_of(pipeline: Pipeline) -> Gaps:
+def count_gaps(pipeline: Pipeline) -> Gaps:
     """Return how many windows are missing before each of the baseline (n,)."""
-    return recall.missing_rows([seen.end_ns for seen in pipeline.baseline], pipeline.spec.hop_s)
+    return recall.count_missing_rows([seen.end_ns for seen in pipeline.baseline], pipeline.spec.hop_s)
 
 
-def with_model(pipeline: Pipeline, judge: ScoringModel, watching: DecisionState = UNSEEN) -> Pipeline:
+def replace_model(pipeline: Pipeline, judge: ScoringModel, watching: DecisionState = UNSEEN) -> Pipeline:
     """Return the pipeline with another model in force, which remembers the recent windows as if it had scored them; an
     active alarm stays, on the scale of the new scores. What its rules remember of hours begins anew.
     """
@@ -211,7 +211,7 @@ def with_model(pipeline: Pipeline, judge: ScoringModel, watching: DecisionState 
     return replace(pipeline, judge=judge, alarm=alarm, memory=memory, watching=watching)
 
 
-def beside(
+def make_beside(
     pipeline: Pipeline, judge: ScoringModel, watching: DecisionState = UNSEEN, memory: Memory = BLANK
 ) -> Pipeline:
     """Return a pipeline for a model that is not in force: it judges the windows of another, and raises nothing."""
@@ -219,7 +219,7 @@ def beside(
     return replace(pipeline, judge=judge, memory=memory, watching=watching, alarm=alarm, baseline=(), recent=())
 
 
-def alarms(pipeline: Pipeline, reading: WindowResult) -> bool:
+def is_alarming(pipeline: Pipeline, reading: WindowResult) -> bool:
     """Tell whether a model alarms with a window just judged: its level is reached, for as long as an alarm takes."""
     if reading.height is None or pipeline.judge is None:
         return False
@@ -242,9 +242,9 @@ def calibrate_model(
     `fedgate.models.alarms.profile.ProfileError` where nobody has seen enough for a profile.
     """
     baseline = Commissioned(
-        rows_of(pipeline.baseline),
+        stack_rows(pipeline.baseline),
         _ends_ns(pipeline.baseline),
-        gaps_of(pipeline),
+        count_gaps(pipeline),
         *scored,
         len(pipeline.baseline) - calibration_windows,
         feature_names(pipeline.spec),

@@ -48,7 +48,7 @@ class Memory(NamedTuple):
 BLANK = Memory({}, 0, None)
 
 
-def missing(memory_ns: int | None, end_ns: int | None, hop_s: float) -> int:
+def count_missing(memory_ns: int | None, end_ns: int | None, hop_s: float) -> int:
     """Return how many windows lie between two ends of windows; `NEW_SERIES` where time went backwards."""
     if memory_ns is None or end_ns is None:
         return 0
@@ -56,15 +56,15 @@ def missing(memory_ns: int | None, end_ns: int | None, hop_s: float) -> int:
     return between if between >= 0 else NEW_SERIES
 
 
-def missing_rows(ends_ns: Sequence[int | None], hop_s: float) -> Gaps:
+def count_missing_rows(ends_ns: Sequence[int | None], hop_s: float) -> Gaps:
     """Return how many windows are missing before each of a series (n,), `NEW_SERIES` before the first."""
-    between = [missing(before, end, hop_s) for before, end in pairwise(ends_ns)]
+    between = [count_missing(before, end, hop_s) for before, end in pairwise(ends_ns)]
     return np.array([NEW_SERIES, *between][: len(ends_ns)], dtype=np.int64)
 
 
 def take_in(model: Model, memory: Memory, seen: FeatureRow, hop_s: float) -> tuple[float, bool, Memory]:
     """Return the score of the next window, whether it can be trusted, and the memory after it."""
-    gap = missing(memory.last_ns, seen.end_ns, hop_s)
+    gap = count_missing(memory.last_ns, seen.end_ns, hop_s)
     before = memory if 0 <= gap <= model.max_gap_rows else BLANK
     scores, tensors = model.carried(seen.row[None, :], before.tensors)
     rows = before.rows + 1

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedgate.config.protocol import topics
-from fedgate.config.protocol.backoff import jitter, wait_ns
+from fedgate.config.protocol.backoff import draw_jitter, wait_ns
 from fedgate.config.protocol.messages import Alarm, Receipt
 from fedgate.config.protocol.transfer import list_requested
 from fedgate.gateway_agent.context import Context
@@ -35,7 +35,7 @@ def begin_connection(outbox: Outbox, context: Context) -> Outbox:
     outbox = replace(outbox, sent_ns={}, connections=outbox.connections + 1, bytes_waiting=0)
     if 0 < outbox.bulk_ns - uptime_ns <= spread_ns:
         return outbox
-    turn_ns = spread_ns * jitter(context.settings.gateway.id, outbox.connections) if outbox.items else 0.0
+    turn_ns = spread_ns * draw_jitter(context.settings.gateway.id, outbox.connections) if outbox.items else 0.0
     return replace(outbox, urgent_ns=uptime_ns + round(turn_ns * URGENT_SHARE), bulk_ns=uptime_ns + round(turn_ns))
 
 

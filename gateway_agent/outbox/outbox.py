@@ -169,7 +169,7 @@ def count_held_bytes(items: Mapping[str, Item]) -> int:
     )
 
 
-def by_class(items: Mapping[str, Item]) -> dict[str, tuple[int, int]]:
+def count_by_class(items: Mapping[str, Item]) -> dict[str, tuple[int, int]]:
     """Return how many items of each class wait, and how many bytes they take; tombstones as a class of their own."""
     held: dict[str, tuple[int, int]] = dict.fromkeys((*CLASSES.values(), TOMBSTONE), (0, 0))
     for name, item in items.items():

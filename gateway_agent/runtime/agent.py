@@ -24,7 +24,7 @@ from fedgate.config.transport.mqtt import Link, Will
 from fedgate.gateway_agent.deployment.examination import Examination
 from fedgate.gateway_agent.events import Connection, Event, Received, Tick, Train, Trained
 from fedgate.gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
-from fedgate.gateway_agent.runtime.membership import files_of
+from fedgate.gateway_agent.runtime.membership import find_files
 from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.gateway_agent.runtime.service import Service
@@ -57,13 +57,13 @@ class Agent(App):
             Store(settings.gateway.store),
             Host(
                 boot_id=clock.boot_id(),
-                verified=signature_worker.verifier(settings.trust.release_key),
+                verified=signature_worker.make_verifier(settings.trust.release_key),
                 can_train=settings.training.enabled and find_spec("sklearn") is not None,
                 libraries=tuple(name for name in LIBRARIES if find_spec(name) is not None),
                 uptime_ns=self.clock.uptime_ns(),
                 anchor_ns=self.clock.anchor_ns,
                 clock=self.clock.quality(),
-                labelled=labelled.of(settings),
+                labelled=labelled.read_labelled(settings),
                 random_bytes=partial(secrets.token_bytes, SECRET_BYTES),
                 stopwatch=time.thread_time_ns,
                 take_keys=self._renewer.take_keys if self._renewer else take_none,
@@ -135,7 +135,7 @@ class Agent(App):
         training = self.settings.training
         command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.training_worker", str(training.nice)]
         if self.settings.identity is not None:
-            files = files_of(self.settings)
+            files = find_files(self.settings)
             command += [str(path) for path in (files.key, files.root_key, files.statement)]
         environment = {**os.environ, **ONE_THREAD}
         pipe = subprocess.PIPE

@@ -29,9 +29,9 @@ from fedgate.config.identity.signing import KeyFileError
 from fedgate.config.identity.statement import OlderError, StatementError
 from fedgate.config.protocol.messages import Keys
 from fedgate.config.runtime.files import sync_folder
-from fedgate.config.transport.tls import trusting
+from fedgate.config.transport.tls import trust
 from fedgate.gateway_agent.runtime import trusted_keys
-from fedgate.gateway_agent.runtime.membership import Files, coming
+from fedgate.gateway_agent.runtime.membership import Files, place_coming
 
 CALL_S = 30.0
 CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by
@@ -63,7 +63,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     stated = _read_stated(token.address)
     keys = _keys_of(token, stated, files)
     believed = pki.read_certificate(keys.authorities[0].encode())
-    context = trusting(authorities=statement.bundle(keys).decode())  # what was checked and nothing else
+    context = trust(authorities=statement.bundle(keys).decode())  # what was checked and nothing else
     files.put_in_place()
     key = _key_for(token, files, new_key=new_key)
     asked = question(token.gateway, key, token.secret, is_same_device=new_key)
@@ -71,7 +71,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     made = _check(answer, key, token.gateway, believed)
     pki.write(files.root_key, stated["root_key"].encode(), PUBLIC_MODE)
     trusted_keys.keep(files, keys, stated["keys"].encode())
-    pki.write(coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
+    pki.write(place_coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
     files.put_in_place()
     return _validity(made, is_new=True, notice=_notice(answer))
 
@@ -82,7 +82,7 @@ def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
     A key that is made in place of another says for which token, in a line before it, so that the same command goes on
     with the same key wherever it was interrupted, and with another token begins with another key.
     """
-    made_for, following = f"made for token {token.digest}\n".encode(), coming(files.key)
+    made_for, following = f"made for token {token.digest}\n".encode(), place_coming(files.key)
     for path in (following, files.key):
         if path.exists() and path.read_bytes().startswith(made_for):
             return pki.load_key(path)
@@ -90,11 +90,11 @@ def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
         following.unlink()
         sync_folder(following.parent)
     if not files.key.exists():
-        return pki.new_key(files.key)
+        return pki.make_key(files.key)
     if not new_key:
         return pki.load_key(files.key)
     key = ec.generate_private_key(ec.SECP256R1())
-    pki.write(following, made_for + pki.private_pem(key), PRIVATE_MODE)
+    pki.write(following, made_for + pki.encode_private_key(key), PRIVATE_MODE)
     return key
 
 
@@ -110,7 +110,7 @@ def _keys_of(token: Token, stated: dict[str, str], files: Files) -> Keys:
     root = stated["root_key"].encode()
     held = files.statement.read_bytes() if files.statement.exists() else None
     try:
-        if signing.public_digest(root) != token.root:
+        if signing.digest_public_key(root) != token.root:
             raise StatementError("its root key is another")
         return statement.check(stated["keys"].encode(), signing.read_public(root, "root key"), held)
     except (KeyFileError, StatementError) as error:
@@ -137,7 +137,7 @@ def renew(gateway: str, address: str, files: Files) -> Validity:
 
 def _ask_again(gateway: str, address: str, files: Files) -> bytes:
     """Return the answer to the question of a gateway that has a certificate."""
-    return _ask(address, trusting(files.authority), CERTIFICATE, question(gateway, pki.load_key(files.key)))
+    return _ask(address, trust(files.authority), CERTIFICATE, question(gateway, pki.load_key(files.key)))
 
 
 def keep_renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validity:
@@ -160,7 +160,7 @@ def ask_for_notice(gateway: str, address: str, files: Files) -> str:
     return _notice(_read_certificate(_ask_again(gateway, address, files), address))
 
 
-def validity(files: Files) -> Validity:
+def read_validity(files: Files) -> Validity:
     """Return from when to when the certificate that is here is good."""
     held = pki.load_certificate(files.certificate)
     return replace(_validity(held), is_superseded=not pki.is_issued(held, [pki.load_certificate(files.authority)]))
@@ -231,7 +231,7 @@ def _check(answer: dict[str, str], key: PrivateKey, gateway: str, authority: x50
     made = pki.read_certificate(answer["certificate"].encode())
     if not pki.is_issued(made, [authority]):
         raise EnrolmentError("the certificate that came is not of the site's authority; nothing was changed")
-    if made.public_key() != key.public_key() or pki.common_name(made) != gateway:
+    if made.public_key() != key.public_key() or pki.read_common_name(made) != gateway:
         raise EnrolmentError("the certificate that came is for another key or name; nothing was changed")
     return made
 
@@ -243,7 +243,7 @@ def main() -> int:
     try:
         match job["act"]:
             case "look":
-                facts = asdict(validity(files))
+                facts = asdict(read_validity(files))
             case "renew":
                 facts = asdict(renew(job["gateway"], job["address"], files))
             case _:

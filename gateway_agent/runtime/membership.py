@@ -30,16 +30,16 @@ class Files:
         The certificate is written last and says that all came; it goes last and says that all are in place. So the two
         change together, wherever the power is cut.
         """
-        if not coming(self.certificate).exists():
+        if not place_coming(self.certificate).exists():
             return
         others = [path for path in astuple(self) if path != self.certificate]
         for path in (*others, self.certificate):
-            if coming(path).exists():
-                coming(path).replace(path)
+            if place_coming(path).exists():
+                place_coming(path).replace(path)
                 sync_folder(path.parent)
 
 
-def files_of(settings: GatewaySettings) -> Files:
+def find_files(settings: GatewaySettings) -> Files:
     """Return where the files are, by the settings; raises `MembershipError` where that is not said."""
     broker, trust = settings.broker, settings.trust
     if broker.key_file is None or broker.certificate_file is None or broker.ca_file is None:
@@ -50,13 +50,13 @@ def files_of(settings: GatewaySettings) -> Files:
 
 def require(settings: GatewaySettings) -> None:
     """Raise `MembershipError` where this gateway has yet to be enrolled."""
-    if settings.identity is not None and not files_of(settings).certificate.exists():
+    if settings.identity is not None and not find_files(settings).certificate.exists():
         raise MembershipError(
             f"{settings.gateway.id} is not enrolled yet: have 'cloud-aggregator gateways token {settings.gateway.id}' "
             "print a token and give it to 'gateway-agent enrol'"
         )
 
 
-def coming(path: Path) -> Path:
+def place_coming(path: Path) -> Path:
     """Return where a file of an enrolment waits for the others before it takes its place."""
     return path.with_name(f"{path.name}.new")

@@ -23,7 +23,7 @@ from typing import Any
 
 from fedgate.config.settings.identity import Membership
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.gateway_agent.runtime.membership import files_of
+from fedgate.gateway_agent.runtime.membership import find_files
 from fedgate.gateway_agent.trust.trust import KeysOutcome
 
 LOG = logging.getLogger("fedgate.identity")
@@ -45,7 +45,7 @@ class Renewer:
         between: Callable[[float, float], float] = random.uniform,  # spreads load, guards nothing
     ) -> None:
         self._spec, self._is_shut_out, self._between = spec, is_shut_out, between
-        files = {name: str(path) for name, path in asdict(files_of(settings)).items()}
+        files = {name: str(path) for name, path in asdict(find_files(settings)).items()}
         self._job = {"gateway": settings.gateway.id, "address": spec.enrolment, "files": files}
         self._share = spec.renew_share - between(0.0, SPREAD)
         self._statement = settings.trust.keys

@@ -28,7 +28,7 @@ def check(path: Path) -> None:
         raise ReleaseKeyError(done.stderr.decode(errors="replace").strip())
 
 
-def verifier(path: Path) -> Callable[[bytes, str], bool]:
+def make_verifier(path: Path) -> Callable[[bytes, str], bool]:
     """Return the check against the key in a file; whatever goes wrong in a child counts as no."""
 
     def verified(message: bytes, signature: str) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.messages import first_problem
+from fedgate.config.protocol.messages import find_first_problem
 from fedgate.models.arrays import (
     END_NS,
     FEATURES,
@@ -121,7 +121,7 @@ def main() -> int:
     try:
         answered = answer(sys.stdin.buffer.read(), [Path(one) for one in files])
     except ValidationError as error:
-        sys.stderr.write(f"setting {first_problem(error)}\n")
+        sys.stderr.write(f"setting {find_first_problem(error)}\n")
         return 1
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")

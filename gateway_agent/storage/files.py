@@ -16,7 +16,7 @@ from pathlib import Path
 from fedgate.config.protocol import wire
 from fedgate.config.runtime import sqlite
 from fedgate.config.runtime.files import sync_folder
-from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, kind_of
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, classify_error
 from fedgate.gateway_agent.events import Durable, Enqueue, Keep, Save
 from fedgate.gateway_agent.state import RESCUED, Stored
 from fedgate.gateway_agent.storage import rows
@@ -34,7 +34,7 @@ DAMAGE_LINES_MAX, DAMAGE_LINE_LENGTH = 4, 200  # of the lines that say what is d
 OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
 
 
-@sqlite.private_files()
+@sqlite.make_private_files()
 def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> sqlite3.Connection:
     """Return the open database, a new one where there is none; raises `StoreError` and its kinds."""
     was_cut_off = path.with_name(path.name + "-wal").exists()  # a clean end takes the log along
@@ -57,7 +57,7 @@ def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) ->
             undo.pop_all()
     except sqlite3.Error as error:
         _forget_empty(path, is_new)
-        kind = StoreDamagedError if _is_read_only_by_itself(path, error) else kind_of(error)
+        kind = StoreDamagedError if _is_read_only_by_itself(path, error) else classify_error(error)
         raise kind(f"{path}: cannot be opened as the agent's store ({error})") from None
     return db
 
@@ -147,7 +147,7 @@ def _write(new: Path, stored: Stored) -> None:
             for effect in effects:
                 rows.apply(db, effect)
     except sqlite3.Error as error:
-        raise kind_of(error)(f"{new}: cannot be written ({error}); check the disk's space and health") from None
+        raise classify_error(error)(f"{new}: cannot be written ({error}); check the disk's space and health") from None
     finally:
         db.close()  # which takes the log along
 

@@ -62,7 +62,7 @@ class Found(NamedTuple):
     damage: tuple[str, ...]
 
 
-def checksum(values: tuple[Value, ...]) -> int:
+def compute_checksum(values: tuple[Value, ...]) -> int:
     """Return the checksum of a row."""
     total = 0
     for value in values:
@@ -75,7 +75,7 @@ def insert(db: sqlite3.Connection, table: str, values: tuple[Value, ...]) -> Non
     """Write a row, in place of one with the same key."""
     marks = ", ".join("?" * (len(values) + 1))
     statement = f"INSERT OR REPLACE INTO {table} ({TABLES[table].columns}, checksum) VALUES ({marks})"  # noqa: S608 - names of our own
-    db.execute(statement, (*values, checksum(values)))
+    db.execute(statement, (*values, compute_checksum(values)))
 
 
 def apply(db: sqlite3.Connection, effect: Durable) -> None:
@@ -127,7 +127,7 @@ def _rows(db: sqlite3.Connection, table: str, damage: list[str]) -> list[tuple[A
         for key, row, total in _readable(db, table, is_first, broken):
             if key in rows:  # met in the middle
                 break
-            if not all(map(isinstance, row, kinds)) or checksum(row) != total:
+            if not all(map(isinstance, row, kinds)) or compute_checksum(row) != total:
                 damage.append(f"{table}: row {key} is not what was written")
             elif is_first:
                 rows[key] = row

@@ -19,12 +19,12 @@ import numpy as np
 
 from fedgate.config.protocol import wire
 from fedgate.config.runtime import store_lock
-from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, StoreFullError, kind_of
+from fedgate.config.runtime.sqlite import StoreDamagedError, StoreError, StoreFullError, classify_error
 from fedgate.gateway_agent.context import STARTS
-from fedgate.gateway_agent.deployment.deployment import in_force
+from fedgate.gateway_agent.deployment.deployment import find_in_force
 from fedgate.gateway_agent.events import Durable
-from fedgate.gateway_agent.outbox.outbox import by_class
-from fedgate.gateway_agent.state import LINK, Stored, ledger
+from fedgate.gateway_agent.outbox.outbox import count_by_class
+from fedgate.gateway_agent.state import LINK, Stored, restore_ledger
 from fedgate.gateway_agent.storage import files, rows
 from fedgate.gateway_agent.storage.rows import SCHEMA_VERSION as SCHEMA_VERSION
 from fedgate.gateway_agent.storage.rows import Found
@@ -143,7 +143,7 @@ class Store:
                 for effect in effects:
                     rows.apply(self._db, effect)
         except sqlite3.Error as error:
-            raise kind_of(error)(
+            raise classify_error(error)(
                 f"{self.path}: cannot be written ({error}); check the disk's space and health"
             ) from None
 
@@ -163,8 +163,8 @@ class Store:
                     self._db.execute("INSERT INTO reserve VALUES (zeroblob(?))", (self.reserve_bytes,))
             self.is_tight = False
         except sqlite3.Error as error:
-            if not issubclass(kind_of(error), StoreFullError):
-                raise kind_of(error)(f"{self.path}: cannot be written ({error})") from None
+            if not issubclass(classify_error(error), StoreFullError):
+                raise classify_error(error)(f"{self.path}: cannot be written ({error})") from None
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -193,10 +193,10 @@ class Store:
             "store_bytes": self.path.stat().st_size,
             "baseline_windows": len(held.baseline),
             "outbox": {name: sum(map(len, item.payloads)) for name, item in held.outbox.items()},
-            "waiting": {kind: {"items": n, "bytes": size} for kind, (n, size) in by_class(held.outbox).items()},
+            "waiting": {kind: {"items": n, "bytes": size} for kind, (n, size) in count_by_class(held.outbox).items()},
             "anomaly_active": any(alarm["kind"] == "anomaly" for alarm in alarms),
             "sensor_alarms": {one["cause"]: one["onset_ns"] for one in alarms if one["kind"] == "sensor"},
-            "model": in_force(held.blobs),
+            "model": find_in_force(held.blobs),
             "privacy_epsilon": _epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
             "link": _read_link(held),
@@ -225,7 +225,7 @@ def _read_link(held: Stored) -> dict[str, Any] | None:
 def _epsilon(held: Stored) -> float | Literal["unknown"] | None:
     """Return what was spent of this gateway's privacy, nothing where it keeps no account of that."""
     own = wire.decode(held.blobs[OWN], size_max=len(held.blobs[OWN]))[0] if OWN in held.blobs else {}
-    spent = ledger(held, own).get(EPSILON)
+    spent = restore_ledger(held, own).get(EPSILON)
     return None if spent is None else float(spent) if np.isfinite(spent) else "unknown"
 
 

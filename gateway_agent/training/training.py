@@ -32,7 +32,7 @@ from fedgate.gateway_agent.events import (
     Wanted,
     refuse,
 )
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, training_data
+from fedgate.gateway_agent.monitor.pipeline import Pipeline, collect_data
 from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.arrays import COUNTED as IS_COUNTED
@@ -196,7 +196,7 @@ def take_part(
 def _job(
     training: Training, context: Context, pipeline: Pipeline, message: RoundOpen, shared: bytes, drawn: bytes
 ) -> bytes:
-    data = training_data(pipeline, context.settings.baseline.calibration_windows)
+    data = collect_data(pipeline, context.settings.baseline.calibration_windows)
     parts = {
         "shared": wire.decode(shared)[0],
         "own": own_in(training, message.run),
@@ -286,7 +286,7 @@ def _hide_numbers(message: RoundOpen, text: str) -> str:
 
 def fix_normalisation(training: Training, context: Context, pipeline: Pipeline) -> Result:
     """The baseline is whole: fix this gateway's normalisation for good, and publish that it can train now."""
-    data = training_data(pipeline, context.settings.baseline.calibration_windows)
+    data = collect_data(pipeline, context.settings.baseline.calibration_windows)
     training = replace(training, own=normalise(training.own, data, "own")[0])
     whole = Log("info", f"baseline of {len(pipeline.baseline)} windows is whole")
     return training, [save_own(training), whole, PublishStatus()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from fedgate.config.protocol.messages import Keys, MessageError, Newest, Signed, audience_of
+from fedgate.config.protocol.messages import Keys, MessageError, Newest, Signed, name_audience
 from fedgate.config.protocol.topics import ALL
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import (
@@ -71,7 +71,7 @@ def check_signed(trust: Trust, context: Context, message: Signed, gateway: str) 
 
     Whether it has expired is asked of a clock that is known to be right alone.
     """
-    audience = audience_of(context.settings.gateway.site, gateway)
+    audience = name_audience(context.settings.gateway.site, gateway)
     if not trust.verified(message.signed_bytes(), message.signature):
         return "its signature is not the release key's"
     if message.audience != audience:

@@ -16,7 +16,7 @@ from fedgate.cloud_aggregator.releases.deploy import make_model
 from fedgate.config.identity.signing import verify
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.frames import Frame, FrameMeta
-from fedgate.config.protocol.messages import Manifest, audience_of
+from fedgate.config.protocol.messages import Manifest, name_audience
 from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.gateway_agent import machine
@@ -102,7 +102,7 @@ def released(spec: FeatureSpec, key: Ed25519PrivateKey, max_payload_bytes: int) 
         gateways=3,
         created_ns=T0_NS,
     )
-    return sign_message(manifest, key, audience_of(SITE, "all"), T0_NS), body
+    return sign_message(manifest, key, name_audience(SITE, "all"), T0_NS), body
 
 
 def commissioned() -> State:

@@ -61,7 +61,7 @@ def receipts(effects: Sequence[Outward]) -> dict[str, list[bool]]:
 
 
 def active(service: Service, gateway: str) -> list[str]:
-    return [one.alarm.cause for one in register.active(service.state.alarms.book, gateway)]
+    return [one.alarm.cause for one in register.select_active(service.state.alarms.book, gateway)]
 
 
 @pytest.mark.parametrize("handler", [divide_by_nothing, record_too_much])

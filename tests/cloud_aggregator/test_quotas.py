@@ -150,7 +150,7 @@ def test_a_site_as_large_as_its_broker_is_invited_and_told_of_in_one_message(tmp
     names = tuple(f"{number:064d}" for number in range(int(most)))
     with cloud(tmp_path, mean_of(2)) as made:
         state = made.service.state
-        invitation = round.invitation(replace(state.rounds, asked=names), state.context)
+        invitation = round.make_invitation(replace(state.rounds, asked=names), state.context)
         assert RoundOpen.from_bytes(invitation.payload).cohort == names
         told = largest_alarm("fleet").model_dump() | {"common": "power", "gateways": names, "text": "t" * SHORT_MAX}
         fleet = replace(state.alarms.fleet, alarm=FleetAlarm.model_validate(told))

@@ -66,7 +66,7 @@ def loop_model(folder: Path, names: list[str]) -> bytes:
         store.close()
         begun = pipeline.start(own.features, own.streams, own.alarm, own.baseline.windows, stored.baseline)
         data[name], secrets[name] = (
-            pipeline.training_data(begun, own.baseline.calibration_windows),
+            pipeline.collect_data(begun, own.baseline.calibration_windows),
             stored.blobs[SECRET],
         )
     outcome = run(algorithm, data, seed=choice.seed, secrets=secrets)

@@ -17,7 +17,7 @@ from fedgate.cloud_aggregator.events import Received
 from fedgate.cloud_aggregator.storage import store as disk
 from fedgate.config.protocol.messages import Status
 from fedgate.gateway_agent.monitor import pipeline
-from fedgate.gateway_agent.monitor.pipeline import rows_of
+from fedgate.gateway_agent.monitor.pipeline import stack_rows
 from fedgate.gateway_agent.runtime.training_worker import add_labelled
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import Arrays, equal
@@ -51,7 +51,7 @@ def site(name: str = "support-vector-election", seed: int = 0, gateways: tuple[s
 def training_data(made: Site) -> dict[str, Arrays]:
     data: dict[str, Arrays] = {}
     for who, state in made.agents.items():
-        data[who] = pipeline.training_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
+        data[who] = pipeline.collect_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
         if made.cloud.rounds.algorithm.labels and state.training.labelled:
             data[who] = add_labelled(data[who], state.training.labelled)
     return data
@@ -107,7 +107,7 @@ def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: 
         assert state.deployment.manifest is not None and made.cloud.releases.manifest is not None
         assert state.deployment.manifest.content_bytes() == made.cloud.releases.manifest.content_bytes()
         assert state.monitor.pipeline.judge is not None
-        assert np.isfinite(state.monitor.pipeline.judge.model(rows_of(state.monitor.pipeline.baseline))).all()
+        assert np.isfinite(state.monitor.pipeline.judge.model(stack_rows(state.monitor.pipeline.baseline))).all()
     if name == NOTHING_NEW:
         made.run(lambda: any("changes nothing: nobody had anything to send" in line for line in made.log))
         assert made.cloud.rounds.server.global_state["step"] == 1 and not made.in_force(2)

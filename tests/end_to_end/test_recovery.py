@@ -17,11 +17,11 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.runtime import cli
 from fedgate.config.runtime.sqlite import StoreError
-from fedgate.gateway_agent.deployment.validation import out_of_reach
+from fedgate.gateway_agent.deployment.validation import describe_out_of_reach
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.decision import ScoringModel
-from fedgate.gateway_agent.monitor.pipeline import GAP_HOPS, with_model
+from fedgate.gateway_agent.monitor.pipeline import GAP_HOPS, replace_model
 from fedgate.gateway_agent.state import BaselineError
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.alarms.threshold import AlarmState, Levels
@@ -125,10 +125,10 @@ def test_two_agents_cannot_share_a_store(tmp_path: Path) -> None:
 def test_a_level_that_nothing_can_reach_is_said() -> None:
     state = commissioned()
     judge = ScoringModel(Told(), Levels(raise_level=9.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True))
-    text = out_of_reach(state.monitor.pipeline, judge)
+    text = describe_out_of_reach(state.monitor.pipeline, judge)
     assert "no window can raise an alarm" in text and "asks for 9" in text
     reachable = judge._replace(levels=replace(judge.levels, raise_level=-1.0))
-    assert out_of_reach(state.monitor.pipeline, reachable) == ""
+    assert describe_out_of_reach(state.monitor.pipeline, reachable) == ""
 
 
 def test_two_high_windows_with_a_hole_between_are_no_lasting_alarm() -> None:
@@ -136,7 +136,7 @@ def test_two_high_windows_with_a_hole_between_are_no_lasting_alarm() -> None:
     settings = gateway_settings(alarm={"minimum_duration_s": 30.0})
     spec = settings.features
     judge = ScoringModel(told, Levels(raise_level=1.0, clear_level=0.5, median=0.0, samples=20, extrapolated=True))
-    state = with_model(walk.start(spec, settings.streams, settings.alarm, 0), judge)
+    state = replace_model(walk.start(spec, settings.streams, settings.alarm, 0), judge)
     rng = np.random.default_rng(0)
 
     def watch(state: walk.Pipeline, start_s: float, score: float) -> tuple[walk.Pipeline, list[walk.WindowResult]]:
@@ -159,7 +159,7 @@ def test_a_new_model_judges_an_active_alarm_on_its_own_scale() -> None:
     state = walk.start(settings.features, settings.streams, settings.alarm, 0)
     state = replace(state, alarm=AlarmState(active=True, run_ns=3, onset_ns=2, peak=50.0, last_ns=4))
     levels = Levels(raise_level=1.0, clear_level=0.5, median=0.1, samples=20, extrapolated=True)
-    alarm = with_model(state, ScoringModel(Told(), levels)).alarm
+    alarm = replace_model(state, ScoringModel(Told(), levels)).alarm
     assert alarm == AlarmState(active=True, run_ns=None, onset_ns=2, peak=0.1, last_ns=4)
 
 

@@ -88,7 +88,7 @@ def _discriminator() -> Target:
     def judge(path: Path) -> None:
         chosen = settings.defence.model_copy(update={"network": path})
         named = settings.model_copy(update={"defence": chosen})
-        algorithm = defence.algorithm_of(named, defence.read(named))
+        algorithm = defence.build_algorithm(named, defence.read(named))
         begun = algorithm.start(generator(choice.seed, 0, "cloud"))
         with suppress(UpdateError):  # it may well refuse an update
             algorithm.phases[0].admit(begun, update)

@@ -46,7 +46,7 @@ def _wrapped(reader: Callable[[bytes], object], label: str) -> Callable[[bytes],
 
 
 def _named(data: bytes) -> str:
-    return pki.common_name(pki.read_certificate(data))
+    return pki.read_common_name(pki.read_certificate(data))
 
 
 def targets() -> dict[str, Target]:
@@ -67,5 +67,5 @@ def targets() -> dict[str, Target]:
         "token-sealed": Target(_sealed_token, refused, (inside,), examples=200),
         "certificate-request": Target(requests, refused, (request, request_der), examples=300),
         "certificate": Target(_wrapped(_named, label), refused, (certificate, pem(certificate, label)), examples=300),
-        "identity-key": Target(from_file(key, "identity.key"), refused, (pki.private_pem(KEY),)),
+        "identity-key": Target(from_file(key, "identity.key"), refused, (pki.encode_private_key(KEY),)),
     }

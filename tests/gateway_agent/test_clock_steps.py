@@ -111,9 +111,9 @@ def test_the_timeline_follows_a_clock_that_can_be_believed_and_no_other(monkeypa
     by_ns = 30 * DAY_S * NS
     monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + by_ns)
     for quality in ("unsynchronised", "unknown"):
-        monkeypatch.setattr(clock, "quality", lambda quality=quality: quality)
+        monkeypatch.setattr(clock, "ask_quality", lambda quality=quality: quality)
         assert not made.follow() and made.quality() == "unsynchronised"
-    monkeypatch.setattr(clock, "quality", lambda: "synchronised")
+    monkeypatch.setattr(clock, "ask_quality", lambda: "synchronised")
     before_ns = made.now_ns()
     assert made.follow() and not made.follow()
     assert made.now_ns() - before_ns == pytest.approx(by_ns, abs=NS) and made.quality() == "synchronised"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fedgate.cloud_aggregator.context import sign_message
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.backoff import JITTER
-from fedgate.config.protocol.messages import Receipt, RoundOpen, Status, Want, audience_of
+from fedgate.config.protocol.messages import Receipt, RoundOpen, Status, Want, name_audience
 from fedgate.config.protocol.topics import CHANNELS
 from fedgate.config.protocol.transfer import ASK_MAX, describe, split
 from fedgate.gateway_agent.events import (
@@ -75,7 +75,7 @@ def invitation(round_index: int = 0, shared: bytes = SHARED, **change: Any) -> b
 
 
 def signed(message: RoundOpen) -> RoundOpen:
-    return sign_message(message, KEY, audience_of(SITE, "all"), T0_NS)
+    return sign_message(message, KEY, name_audience(SITE, "all"), T0_NS)
 
 
 def invited(state: State, round_index: int = 0, **change: Any) -> tuple[State, list[Effect]]:

@@ -258,7 +258,7 @@ def test_a_revoked_certificate_is_named_with_what_to_do() -> None:
     said = tls.advise("[SSL: SSLV3_ALERT_CERTIFICATE_REVOKED] sslv3 alert certificate revoked (_ssl.c:2580)")
     assert "was revoked" in said and "gateway-agent enrol --new-key" in said
     assert tls.advise("connection refused") == "connection refused" and tls.advise("") == ""
-    trial = broker.of_gateway(Broker(), "bridge", ME, 1_024)
+    trial = broker.try_gateway(Broker(), "bridge", ME, 1_024)
     found = broker._not_let_in(trial, ProbeError(f"the connection ended: {said}"))
     assert found.level == "failure" and found.advice == tls.REVOKED
 

@@ -59,7 +59,7 @@ class Cloud:
 
     def _started(self) -> Service:
         # What is trained stands in for what the settings name, whose models are not of a size to choose.
-        with patch.object(defence, "algorithm_of", lambda *_: self.algorithm):
+        with patch.object(defence, "build_algorithm", lambda *_: self.algorithm):
             return Service(self.settings, Store(self.path), KEY, uptime_ns=self.now_ns, anchor_ns=0, beginning="first")
 
     def restart(self) -> None:

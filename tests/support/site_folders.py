@@ -82,7 +82,7 @@ class Folder:
         serial = x509.random_serial_number()
         validity = (now - 2 * DAY, now + days * DAY)
         files[0].write_bytes((by or self.authority).issue(name, key.public_key(), serial, *validity))
-        pki.write(files[1], pki.private_pem(key), 0o600)
+        pki.write(files[1], pki.encode_private_key(key), 0o600)
         return files
 
 

@@ -20,7 +20,7 @@ from fedgate.cloud_aggregator import machine as cloud_machine
 from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases
-from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material, algorithm_of
+from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material, build_algorithm
 from fedgate.config.identity.signing import verify
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.frames import Frame, FrameMeta
@@ -60,7 +60,7 @@ def start_cloud(
     material: Material = NOTHING,
 ) -> cloud_state.State:
     """Return an aggregator that starts with what its store held."""
-    return cloud_state.restore(settings, KEY, algorithm_of(settings, material), stored, uptime_ns, beginning)
+    return cloud_state.restore(settings, KEY, build_algorithm(settings, material), stored, uptime_ns, beginning)
 
 
 def with_record(state: cloud_state.State, part: str, **changes: Any) -> cloud_state.State:

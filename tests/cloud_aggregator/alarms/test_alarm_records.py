@@ -44,7 +44,7 @@ STORY = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CHANGES)), min_siz
 
 
 def active(state: State, gateway: str = "a") -> list[str]:
-    return [known.alarm.id.removeprefix(f"{gateway}.") for known in register.active(state.alarms.book, gateway)]
+    return [known.alarm.id.removeprefix(f"{gateway}.") for known in register.select_active(state.alarms.book, gateway)]
 
 
 def kept(store: Store, effects: Iterable[Effect]) -> None:
@@ -273,9 +273,9 @@ def test_causes_that_are_over_have_an_end_too() -> None:
         one = DONE.model_copy(update={"id": str(number), "cause": f"c{number}"})
         alarms.setdefault("a", {})[one.id] = replace(known, alarm=one)
     fresh = DONE.model_copy(update={"id": "x", "cause": "x"})
-    assert "1000 are the most" in register.refusal(alarms, "a", fresh)
-    assert register.refusal(alarms, "a", fresh.model_copy(update={"cause": "c7"})) == ""
-    assert register.refusal(alarms, "a", fresh.model_copy(update={"cause": "anomaly"})) == ""
+    assert "1000 are the most" in register.find_refusal(alarms, "a", fresh)
+    assert register.find_refusal(alarms, "a", fresh.model_copy(update={"cause": "c7"})) == ""
+    assert register.find_refusal(alarms, "a", fresh.model_copy(update={"cause": "anomaly"})) == ""
 
 
 def test_an_alarm_has_one_cause_and_a_message_that_says_another_is_refused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgate.cloud_aggregator.alarms.fleet import CAUSES, largest_group
+from fedgate.cloud_aggregator.alarms.fleet import CAUSES, find_largest_group
 from fedgate.cloud_aggregator.alarms.register import KEPT, Register, take
 from fedgate.cloud_aggregator.events import Received, Tick
 from fedgate.config.protocol.messages import Alarm
@@ -107,7 +107,7 @@ def test_the_group_is_the_largest_that_fits_the_window(onsets: list[tuple[str, i
         for some in combinations(onsets, size)
         if max(onset for _, onset in some) - min(onset for _, onset in some) <= 10
     ]
-    group = largest_group(alarms, 10 * NS)
+    group = find_largest_group(alarms, 10 * NS)
     assert len(group) == max(map(len, fitting), default=0)
     assert not group or set(group) in fitting
     begun = [known.onset_ns for known in group.values()]

@@ -62,7 +62,7 @@ def test_the_queue_sends_one_at_a_time_in_order_and_loses_only_what_it_says(step
             held, effects = webhook.receive_result(held, SPEC, event, now_ns)
         elif isinstance(step, int):
             now_ns += step * NS
-        held, more = webhook.due(held, now_ns)
+        held, more = webhook.send_due(held, now_ns)
         for effect in [*effects, *more]:
             match effect:
                 case Enqueue(item=post):
@@ -82,11 +82,11 @@ def test_pauses_double_up_to_the_longest_and_are_spread() -> None:
     held, now_ns = waiting(Post("a", b"")), T0_NS
     pauses_s = []
     for _ in range(12):
-        held, sends = webhook.due(held, now_ns)
+        held, sends = webhook.send_due(held, now_ns)
         assert len(sends) == 1
         held, _ = webhook.receive_result(held, SPEC, Posted("a", "away"), now_ns)
         pauses_s.append((held.retry_ns - now_ns) / NS)
-        assert webhook.due(held, held.retry_ns - 1)[1] == []
+        assert webhook.send_due(held, held.retry_ns - 1)[1] == []
         now_ns = held.retry_ns
     for pause_s, longest_s in zip(pauses_s, [4, 8, 16, 32, *[60] * 8], strict=True):
         assert longest_s <= pause_s <= (1.0 + JITTER) * longest_s
@@ -98,7 +98,7 @@ def test_pauses_double_up_to_the_longest_and_are_spread() -> None:
 def tried(held: Queue, now_ns: int, *, is_refused: bool) -> tuple[Queue, list[Effect], int]:
     """Let one attempt fail when it is due; return the queue, what came of it, and when that was."""
     now_ns = max(now_ns, held.retry_ns)
-    held, _ = webhook.due(held, now_ns)
+    held, _ = webhook.send_due(held, now_ns)
     return *webhook.receive_result(held, SPEC, Posted(first(held).id, "no", is_refused), now_ns), now_ns
 
 
@@ -115,7 +115,7 @@ def test_a_change_that_is_refused_for_good_is_given_up_and_the_next_is_sent() ->
     assert [one for one in effects if one != log] == [Dequeue("a"), RecordCount(REFUSED, 1)]
     assert (held.refused, held.dropped, held.tries) == (1, 0, {})
     failures = held.failures
-    held, sends = webhook.due(held, now_ns)
+    held, sends = webhook.send_due(held, now_ns)
     assert sends == [Send(Post("b", b""))]
     held, _ = webhook.receive_result(held, SPEC, Posted("b", "no", True), now_ns)
     assert held.failures == failures + 1 and held.items  # pauses go on growing until something is taken

@@ -31,8 +31,8 @@ from fedgate.config.settings.identity import Membership
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
-from fedgate.gateway_agent.runtime.enrolment import EnrolmentError, enrol, renew, validity
-from fedgate.gateway_agent.runtime.membership import Files, coming
+from fedgate.gateway_agent.runtime.enrolment import EnrolmentError, enrol, read_validity, renew
+from fedgate.gateway_agent.runtime.membership import Files, place_coming
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from tests.support.site_folders import Folder, aggregator_of, founded
 from tests.support.sites import SITE, gateway_settings
@@ -115,7 +115,7 @@ def test_a_power_cut_at_any_file_costs_one_more_call(
         else:
             enrol(token, wanted)
     enrol(token, wanted)
-    assert pki.common_name(pki.load_certificate(wanted.certificate)) == token.gateway
+    assert pki.read_common_name(pki.load_certificate(wanted.certificate)) == token.gateway
     assert pki.load_certificate(wanted.certificate).public_key() == pki.load_key(wanted.key).public_key()
 
 
@@ -181,7 +181,7 @@ def test_a_key_that_was_made_for_another_token_is_left_behind(site: Folder, tmp_
     first = made_token(site, "left", capsys, "--replace")
     with cut_at(9), pytest.raises(PowerCut):  # its key and the authority are here
         enrol(first, mine, new_key=True)
-    assert coming(mine.key).exists()
+    assert place_coming(mine.key).exists()
     words = ["gateways", "revoke", "left", "-c", str(site.path / "aggregator.toml")]
     cloud_aggregator(words)
     capsys.readouterr()
@@ -258,10 +258,10 @@ def test_a_certificate_is_renewed_also_after_its_end_and_the_key_is_kept(
     asked_s = time.time()
     second = renew(token.gateway, token.address, mine)
     assert second.is_new and second.not_after_s > asked_s > first.not_after_s
-    assert mine.key.read_bytes() == key and validity(mine).not_after_s == second.not_after_s
+    assert mine.key.read_bytes() == key and read_validity(mine).not_after_s == second.not_after_s
     with pytest.raises(EnrolmentError, match="needs a token"):
         renew("somebody-else", token.address, mine)
-    assert validity(mine).not_after_s == second.not_after_s
+    assert read_validity(mine).not_after_s == second.not_after_s
 
 
 def renewer(folder: Path, gateway: str, address: str) -> Renewer:
@@ -282,14 +282,14 @@ def test_the_agent_renews_by_the_wall_clock_however_it_jumps(
     at = renewer(tmp_path / "device", token.gateway, token.address)
     life_s = first.not_after_s - first.not_before_s
     assert not at.look(first.not_before_s + 0.5 * life_s)
-    assert validity(mine).not_after_s == first.not_after_s
+    assert read_validity(mine).not_after_s == first.not_after_s
     for wall_s in (0.0, 1_000.0, first.not_before_s - 1.0, first.not_before_s + 0.7 * life_s, first.not_after_s + 1e7):
         assert at.is_due(wall_s)  # in 1970 it cannot know, so it asks
     at.look(0.0)
-    held = validity(mine)
+    held = read_validity(mine)
     time.sleep(max(held.not_after_s - time.time(), 0.0) + 0.1)
     assert not at.look(time.time())
-    assert validity(mine).not_after_s > held.not_after_s >= first.not_after_s
+    assert read_validity(mine).not_after_s > held.not_after_s >= first.not_after_s
     # Nothing is thrown away where the aggregator is away, or where the clock says that its certificate is not good.
     before = contents(tmp_path / "device")
     away = renewer(tmp_path / "device", token.gateway, "localhost:1")

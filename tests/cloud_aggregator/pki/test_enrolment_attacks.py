@@ -19,7 +19,7 @@ import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.config.identity import signing
-from fedgate.config.transport.tls import trusting
+from fedgate.config.transport.tls import trust
 from fedgate.gateway_agent.runtime.enrolment import EnrolmentError, enrol
 from tests.cloud_aggregator.pki.test_enrolment import contents, files, made_token
 from tests.support.site_folders import Folder, aggregator_of, founded
@@ -53,7 +53,7 @@ def impostor(evil: Folder, site: Folder, root_key: Path, keys: bytes) -> Iterato
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             stolen.append(json.loads(body)["token"])
-            behind = HTTPSConnection("localhost", site.port + 1, context=trusting(site.path / "ca.pem"))
+            behind = HTTPSConnection("localhost", site.port + 1, context=trust(site.path / "ca.pem"))
             behind.request("POST", "/v1/certificate", body)
             self.say(behind.getresponse().read())
             behind.close()
@@ -93,7 +93,7 @@ def test_who_stands_between_is_told_nothing_whatever_keys_it_says(
 
 
 def made_token_root(folder: Folder) -> str:
-    return signing.public_digest((folder.path / "root.pub").read_bytes())
+    return signing.digest_public_key((folder.path / "root.pub").read_bytes())
 
 
 def test_a_statement_that_is_older_than_the_one_here_is_not_taken_at_an_enrolment_either(

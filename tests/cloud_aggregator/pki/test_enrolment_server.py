@@ -22,7 +22,7 @@ from fedgate.cloud_aggregator.pki.enrolment_server import (
     HEADER_BYTES_MAX,
     EnrolmentServer,
 )
-from fedgate.config.transport.tls import trusting
+from fedgate.config.transport.tls import trust
 from tests.support.site_folders import Folder, aggregator_of, founded, free_ports, until
 
 
@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 def test_what_is_no_request_is_told_so_and_too_much_is_not_read(site: Folder) -> None:
     def said(method: str, path: str, body: bytes | Iterator[bytes] | None = None, length: int | None = None) -> int:
         headers = {} if length is None else {"Content-Length": str(length)}
-        context = trusting(site.path / "ca.pem")
+        context = trust(site.path / "ca.pem")
         connection = HTTPSConnection("localhost", site.port + 1, timeout=5.0, context=context)
         connection.request(method, path, body, headers)
         status = connection.getresponse().status
@@ -59,7 +59,7 @@ def is_served(site: Folder) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", site.port + 1), 2.0) as plain:
             plain.settimeout(2.0)
-            with trusting(site.path / "ca.pem").wrap_socket(plain, server_hostname="localhost"):
+            with trust(site.path / "ca.pem").wrap_socket(plain, server_hostname="localhost"):
                 return True
     except OSError:
         return False
@@ -102,7 +102,7 @@ def test_who_does_not_ask_in_time_is_cut_off(site: Folder, monkeypatch: pytest.M
     monkeypatch.setattr("fedgate.cloud_aggregator.pki.enrolment_server.HEADERS_WITHIN_S", 0.3)
     with socket.create_connection(("127.0.0.1", site.port + 1), 5.0) as silent:
         assert silent.recv(1) == b""
-    context = trusting(site.path / "ca.pem")
+    context = trust(site.path / "ca.pem")
     with (
         socket.create_connection(("127.0.0.1", site.port + 1), 5.0) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as slow,
@@ -115,7 +115,7 @@ def test_who_does_not_ask_in_time_is_cut_off(site: Folder, monkeypatch: pytest.M
 def raw(site: Folder) -> ssl.SSLSocket:
     """Return a connection to the server on which anything can be sent."""
     plain = socket.create_connection(("127.0.0.1", site.port + 1), 5.0)
-    return trusting(site.path / "ca.pem").wrap_socket(plain, server_hostname="localhost")
+    return trust(site.path / "ca.pem").wrap_socket(plain, server_hostname="localhost")
 
 
 def received(connection: ssl.SSLSocket) -> bytes:

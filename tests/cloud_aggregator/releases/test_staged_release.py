@@ -18,7 +18,7 @@ from fedgate.cloud_aggregator.commands.release import share_of
 from fedgate.cloud_aggregator.events import RecordGateway, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.releases.releases import Rollout
-from fedgate.cloud_aggregator.releases.rollout import Report, is_alarming, verdict
+from fedgate.cloud_aggregator.releases.rollout import Report, is_alarming, judge_canaries
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.transfer import describe
@@ -137,7 +137,7 @@ def test_canaries_that_are_away_are_waited_for_and_then_the_operator_decides() -
     made.order("release", SENSITIVE, gateways=["north", "south"])
     made.watch(600, 0.0, "north")
     assert made.cloud.releases.rollout.stage == "watching" and made.versions()["north"] == 2
-    said = rollout.verdict(made.stage, _report(made), made.cloud_settings.release, made.now_ns)
+    said = rollout.judge_canaries(made.stage, _report(made), made.cloud_settings.release, made.now_ns)
     assert said[0] == "wait" and "south have not watched with it" in said[1] and "offline or silent: south" in said[1]
     made.tick(1_000.0)
     assert made.stage.stage == "paused" and "south have not watched with it" in made.stage.why
@@ -248,7 +248,7 @@ def test_alarms_of_canaries_stop_a_release_where_the_others_raise_fewer() -> Non
 
     def said(canary_alarms: int, other_alarms: int) -> str:
         told = rollout.report(stage, gateways(canary_alarms, other_alarms), 1, table, 1.0)
-        return verdict(stage, told, table, T0_NS + NS)[0]
+        return judge_canaries(stage, told, table, T0_NS + NS)[0]
 
     assert said(1, 1) == "go on"  # 2 in 20 days, as promised
     assert said(20, 1) == "stop"  # 40, and 6 are within the limit
@@ -295,7 +295,7 @@ def test_one_of_three_canaries_rejects_for_itself() -> None:
     refusing = Status(state="online", model_version=1, rejected={"2": "no"})
     for said, word in (((refusing, well, well), "go on"), ((refusing, refusing, well), "stop")):
         told = rollout.report(stage, dict(zip("abc", said, strict=True)), 1, table, 1.0)
-        assert verdict(stage, told, table, T0_NS + NS)[0] == word
+        assert judge_canaries(stage, told, table, T0_NS + NS)[0] == word
 
 
 def test_a_few_windows_have_shown_nothing_however_short_the_watch_is() -> None:
@@ -303,7 +303,7 @@ def test_a_few_windows_have_shown_nothing_however_short_the_watch_is() -> None:
     for windows, word in ((BLOCK_WINDOWS - 1, "wait"), (BLOCK_WINDOWS, "go on")):
         canary = Status(state="online", model_version=2, model_windows=windows, promised_alarms_per_day=0.1)
         told = rollout.report(stage, {"a": canary}, 1, table, 1.0)
-        assert verdict(stage, told, table, T0_NS + NS)[0] == word
+        assert judge_canaries(stage, told, table, T0_NS + NS)[0] == word
 
 
 def test_few_alarms_are_no_evidence_and_all_looks_together_keep_the_level() -> None:

@@ -87,7 +87,7 @@ def test_a_discriminator_is_trained_stored_and_good_for_its_training_only(
     assert said["size_bytes"] == out.stat().st_size and 0.0 <= said["accuracy"] <= 1.0
     judged = write(tmp_path, algorithm=CHOSEN, defence=BY_NETWORK)
     settings = load(judged, AggregatorSettings)
-    defence.algorithm_of(settings, defence.read(settings))
+    defence.build_algorithm(settings, defence.read(settings))
     others = {"seed": f"seed = 9\n{CHOSEN}", "algorithm": CHOSEN.replace("esn-fedavg", "esn-fedcurv")}
     for other in others.values():
         wrong = load(write(tmp_path, algorithm=other, defence=BY_NETWORK), AggregatorSettings)
@@ -131,4 +131,4 @@ def test_a_file_that_is_no_discriminator_says_how_to_make_one(tmp_path: Path) ->
 def test_a_stacked_algorithm_has_no_sum_to_stand_before(tmp_path: Path) -> None:
     settings = load(write(tmp_path, defence="kind = 'statistic'"), AggregatorSettings)
     with pytest.raises(ValueError, match="made of rows that are kept apart, expected a sum"):
-        defence.algorithm_of(settings, defence.read(settings))
+        defence.build_algorithm(settings, defence.read(settings))

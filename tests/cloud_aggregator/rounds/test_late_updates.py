@@ -223,10 +223,10 @@ def test_the_model_is_that_of_the_updates_that_the_rounds_name(
 
 
 def test_which_algorithms_bear_it() -> None:
-    bearing = {name for name in ALGORITHMS if late_updates.bears(build(name, 3, {}))}
+    bearing = {name for name in ALGORITHMS if late_updates.can_wait(build(name, 3, {}))}
     assert "robust-svm-subgradient" in bearing and "esn-fedavg" in bearing
     assert not bearing & {"incfed", "partial-incfed", "ensemble-svdd", "robust-svm-admm", "conditional-fedavg"}
-    assert late_updates.bears(build("fedavg", 3, {"loss": "logistic"})) and not late_updates.bears(
+    assert late_updates.can_wait(build("fedavg", 3, {"loss": "logistic"})) and not late_updates.can_wait(
         build("fedavg", 3, {})
     )
 

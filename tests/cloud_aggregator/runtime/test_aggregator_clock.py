@@ -36,7 +36,7 @@ def test_the_service_goes_on_where_its_clock_is_set_and_follows_one_that_can_be_
         aggregator = Aggregator(settings.model_copy(update={"broker": here}))
         wall_ns, began_ns = time.time_ns, time.monotonic_ns()
         monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + by_s * NS)
-        monkeypatch.setattr(clock, "quality", lambda: quality)
+        monkeypatch.setattr(clock, "ask_quality", lambda: quality)
         monkeypatch.setattr(loop, "TICK_S", 0.05)
         stop = threading.Timer(0.3, aggregator.stop)
         stop.start()

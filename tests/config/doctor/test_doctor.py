@@ -22,7 +22,7 @@ from fedgate.cloud_aggregator.events import RecordGateway
 from fedgate.cloud_aggregator.storage.store import BackupNote
 from fedgate.cloud_aggregator.storage.store import Store as CloudStore
 from fedgate.config.doctor import host, network, report
-from fedgate.config.doctor.imports import TRIALS, imports
+from fedgate.config.doctor.imports import TRIALS, check_imports
 from fedgate.config.doctor.network import Validity, age
 from fedgate.config.doctor.report import Finding, Level
 from fedgate.config.protocol.messages import Status
@@ -120,19 +120,19 @@ def test_what_is_missing_or_broken_otherwise_is_told_apart(tmp_path: Path, monke
     (tmp_path / "sklearn.py").write_text("raise ModuleNotFoundError(\"No module named 'sklearn'\", name='sklearn')\n")
     (tmp_path / "scipy.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = {one.name: one for one in imports(("sklearn", "torch", "scipy"), {}, time.monotonic() + 2.0)}
+    found = {one.name: one for one in check_imports(("sklearn", "torch", "scipy"), {}, time.monotonic() + 2.0)}
     assert {one.level for one in found.values()} == {"failure", "warning"}
     assert "scikit-learn is not installed; pip install scikit-learn" in str(found["import sklearn"])
     assert "libgomp" in found["import torch"].text
     assert (found["import scipy"].level, found["import scipy"].text) == ("warning", "not done in time")
-    optional = list(imports((), {"sklearn": "no training"}, time.monotonic() + PATIENCE_S))
+    optional = list(check_imports((), {"sklearn": "no training"}, time.monotonic() + PATIENCE_S))
     assert [(one.level, one.text) for one in optional] == [("ok", "scikit-learn is not installed: no training")]
 
 
 @pytest.mark.slow
 def test_every_library_here_passes_its_trial() -> None:
     names = tuple(name for name in TRIALS if name != "torch")
-    assert set(levels(imports(names, {}, time.monotonic() + PATIENCE_S)).values()) == {"ok"}
+    assert set(levels(check_imports(names, {}, time.monotonic() + PATIENCE_S)).values()) == {"ok"}
 
 
 def test_the_command_loads_nothing_that_may_end_its_process() -> None:
@@ -201,7 +201,7 @@ def test_who_may_read_a_key(tmp_path: Path, mode: int, level: Level) -> None:
     key = tmp_path / "gateway.key"
     key.touch()
     key.chmod(mode)
-    assert levels(host.secrets([key, None, tmp_path / "absent"])) == {"secrets": level}
+    assert levels(host.check_secrets([key, None, tmp_path / "absent"])) == {"secrets": level}
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,10 @@ def test_the_age_of_a_certificate(begins_days: float, ends_days: float, level: L
 def test_a_running_agent_is_seen_without_taking_its_lock(tmp_path: Path) -> None:
     settings = gateway_settings(gateway={"id": "north", "site": "bridge", "store": tmp_path / "gateway.db"})
     with closing(Store(tmp_path / "gateway.db")):
-        assert store_lock.holder_of(tmp_path / "gateway.db") == os.getpid()
+        assert store_lock.find_holder(tmp_path / "gateway.db") == os.getpid()
         (found,) = of_gateway.store(settings)
         assert found.level == "ok" and "of a running agent" in found.text
-    assert store_lock.holder_of(tmp_path / "gateway.db") is None
+    assert store_lock.find_holder(tmp_path / "gateway.db") is None
     (tmp_path / "gateway.db").write_bytes(b"no database at all" * 100)
     assert levels(of_gateway.store(settings))["store"] == "failure"
 
@@ -254,7 +254,7 @@ def test_an_old_backup_is_told(age_days: float | None, level: Level, words: str)
 def test_the_share_of_a_core_decides() -> None:
     shares = {cpu_s: of_gateway.judge_speed(cpu_s, 10.0, "").level for cpu_s in (0.001, 0.06, 0.2)}
     assert shares == {0.001: "ok", 0.06: "warning", 0.2: "failure"}
-    found = of_gateway.throughput(gateway_settings(), None)
+    found = of_gateway.measure_throughput(gateway_settings(), None)
     assert found.level == "ok" and "as none is in force" in found.text
 
 
@@ -329,6 +329,6 @@ def test_of_members_that_the_root_key_names_the_doctor_counts_those_alone(tmp_pa
 def test_the_size_of_an_update_is_that_of_its_schema_where_no_length_is_open(name: str, is_known: bool) -> None:
     algorithm, limits = build(name, 4, {"gamma": 0.5}), Limits(max_update_bytes=2**20)
     server = algorithm.start(np.random.default_rng(0))
-    size = of_cloud.largest_update(algorithm, server, limits)
+    size = of_cloud.find_largest_update(algorithm, server, limits)
     assert (size < limits.max_update_bytes) == is_known
-    assert of_cloud.largest_update(algorithm, server, Limits(max_update_bytes=2**14)) == 2**14
+    assert of_cloud.find_largest_update(algorithm, server, Limits(max_update_bytes=2**14)) == 2**14

@@ -21,7 +21,7 @@ import pytest
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.config.doctor import broker as doctor_broker
 from fedgate.config.doctor import network
-from fedgate.config.doctor.broker import QUEUED, Trial, of_aggregator, of_gateway
+from fedgate.config.doctor.broker import QUEUED, Trial, try_aggregator, try_gateway
 from fedgate.config.doctor.report import Finding
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings, Broker, load
@@ -86,7 +86,7 @@ def retained(broker: Broker, user: str) -> list[str]:
 
 def test_a_good_broker_is_well_for_both_and_nothing_stays_behind(tmp_path: Path) -> None:
     with mosquitto(tmp_path, *ANYBODY) as broker:
-        for trial in (of_gateway(broker, SITE, ME, LARGEST), of_aggregator(broker, f"cloud.{SITE}", SITE, LARGEST)):
+        for trial in (try_gateway(broker, SITE, ME, LARGEST), try_aggregator(broker, f"cloud.{SITE}", SITE, LARGEST)):
             found = examined(trial)
             assert not wrong(found) and f"{LARGEST} bytes pass" in found["broker message size"].text
         assert not retained(broker, ME)
@@ -96,7 +96,7 @@ def test_the_service_of_that_name_goes_on_undisturbed(tmp_path: Path) -> None:
     with mosquitto(tmp_path, *ANYBODY) as broker, Probe(broker, ME, ME, keeps_session=True) as agent:
         for channel in ("receipt", "chunk", "resend", "sample", "manifest"):
             agent.subscribe(topic(ME, channel, "x").removesuffix("x") + "+")
-        examined(of_gateway(broker, SITE, ME, LARGEST))
+        examined(try_gateway(broker, SITE, ME, LARGEST))
         agent.listen(0.2)
         assert {message.topic: message.payload for message in agent.messages} == {topic(ME, "receipt", "doctor"): b""}
         assert agent.publish(topic(ME, "status", "agent"), b"still here") == ""
@@ -106,7 +106,7 @@ def test_the_service_of_that_name_goes_on_undisturbed(tmp_path: Path) -> None:
 def test_the_largest_message_that_passes_is_found(tmp_path: Path, how: str) -> None:
     limit = int(how.split()[1])
     with mosquitto(tmp_path, *ANYBODY, how) as broker:
-        found = examined(of_gateway(broker, SITE, ME, LARGEST))
+        found = examined(try_gateway(broker, SITE, ME, LARGEST))
     assert wrong(found) == {"broker message size": "failure"}
     passes = int(found["broker message size"].text.split()[0])
     assert 0.9 * limit - 100 < passes <= limit
@@ -115,14 +115,14 @@ def test_the_largest_message_that_passes_is_found(tmp_path: Path, how: str) -> N
 
 def test_what_cannot_be_seen_is_said_and_not_claimed(tmp_path: Path) -> None:
     with mosquitto(tmp_path, *ANYBODY, "persistence false") as broker:
-        found = examined(of_gateway(broker, SITE, ME, LARGEST))
+        found = examined(try_gateway(broker, SITE, ME, LARGEST))
     assert not wrong(found) and "a restart of the broker is not tried" in found["broker session"].text
 
 
 def test_a_short_queue_and_a_broker_that_retains_nothing(tmp_path: Path) -> None:
     lines = ("allow_anonymous true", "max_queued_messages 50", "max_inflight_messages 20", "retain_available false")
     with mosquitto(tmp_path, *lines) as broker:
-        found = examined(of_gateway(broker, SITE, ME, LARGEST))
+        found = examined(try_gateway(broker, SITE, ME, LARGEST))
     assert wrong(found) == {"broker session": "warning", "broker retained": "failure"}
     assert f"of {QUEUED} messages to an absent client" in found["broker session"].text
 
@@ -137,7 +137,7 @@ def test_a_wrong_password_is_named_as_such(tmp_path: Path) -> None:
     with mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path / 'passwords'}") as broker:
         for name, told in (("right", {"broker session": "warning"}), ("wrong", {"broker login": "failure"})):
             known = broker.model_copy(update={"password_file": tmp_path / name})
-            found = examined(of_gateway(known, SITE, ME, LARGEST))
+            found = examined(try_gateway(known, SITE, ME, LARGEST))
             assert wrong(found) | {"broker session": "warning"} == told | {"broker session": "warning"}
     assert "refuses user north" in found["broker login"].text
 
@@ -148,12 +148,12 @@ def test_the_access_list_of_the_templates_lets_through_what_it_must_and_no_more(
     with mosquitto(tmp_path, *ANYBODY, f"acl_file {acl}") as broker:
         with Probe(broker, "other", "other") as other:
             other.publish(topic("other", "status", "agent"), Status(state="online").to_bytes(), retain=True)
-        for trial in (of_gateway(broker, SITE, ME, LARGEST), of_aggregator(broker, f"cloud.{SITE}", SITE, LARGEST)):
+        for trial in (try_gateway(broker, SITE, ME, LARGEST), try_aggregator(broker, f"cloud.{SITE}", SITE, LARGEST)):
             found = examined(trial)
             assert not wrong(found), wrong(found)
         assert (
             "is refused what is another's"
-            in examined(of_gateway(broker, SITE, ME, LARGEST))["broker others' topics"].text
+            in examined(try_gateway(broker, SITE, ME, LARGEST))["broker others' topics"].text
         )
 
 
@@ -175,7 +175,7 @@ def test_an_access_list_that_lets_through_too_little_or_too_much(
     with mosquitto(tmp_path, *ANYBODY, f"acl_file {acl}") as broker:
         with Probe(broker, "other", "other") as other:
             other.publish(topic("other", "status", "agent"), b"{}", retain=True)
-        assert wrong(examined(of_gateway(broker, SITE, ME, LARGEST))) == told
+        assert wrong(examined(try_gateway(broker, SITE, ME, LARGEST))) == told
 
 
 def test_with_the_certificates_of_a_site(tmp_path: Path) -> None:
@@ -187,11 +187,11 @@ def test_with_the_certificates_of_a_site(tmp_path: Path) -> None:
         found, is_there = network.reach(cloud)
         assert is_there and not wrong({one.name: one for one in found}), found
         assert "TLSv1." in found[-1].text
-        assert not wrong({one.name: one for one in network.certificates(cloud, user, "renew")})
-        assert not wrong(examined(of_aggregator(cloud, user, SITE, LARGEST)))
-        names = {one.name: one.level for one in network.certificates(cloud, ME, "enrol")}
+        assert not wrong({one.name: one for one in network.check_certificates(cloud, user, "renew")})
+        assert not wrong(examined(try_aggregator(cloud, user, SITE, LARGEST)))
+        names = {one.name: one.level for one in network.check_certificates(cloud, ME, "enrol")}
         assert names["certificate name"] == "failure"
-        nameless = replace(of_aggregator(cloud, user, SITE, LARGEST))
+        nameless = replace(try_aggregator(cloud, user, SITE, LARGEST))
         bare = cloud.model_copy(update={"certificate_file": None, "key_file": None})
         assert wrong(examined(replace(nameless, broker=bare))) == {"broker login": "failure"}
     other = tmp_path / "other"

@@ -108,10 +108,10 @@ def test_a_request_proves_that_its_maker_holds_the_key() -> None:
 
 def test_files_are_replaced_whole_and_keys_are_their_owners(tmp_path: Path) -> None:
     path = tmp_path / "gateway.key"
-    key = pki.new_key(path)
+    key = pki.make_key(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and pki.load_key(path).public_key() == key.public_key()
     with pytest.raises(IdentityError, match="exists already"):
-        pki.new_key(path)
+        pki.make_key(path)
     (tmp_path / ".gateway.key.part").write_bytes(b"left by a power cut")
     pki.write(path, b"new", 0o600)
     assert path.read_bytes() == b"new" and [one.name for one in tmp_path.iterdir()] == ["gateway.key"]

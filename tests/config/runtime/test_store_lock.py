@@ -31,7 +31,7 @@ from tests.support.waiting import PATIENCE_S
 
 HOLD = "import sys, time; from pathlib import Path; from fedgate.config.runtime import store_lock; "
 HOLD += "lock = store_lock.hold(Path(sys.argv[1]), 'aggregator'); "
-LOOK = "from fedgate.config.runtime import store_lock; print(store_lock.holder_of(pathlib.Path(sys.argv[1])))"
+LOOK = "from fedgate.config.runtime import store_lock; print(store_lock.find_holder(pathlib.Path(sys.argv[1])))"
 HIDDEN = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
 FOREVER = "print('has it', flush=True); time.sleep(3600)"
 FORKED = textwrap.dedent(
@@ -90,9 +90,9 @@ def test_a_lock_file_that_was_left_behind_is_no_lock(tmp_path: Path) -> None:
     store = tmp_path / "aggregator.db"
     store_lock.lock_file(store).write_text("1\n")  # a process that is there, as a file with a number would say
     lock = store_lock.hold(store, "aggregator")
-    assert store_lock.holder_of(store) == os.getpid()
+    assert store_lock.find_holder(store) == os.getpid()
     store_lock.release(lock)
-    assert store_lock.holder_of(store) is None
+    assert store_lock.find_holder(store) is None
 
 
 def test_a_child_that_outlives_the_holder_does_not_keep_the_store(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_store_has_one_lock_under_all_names_that_lead_to_it(second: str, tmp_p
     with holder(store) as process:
         with pytest.raises(CloudStoreError, match=f"another aggregator runs on this store: process {process.pid}"):
             take(other)
-        assert store_lock.holder_of(other) == process.pid
+        assert store_lock.find_holder(other) == process.pid
     take(other)
 
 
@@ -146,7 +146,7 @@ def test_a_process_stands_in_its_own_way_and_looking_gives_nothing_away(tmp_path
     lock = store_lock.hold(store, "aggregator")
     with pytest.raises(InUseError, match=f"process {os.getpid()}"):
         store_lock.hold(store, "aggregator")
-    assert store_lock.holder_of(store) == os.getpid()
+    assert store_lock.find_holder(store) == os.getpid()
     other = children.run([sys.executable, "-c", HOLD + "pass", str(store)], PATIENCE_S, text=True)
     assert other.returncode != 0 and f"process {os.getpid()}, since" in other.stderr
     store_lock.release(lock)
@@ -162,9 +162,9 @@ def test_a_process_that_cannot_be_seen_is_said_to_be_one() -> None:
 def test_what_waits_for_a_store_gets_it_when_its_holder_is_gone(tmp_path: Path) -> None:
     store = tmp_path / "aggregator.db"
     with holder(store) as process:
-        assert store_lock.holder_of(store) == process.pid
+        assert store_lock.find_holder(store) == process.pid
         process.kill()
-        until(lambda: store_lock.holder_of(store) is None)
+        until(lambda: store_lock.find_holder(store) is None)
         take(store)  # who looked is in nobody's way
 
 
@@ -208,4 +208,4 @@ def test_who_may_not_look_is_told_so_and_not_that_nobody_is_there(
 
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(PermissionError):
-        store_lock.holder_of(tmp_path / "aggregator.db")
+        store_lock.find_holder(tmp_path / "aggregator.db")

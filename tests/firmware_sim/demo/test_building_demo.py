@@ -74,7 +74,7 @@ def watch(built: Building) -> dict[str, Watched]:
     for room in built.rooms:
         pipe = walk.start(spec, [stream], AlarmTable.model_validate(built.story.alarm), needed)
         pipe, _ = pushed(built, pipe, room.reported, slice(border))
-        pipes[room.name], data[room.name] = pipe, walk.training_data(pipe, needed // 3)
+        pipes[room.name], data[room.name] = pipe, walk.collect_data(pipe, needed // 3)
         assert pipe.commissioned
     algorithm = build(rooms.ALGORITHM, len(feature_names(spec)), built.story.settings)
     outcome = run(algorithm, data)
@@ -89,8 +89,8 @@ def watch(built: Building) -> dict[str, Watched]:
 
 def watched(built: Building, pipe: walk.Pipeline, scorer: Scorer, data: Arrays, said: Floats) -> Watched:
     units, _ = normalise({}, data, "own")
-    scored = recurrence.score(scorer, walk.rows_of(pipe.baseline), walk.gaps_of(pipe))
-    pipe = walk.with_model(
+    scored = recurrence.score(scorer, walk.stack_rows(pipe.baseline), walk.count_gaps(pipe))
+    pipe = walk.replace_model(
         pipe, *walk.calibrate_model(pipe, scorer, scored, built.story.baseline_windows // 3, units, {})
     )
     border = round(built.watched_s * built.story.sensors[0].rate_hz)

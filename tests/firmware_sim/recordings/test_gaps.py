@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from fedgate.config.settings.labelled import of
+from fedgate.config.settings.labelled import read_labelled
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.firmware_sim import node
 from fedgate.firmware_sim.__main__ import main
@@ -139,7 +139,7 @@ def test_label_joins_no_window_over_a_gap_and_counts_what_is_lost(tmp_path: Path
     said = json.loads(capsys.readouterr().out)
     assert (said["windows"], said["windows_lost_to_gaps"], said["windows_not_measurable"]) == (18, 16, 0)
     settings_of(tmp_path, DECK + FEATURES_TABLE + f'[training]\nlabelled = "{out.name}"\n')
-    found = of(load(config, GatewaySettings))
+    found = read_labelled(load(config, GatewaySettings))
     assert found[FEATURES][:, 1].max() < 1.0
     assert main([*words[:-1], str(tmp_path / "again.csv")]) == 0
     assert "18 windows with label 1 appended, 16 lost to gaps" in capsys.readouterr().out

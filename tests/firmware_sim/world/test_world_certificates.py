@@ -15,7 +15,7 @@ from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.pki.authority import SKEW, Authority, open_authority
-from fedgate.cloud_aggregator.pki.broker_access import moment
+from fedgate.cloud_aggregator.pki.broker_access import to_datetime
 from fedgate.config.identity import pki
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.firmware_sim.world import world
@@ -46,9 +46,9 @@ class Said:
         self.site, self.mine = self.folder / "site", self.folder / "north"
         self.site.mkdir()
         self.mine.mkdir()
-        open_authority(self.site, "bridge", moment(T0_NS))
+        open_authority(self.site, "bridge", to_datetime(T0_NS))
         self.files = Files(*(self.mine / name for name in ("key", "certificate", "ca", "release", "root", "keys")))
-        self.key = pki.new_key(self.files.key)
+        self.key = pki.make_key(self.files.key)
         digest = pki.key_digest(self.key.public_key())
         self.one = Certificate("5", "north", digest, T0_NS, T0_NS + LIFE_S * NS)
         self.certificates.founded(self.one, self.key)
@@ -57,7 +57,7 @@ class Said:
 
     def write(self, key: pki.PublicKey, life_s: float = LIFE_S) -> None:
         """Put a certificate into the folder."""
-        span = (moment(T0_NS), moment(T0_NS + round(life_s) * NS))
+        span = (to_datetime(T0_NS), to_datetime(T0_NS + round(life_s) * NS))
         body = Authority(self.site, skew=0 * SKEW).issue("north", key, 5, *span)
         pki.write(self.files.certificate, body, pki.PUBLIC_MODE)
 
@@ -182,7 +182,7 @@ def half_a_certificate(seen: Said) -> None:
 
 def key_sent(seen: Said) -> None:
     seen.certificates.leaves("north", enrolment.question("north", seen.key))
-    seen.certificates.leaves("north", b"x" + pki.private_pem(seen.key))
+    seen.certificates.leaves("north", b"x" + pki.encode_private_key(seen.key))
 
 
 def key_elsewhere(seen: Said) -> None:

@@ -225,7 +225,7 @@ def build_believing(releases: Releases, context: CloudContext, access: Access, r
     ("where", "name", "bug", "seed", "faults", "said"),
     some(
         [
-            (register, "refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
+            (register, "find_refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
             (deploy, "build_model", build_believing, 40, MANY, "Python int too large"),
             (activation, "check_signed", for_anybody, 970_083, None, "in force, which only others were to try"),
             (device_sessions, "_follows", lambda *_: True, 970_097, None, "to an old status"),

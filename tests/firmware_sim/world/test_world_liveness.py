@@ -164,8 +164,8 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
         [
             (rounds, "find_awaited", lambda *_: set(), SEED),
             (probation, "clear_marks", lambda deployment, *_: (deployment, []), SEED),
-            (deploy, "reminders", lambda *_: [], LOST),
-            (rollout, "verdict", lambda *_: ("wait", ""), SEED),
+            (deploy, "list_reminders", lambda *_: [], LOST),
+            (rollout, "judge_canaries", lambda *_: ("wait", ""), SEED),
         ],
         2,
     ),

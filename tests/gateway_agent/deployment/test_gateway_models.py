@@ -20,11 +20,11 @@ from fedgate.cloud_aggregator.releases.deploy import make_model
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, fit_to_limits
 from fedgate.config.identity import signing
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.messages import Manifest, audience_of
+from fedgate.config.protocol.messages import Manifest, name_audience
 from fedgate.config.protocol.transfer import describe
 from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS
 from fedgate.gateway_agent.events import Log, Save
-from fedgate.gateway_agent.monitor.pipeline import rows_of
+from fedgate.gateway_agent.monitor.pipeline import stack_rows
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.training.training import own_in, save_own
@@ -43,7 +43,7 @@ from tests.support.sites import FEATURES, KEY, SITE, T0_NS, WINDOWS, Shelf, agen
 Made = tuple[Manifest, bytes]
 SPEC = FeatureSpec.model_validate(FEATURES)
 COUNT = 3  # of features
-FOR_ALL = audience_of(SITE, "all")
+FOR_ALL = name_audience(SITE, "all")
 ALGORITHM = build("support-vector-election", COUNT, {})
 LINEAR = {"weights": np.ones(COUNT), "intercept": np.array(0.5)}
 
@@ -223,7 +223,7 @@ def test_a_restart_brings_the_model_back_with_the_same_level_and_scores() -> Non
     after_restart = agent(gateway_settings(), shelf).monitor.pipeline
     assert before.judge is not None and after_restart.judge is not None
     assert after_restart.judge.levels == before.judge.levels
-    rows = rows_of(before.baseline)
+    rows = stack_rows(before.baseline)
     np.testing.assert_array_equal(after_restart.judge.model(rows), before.judge.model(rows))
 
 
@@ -283,13 +283,13 @@ def test_personal_tensors_belong_to_the_training_that_made_them_and_rest_with_th
             replace(before, training=replace(before.training, own=learned, answered=(training, 3))), made
         )
         assert state.monitor.pipeline.judge is not None and state.deployment.manifest == made[0]
-        scores[training] = state.monitor.pipeline.judge.model(rows_of(state.monitor.pipeline.baseline))
+        scores[training] = state.monitor.pipeline.judge.model(stack_rows(state.monitor.pipeline.baseline))
         level = next(effect.text for effect in effects if isinstance(effect, Log) and "in force" in effect.text)
         assert ("intercept as the model has them" in level) == (training == "another")
         shelf.commit(effects)
         shelf.blobs["own"] = save_own(replace(state.training, own={})).body  # whatever is learned later
         again = agent(gateway_settings(), shelf).monitor.pipeline.judge
         assert again is not None
-        np.testing.assert_array_equal(again.model(rows_of(state.monitor.pipeline.baseline)), scores[training])
+        np.testing.assert_array_equal(again.model(stack_rows(state.monitor.pipeline.baseline)), scores[training])
     assert not np.allclose(scores[GOOD.run], scores["another"])
     assert own_in(replace(before.training, own=learned, answered=("another", 3)), "new").keys() == {"center", "scale"}

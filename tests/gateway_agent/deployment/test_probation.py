@@ -13,7 +13,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from fedgate.config.protocol.messages import Manifest, audience_of
+from fedgate.config.protocol.messages import Manifest, name_audience
 from fedgate.gateway_agent.deployment.probation import SLOW_STEPS, STORED_S
 from fedgate.gateway_agent.monitor.recurrence import Memory
 from fedgate.gateway_agent.status import status
@@ -196,7 +196,7 @@ def test_a_model_that_is_too_slow_is_refused_or_goes() -> None:
 def test_a_model_for_this_gateway_alone_stands_above_what_all_are_told() -> None:
     gateway = Gateway(CALM)
     body = SENSITIVE[1]
-    manifest = signed(SENSITIVE[0], audience=audience_of(SITE, ME))
+    manifest = signed(SENSITIVE[0], audience=name_audience(SITE, ME))
     gateway.took(*after(gateway.state, heard("manifest", "current", manifest.to_bytes()), *chunks(body), TICK))
     gateway.offer(CALM)
     assert gateway.version == 2 and status(gateway.state).refusal == ""

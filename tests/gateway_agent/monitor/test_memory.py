@@ -52,9 +52,9 @@ def test_a_stream_scores_like_its_series_one_by_one(gaps: list[int], washout: in
     model = Sum(washout, max_gap)
     ends = np.cumsum([0, *(gap + 1 for gap in gaps)]).tolist()
     windows = seen(*ends)
-    missing = recall.missing_rows([window.end_ns for window in windows], HOP_S)
+    missing = recall.count_missing_rows([window.end_ns for window in windows], HOP_S)
     assert missing.tolist() == [NEW_SERIES, *gaps]
-    scores, is_settled = recall.score(model, walk.rows_of(windows), missing)
+    scores, is_settled = recall.score(model, walk.stack_rows(windows), missing)
     memory = BLANK
     for index, window in enumerate(windows):
         score, settled, memory = recall.take_in(model, memory, window, HOP_S)
@@ -67,9 +67,9 @@ def test_a_stream_scores_like_its_series_one_by_one(gaps: list[int], washout: in
 
 
 def test_time_that_goes_backwards_or_is_unknown() -> None:
-    assert recall.missing(T0_NS, T0_NS - NS, HOP_S) == NEW_SERIES == recall.missing(T0_NS, T0_NS, HOP_S)
-    assert recall.missing_rows([None, None, T0_NS], HOP_S).tolist() == [NEW_SERIES, 0, 0]
-    assert recall.missing_rows([], HOP_S).shape == (0,)
+    assert recall.count_missing(T0_NS, T0_NS - NS, HOP_S) == NEW_SERIES == recall.count_missing(T0_NS, T0_NS, HOP_S)
+    assert recall.count_missing_rows([None, None, T0_NS], HOP_S).tolist() == [NEW_SERIES, 0, 0]
+    assert recall.count_missing_rows([], HOP_S).shape == (0,)
 
 
 TOLD = '{"what": "the rules remember"}'
@@ -98,7 +98,7 @@ def test_a_clock_that_may_have_stood_still_makes_a_memory_worth_nothing() -> Non
 def watched(model: Sum, windows: int = 6) -> tuple[walk.Pipeline, list[walk.WindowResult]]:
     settings = gateway_settings()
     pipeline = walk.start(settings.features, settings.streams, settings.alarm, 0)
-    pipeline = walk.with_model(pipeline, ScoringModel(model, LEVELS))
+    pipeline = walk.replace_model(pipeline, ScoringModel(model, LEVELS))
     return walk.push(pipeline, Block("deck", T0_NS, settings.features.rate_hz, samples(0, windows)))
 
 
@@ -110,7 +110,7 @@ def test_a_fresh_memory_scores_nothing_and_the_gateway_says_so() -> None:
 
 def test_a_new_model_remembers_what_it_would_have_seen() -> None:
     pipeline, readings = watched(Sum(washout_rows=1))
-    swapped = walk.with_model(pipeline, ScoringModel(Sum(washout_rows=4), LEVELS))
+    swapped = walk.replace_model(pipeline, ScoringModel(Sum(washout_rows=4), LEVELS))
     assert swapped.memory == replace(pipeline, judge=swapped.judge).memory and not swapped.settling
     height = readings[-1].height
     assert height is not None and height.value == swapped.memory.tensors["sum"]
@@ -119,7 +119,7 @@ def test_a_new_model_remembers_what_it_would_have_seen() -> None:
 def test_recent_windows_are_kept_for_the_next_model_and_shown_to_one_that_remembers() -> None:
     for washout_rows in (0, 1):
         assert len(watched(Sum(washout_rows=washout_rows), 9)[0].recent) == 9
-    swapped = walk.with_model(watched(Sum(), 9)[0], ScoringModel(Sum(), LEVELS))
+    swapped = walk.replace_model(watched(Sum(), 9)[0], ScoringModel(Sum(), LEVELS))
     assert swapped.memory.rows == 0
 
 

@@ -147,10 +147,10 @@ NAMES = st.text(st.sampled_from("ab.[]_/+ ä#9"), min_size=1, max_size=80)
 
 @given(one=NAMES, other=NAMES)
 def test_a_cause_is_a_name_and_no_two_features_share_one(one: str, other: str) -> None:
-    assert topics.ID.fullmatch(alarms.stuck_cause(one))
-    assert (alarms.stuck_cause(one) == alarms.stuck_cause(other)) == (one == other)
+    assert topics.ID.fullmatch(alarms.name_stuck_cause(one))
+    assert (alarms.name_stuck_cause(one) == alarms.name_stuck_cause(other)) == (one == other)
 
 
 def test_a_cause_can_be_read() -> None:
-    assert alarms.stuck_cause("room.level") == "stuck-room.level"
-    assert alarms.stuck_cause("room.sample[23]").startswith("stuck-room.sample_23_-")
+    assert alarms.name_stuck_cause("room.level") == "stuck-room.level"
+    assert alarms.name_stuck_cause("room.sample[23]").startswith("stuck-room.sample_23_-")

@@ -17,7 +17,7 @@ from fedgate.gateway_agent.monitor import decision
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence as recall
 from fedgate.gateway_agent.monitor.decision import SCORE, DecisionState, ScoringModel
-from fedgate.gateway_agent.monitor.monitor import memory_owner as owner_of
+from fedgate.gateway_agent.monitor.monitor import find_memory_owner as owner_of
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, WindowResult
 from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
 from fedgate.models.alarms.profile import ProfileError
@@ -73,9 +73,9 @@ def commissioned(settings: GatewaySettings, daily: float = 0.0) -> Pipeline:
     begun = walk.start(settings.features, settings.streams, settings.alarm, BASELINE)
     pipeline, _ = fed(begun, values_of(BASELINE + 1, 1, daily=daily), 0)
     units = {"center": np.zeros(1), "scale": np.ones(1)}
-    scored = recall.score(Level(), walk.rows_of(pipeline.baseline), walk.gaps_of(pipeline))
+    scored = recall.score(Level(), walk.stack_rows(pipeline.baseline), walk.count_gaps(pipeline))
     judge, watching = walk.calibrate_model(pipeline, Level(), scored, CALIBRATION, units, {})
-    return walk.with_model(pipeline, judge, watching)
+    return walk.replace_model(pipeline, judge, watching)
 
 
 def heights(readings: list[WindowResult]) -> list[tuple[str, float]]:
@@ -142,7 +142,7 @@ def test_windows_of_an_unset_clock_give_no_profile() -> None:
     assert isinstance(judge, ScoringModel)
     units = {"center": np.zeros(1), "scale": np.ones(1)}
     undated_pipeline = replace(pipeline, baseline=undated)
-    scored = recall.score(Level(), walk.rows_of(undated), walk.gaps_of(undated_pipeline))
+    scored = recall.score(Level(), walk.stack_rows(undated), walk.count_gaps(undated_pipeline))
     with pytest.raises((CalibrationError, ProfileError), match=r"time|baseline"):
         walk.calibrate_model(undated_pipeline, Level(), scored, CALIBRATION, units, {})
 

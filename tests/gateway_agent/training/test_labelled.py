@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol import wire
-from fedgate.config.settings.labelled import LabelledError, head, of, read
+from fedgate.config.settings.labelled import LabelledError, head, read, read_labelled
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.firmware_sim.__main__ import main
 from fedgate.gateway_agent.__main__ import main as gateway_agent
@@ -73,12 +73,12 @@ def test_windows_of_another_length_are_other_windows(tmp_path: Path) -> None:
 
 
 def test_no_table_and_no_file_are_told_apart(tmp_path: Path) -> None:
-    assert of(gateway_settings()) == {}
+    assert read_labelled(gateway_settings()) == {}
     with pytest.raises(LabelledError, match=r"gone.csv: cannot be read"):
-        of(gateway_settings(training={"labelled": tmp_path / "gone.csv"}))
+        read_labelled(gateway_settings(training={"labelled": tmp_path / "gone.csv"}))
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")
     with pytest.raises(LabelledError, match="measure the windows again with firmware-sim label"):
-        of(gateway_settings(training={"labelled": tmp_path / "empty.csv"}))
+        read_labelled(gateway_settings(training={"labelled": tmp_path / "empty.csv"}))
 
 
 def settings_file(folder: Path) -> Path:
@@ -120,7 +120,7 @@ def test_a_recording_becomes_rows_that_a_gateway_takes(tmp_path: Path, capsys: p
     capsys.readouterr()
     assert main(["label", str(tmp_path / "fault.csv"), "--label", "3", "--json", *base]) == 0
     assert json.loads(capsys.readouterr().out)["windows"] == 5
-    found = of(load(config, GatewaySettings))
+    found = read_labelled(load(config, GatewaySettings))
     assert found[LABELS].tolist() == [0] * 5 + [3] * 5
     assert found[MISSING].tolist() == [NEW_SERIES, 0, 0, 0, 0] * 2
     assert found[FEATURES][5:, 0] - found[FEATURES][:5, 0] == pytest.approx(np.full(5, 4.0))

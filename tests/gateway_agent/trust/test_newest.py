@@ -21,7 +21,7 @@ from fedgate.cloud_aggregator.releases.releases import BuiltModel
 from fedgate.cloud_aggregator.state import State as Cloud
 from fedgate.cloud_aggregator.state import Stored
 from fedgate.config.identity.signing import sign
-from fedgate.config.protocol.messages import LARGEST, Manifest, MessageError, Newest, RoundOpen, audience_of
+from fedgate.config.protocol.messages import LARGEST, Manifest, MessageError, Newest, RoundOpen, name_audience
 from fedgate.gateway_agent.events import Connection as Link
 from fedgate.gateway_agent.events import Event, Save
 from fedgate.gateway_agent.events import Tick as GatewayTick
@@ -107,7 +107,7 @@ def test_an_aggregator_that_lost_its_store_goes_on_above_what_it_signed(who: str
     "payload",
     [
         stated_by(STRANGER, FOR_ALL, 9),
-        stated_by(KEY, audience_of("other", "all"), 9),
+        stated_by(KEY, name_audience("other", "all"), 9),
         Newest(version=9, highest_version=9, training=9).to_bytes(),
     ],
 )
@@ -175,9 +175,9 @@ def test_a_new_store_takes_no_model_older_than_the_newest_that_was_signed(restar
 
 
 OTHERS = {
-    "a canary's, told to all": ("all", audience_of(SITE, ME)),
-    "another canary's": (ME, audience_of(SITE, "south")),
-    "another site's": ("all", audience_of("other", "all")),
+    "a canary's, told to all": ("all", name_audience(SITE, ME)),
+    "another canary's": (ME, name_audience(SITE, "south")),
+    "another site's": ("all", name_audience("other", "all")),
     "to all, told to one": (ME, FOR_ALL),
     "nobody's": ("all", ""),
 }
@@ -194,7 +194,7 @@ def test_a_model_that_was_signed_for_others_is_not_taken(case: str) -> None:
 
 
 def test_an_invitation_that_was_signed_for_others_is_not_answered() -> None:
-    asked, other = RoundOpen.from_bytes(invitation()), audience_of("other", "all")
+    asked, other = RoundOpen.from_bytes(invitation()), name_audience("other", "all")
     for audience, is_taken in ((FOR_ALL, True), (other, False)):
         payload = sign_message(asked, KEY, audience, T0_NS).to_bytes()
         state, _ = after(commissioned(), heard("round", "open", payload, "all"))
@@ -318,4 +318,4 @@ def test_what_was_published_of_an_aggregator_names_every_version_it_gave() -> No
     retained = made.retained[topic("all", "newest", "current")]
     assert Newest.from_bytes(retained).highest_version == 2
     own = Manifest.from_bytes(made.retained[topic("south", "manifest", "current")])
-    assert own.audience == audience_of(SITE, "south")
+    assert own.audience == name_audience(SITE, "south")

@@ -24,7 +24,7 @@ def key_file(tmp_path: Path) -> Path:
 
 def test_the_keys_own_signature_is_believed_and_no_other(key_file: Path, tmp_path: Path) -> None:
     make_key(tmp_path / "other.key", tmp_path / "other.pub")
-    verified = signature_worker.verifier(key_file)
+    verified = signature_worker.make_verifier(key_file)
     signature = sign(load_private(tmp_path / "release.key"), MESSAGE)
     assert verified(MESSAGE, signature)
     assert not verified(MESSAGE + b" ", signature)
@@ -35,7 +35,7 @@ def test_the_keys_own_signature_is_believed_and_no_other(key_file: Path, tmp_pat
 
 def test_a_key_that_vanished_believes_nothing(key_file: Path, tmp_path: Path) -> None:
     signature = sign(load_private(tmp_path / "release.key"), MESSAGE)
-    verified = signature_worker.verifier(key_file)
+    verified = signature_worker.make_verifier(key_file)
     key_file.unlink()
     assert not verified(MESSAGE, signature)
 
@@ -50,7 +50,7 @@ def test_a_child_that_cannot_be_had_believes_nothing_and_ends_nothing(
         raise error
 
     monkeypatch.setattr(subprocess, "run", fail)
-    assert not signature_worker.verifier(key_file)(MESSAGE, signature)
+    assert not signature_worker.make_verifier(key_file)(MESSAGE, signature)
 
 
 def test_a_file_that_is_no_key_is_named(key_file: Path) -> None:

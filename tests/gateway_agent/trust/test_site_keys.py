@@ -23,7 +23,7 @@ from fedgate.cloud_aggregator.context import sign_message
 from fedgate.cloud_aggregator.enrolment import NotStated, Stated
 from fedgate.cloud_aggregator.events import Connection, Event, Publish, Tick
 from fedgate.cloud_aggregator.pki import site_keys
-from fedgate.cloud_aggregator.pki.authority import Authority, authority_certificate
+from fedgate.cloud_aggregator.pki.authority import Authority, make_authority_certificate
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.config.identity import pki, signing, statement
 from fedgate.config.identity.statement import OlderError, StatementError
@@ -48,12 +48,12 @@ from tests.support.waiting import PATIENCE_S
 
 NOW = datetime.now(UTC)
 ROOT, RELEASE = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
-CA = authority_certificate("fedgate bridge", pki.create_key(), NOW)
+CA = make_authority_certificate("fedgate bridge", pki.create_key(), NOW)
 Capture = pytest.CaptureFixture[str]
 
 
 def signed(number: int = 5, root: Ed25519PrivateKey = ROOT, site: str = "bridge", **changes: Any) -> bytes:
-    release = signing.public_pem(RELEASE)
+    release = signing.encode_public_key(RELEASE)
     changed = {"signature": "", "site": site, "number": number, **changes}
     keys = statement.sign(root, "bridge", 1, release, [CA], 0).model_copy(update=changed)
     return keys.model_copy(update={"signature": signing.sign(root, keys.signed_bytes())}).to_bytes()
@@ -88,7 +88,7 @@ def test_what_the_root_key_signed_is_taken_also_with_what_a_newer_version_adds()
 )
 def test_what_is_not_to_be_believed_changes_no_file(body: bytes, why: str, tmp_path: Path) -> None:
     mine = files(tmp_path / "north")
-    mine.root_key.write_bytes(signing.public_pem(ROOT))
+    mine.root_key.write_bytes(signing.encode_public_key(ROOT))
     assert trusted_keys.take(mine, signed()) and not trusted_keys.take(mine, signed())
     before = {path.name: path.read_bytes() for path in mine.statement.parent.iterdir()}
     assert {*before} == {"root.pub", "ca.pem", "release.pub", "keys.json"}
@@ -111,9 +111,9 @@ def test_a_cut_at_any_file_of_a_gateway_is_made_good_by_the_same_statement(
     cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = files(tmp_path / "north")
-    mine.root_key.write_bytes(signing.public_pem(ROOT))
+    mine.root_key.write_bytes(signing.encode_public_key(ROOT))
     trusted_keys.take(mine, signed())
-    other = signing.public_pem(ROOT).decode()
+    other = signing.encode_public_key(ROOT).decode()
     with monkeypatch.context() as patch:
         fail_at(cut, patch)
         with pytest.raises(OSError, match="power"):
@@ -187,7 +187,7 @@ def going_by(key: Ed25519PrivateKey, state: State, *, is_new: bool) -> State:
     state = replace(
         state, trust=replace(state.trust, verified=verified, take_keys=lambda _: KeysOutcome(is_new=is_new))
     )
-    return after(state, heard("keys", "current", signed(release_key=signing.public_pem(key).decode()), "all"))[0]
+    return after(state, heard("keys", "current", signed(release_key=signing.encode_public_key(key).decode()), "all"))[0]
 
 
 @pytest.mark.parametrize("how", ["told", "found in the files", "found there after a restart"])
@@ -312,7 +312,7 @@ def is_whole(site: Folder) -> Keys:
     assert keys is not None
     for _ in range(2):
         key = site_keys.release_key(settings, site.path)
-        assert signing.public_pem(key).decode() == keys.release_key
+        assert signing.encode_public_key(key).decode() == keys.release_key
         authority = Authority(site.path)
         for name in ("server.pem", "cloud.pem"):
             held = pki.load_certificate(site.path / name)
@@ -320,7 +320,7 @@ def is_whole(site: Folder) -> Keys:
         site_keys.settle(site.path, site.path / "release.key", keys)
     assert tuple(pki.certificate_pem(one).decode() for one in Authority(site.path).believed) == keys.authorities
     assert (site.path / "release.pub").read_text() == keys.release_key
-    keys_held = pki.pem_blocks((site.path / "ca.key").read_bytes())
+    keys_held = pki.split_pem((site.path / "ca.key").read_bytes())
     assert len(keys_held) == len(keys.authorities)
     return keys
 
@@ -390,7 +390,7 @@ def test_a_service_finds_new_keys_whose_command_was_cut_off_before_it_could_say_
     door.tick()
     (found,) = told
     assert isinstance(found, Stated) and found.keys == keys and found.order == 0
-    assert signing.public_pem(found.release_key).decode() == keys.release_key
+    assert signing.encode_public_key(found.release_key).decode() == keys.release_key
     (site.path / "keys.json").write_bytes(signed())
     door._keys_s = 0.0
     door.tick()
@@ -457,7 +457,7 @@ def test_init_writes_the_root_key_to_a_named_path_outside_of_the_folder(tmp_path
     assert stat.S_IMODE((tmp_path / "stick").stat().st_mode) == 0o600
     out = capsys.readouterr().out
     assert f"{tmp_path}/stick: the root key. Take it off this machine" in out
-    root = signing.public_pem(signing.load_private(tmp_path / "stick"))
+    root = signing.encode_public_key(signing.load_private(tmp_path / "stick"))
     assert (made.path / "root.pub").read_bytes() == root and is_whole(made).number == 1
     assert not [path for path in made.path.iterdir() if path.read_bytes() == (tmp_path / "stick").read_bytes()]
 

@@ -60,7 +60,7 @@ made = partial(rows_of, size=SIZE)
 
 
 def member(name: str) -> str:
-    return pki.member_of(PRIVATE[name].public_key())
+    return pki.name_member(PRIVATE[name].public_key())
 
 
 def listed(names: Sequence[str]) -> Array:
@@ -166,8 +166,8 @@ def files_of(folder: Path, name: str, body: bytes) -> list[Path]:
     """Write the files of a gateway that was enrolled."""
     place = folder / name
     place.mkdir(exist_ok=True)
-    pki.write(place / "own.key", pki.private_pem(PRIVATE[name]), 0o600)
-    (place / "root.pub").write_bytes(signing.public_pem(ROOT))
+    pki.write(place / "own.key", pki.encode_private_key(PRIVATE[name]), 0o600)
+    (place / "root.pub").write_bytes(signing.encode_public_key(ROOT))
     (place / "keys.json").write_bytes(body)
     return [place / "own.key", place / "root.pub", place / "keys.json"]
 
