@@ -188,5 +188,5 @@ def _circumstances(every: list[Measured], profile: Profile, command: str, jobs: 
     return (
         f"---\n\nMeasured on {' and '.join(days)} with fedgate {VERSION} on {platform.machine()}, Python"
         f" {platform.python_version()}: {len(every)} cells, {taken} of one core in all, at most {jobs} at a time."
-        f" {' '.join([*notes, 'Command:'])}\n\n    {command}"
+        f" {' '.join([*notes, 'Command:'])}\n\n```sh\n{command}\n```"
     )

@@ -3,8 +3,9 @@
 Blocks marked `sh` are run line by line in one folder a page, with a real broker: services as processes, other commands
 of ours in this process, which has imported their libraries already. The `python` blocks of a page are one script, whose
 pictures must be those that the page shows, and `toml` blocks are parsed. `console` blocks hold what a test must not do
-to this machine: `test_docs_machine.py` gives those of the operators' pages on copies of it, and `test_docs_site.py` has
-those of the others, and `text` blocks, on a machine that is a folder.
+to this machine: `test_docs_machine.py` gives them on copies of it, and `test_docs_site.py` those of them that can be on
+a machine that is a folder. `NOT_RUN` has the lines that nobody runs, and `test_docs_lines.py` sees that there are no
+others.
 """
 
 from __future__ import annotations
@@ -33,15 +34,50 @@ from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S, until
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+REMARK = re.compile(r" +# .*")
 SAVED = re.compile(r'savefig\("([\w-]+\.png)"')
 PNG_HEADER, PNG_SIGNATURE = struct.Struct(">8s8x2I"), b"\x89PNG\r\n\x1a\n"
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 OPERATED = [ROOT / "docs" / name for name in ("run-aggregator.md", "install-gateway.md")]  # by test_docs_machine.py
-AGAIN = "evaluate.md"  # the lines of compare-algorithms.md, and more of their kind
-NOT_RUN = ("sudo", "make", "mosquitto_sub")
+# Pages of which soak alone runs the lines, and why.
+LONG = {
+    "algorithms.md": "ten trainings",
+    "evaluate.md": "the lines of compare-algorithms.md, and more of their kind",
+    "replay.md": "both demos, half a minute each",
+    **dict.fromkeys(("fdr-svm-scaling.md", "fleet-causes.md", "munich.md"), "studies"),
+}
+STUDY = "python -m fedgate.firmware_sim.studies measure firmware_sim/experiments/{}.toml --data DATA"
+UNSHIPPED = (
+    "attacks",
+    "building-alarms",
+    "building-federation",
+    "building-tables",
+    "cwru",
+    "esn-memory",
+    "esn-streams",
+    "fdr-svm-sensitivity",
+    "fdr-svm-table-1",
+    "kernel-widths",
+    "stress-predict",
+    "svdd-membership",
+    "svdd-table-1",
+    "svdd-table-2",
+    "wesad-table-b3",
+    "wesad-tables-6",
+    "z24-rounds",
+    "z24-table-2",
+)
+# Lines that no test runs, and why.
+NOT_RUN = {
+    "make test": "it runs the tests, these among them",
+    "make bench": "it measures for minutes, and on a machine that does nothing else",
+    "make reproduce DATA=folder": "it measures for hours, on data that is not shipped",
+    **dict.fromkeys(map(STUDY.format, UNSHIPPED), "its data is not shipped: some of it may not be passed on"),
+}
 OURS = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator, "firmware-sim": firmware_sim}
 COMMANDS = (*OURS, "python", "mkdir")
+HALF = "x,y,label\n" + "".join(f"{row % 7},{row % 11},{int(row > 50)}\n" for row in range(60))  # as a reader has one
 STARTED = re.compile(r"fedgate.*: (gateway \S+ watches|aggregator of site)")  # logged once signals are listened to
 SERVE_S = 1.0
 STOP_S = 30.0
@@ -50,18 +86,23 @@ STOP_S = 30.0
 def blocks(page: Path | str, kind: str) -> list[str]:
     """Return the blocks of a kind on a page, or in a text."""
     text = page if isinstance(page, str) else page.read_text(encoding="utf-8")
-    return [body for found, body in BLOCK.findall(text) if found == kind]
+    return [body for _, found, body in BLOCK.findall(text) if found == kind]
 
 
 def lines(block: str) -> list[str]:
-    """Return the commands of a block, continued lines joined."""
-    return [line for line in block.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
+    """Return the commands of a block, continued lines joined and remarks left out."""
+    every = [REMARK.sub("", line.strip()) for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in every if line and not line.startswith("#")]
+
+
+def commands(page: Path, kind: str) -> list[str]:
+    """Return the lines of all blocks of a kind on a page that a test has to run."""
+    return [line for block in blocks(page, kind) for line in lines(block) if line not in NOT_RUN]
 
 
 PAGES_WITH_COMMANDS = [
-    pytest.param(page, marks=[pytest.mark.soak] if page.name == AGAIN else []) for page in PAGES if blocks(page, "sh")
+    pytest.param(page, marks=[pytest.mark.soak] if page.name in LONG else []) for page in PAGES if commands(page, "sh")
 ]
-PAGES_WITH_CONSOLE = [page for page in PAGES if page not in OPERATED and blocks(page, "console")]
 
 
 @pytest.mark.slow
@@ -73,12 +114,16 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "broker").mkdir()
     for name in ("firmware_sim", "config"):  # a page's commands are run in a checkout
         (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "DATA").symlink_to(ROOT / "firmware_sim/recordings/data")
+    (tmp_path / "half.csv").write_text(HALF, encoding="utf-8")
     with broker(tmp_path / "broker") as server:
-        for line in (line for block in blocks(page, "sh") for line in lines(block)):
+        for line in commands(page, "sh"):
             words = shlex.split(line)
             assert words[0] in COMMANDS, f"{page.name}: {line}: mark it console if a test must not run it"
             if words[1] == "replay":
                 words += ["--broker", str(server.address)]
+            if words[-1] == "DATA":
+                words += ["--profile", "short"]  # of a study that takes minutes
             if words[1] == "run":
                 serve(words, tmp_path, environment)
                 continue
@@ -120,12 +165,6 @@ def serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
         process.wait()
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_CONSOLE, ids=lambda page: page.name)
-def test_console_blocks_hold_only_what_a_test_must_not_do(page: Path) -> None:
-    for line in (line for block in blocks(page, "console") for line in lines(block)):
-        assert line.startswith(NOT_RUN), f"{page.name}: {line}: mark the block sh, so that it is run"
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
 def test_python_snippets_run_and_make_the_pictures_that_they_save(page: Path, tmp_path: Path) -> None:
     script = "\n".join(blocks(page, "python"))
@@ -153,13 +192,6 @@ def test_toml_parses_and_links_lead_somewhere(page: Path) -> None:
         tomllib.loads(block)
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name}: link to {target} leads nowhere"
-
-
-def test_make_has_the_commands_of_the_readme() -> None:
-    named = {line.split()[1] for block in blocks(ROOT / "README.md", "console") for line in lines(block)}
-    rules = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    assert named
-    assert named <= rules
 
 
 def test_the_page_of_extensions_lists_the_operators_and_counts_its_lines() -> None:

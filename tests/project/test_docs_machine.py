@@ -1,4 +1,5 @@
-"""Goal: who follows the two operator pages from nothing, line by line, gets the first model and the first alarm.
+"""Goal: who follows the two operator pages from nothing, line by line, gets the first model and the first alarm, and
+has both again from a backup; and a bare checkout is installed by make.
 
 Method: the lines of `console` blocks are given on machines of their own (`tests/support/machines.py`): an aggregator's,
 beside which a second gateway runs as the reference page says, and a gateway's. Nothing of a line is left out or changed
@@ -11,11 +12,12 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from fedgate.firmware_sim import children
-from tests.project.test_docs import STARTED, blocks, lines
+from tests.project.test_docs import NOT_RUN, STARTED, blocks, lines
 from tests.support.machines import Machine, machines, why_none
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S, until
@@ -23,7 +25,8 @@ from tests.support.waiting import PATIENCE_S, until
 AGGREGATOR, GATEWAY = ROOT / "docs/run-aggregator.md", ROOT / "docs/install-gateway.md"
 BESIDE, REFERENCE = ROOT / "docs/reference/gateway.md", ROOT / "docs/reference/aggregator.md"
 BACKUPS = ROOT / "docs/reference/operations.md"
-INSTALLS = ("apt ", "/pip ")
+README, COMPARE = ROOT / "README.md", ROOT / "docs/compare-algorithms.md"
+INSTALLS = ("apt ", "/pip ", "make ")
 SERVES = re.compile(r"/usr/sbin/mosquitto|(cloud-aggregator|gateway-agent) run ")
 SERVING = re.compile(rf"{STARTED.pattern}|mosquitto version \S+ running")
 CTRL_C = "pkill --signal INT --uid reader --exact 'cloud-aggregato|gateway-agent|mosquitto'"  # as /proc cuts names
@@ -32,21 +35,53 @@ TOKEN_ON_PAGES = "fedgate1.eyJ..."  # noqa: S105 - stands for one
 CERTIFICATE = "cloud-aggregator certificate operator -c aggregator.toml --out operator"
 CERTIFICATES = "-h aggregator.example -p 8883 --cafile ca.pem --cert operator.pem --key operator.key"  # as it says
 IN_SITE = 'sudo -u fedgate sh -c "cd /etc/fedgate && {}"'
+WATCHES = re.compile(r"^gateway-1 +online +\S+ +60/60 +1 ", re.MULTILINE)
+ANOMALY = re.compile(r"^gateway-1 +anomaly ", re.MULTILINE)
 LOOK_S, TIMED_OUT = 3, 27  # mosquitto_sub's own limit, and what it ends with then
 PASSPHRASE = "five words that nobody guesses\n" * 2
+BACKUP = "site-Mon.fedgate"  # of the day at which the page was written
 # The fewest windows of a baseline, as the page says to see all of it today: with those of a site it takes hours.
-NAMED = """sed -i 's/^id = "gateway-1"/id = "{name}"/; s/^windows = 2000/windows = 60/' gateway.toml"""
+NAMED = """sed -i 's/^id = "[^"]*"/id = "{name}"/; s/^windows = 2000/windows = 60/' gateway.toml"""
 
 
-def section(page: Path, number: int) -> list[str]:
+class Part(NamedTuple):
+    """Lines of a page that are given one after the other."""
+
+    page: Path
+    lines: list[str]
+
+
+def section(page: Path, number: int) -> Part:
     """Return the lines of the `console` blocks of a numbered section."""
     text = page.read_text(encoding="utf-8")
     part = re.search(rf"^## {number}\. .*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert part, f"{page.name} has no section {number}"
-    return [line for block in blocks(part.group(), "console") for line in lines(block)]
+    return Part(page, [line for block in blocks(part.group(), "console") for line in lines(block)])
 
 
-def follow(machine: Machine, given: list[str], token: str = "") -> str:
+def block_with(page: Path, words: str) -> Part:
+    """Return the lines of the `console` block of a page that holds these words, but for those that nobody runs."""
+    block = next(block for block in blocks(page, "console") if words in block)
+    return Part(page, [line for line in lines(block) if line not in NOT_RUN])
+
+
+PARTS = {
+    **{f"aggregator {number}": section(AGGREGATOR, number) for number in (1, 2, 3, 5, 6, 7, 8)},
+    **{f"gateway {number}": section(GATEWAY, number) for number in (1, 2, 4, 5, 6)},
+    "beside": block_with(BESIDE, "/fedgate/gateway/"),
+    "by hand": block_with(BESIDE, "gateway-agent enrol -c gateway.toml"),
+    "look on": block_with(REFERENCE, "mosquitto_sub"),
+    "database": block_with(REFERENCE, "CREATE ROLE"),
+    "backup": block_with(BACKUPS, "--encrypt"),
+    "every day": block_with(BACKUPS, "fedgate-backup.timer"),
+    "drill": block_with(BACKUPS, "drill"),
+    "restore": block_with(BACKUPS, "systemctl stop"),
+}
+MADE = (block_with(README, "make demo"), block_with(COMPARE, "make install"))
+GIVEN = {(part.page, line) for part in (*PARTS.values(), *MADE) for line in part.lines}
+
+
+def follow(machine: Machine, given: list[str], token: str = "", passphrase: str = PASSPHRASE) -> str:
     """Give lines in their order and return what the last one prints; what serves goes on until the last has ended."""
     said, served = "", []
     for line in given:
@@ -54,7 +89,7 @@ def follow(machine: Machine, given: list[str], token: str = "") -> str:
             served.append(serve(machine, line))
             continue
         is_online = any(word in line for word in INSTALLS)
-        said = machine.run(line.replace(TOKEN_ON_PAGES, token), is_online=is_online, given=PASSPHRASE)
+        said = machine.run(line.replace(TOKEN_ON_PAGES, token), is_online=is_online, given=passphrase)
     if served:
         machine.run(CTRL_C)
     for process in served:
@@ -77,20 +112,15 @@ def admit(aggregator: Machine, machine: Machine, name: str) -> str:
     settings = aggregator.run("cat gateway.toml")
     machine.run("cat > gateway.toml", given=settings)
     machine.run(NAMED.format(name=name))
-    token = next(line for line in section(AGGREGATOR, 6) if " gateways token " in line)
+    token = next(line for line in PARTS["aggregator 6"].lines if " gateways token " in line)
     *_, found = TOKEN.findall(aggregator.run(token.replace("gateway-1", name)))
     return str(found)
 
 
-def block_with(page: Path, words: str) -> list[str]:
-    """Return the lines of the `console` block of a page that holds these words."""
-    return next(lines(block) for block in blocks(page, "console") if words in block)
-
-
-def look_on(aggregator: Machine) -> None:
+def look_on(aggregator: Machine, given: list[str]) -> None:
     """Give the lines that show what happens, as the page says with certificates, and see messages of the site."""
     assert CERTIFICATE in REFERENCE.read_text(encoding="utf-8")
-    install, *shown = block_with(REFERENCE, "mosquitto_sub")
+    install, *shown = given
     follow(aggregator, [install])
     aggregator.run(IN_SITE.format(CERTIFICATE))
     for line in shown:
@@ -98,31 +128,66 @@ def look_on(aggregator: Machine) -> None:
         assert "fedgate/v1/bridge/" in said, line
 
 
-@pytest.mark.soak
-def test_the_operators_pages_lead_from_nothing_to_a_model_and_an_alarm() -> None:
+def restore(aggregator: Machine, drill: list[str], stop: str, *go_on: str) -> str:
+    """Try the backup of the day, lose the disk and go on from it; returns the alarms that the trial shows."""
+    passphrase = aggregator.run("sudo cat /etc/fedgate-passphrase")
+    aggregator.run(f"sudo install -o reader /mnt/backup/site-???.fedgate {BACKUP}")
+    *restored, models, removed = drill
+    said = follow(aggregator, restored, passphrase=passphrase)
+    follow(aggregator, [models, removed, stop])
+    aggregator.run("sudo rm -r /var/lib/fedgate/site")
+    aggregator.run(f"sudo install -o fedgate {BACKUP} -t /mnt/backup")
+    follow(aggregator, [*go_on], passphrase=passphrase)
+    return said
+
+
+def skip_without_machines() -> None:
+    """Skip a test where no copy of the machine can be made."""
     if reason := why_none():
         pytest.skip(reason)
+
+
+@pytest.mark.soak
+def test_the_operators_pages_lead_from_nothing_to_a_model_and_an_alarm_and_back_to_them_from_a_backup() -> None:
+    skip_without_machines()
+    left = {name: part.lines for name, part in PARTS.items()}
     with machines("aggregator", "gateway", checkout=ROOT) as (aggregator, gateway):
         for number in (1, 2, 3, 5, 6):
-            follow(aggregator, section(AGGREGATOR, number))
-        follow(gateway, section(GATEWAY, 1))
-        follow(gateway, section(GATEWAY, 2))
-        follow(gateway, section(GATEWAY, 4), admit(aggregator, gateway, "gateway-1"))
-        follow(aggregator, block_with(BESIDE, "/fedgate/gateway/"), admit(aggregator, aggregator, "gateway-2"))
+            follow(aggregator, left.pop(f"aggregator {number}"))
+        follow(gateway, left.pop("gateway 1"))
+        follow(gateway, left.pop("gateway 2"))
+        follow(gateway, left.pop("gateway 4"), admit(aggregator, gateway, "gateway-1"))
+        follow(aggregator, left.pop("beside"), admit(aggregator, aggregator, "gateway-2"))
 
-        play, status = section(GATEWAY, 5)
+        play, status = left.pop("gateway 5")
         gateway.run(play)
         aggregator.run(play.replace("/etc/fedgate/", "/var/lib/fedgate/gateway/"))
         until(lambda: "watches with model 1" in gateway.run(status), lambda: gateway.run(status), poll_s=1.0)
-        watched = follow(aggregator, section(AGGREGATOR, 7))
-        assert re.search(r"^gateway-1 +online +\S+ +60/60 +1 ", watched, re.MULTILINE), watched
-        follow(aggregator, section(AGGREGATOR, 8))
-
-        follow(aggregator, block_with(BACKUPS, "--encrypt"))
-        look_on(aggregator)
+        *_, seen = watch = left.pop("aggregator 7")
+        watched = follow(aggregator, watch)
+        assert WATCHES.search(watched), watched
+        follow(aggregator, left.pop("aggregator 8"))
+        follow(aggregator, left.pop("backup"))
+        look_on(aggregator, left.pop("look on"))
         aggregator.run("sudo systemctl start postgresql")
-        follow(aggregator, block_with(REFERENCE, "CREATE ROLE"))
+        follow(aggregator, left.pop("database"))
 
-        *disturb, alarms = section(GATEWAY, 6)
+        *disturb, alarms = left.pop("gateway 6")
         follow(gateway, disturb)
-        until(lambda: re.search(r"^gateway-1 +anomaly ", aggregator.run(alarms), re.MULTILINE), poll_s=1.0)
+        until(lambda: ANOMALY.search(aggregator.run(alarms)), poll_s=1.0)
+        follow(aggregator, left.pop("every day"))
+        tried = restore(aggregator, left.pop("drill"), *left.pop("restore"))
+        assert ANOMALY.search(tried), tried
+        until(lambda: WATCHES.search(aggregator.run(seen)), poll_s=1.0)
+        follow(aggregator, left.pop("by hand"), admit(aggregator, aggregator, "gateway-3"))
+    assert not left
+
+
+@pytest.mark.soak
+def test_make_installs_a_checkout_and_shows_the_demo_on_a_bare_machine() -> None:
+    skip_without_machines()
+    with machines("reader", checkout=ROOT) as (reader,):
+        follow(reader, ["sudo apt install make python3-venv"])  # both pages say that these are needed
+        for part in MADE:
+            follow(reader, part.lines)
+        reader.run("ls out/demo-munich/report.html .venv/bin/pytest")

@@ -51,6 +51,7 @@ mount -t tmpfs tmpfs tmp
 mkdir run/before
 pivot_root . run/before
 umount -l run/before
+mount --make-rshared /  # a container's manager does so for systemd, which else hands no credentials to its services
 export -n $(compgen -e)
 export container=unshare PATH=/usr/sbin:/usr/bin:/sbin:/bin
 exec setpriv --bounding-set=-sys_boot,-sys_module,-sys_rawio,-sys_time,-syslog "$@"
