@@ -97,6 +97,10 @@ def _offers(words: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
+def _hint(name: str) -> str:
+    return f"; where these words name the gateway of each row, say --groups {shlex.quote(name)}, else leave them out"
+
+
 def _gateways(path: Path, groups: str, cells: Sequence[str]) -> NDArray[np.str_]:
     if "" in cells:
         raise DataError(
@@ -120,7 +124,9 @@ def _npz_table(source: Source, _options: ReadOptions, groups: str | None) -> Num
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or len(array) != count:
             found = f"array {name!r} is {array.dtype} of shape {array.shape}"
-            raise DataError(f"{source.title}: {found}; expected {LABEL!r} (n,) and numbers (n,) or (n, k)")
+            expected = f"expected {LABEL!r} (n,) and numbers (n,) or (n, k)"
+            is_like_groups = array.dtype.kind in "SU" and array.shape == (count,) and name != LABEL and groups is None
+            raise DataError(f"{source.title}: {found}; {expected}{_hint(name) if is_like_groups else ''}")
         if name != LABEL:
             columns.append(array.reshape(count, math.prod(array.shape[1:])).astype(np.float64))
             names += [name] if array.ndim == 1 else [f"{name}[{column}]" for column in range(array.shape[1])]

@@ -32,7 +32,7 @@ from fedgate.firmware_sim.experiment import (
 from fedgate.firmware_sim.folders import FOLDER_FILE, Folder, load_folder
 from fedgate.firmware_sim.recordings import RecordingError
 from fedgate.firmware_sim.splits import Plan, Split, by_group, split_folder, split_table
-from fedgate.firmware_sim.trials import run_trial
+from fedgate.firmware_sim.trials import check_budget, run_trial
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import FeatureError
@@ -101,6 +101,7 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
     rows = data.rows if isinstance(data, Table) else next(iter(data.gateways.values())).rows
     chosen = _with_normalisation(experiment, data)
     algorithm = _built(experiment.algorithm, rows.x.shape[1], chosen)
+    check_budget(chosen)
     apart = {key: value for key, value in chosen.items() if key not in FOR_FLEETS}
     alone = algorithm if apart == chosen else _built(experiment.algorithm, rows.x.shape[1], apart)
     plan = _plan(experiment, algorithm.labels)
@@ -267,5 +268,5 @@ def _notes(report: dict[str, Any]) -> list[str]:
         notes.append(f"means are over {count} clients: the others have no rows of both classes to be scored")
     if report["clients_untrained_alone"]:
         count = f"{report['clients_untrained_alone']} of {report['clients'] * report['runs']}"
-        notes.append(f"local: {count} times a client had too few rows to train alone and is left out")
+        notes.append(f"local: {count} times a client could not train alone, for too few rows or for want of others")
     return notes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,17 @@ from fedgate.firmware_sim.datasets import EvaluationError, Labelled
 from fedgate.firmware_sim.splits import Split
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models import onnx_policy
-from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator, select
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.federated.protocol.algorithm import NORMALISATION, Algorithm, RoundFailedError, normalise
+from fedgate.models.federated.protocol.algorithm import (
+    NORMALISATION,
+    NOTHING_TO_SEND,
+    Algorithm,
+    RoundFailedError,
+    normalise,
+)
 from fedgate.models.federated.protocol.run import run
+from fedgate.models.federated.wrappers.differential_privacy import Privacy
 from fedgate.models.units import in_own_units, scales
 
 Metric = Literal["auc", "f1"]
@@ -43,8 +50,12 @@ class TrainingError(EvaluationError):
     """The algorithm cannot be trained on this data with these settings."""
 
 
+class TooFewClientsError(TrainingError):
+    """A round of so few clients would come to nothing."""
+
+
 class NothingSentError(TrainingError):
-    """No client had rows enough to send anything."""
+    """No client had anything to send."""
 
 
 class ExportError(EvaluationError):
@@ -60,7 +71,7 @@ class Trial(NamedTuple):
     fit_s: float
     score_us: float  # per row, through onnxruntime in batches of 64
     baselines: dict[str, float]
-    untrained: int  # clients that alone had too few rows to train on
+    untrained: int  # clients that could not train alone
 
 
 class Fit(NamedTuple):
@@ -135,8 +146,15 @@ def train_fleet(
     send; `say` is told of each update.
 
     Raises:
-        TrainingError: the algorithm refuses its data or settings, or nobody could train (`NothingSentError`).
+        TrainingError: the algorithm refuses its data or settings, takes more clients (`TooFewClientsError`), or nobody
+            could train (`NothingSentError`).
     """
+    drawn = len(select(seed, 0, data, fraction))
+    try:
+        algorithm.check_cohort(drawn)
+    except ValueError as error:
+        found = f"{drawn} of {len(data)} gateways take part in a round (fraction {fraction:g})"
+        raise TooFewClientsError(f"{found}, which comes to nothing: {error}") from None
     sent_bytes, received_bytes = dict.fromkeys(data, 0), list[int]()
 
     def weigh(client: str, update: Arrays) -> None:
@@ -156,7 +174,7 @@ def train_fleet(
         is_silent = isinstance(error, RoundFailedError) and not any(sent_bytes.values())
         raise (NothingSentError if is_silent else TrainingError)(str(error)) from error  # what is wrong with them
     if not any(sent_bytes.values()):
-        raise NothingSentError("nothing was sent")
+        raise NothingSentError(f"nothing was sent: each of {len(data)} gateways had {NOTHING_TO_SEND}")
     if why := algorithm.lacking(outcome.server):
         raise TrainingError(f"the training makes no model: {why}")
     weigh_shared(outcome.server.global_state)
@@ -164,6 +182,24 @@ def train_fleet(
     own = {client: kept or NOTHING for client, kept in outcome.local_states.items()}
     server, fit_s = outcome.server, time.perf_counter() - started_s
     return Fit(server.global_state, own, sent_bytes, sum(received_bytes), server.round_index, fit_s)
+
+
+def check_budget(settings: Mapping[str, Any]) -> None:
+    """Raise `NothingSentError` where the setting `privacy` has a budget that one update would exceed, so that nobody
+    ever sends one; and `TrainingError` where the library that accounts for it is not installed.
+    """
+    if settings.get("privacy") is None:
+        return
+    privacy = Privacy.model_validate(settings["privacy"])
+    try:
+        epsilon = privacy.epsilon_after(1)
+    except ValueError as error:
+        raise TrainingError(str(error)) from None
+    if not epsilon <= privacy.epsilon:  # nor where it is no number
+        raise NothingSentError(
+            f"privacy.epsilon: {privacy.epsilon:g} given, a budget that is spent before anything is sent, since one "
+            f"update of a gateway costs {epsilon:.4g}; take a larger privacy.epsilon or privacy.noise_multiplier"
+        )
 
 
 def commission(algorithm: Algorithm, shared: Arrays, data: Arrays, seed: int) -> Arrays:
@@ -241,7 +277,7 @@ def _baselines(
     alone: dict[str, Arrays] = {}
     for client, data in split.train.items():
         say(f"{client} alone")
-        with suppress(NothingSentError):
+        with suppress(NothingSentError, TooFewClientsError):
             fit = train_fleet(algorithm, {client: data}, seed=seed)
             alone[client] = {**fit.shared, **fit.own[client]}
     say("pooled")

@@ -33,31 +33,17 @@ def check_algorithm(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSp
         raise ValueError(f"algorithm.{key if choice.name in ALGORITHMS else 'name'}: {error}") from None
     if algorithm.detector not in DETECTORS:
         raise ValueError(f"algorithm.name: {choice.name} needs the detector {algorithm.detector!r}, not installed here")
-    if choice.settings.get("masking") is not None:
-        _check_cohort(choice, rounds)
     _check_quorum(algorithm, rounds)
     _check_series(choice, features, is_one_stream=algorithm.detector == "esn")
 
 
 def _check_quorum(algorithm: Algorithm, rounds: Rounds) -> None:
     try:
-        for phase in algorithm.phases:
-            phase.reducer.check(rounds.quorum)
+        algorithm.check_cohort(rounds.quorum)
     except ValueError as error:
         raise ValueError(
             f"rounds.quorum: {rounds.quorum} given, with which a round comes to nothing: {error}"
         ) from None
-
-
-def _check_cohort(choice: AlgorithmChoice, rounds: Rounds) -> None:
-    from fedgate.models.federated.secure_aggregation.options import Masking
-
-    fewest = Masking.model_validate(choice.settings["masking"]).fewest
-    if rounds.quorum < fewest:
-        raise ValueError(
-            f"rounds.quorum: {rounds.quorum} given, expected at least the {fewest} of "
-            "algorithm.settings.masking.fewest, without which no masked round comes to anything"
-        )
 
 
 def check_budget(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec) -> None:
@@ -71,11 +57,11 @@ def check_budget(choice: AlgorithmChoice, rounds: Rounds, features: FeatureSpec)
 
     privacy = Privacy.model_validate(choice.settings["privacy"])
     algorithm = build(choice.name, len(feature_names(features)), choice.settings)
-    wanted, spent = algorithm.exchanges(rounds.per_release) // algorithm.stride, privacy.noise_multiplier**-2
-    if (epsilon := privacy.epsilon_of(wanted * spent)) <= privacy.epsilon:
+    wanted = algorithm.exchanges(rounds.per_release) // algorithm.stride
+    if (epsilon := privacy.epsilon_after(wanted)) <= privacy.epsilon:
         return
     possible = 0
-    while privacy.epsilon_of((possible + 1) * spent) <= privacy.epsilon:
+    while privacy.epsilon_after(possible + 1) <= privacy.epsilon:
         possible += 1
     raise ValueError(
         f"algorithm.settings.privacy: epsilon {privacy.epsilon:g} is spent after {possible} updates of a gateway, and "

@@ -79,7 +79,7 @@ class Robust(Options):
     def check(self, count: int) -> None:
         """Raise `TooFewRowsError` where the rule stands nobody's lie among so many updates."""
         if count < FEWEST:
-            raise TooFewRowsError(f"a robust mean: expected {FEWEST} updates or more, got {count}; raise the quorum")
+            raise TooFewRowsError(f"a robust mean: expected {FEWEST} updates or more, got {count}; ask more gateways")
         liars, spare = self.liars_of(count), COUNTING.get(self.rule)
         if spare is not None and not 0 < liars <= (count - spare) / 2:
             enough = max(round_up(1.0 / self.share), round_up(spare / (1.0 - 2.0 * self.share)))  # of these and of more

@@ -167,6 +167,11 @@ class Algorithm(NamedTuple):
         """Return how many exchanges make so many rounds from the beginning of a training, by default `self.rounds`."""
         return self.setup + (self.rounds if rounds is None else rounds) * (len(self.phases) - self.setup)
 
+    def check_cohort(self, count: int) -> None:
+        """Raise `ValueError` where a round of so many gateways comes to nothing, as under masks and robust means."""
+        for phase in self.phases:
+            phase.reducer.check(count)
+
 
 def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
     """Advance the server by one exchange; one in which nothing was counted only begins the round anew."""

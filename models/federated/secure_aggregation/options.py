@@ -67,6 +67,14 @@ class Masking(Options):
             )
         return self
 
+    def check(self, count: int) -> None:
+        """Raise `ValueError` where of so many gateways no sum is opened."""
+        if count < self.fewest:
+            raise ValueError(
+                f"masked sums: expected {self.fewest} gateways or more (masking.fewest), got {count}; ask more "
+                "gateways, or set a smaller masking.fewest, 3 at least"
+            )
+
     def threshold_of(self, holders: int) -> int:
         """Return how many of the holders of a gateway's shares can put its secrets together."""
         return max(2, round_up(self.threshold * holders))

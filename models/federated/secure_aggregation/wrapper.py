@@ -71,7 +71,7 @@ def _steps(masking: Masking, phase: Phase, index: int, remembers: bool) -> tuple
     """Return the five exchanges. Who leaves goes along in each, since the sum that it leaves must be unmasked."""
     gateway, cloud = Gateway(masking, phase, remembers), Cloud(masking, phase, index, remembers)
     steps = (
-        Phase(gateway.keys, STACK, cloud.begin, KEYS, check=cloud.check_keys),
+        Phase(gateway.keys, STACK._replace(check=masking.check), cloud.begin, KEYS, check=cloud.check_keys),
         Phase(gateway.shares, STACK, cloud.pass_on, SEALED_SHARES, counted=cloud.count_shares),
         Phase(gateway.masked_input, SUM, cloud.add_up, INPUT, counted=cloud.count_input),
         Phase(gateway.confirm, STACK, cloud.hand_out, CONFIRMATION, counted=cloud.count_confirmation),

@@ -83,6 +83,10 @@ class Privacy(Options):
         """Return the length that no honest update of so many numbers exceeds where the cloud sees it."""
         return self.clip + (0.0 if self.where == "cloud" else self.deviation * (math.sqrt(size) + FARTHEST))
 
+    def epsilon_after(self, updates: int) -> float:
+        """Return ε of so many updates; raises `ValueError` where the library that accounts for it is not installed."""
+        return self.epsilon_of(updates * self.noise_multiplier**-2)
+
     def epsilon_of(self, spent: float) -> float:
         """Return ε of releases whose Σ 1 / multiplier² is `spent`; composed they are one of multiplier spent^(-1/2).
 

@@ -20,6 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim import trials
 from fedgate.models import Federated
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
@@ -298,6 +299,7 @@ def test_before_fit_there_is_nothing() -> None:
 
 X = np.arange(12.0).reshape(4, 3)
 LOGISTIC = {"algorithm": "fedavg", "loss": "logistic", "components": 0}
+TIGHT = {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -322,10 +324,23 @@ LOGISTIC = {"algorithm": "fedavg", "loss": "logistic", "components": 0}
         (LOGISTIC, {"X": X, "y": [1, 1, -1, 1]}, "Of scikit-learn's .1 and -1 make y < 0"),
         (LOGISTIC, {"X": X, "y": [0, 1]}, "labels: 2 of values"),
         ({"algorithm": "fedavg-krum"}, {"X": X}, "expected 3 updates or more, got 1"),
+        (
+            {"masking": {"fewest": 3}, "fraction": 0.7},
+            {"X": {"a": X, "b": X, "c": X}},
+            r"2 of 3 gateways take part in a round \(fraction 0\.7\).* expected 3 gateways or more "
+            r"\(masking\.fewest\), got 2; ask more gateways, or set a smaller masking\.fewest",
+        ),
+        (
+            {"algorithm": "fedavg", "components": 0, "local": "sgd", "gamma": 0.2, "privacy": TIGHT},
+            {"X": X},
+            r"privacy\.epsilon: 0\.1 given, a budget that is spent before anything is sent, .* take a larger "
+            r"privacy\.epsilon or privacy\.noise_multiplier",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_a_sentence(
-    parameters: dict[str, Any], given: dict[str, Any], said: str
+    parameters: dict[str, Any], given: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trials, "run", None)  # before anything is trained
     with pytest.raises(ValueError, match=said):
         Federated(**parameters).fit(**given)

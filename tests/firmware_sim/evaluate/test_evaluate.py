@@ -245,7 +245,26 @@ def test_clients_with_too_few_rows_are_counted_and_the_others_go_on(
     assert report["rows_per_client"] == {"min": 1, "max": 2}
     assert report["clients_untrained_alone"] == 4
     assert evaluate(*options) == 0
-    assert "4 of 9 times a client had too few rows" in capsys.readouterr().out
+    assert "4 of 9 times a client could not train alone" in capsys.readouterr().out
+
+
+def test_an_algorithm_that_takes_several_clients_is_measured_and_has_no_baseline_of_one(
+    capsys: pytest.CaptureFixture[str], csv_file: str
+) -> None:
+    options = ("--algorithm", "fedavg-median", "--data", csv_file, "--repeats", "1", "--set", "rounds=1")
+    report = result(capsys, *options, "--clients", "3")
+    assert report["clients_untrained_alone"] == 3
+    assert report["baselines"]["local"]["mean"] is report["baselines"]["pooled"]["mean"] is None
+    assert evaluate(*options, "--clients", "2") == 2
+    assert "expected 3 updates or more, got 2; ask more gateways" in capsys.readouterr().err
+
+
+def test_a_budget_of_privacy_that_lasts_for_no_update_is_named(
+    capsys: pytest.CaptureFixture[str], csv_file: str
+) -> None:
+    settings = ("local=sgd", "gamma=0.2", "privacy.clip=1.0", "privacy.noise_multiplier=1.0", "privacy.epsilon=0.1")
+    assert evaluate("--algorithm", "fedavg", "--data", csv_file, *(f"--set={each}" for each in settings)) == 2
+    assert "privacy.epsilon: 0.1 given, a budget that is spent before anything is sent" in capsys.readouterr().err
 
 
 def test_an_experiment_file_says_the_same_as_options_which_win(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -295,6 +296,19 @@ def test_evaluate_says_who_the_groups_are_and_what_it_cannot_use(
     np.savez(tmp_path / "t.npz", gateway=np.array(GROUPS[1:]), x=cloud().x, label=cloud().y)
     npz = ("--data", str(tmp_path / "t.npz"), "--groups", "gateway")
     assert "groups 'gateway' have shape (101,)" in one_line(capsys, *npz)
+
+
+def test_a_column_of_words_in_an_npz_is_named_with_the_option_that_takes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "t.npz")
+    np.savez(path, gateway=np.array(GROUPS), state=np.array(GROUPS), x=cloud().x, label=cloud().y)
+    hint = "say --groups gateway, else leave them out"
+    assert re.search(rf"array 'gateway' is <U5 of .* {hint}", one_line(capsys, "--data", path))
+    said = one_line(capsys, "--data", path, "--groups", "gateway")
+    assert "array 'state' is <U5" in said and "--groups" not in said
+    np.savez(path, x=cloud().x, label=np.array(GROUPS))
+    assert "--groups" not in one_line(capsys, "--data", path)
 
 
 def test_a_gateway_without_anomalies_trains_and_counts_in_no_mean(

@@ -72,7 +72,7 @@ def test_two_updates_make_no_robust_mean(name: str) -> None:
     algorithm = build(name, FEATURE_COUNT, LOGISTIC)
     server, updates = sent(algorithm, 5)
     closed(algorithm, server, updates)
-    with pytest.raises(RoundFailedError, match="expected 3 updates or more, got 2; raise the quorum"):
+    with pytest.raises(RoundFailedError, match="expected 3 updates or more, got 2; ask more gateways"):
         closed(algorithm, server, updates[:2])
 
 
@@ -186,6 +186,7 @@ def test_a_wild_gateway_spoils_a_network_that_is_averaged_and_not_one_by_the_med
         ({"name": "fedavg-clipped", "settings": {"survey": {}}}, 3, "expected 3 updates or more, got 2"),
         ({"name": "fedavg-trimmed-mean"}, 5, "a share of 0.2 is nobody of 4 updates, .*; expected 5 updates or more"),
         ({"name": "fedprox", "settings": {**LOGISTIC, "robust": {"rule": "krum"}}}, 5, "krum: a share of 0.2 is"),
+        ({"name": "federated-subspace", "settings": {"masking": {}}}, 5, "masked sums: expected 5 gateways or more"),
     ],
 )
 def test_an_aggregator_with_too_small_a_quorum_is_refused_before_it_starts(
