@@ -101,7 +101,6 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
     rows = data.rows if isinstance(data, Table) else next(iter(data.gateways.values())).rows
     chosen = _with_normalisation(experiment, data)
     algorithm = _built(experiment.algorithm, rows.x.shape[1], chosen)
-    check_budget(chosen)
     apart = {key: value for key, value in chosen.items() if key not in FOR_FLEETS}
     alone = algorithm if apart == chosen else _built(experiment.algorithm, rows.x.shape[1], apart)
     plan = _plan(experiment, algorithm.labels)
@@ -199,6 +198,7 @@ def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
         raise OptionError(str(error)) from None
     if algorithm.detector not in DETECTORS:
         raise OptionError(f"--algorithm: {name} needs the detector {algorithm.detector!r}, which is not installed here")
+    check_budget(chosen)
     return algorithm
 
 

@@ -161,6 +161,11 @@ def joined(parts: Mapping[str, Mapping[str, Array]]) -> Arrays:
     return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
 
+def under(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 def parted(arrays: Mapping[str, Array]) -> dict[str, Arrays]:
     """Return the parts of `joined`; a part without arrays leaves no trace."""
     parts: dict[str, Arrays] = {}

@@ -59,9 +59,11 @@ class Fold(NamedTuple):
 
 def folds(options: Options) -> Iterator[Fold]:
     """Yield the subjects in turn, so many at a time."""
-    for index, first in enumerate(range(0, len(options.subjects), options.held_out)):
-        scored = options.subjects[first : first + options.held_out]
-        yield Fold(index, scored, [name for name in options.subjects if name not in scored])
+    from sklearn.model_selection import KFold
+
+    names = np.array(options.subjects)
+    for index, (others, scored) in enumerate(KFold(len(names) // options.held_out).split(names)):
+        yield Fold(index, names[scored].tolist(), names[others].tolist())
 
 
 def present(fold: Fold, share: float, seed: int) -> list[str]:

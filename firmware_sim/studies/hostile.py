@@ -16,6 +16,7 @@ import numpy as np
 
 from fedgate.models.arrays import LABELS, Arrays, generator
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Phase
+from fedgate.models.federated.protocol.namespace import prefixed, split
 from fedgate.models.federated.protocol.schema import Schema, named
 
 LIAR = "liar"  # in the data of a gateway that lies; any array
@@ -59,11 +60,10 @@ def _lying(phase: Phase, lie: Lie, largest_change: float) -> Phase:
         rows = {name: array for name, array in data.items() if name != LIAR}
         if lie == "label noise":
             rows[LABELS] = np.asarray(1 - np.minimum(rows[LABELS], 1))
-        before = {name.removeprefix(FIRST): array for name, array in own.items() if name.startswith(FIRST)}
-        own = {name: array for name, array in own.items() if not name.startswith(FIRST)}
+        own, before = split(own, FIRST)
         own, update = phase.train(shared, own, rows, rng)
         first = before or update
-        own |= {FIRST + name: array for name, array in first.items()}
+        own |= prefixed(FIRST, first)
         return own, first if lie == "replay" else _falsify(phase.schema, update, lie, largest_change)
 
     return phase._replace(learn=learn)

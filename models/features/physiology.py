@@ -44,11 +44,10 @@ def electrodermal(values: Floats, rate_hz: float, cutoff_hz: float) -> Floats:
     return np.stack([start[..., 0] + slow, latest - slow], axis=-1)
 
 
-def pulse(values: Floats, rate_hz: float, unknown: tuple[float, float] = MISSING) -> Floats:
+def pulse(values: Floats, rate_hz: float, unknown: tuple[float, float]) -> Floats:
     """Return heart rate (1/min) and RMSSD (ms) of a blood volume pulse, values (..., T): (..., 2).
 
-    Where a window shows too few beats for both, as of a sensor that is dead, `unknown` stands instead: by default they
-    are missing.
+    Where a window shows too few beats for both, as of a sensor that is dead, `unknown` stands instead.
     """
     waves = band_passed(values, rate_hz)
     rows = [_rate_and_variability(beats_s(wave, rate_hz)) or unknown for wave in waves.reshape(-1, waves.shape[-1])]

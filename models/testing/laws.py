@@ -38,6 +38,7 @@ GATEWAYS_LEAST = 4  # of whom three are merged in any order, and one may have no
 MERGES = 1_000
 GROWTH_LEAST = 1.4  # of what a gateway sends that weighs twice as much; what it learns of more steps differs
 REASON = re.compile(r"expected .*got", re.DOTALL)
+CLAIMS = (2.0**15, 2.0**16)  # times as many rows as there are: one row is more than MAX_SAMPLES, and no bit is lost
 COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # as much as no gateway counts
 
 Damage = Callable[[Array], Array]
@@ -341,13 +342,10 @@ def what_moves_the_model_is_sent_times_the_weight(trained: Trained) -> Faults:
     first = next((one for one in trained.with_updates if moving(one.phase.schema)), None)
     if first is None or "privacy" in trained.algorithm.traits:  # which clips an update to a length
         return
-    data, own, schema = first.data[trained.first], first.own[trained.first], first.phase.schema
+    schema = first.phase.schema
     if not named(schema, "weight"):  # all gateways count alike
         return
-    rows = len(data[FEATURES])
-    of_rows = {key: array for key, array in data.items() if array.shape[:1] == (rows,) and key != SECRET}
-    twice = data | {key: np.concatenate([array, array]) for key, array in of_rows.items()}
-    updates = [first.train(trained.first, first.server, own, each)[1] for each in (data, twice)]
+    updates = _of_rows_once_and_twice(first, trained.first)
     if not all(updates):
         return
     once, doubled = map(first.admit, updates)
@@ -357,6 +355,15 @@ def what_moves_the_model_is_sent_times_the_weight(trained: Trained) -> Faults:
     if lengths[1] < GROWTH_LEAST * lengths[0]:
         text = f"rows twice over send {lengths[1]:.3g} where once they send {lengths[0]:.3g}, expected n times the step"
         yield f"{_place(first)}: {text} of a gateway that weighs n"
+
+
+def _of_rows_once_and_twice(exchange: Exchange, name: str) -> list[Arrays]:
+    """Return the update of a gateway, and the one that it would send if it had its rows twice over."""
+    data, own = exchange.data[name], exchange.own[name]
+    rows = len(data[FEATURES])
+    of_rows = {key: array for key, array in data.items() if array.shape[:1] == (rows,) and key != SECRET}
+    twice = data | {key: np.concatenate([array, array]) for key, array in of_rows.items()}
+    return [exchange.train(name, exchange.server, own, each)[1] for each in (data, twice)]
 
 
 def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
@@ -448,6 +455,46 @@ def no_gateway_weighs_more_than_it_may(trained: Trained) -> Faults:
             yield from _unrefused(exchange, repeated, f"an update with its rows {times} times")
 
 
+def rows_that_a_gateway_only_claims_are_refused_or_capped(trained: Trained) -> Faults:
+    """Whatever role an array has: what grows where a gateway has its rows twice over is sent as if it had them more
+    often than anybody may, all of it together and each count of rows alone; a metric, of which a mean is taken, only
+    with the others.
+    """
+    for exchange in trained.with_updates:
+        if not exchange.phase.reducer.additive:  # rows are kept apart, and counted there
+            continue
+        once, twice = _of_rows_once_and_twice(exchange, trained.first)
+        growing = [name for name in once if _has_grown(once[name], twice.get(name))]
+        schema = exchange.phase.schema
+        counts = [name for name in growing if name not in named(schema, "metric") and _is_a_count(once[name])]
+        if set(growing) - set(moving(schema)):
+            for names in (growing, *([name] for name in counts)):
+                yield from _uncapped(exchange, once, names)
+
+
+def _has_grown(once: Array, twice: Array | None) -> bool:
+    """Tell whether numbers are larger in all where they are of twice as many rows."""
+    if twice is None or once.shape != twice.shape or once.dtype.kind not in "fi":  # keys and masked numbers
+        return False
+    return bool(np.linalg.norm(twice) > GROWTH_LEAST * np.linalg.norm(once))
+
+
+def _is_a_count(array: Array) -> bool:
+    return bool((array >= 0.0).all() and (array % 1.0 == 0.0).all())
+
+
+def _uncapped(exchange: Exchange, update: Arrays, names: list[str]) -> Faults:
+    """Yield a fault where arrays of an update count for more the larger they are, above what a gateway may claim."""
+    claims = [update | {name: np.asarray(times * update[name]) for name in names} for times in CLAIMS]
+    try:
+        less, more = map(exchange.admit, claims)
+    except UpdateError:
+        return
+    if any(_has_grown(less[name], more[name]) for name in less):
+        text = f"{', '.join(names)} of rows {CLAIMS[0]:g} times over count as many"
+        yield f"{_place(exchange)}: {text}, expected a bound: counting(MAX_SAMPLES) in the schema"
+
+
 def _unrefused(exchange: Exchange, update: Arrays, what: str) -> Faults:
     """Yield a fault where an update is admitted, or refused without saying what was expected and what it got."""
     try:
@@ -491,4 +538,5 @@ LAWS: tuple[Law, ...] = (
     a_damaged_array_is_refused_with_a_reason,
     wrong_names_are_refused_with_a_reason,
     no_gateway_weighs_more_than_it_may,
+    rows_that_a_gateway_only_claims_are_refused_or_capped,
 )

@@ -14,7 +14,7 @@ import numpy as np
 from fedgate.models.arrays import Array
 
 _LONGEST_GAP = 500  # rows: beyond it, a rate 1000 ppm off leaves open how many are missing
-_FEWEST_CLIPPED = 3  # samples
+_FEWEST_CLIPPED, _SHARE_CLIPPED = 3, 0.01  # samples
 _FEWEST_VALUES = 8  # a channel with fewer distinct values is a coarse one (a switch, whole degrees), not a clipped one
 _PILED_UP = 4.0  # times the count of the next value: a quantised sinusoid's ends reach 2.4, a clipped one's far more
 
@@ -66,13 +66,13 @@ def stuck_channels(channels: Sequence[str], values: Array) -> tuple[str, ...]:
     return tuple(channel for channel, is_stuck in zip(channels, stuck, strict=True) if is_stuck)
 
 
-def clipped_channels(channels: Sequence[str], values: Array, share: float = 0.01) -> tuple[str, ...]:
+def clipped_channels(channels: Sequence[str], values: Array) -> tuple[str, ...]:
     """Name the channels of a window, values (T, C), whose samples pile up at their own lowest or highest value.
 
-    At least `share` of the samples, and at least 3, are exactly the extreme one and more than 4 times as many as have
+    At least 1 % of the samples, and at least 3, are exactly the extreme one and more than 4 times as many as have
     the value next to it. A channel with fewer than 8 different values is too coarse to tell and never named.
     """
-    fewest = max(share * len(values), _FEWEST_CLIPPED)
+    fewest = max(_SHARE_CLIPPED * len(values), _FEWEST_CLIPPED)
     lowest, highest = (values == values.min(axis=0)).sum(axis=0), (values == values.max(axis=0)).sum(axis=0)  # (C,)
     suspects = np.maximum(lowest, highest) >= fewest  # sorting all channels would cost more than their features
     return tuple(

@@ -16,13 +16,19 @@ from fedgate.config.protocol.wire import HEADER_BYTES_MAX, decode, encode
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.averaging.fedavg import fedavg
-from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Server
 from fedgate.models.federated.protocol.composition import FLOAT32, OWN_COLUMNS
-from fedgate.models.federated.protocol.schema import BESIDE, WIDEST, largest_body
+from fedgate.models.federated.protocol.schema import BESIDE, WIDEST, Field, largest_body
 from fedgate.models.testing import check_laws
 from fedgate.models.testing.exchanges import Trained, as_bytes
 from fedgate.models.testing.fleet import fleet
-from fedgate.models.testing.laws import LAWS, faults_of, name_of, train
+from fedgate.models.testing.laws import (
+    LAWS,
+    faults_of,
+    name_of,
+    rows_that_a_gateway_only_claims_are_refused_or_capped,
+    train,
+)
 from tests.support.law_settings import SETTINGS, names_of
 
 CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(name, [{}])]
@@ -124,6 +130,31 @@ def without_most(schema: Any) -> Any:
     return {name: field._replace(largest=1e15) for name, field in schema.items()}
 
 
+def counting_as_a_sum(schema: Any) -> Any:
+    return {**schema, "samples": Field((), "sum", least=1.0)}
+
+
+def whole_numbers(train: Any) -> Any:
+    def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
+        own, update = train(shared, own, data, rng)
+        return own, update and {**update, "samples": update["samples"].astype(np.int64)}
+
+    return changed
+
+
+def counting_beside_bounded_sums(schema: Any) -> Any:
+    bounded = {name: field._replace(largest=1e3) for name, field in schema.items()}
+    return counting_as_a_sum(bounded)
+
+
+def capping(_: Any) -> Any:
+    def counted(server: Server, update: Arrays) -> Arrays:
+        share = min(1.0, MAX_SAMPLES / float(update["samples"]))
+        return {name: np.asarray(share * array) for name, array in update.items()}
+
+    return counted
+
+
 def with_zeros(_: Any) -> Any:
     def unpacked(server: Server, update: Arrays) -> Arrays:
         lost = {name for name, array in update.items() if array.dtype.kind == "f" and np.isnan(array).any()}
@@ -144,6 +175,12 @@ def without_a_centre(_: Any) -> Any:
     [
         ({"unpacked": with_zeros}, "a damaged array is refused with a reason"),
         ({"schema": without_most}, "no gateway weighs more than it may"),
+        ({"schema": counting_as_a_sum}, "rows that a gateway only claims are refused or capped"),
+        (
+            {"schema": counting_as_a_sum, "learn": whole_numbers},
+            "rows that a gateway only claims are refused or capped",
+        ),
+        ({"schema": counting_beside_bounded_sums}, "rows that a gateway only claims are refused or capped"),
         ({"unpacked": without_a_centre}, "wrong names are refused with a reason"),
         ({"learn": counting_calls}, "the same generator gives the same bytes"),
         ({"schema": moving_nothing}, "roles are what arrays are"),
@@ -154,6 +191,11 @@ def without_a_centre(_: Any) -> Any:
 def test_a_broken_law_is_named(changes: dict[str, Any], law: str) -> None:
     with pytest.raises(AssertionError, match=f"{law}: exchange 0 "):
         check_laws(broken(**changes))
+
+
+def test_a_count_of_rows_may_be_capped_instead_of_refused() -> None:
+    capped = broken(schema=counting_as_a_sum, counted=capping)
+    assert faults_of(rows_that_a_gateway_only_claims_are_refused_or_capped, train(capped, {})) == []
 
 
 @pytest.mark.parametrize(

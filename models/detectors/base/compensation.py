@@ -15,18 +15,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats, under
 from fedgate.models.detectors.base.graph_builder import Node, node
 
-COMPENSATION = "compensation."
+COMPENSATION = "compensation."  # before the names of a compensation step
 COLUMNS, OTHERS = "columns", "others"  # (q,) and (F - q,) int64: which columns are covariates, which are features
 MEAN, SLOPES, DEVIATION = "mean", "slopes", "deviation"
 USED = (COLUMNS, OTHERS, MEAN, SLOPES, DEVIATION)
-
-
-def of_compensation(params: Mapping[str, Array]) -> Arrays:
-    """Return the tensors of a compensation step by their own names, none where the parameters hold none."""
-    return {name.removeprefix(COMPENSATION): array for name, array in params.items() if name.startswith(COMPENSATION)}
 
 
 def compensated(step: Mapping[str, Array], z: Array) -> Floats:
@@ -37,7 +32,7 @@ def compensated(step: Mapping[str, Array], z: Array) -> Floats:
 
 def graph_tensors(params: Mapping[str, Array]) -> Arrays:
     """Return the constants of `compensation_nodes` by their full names, none where the parameters hold no step."""
-    return {COMPENSATION + name: array for name, array in of_compensation(params).items() if name in USED}
+    return {COMPENSATION + name: array for name, array in under(COMPENSATION, params).items() if name in USED}
 
 
 def compensation_nodes(source: str, result: str) -> list[Node]:

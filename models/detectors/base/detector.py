@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats, under
 from fedgate.models.detectors.base import compensation, pca
 from fedgate.models.units import COMMON, in_own_units
 
@@ -41,8 +41,8 @@ def standardised(params: Arrays, x: Array) -> Floats:
         z = in_own_units(params, z)
     elif COMMON in params:
         z = z / params[COMMON]
-    weather = compensation.of_compensation(params)
+    weather = under(compensation.COMPENSATION, params)
     if weather:
         z = compensation.compensated(weather, z)
-    step = pca.of_whitening(params)
+    step = under(pca.WHITENING, params)
     return pca.whitened(step, z) if step else z

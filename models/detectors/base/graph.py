@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 
 from fedgate.models import units
-from fedgate.models.arrays import Array, Arrays, alike
+from fedgate.models.arrays import Array, Arrays, alike, under
 from fedgate.models.detectors.base import compensation, pca
 from fedgate.models.operators import OPERATORS as OPERATORS  # what these graphs are made of
 
@@ -32,7 +32,7 @@ def standardise_nodes(params: Arrays, personal: Collection[str]) -> list[NodePro
 
     Their constants are `standardise_tensors(params)`, which belong among the tensors of `model_bytes`.
     """
-    weather, step = compensation.of_compensation(params), pca.of_whitening(params)
+    weather, step = under(compensation.COMPENSATION, params), under(pca.WHITENING, params)
     scaled = "own_units" if weather or step else "z"
     is_own = "center" in personal or "center" in params
     apart = ("compensated" if step else "z") if weather else scaled
@@ -52,7 +52,7 @@ def standardise_nodes(params: Arrays, personal: Collection[str]) -> list[NodePro
 
 def standardise_tensors(params: Arrays) -> Arrays:
     """Return the constants of `standardise_nodes`, but for the centre and the scale that a gateway feeds."""
-    step = pca.of_whitening(params)
+    step = under(pca.WHITENING, params)
     scale = {"scale": params[units.COMMON]} if units.COMMON in params else {}
     steps = compensation.graph_tensors(params) | (pca.graph_tensors(step, pca.WHITENING) if step else {})
     return scale | steps

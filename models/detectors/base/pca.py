@@ -15,10 +15,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedgate.models.arrays import Array, Arrays, Floats
+from fedgate.models.arrays import Array, Arrays, Floats, under
 from fedgate.models.detectors.base.graph_builder import Node, node
 
-WHITENING = "whitening."
+WHITENING = "whitening."  # before the names of a whitening step
 # Of the mean variance: what moves less is rounding in float32, and must not be blown up to unit size.
 SMALLEST_SHARE = 1e-6
 # Of the mean residual: below it, a logarithm would only measure rounding.
@@ -68,11 +68,6 @@ def whitened(params: Mapping[str, Array], z: Array) -> Floats:
     return np.column_stack([coordinates, params["weight"] * np.log(residual + RESIDUAL_FLOOR)])
 
 
-def of_whitening(params: Mapping[str, Array]) -> Arrays:
-    """Return the tensors of a whitening step by their own names, none where the parameters hold none."""
-    return {name.removeprefix(WHITENING): array for name, array in params.items() if name.startswith(WHITENING)}
-
-
 def graph_tensors(params: Mapping[str, Array], prefix: str) -> Arrays:
     """Return the constants of `graph_nodes`."""
     components = params["components"]  # (m, k)
@@ -114,7 +109,7 @@ def graph_nodes(params: Mapping[str, Array], prefix: str, source: str) -> list[N
 
 def whitening_nodes(params: Mapping[str, Array], source: str, result: str) -> list[Node]:
     """Nodes that map the tensor `source` (n, F) to `result` (n, k or k + 1), as `whitened` does."""
-    step = of_whitening(params)
+    step = under(WHITENING, params)
     nodes, columns = graph_nodes(step, WHITENING, source), f"{WHITENING}coordinates"
     if "weight" in step:
         nodes += [

@@ -16,7 +16,7 @@ import numpy as np
 from fedgate.models.arrays import Array, Arrays, Floats, Integers
 from fedgate.models.detectors.base.moments import symmetric
 from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM, SAMPLES, SQUARES, RankError
-from fedgate.models.federated.closed_form.readout_sums import ROUNDING, SLACK, Bounds, judge
+from fedgate.models.federated.closed_form.readout_sums import ROUNDING, SLACK, Bounds, judge, rows_of
 from fedgate.models.federated.protocol.schema import UpdateError
 
 COLUMNS, TRACE = "columns", "trace"
@@ -69,9 +69,7 @@ def placed(update: Arrays, bounds: Bounds, units: int) -> Arrays:
 
 
 def _judge(update: Arrays, places: Integers, bounds: Bounds) -> None:
-    block, rows = update[GRAM][places], float(update[SAMPLES])  # (k, k) of the columns that were sent
-    if not rows > 0.0:
-        raise UpdateError(f"{SAMPLES}: expected above 0 and up to {bounds.max_samples}, got {rows:g}")
+    block, rows = update[GRAM][places], rows_of(update, bounds)  # (k, k) of the columns that were sent
     if not np.allclose(block, block.T, rtol=SLACK, atol=ROUNDING * rows):
         raise UpdateError(f"{GRAM}: expected the same between two columns both ways, got others")
     sums = {name: update[name] for name in (CROSS, SQUARES, SAMPLES)} | {GRAM: block[np.triu_indices(len(block))]}

@@ -27,7 +27,7 @@ from fedgate.models.federated.closed_form.incfed import (
     shapes_of,
     solved,
 )
-from fedgate.models.federated.closed_form.readout_sums import SLACK, Bounds, judge
+from fedgate.models.federated.closed_form.readout_sums import SLACK, Bounds, judge, rows_of
 from fedgate.models.federated.closed_form.series import lesson
 from fedgate.models.federated.protocol.algorithm import Normalisation, Phase, Server, Trained
 from fedgate.models.federated.protocol.contributions import STEP, weight_of
@@ -84,7 +84,7 @@ def electing(plan: Plan) -> Phase:
         return server._replace(global_state={**server.global_state, ELECTED: np.sort(best).astype(np.int64)}, phase=1)
 
     def check(_server: Server, update: Arrays) -> None:
-        rows = _counted(update, plan.bounds)
+        rows = rows_of(update, plan.bounds)
         least, most = float(update[IMPORTANCE].min()), float(update[IMPORTANCE].max())
         if least < 0.0 or most > rows * (1.0 + SLACK):
             raise UpdateError(f"{IMPORTANCE}: expected 0 to {rows:g} of as many rows, got {least:g} to {most:g}")
@@ -108,7 +108,7 @@ def reducing(plan: Plan, phase: int) -> Phase:
         return server._replace(global_state=_stepped(made), phase=phase)
 
     def check(server: Server, update: Arrays) -> None:
-        _counted(update, plan.bounds)
+        rows_of(update, plan.bounds)
         judge({}, update, plan.bounds._replace(regressors=_largest(server.global_state, plan)))
 
     size = len(plan.bounds.regressors) - plan.units + plan.neurons
@@ -167,13 +167,6 @@ def _largest(global_state: Arrays, plan: Plan) -> Floats:
     """Return the largest size of each reduced regressor: states are at most one."""
     of_states = np.abs(global_state[DIRECTIONS]).sum(axis=0) if DIRECTIONS in global_state else np.ones(plan.neurons)
     return np.concatenate([of_states, plan.bounds.regressors[plan.units :]])
-
-
-def _counted(update: Arrays, bounds: Bounds) -> float:
-    rows = float(update[SAMPLES])
-    if not 0.0 < rows <= bounds.max_samples:
-        raise UpdateError(f"{SAMPLES}: expected above 0 and up to {bounds.max_samples}, got {rows:g}")
-    return rows
 
 
 def _stepped(global_state: Arrays) -> Arrays:

@@ -44,6 +44,14 @@ def bounds_of(network: Network, feature_count: int, max_samples: int) -> Bounds:
     return Bounds(largest, 1.0 if network.task == "classify" else network.clip, max_samples)
 
 
+def rows_of(update: Arrays, bounds: Bounds) -> float:
+    """Return how many rows an update counts for that takes none back; raises `UpdateError` for none or too many."""
+    rows = float(update[SAMPLES])
+    if not 0.0 < rows <= bounds.max_samples:
+        raise UpdateError(f"{SAMPLES}: expected above 0 and up to {bounds.max_samples}, got {rows:g}")
+    return rows
+
+
 def judge(kept: Mapping[str, Array], update: Arrays, bounds: Bounds) -> None:
     """Raise `UpdateError` for an update that no rows make together with what is `kept` of the rounds before.
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedgate.models.arrays import Array, Arrays
+from fedgate.models.arrays import Array, Arrays, under
 from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained
 
 
 def split(arrays: Mapping[str, Array], prefix: str) -> tuple[Arrays, Arrays]:
     """Return what belongs to others, and what stands under the prefix, without it."""
     others = {name: array for name, array in arrays.items() if not name.startswith(prefix)}
-    return others, {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    return others, under(prefix, arrays)
 
 
 def prefixed(prefix: str, arrays: Mapping[str, Array]) -> Arrays:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.models.arrays import Array, Arrays, Booleans
+from fedgate.models.arrays import Array, Arrays, Booleans, under
 from fedgate.models.federated.protocol.algorithm import Phase, RoundFailedError, Server
 from fedgate.models.federated.protocol.schema import Field, UpdateError, layout_of, numbers_in
 from fedgate.models.federated.secure_aggregation.client import (
@@ -258,7 +258,7 @@ class Cloud(NamedTuple):
     def _inner(self, server: Server) -> Server:
         """Return the state of the inner algorithm, wherever its model rests."""
         (kept, mine), (global_state, _) = split(server.server_state), split(server.global_state)
-        return server._replace(global_state=_resting(mine) or global_state, server_state=kept, phase=self.number)
+        return server._replace(global_state=under(MODEL, mine) or global_state, server_state=kept, phase=self.number)
 
 
 def _next(server: Server, inner: Server, global_state: Arrays, outgoing: Arrays, kept: Arrays) -> Server:
@@ -289,11 +289,7 @@ def restored(server: Server, masking: Masking) -> Server:
     if server.phase % STEPS >= INPUT_SENT:
         digest = bytes_of(Roster.of(_named(mine, *PUBLIC_KEYS), masking).digest)[None]
         lost |= {LOST: np.concatenate([mine[LOST], digest])[-LOST_MOST:] if LOST in mine else digest}
-    return server._replace(global_state=_resting(mine) or global_state, server_state={**kept, **prefixed(lost)})
-
-
-def _resting(mine: Arrays) -> Arrays:
-    return {name.removeprefix(MODEL): array for name, array in mine.items() if name.startswith(MODEL)}
+    return server._replace(global_state=under(MODEL, mine) or global_state, server_state={**kept, **prefixed(lost)})
 
 
 def member_of(update: Arrays) -> str | None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.models.arrays import FEATURES, Array, Arrays, number_of
+from fedgate.models.arrays import FEATURES, Array, Arrays, number_of, under
 from fedgate.models.detectors.base.checks import FitWarning
 from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated.protocol.algorithm import Phase, Server, Trained, normalise
@@ -78,8 +78,7 @@ def on_trial(server: Server, model: Arrays) -> Server:
 
 def with_best(server: Server) -> Server:
     """Return the server with the model that stays, where there is one."""
-    best = {name.removeprefix(BEST): array for name, array in server.server_state.items() if name.startswith(BEST)}
-    return server._replace(global_state={**server.global_state, **best})
+    return server._replace(global_state={**server.global_state, **under(BEST, server.server_state)})
 
 
 def next_trial(first: float, good: float, bad: float) -> float:

@@ -20,12 +20,11 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field as Setting
 
-from fedgate.models.arrays import FEATURES, Array, Arrays
+from fedgate.models.arrays import FEATURES, Array, Arrays, under
 from fedgate.models.detectors.base.compensation import (
     COMPENSATION,
     DEVIATION,
     SLOPES,
-    of_compensation,
 )
 from fedgate.models.detectors.base.compensation import compensated as apart_from_weather
 from fedgate.models.detectors.base.moments import PRODUCTS, SAMPLES, SUM_OF_ROWS
@@ -161,13 +160,13 @@ def _on_compensated(phase: Phase, covariates: Covariates) -> Phase:
         else:
             local_state, z = normalise(local_state, data, _mode(covariates))
             z = np.where(np.abs(z) <= covariates.noise, 0.0, z)  # whose rounding a later step could take for something
-            fleet = of_compensation(global_state)
-            if not of_compensation(local_state):
+            fleet = under(COMPENSATION, global_state)
+            if not under(COMPENSATION, local_state):
                 local_state = {
                     **local_state,
                     **prefixed(COMPENSATION, covariates.of_gateway(fleet, healthy_rows(data, z))),
                 }
-            z = apart_from_weather({**fleet, **of_compensation(local_state)}, z)
+            z = apart_from_weather({**fleet, **under(COMPENSATION, local_state)}, z)
         return inner.learn(global_state, local_state, {**data, FEATURES: z}, rng)
 
     return inner._replace(learn=learn)

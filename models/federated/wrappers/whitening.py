@@ -17,9 +17,9 @@ from typing import Any, cast
 import numpy as np
 from pydantic import validate_call
 
-from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.arrays import FEATURES, Arrays, under
 from fedgate.models.detectors.base.moments import origin, subspace
-from fedgate.models.detectors.base.pca import WHITENING, of_whitening
+from fedgate.models.detectors.base.pca import WHITENING
 from fedgate.models.detectors.base.pca import whitened as whiten_features
 from fedgate.models.federated.closed_form.subspace import gathering
 from fedgate.models.federated.protocol.algorithm import (
@@ -114,7 +114,7 @@ def _on_whitened(phase: Phase, mode: Normalisation, width: int) -> Phase:
             z = np.zeros((0, width))
         else:
             local_state, z = normalise(local_state, data, mode)
-            z = whiten_features(of_whitening(global_state), z)
+            z = whiten_features(under(WHITENING, global_state), z)
         return inner.learn(global_state, local_state, {**data, FEATURES: z}, rng)
 
     return inner._replace(learn=learn)

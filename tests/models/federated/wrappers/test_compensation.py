@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator, under
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.detectors.base.compensation import COMPENSATION, DEVIATION, SLOPES, of_compensation
+from fedgate.models.detectors.base.compensation import COMPENSATION, DEVIATION, SLOPES
 from fedgate.models.detectors.base.compensation import compensated as apart
 from fedgate.models.federated import ALGORITHMS
 from fedgate.models.federated.protocol.algorithm import NORMALISATION
@@ -65,7 +65,7 @@ def least_squares(x: Floats) -> Floats:
 def test_the_fleets_slopes_are_least_squares_on_all_rows() -> None:
     outcome = trained("support-vector-election", normalisation="none")
     pooled = np.concatenate([each[FEATURES] for each in fleet().values()])
-    step = of_compensation(outcome.server.global_state)
+    step = under(COMPENSATION, outcome.server.global_state)
     np.testing.assert_allclose(step[SLOPES], least_squares(pooled), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(step["mean"], pooled[:, WEATHER].mean(axis=0))
     assert np.abs(np.corrcoef(apart(step, pooled).T, pooled[:, WEATHER].T)[:3, 3:]).max() < 1e-4
@@ -98,7 +98,7 @@ def test_a_gateway_that_saw_one_season_borrows_the_others() -> None:
     left = {}
     for prior in (0.0, 100.0):
         outcome = trained("support-vector-election", data, normalisation="none", compensate_prior=prior)
-        step = of_compensation({**outcome.server.global_state, **outcome.local_states["narrow"]})
+        step = under(COMPENSATION, {**outcome.server.global_state, **outcome.local_states["narrow"]})
         left[prior] = apart(step, year).std(axis=0).max()
     assert left[100.0] < 0.11
     assert left[0.0] > 3.0 * left[100.0]
@@ -109,7 +109,9 @@ def test_what_is_left_has_unit_deviation_in_own_units() -> None:
     for name, each in fleet().items():
         own = outcome.local_states[name]
         z = (each[FEATURES] - own["center"]) / own["scale"]
-        np.testing.assert_allclose(apart(of_compensation({**outcome.server.global_state, **own}), z).std(axis=0), 1.0)
+        np.testing.assert_allclose(
+            apart(under(COMPENSATION, {**outcome.server.global_state, **own}), z).std(axis=0), 1.0
+        )
 
 
 def frequency(seed: int, count: int, lost: float = 0.0) -> Floats:
@@ -176,7 +178,7 @@ def test_it_is_the_algorithm_on_features_compensated_by_hand() -> None:
     for name, each in fleet().items():
         own = outcome.local_states[name]
         z = (each[FEATURES] - own["center"]) / own["scale"]
-        data[name] = {FEATURES: apart(of_compensation({**outcome.server.global_state, **own}), z)}
+        data[name] = {FEATURES: apart(under(COMPENSATION, {**outcome.server.global_state, **own}), z)}
     inner = build("support-vector-election", len(OTHERS), {**chosen, "normalisation": "none"})
     by_hand = run(inner, data, seed=2).server.global_state
     found = {name: array for name, array in outcome.server.global_state.items() if not name.startswith(COMPENSATION)}

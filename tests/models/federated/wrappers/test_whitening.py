@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
+from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator, under
 from fedgate.models.detectors import DETECTORS
-from fedgate.models.detectors.base.pca import WHITENING, of_whitening, whitened
+from fedgate.models.detectors.base.pca import WHITENING, whitened
 from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated import ALGORITHMS
 from fedgate.models.federated.protocol.algorithm import NORMALISATION
@@ -50,7 +50,7 @@ def trained(name: str, data: Data | None = None, **chosen: Any) -> Outcome:
 @pytest.mark.parametrize("weight", [0.0, 1.0, 2.5])
 def test_whitened_features_have_unit_variance_and_the_weight_asked_for(weight: float) -> None:
     shared = trained("support-vector-election", normalisation="none", whiten_residual=weight).server.global_state
-    z = whitened(of_whitening(shared), np.concatenate([each[FEATURES] for each in fleet().values()]))
+    z = whitened(under(WHITENING, shared), np.concatenate([each[FEATURES] for each in fleet().values()]))
     np.testing.assert_allclose(np.cov(z[:, :DIRECTIONS].T, bias=True), np.eye(DIRECTIONS), atol=1e-9)
     if weight == 0.0:
         assert z.shape[1] == DIRECTIONS
@@ -62,7 +62,7 @@ def test_whitened_features_have_unit_variance_and_the_weight_asked_for(weight: f
 def test_it_is_the_algorithm_on_features_whitened_by_hand(mode: str) -> None:
     chosen: dict[str, Any] = {"anonymise": False, "normalisation": mode, "gamma": 0.25}
     outcome = trained("support-vector-election", **chosen)
-    step = of_whitening(outcome.server.global_state)
+    step = under(WHITENING, outcome.server.global_state)
     data = {}
     for name, each in fleet().items():
         own = outcome.local_states[name]
