@@ -1,7 +1,8 @@
 """The embedded MQTT broker as a process: `python -m fedgate.firmware_sim.embedded_broker --port N`, for `broker.py`
 alone.
 
-amqtt is loaded here and nowhere else, so that what runs beside the broker neither waits for it nor depends on it.
+amqtt is loaded here and nowhere else, so that what runs beside the broker neither waits for it nor depends on it. It
+speaks MQTT 3.1.1 alone, and means to refuse other versions, but first waits for a client id where another has none.
 """
 
 import argparse
@@ -10,12 +11,30 @@ import importlib.metadata
 import logging
 import sys
 
+from amqtt.adapters import ReaderAdapter
 from amqtt.broker import Broker
 from amqtt.errors import BrokerError
+from amqtt.mqtt.connect import ConnectPayload, ConnectVariableHeader
+from amqtt.mqtt.packet import MQTTFixedHeader
 
 HOST = "127.0.0.1"
+MQTT_3 = 4  # as version 3.1.1 calls itself
 
 logger = logging.getLogger("fedgate.firmware_sim.embedded_broker")  # the module's own name is __main__ when it is run
+
+
+read_payload = ConnectPayload.from_stream
+
+
+async def read_own_version(
+    reader: ReaderAdapter, fixed_header: MQTTFixedHeader, variable_header: ConnectVariableHeader
+) -> ConnectPayload:
+    """Return what a client says when it connects; of another version nothing, which amqtt then refuses in words."""
+    if variable_header.proto_level == MQTT_3:
+        return await read_payload(reader, fixed_header, variable_header)
+    await reader.read(fixed_header.remaining_length - len(variable_header.to_bytes()))
+    variable_header.flags = 0
+    return ConnectPayload(client_id="other-version")
 
 
 async def serve(port: int) -> None:
@@ -24,6 +43,7 @@ async def serve(port: int) -> None:
     Raises:
         SystemExit: the port cannot be had; the message is amqtt's.
     """
+    ConnectPayload.from_stream = read_own_version
     # allow_anonymous=False is what makes sessions last: it takes any user name, and refuses a client without one.
     plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": False}}
     listeners = {"default": {"type": "tcp", "bind": f"{HOST}:{port}"}}

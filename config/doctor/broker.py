@@ -21,7 +21,9 @@ from fedgate.config.protocol.transfer import PAYLOAD_BYTES_MIN
 from fedgate.config.settings.base import is_loopback
 from fedgate.config.settings.settings import Broker
 from fedgate.config.transport import tls
-from fedgate.config.transport.probe import MQTT_3, MQTT_5, Probe, ProbeError, RefusedError
+from fedgate.config.transport.probe import Probe, ProbeError, RefusedError
+from fedgate.config.transport.protocol_version import MQTT_3, MQTT_5
+from fedgate.config.transport.send_queue import UNKNOWN
 
 QUEUED = 300  # messages for an absent client; brokers that keep fewer keep about 100, or 10
 FINENESS = 1.05  # of the largest message that passes
@@ -98,6 +100,7 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
         yield failure("broker echo", f"user {trial.user} does not hear what it says on {trial.own('echo')}", advice)
         return
     tests: tuple[tuple[str, Callable[[Trial], Finding]], ...] = (
+        ("broker protocol", _tell_protocol),
         ("broker message size", _size),
         ("broker session", _session),
         ("broker retained", _check_retained),
@@ -139,6 +142,16 @@ def _check_echo(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") 
         if message.payload == payload:
             return True
     return False
+
+
+def _tell_protocol(trial: Trial) -> Finding:
+    name = "broker protocol"
+    try:
+        with trial.probe(speaks_5=True) as probe:
+            largest = probe.limits.packet_bytes
+    except ProbeError:
+        return ok(name, "MQTT 3.1.1 only, in which the broker names no limits and hides what it refuses")
+    return ok(name, "MQTT 5" if largest == UNKNOWN.packet_bytes else f"MQTT 5, packets of up to {largest} bytes")
 
 
 def _passes(trial: Trial, size: int) -> bool:

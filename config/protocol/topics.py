@@ -94,13 +94,18 @@ def parse(text: str) -> Topic:
     return topic
 
 
+def channel_of(text: str) -> str:
+    """Return the channel of a topic, empty where it is not ours."""
+    parts = text.split("/")
+    is_ours = len(parts) == len(ROOT) + len(Topic._fields) and tuple(parts[: len(ROOT)]) == ROOT
+    return parts[-2] if is_ours else ""
+
+
 def urgency(text: str) -> int:
     """Return in which order messages of a topic go where the line is slow, the first with 0: alarms, what is said of
     state and of transfers (and all that is not ours), bodies, and what nobody waits for.
     """
-    parts = text.split("/")
-    is_ours = len(parts) == len(ROOT) + len(Topic._fields) and tuple(parts[: len(ROOT)]) == ROOT
-    channel = parts[-2] if is_ours else ""
+    channel = channel_of(text)
     return ALARMS if channel == "alarm" else LESS_URGENT.get(channel, TALK)
 
 

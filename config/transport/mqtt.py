@@ -1,6 +1,7 @@
 """The link of a service to its broker.
 
-It connects in the background, keeps trying with growing, jittered pauses, and subscribes anew after every connect.
+It connects in the background, keeps trying with growing, jittered pauses, and subscribes anew after every connect. With
+MQTT 5 it heeds what the broker says of its limits, and logs what it refuses; see `protocol_version`.
 What the line does not take at once waits in a `SendQueue`, alarms first; that is no store: what must not be lost lies
 in that of its sender until the other side's receipt.
 """
@@ -16,25 +17,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from fedgate.config.protocol.topics import urgency
 from fedgate.config.settings.settings import Broker, SettingsError
 from fedgate.config.transport import tls
+from fedgate.config.transport.protocol_version import ProtocolVersion, lasting_session, limits_of
 from fedgate.config.transport.send_queue import MESSAGES_MAX, Outgoing, SendQueue
 from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, RECONNECT_S_MIN, SessionConflict
 
 STOP_S = 2.0
-ADDED, OPEN, CUT, END = (
-    "added",
-    "open",
-    "cut",
-    "end",
-)  # for the thread that sends; a number: that message is with the broker
+TAKEN_OVER = 0x8E
 LOG = logging.getLogger("fedgate.mqtt")
 
 
@@ -68,8 +67,11 @@ class Link:
         self._queue = SendQueue(broker.max_packet_bytes)
         self._lock = threading.Lock()  # of the queue; never held while paho is called, which has locks of its own
         self._is_idle = threading.Condition(self._lock)
-        # A SimpleQueue, because paho tells of acknowledgements while it holds the locks that publishing needs.
-        self._news: queue.SimpleQueue[int | str] = queue.SimpleQueue()
+        # What the thread that sends has to tell the queue; None ends it. A SimpleQueue, because paho tells of
+        # acknowledgements while it holds the locks that publishing needs.
+        self._news: queue.SimpleQueue[Callable[[SendQueue], object] | None] = queue.SimpleQueue()
+        self._version = ProtocolVersion()
+        self._asked: dict[int | None, str] = {}  # id of a subscription -> its topic
         self._conflict = SessionConflict()
         self._attempts = 0  # to connect, since the last time it worked
         self._is_open, self._complaint = False, ""
@@ -86,14 +88,20 @@ class Link:
         self._pause_s_max = RECONNECT_S_MAX + random.randrange(RECONNECT_S_MAX)  # noqa: S311 - spreads load, guards nothing
         self._pauses_s = (0, 0)
         self._set_pauses((RECONNECT_S_MIN, self._pause_s_max))
-        news = self._news
-        client.on_publish = lambda _client, _data, number, _reason, _properties: news.put(number)
+        client.on_publish, client.on_subscribe = self._published, self._subscribed
         client.on_connect_fail, client.on_log = self._not_connected, self._logged
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._disconnected, self._received
 
     def start(self) -> None:
         """Begin to connect; returns at once, also where there is no broker yet."""
-        self._client.connect_async(self._broker.host, self._broker.port, keepalive=self._broker.keepalive_s)
+        self._ask_for_version()
+        self._client.connect_async(
+            self._broker.host,
+            self._broker.port,
+            keepalive=self._broker.keepalive_s,
+            clean_start=False,
+            properties=lasting_session(),
+        )
         self._client.loop_start()
         threading.Thread(target=self._send, daemon=True).start()
 
@@ -110,8 +118,10 @@ class Link:
 
     @property
     def conflict(self) -> str:
-        """What keeps ending the connection, empty where nothing does."""
-        return self._conflict.text
+        """What keeps ending the connection, or what the broker refuses; empty where nothing is wrong."""
+        with self._lock:
+            refused = sorted(self._queue.refused.items())
+        return self._conflict.text or "; ".join(f"the broker refuses {kind}: {reason}" for kind, reason in refused)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
         """Send a message as soon as the line takes it, before all that are less urgent
@@ -125,7 +135,7 @@ class Link:
         with self._lock:
             taken = self._queue.add(Outgoing(topic, payload, retain, qos), urgency(topic))
         if taken:
-            self._news.put(ADDED)
+            self._news.put(SendQueue.wake)
         return taken
 
     def drain(self, timeout_s: float) -> bool:
@@ -140,24 +150,20 @@ class Link:
         if self._client.is_connected():
             self.drain(STOP_S)
         self._client.disconnect()
-        self._news.put(END)
+        self._news.put(None)
         # An attempt to connect to a host that does not answer cannot be broken off, and must not delay the end.
         ending = threading.Thread(target=self._client.loop_stop, daemon=True)
         ending.start()
         ending.join(STOP_S)
         client = self._client  # which closes its last sockets when nobody holds it any more, so no circle may
         client.on_publish = client.on_connect = client.on_disconnect = client.on_message = client.on_connect_fail = None
+        client.on_subscribe = None
 
     def _send(self) -> None:
         """Keep the line busy, in a thread of its own: only it hands messages to paho."""
-        while (news := self._news.get()) != END:
+        while (tell := self._news.get()) is not None:
             with self._lock:
-                if isinstance(news, int):
-                    self._queue.acknowledged(news, time.monotonic())
-                elif news == CUT:
-                    self._queue.cut()
-                elif news == OPEN:
-                    self._queue.is_open = True
+                tell(self._queue)
                 if self._queue.is_empty:
                     self._is_idle.notify_all()
                 message = self._queue.next()
@@ -168,18 +174,36 @@ class Link:
                     self._queue.note_handed_over(number, message, time.monotonic())
                     message = self._queue.next()
 
-    def _connected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
+    def _published(self, _client: Any, _data: Any, number: int, reason: ReasonCode, _properties: Any) -> None:
+        refusal = str(reason) if reason.is_failure else ""
+        self._news.put(partial(SendQueue.acknowledged, number=number, now_s=time.monotonic(), refusal=refusal))
+
+    def _connected(
+        self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, properties: Properties | None
+    ) -> None:
+        self._version.answered(reason)
         if reason.is_failure:
             self._complaint = str(reason)
             return
         self._attempts = 0
         self._is_open, self._complaint = True, ""
         self._conflict.connected(time.monotonic())
-        LOG.info("connected to broker %s:%d", self._broker.host, self._broker.port)
-        for topic in self._subscriptions:
-            client.subscribe(topic, qos=1)
-        self._news.put(OPEN)
+        LOG.info("connected to broker %s:%d with MQTT %s", self._broker.host, self._broker.port, self._version)
+        self._asked = {client.subscribe(topic, qos=1)[1]: topic for topic in self._subscriptions}
+        self._news.put(partial(SendQueue.opened, limits=limits_of(properties)))
         self._on_connection(True)
+
+    def _subscribed(
+        self, _client: Any, _data: Any, number: int, reasons: Sequence[ReasonCode], _properties: Any
+    ) -> None:
+        topic = self._asked.pop(number, "")
+        for reason in reasons:
+            if reason.is_failure:
+                LOG.error("%s: the broker refuses the subscription, so nothing of it comes: %s", topic, reason)
+
+    def _ask_for_version(self) -> None:
+        # As paho goes from 3.1.1 to 3.1 itself; a new client would not know what is on the line.
+        self._client._protocol = self._version.asked
 
     def _not_connected(self, _client: Any, _data: Any) -> None:
         why = sys.exc_info()[1]  # paho calls this while it handles what went wrong, and does not tell it
@@ -190,17 +214,20 @@ class Link:
         self._attempts += 1
         if self._attempts.bit_count() == 1:
             words = (self._broker.host, self._broker.port, problem, self._attempts)
-            LOG.warning("broker %s:%d %s (attempt %d); trying on", *words)
+            LOG.warning("broker %s:%d %s (attempt %d); trying on with MQTT %s", *words, self._version)
 
     def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         self._ended(reason)
-        if self._conflict.ended(time.monotonic()):
+        if self._conflict.ended(time.monotonic(), is_taken_over=reason.value == TAKEN_OVER):
             LOG.warning("broker %s:%d: %s", self._broker.host, self._broker.port, self._conflict.text)
         self._set_pauses(self._conflict.pauses_s(self._pause_s_max))
-        self._news.put(CUT)
+        self._news.put(SendQueue.cut)
         self._on_connection(False)
 
     def _ended(self, reason: ReasonCode) -> None:
+        if "[SSL" not in self._complaint:  # where TLS ended it, the broker was never asked
+            self._version.ended()
+            self._ask_for_version()
         why = tls.advise(self._complaint) or reason
         if self._is_open:
             LOG.info("connection to %s:%d ended: %s", self._broker.host, self._broker.port, why)

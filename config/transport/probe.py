@@ -21,10 +21,11 @@ from paho.mqtt.reasoncodes import ReasonCode
 from fedgate.config.settings.settings import Broker
 from fedgate.config.transport import tls
 from fedgate.config.transport.mqtt import identify
+from fedgate.config.transport.protocol_version import MQTT_3, MQTT_5, limits_of
+from fedgate.config.transport.send_queue import UNKNOWN
 
 ANSWER_S = 3.0
 SLICE_S = 0.05
-MQTT_3, MQTT_5 = MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5
 
 
 class ProbeError(OSError):
@@ -52,7 +53,7 @@ class Probe:
         cannot be used.
         """
         self.messages: deque[paho.MQTTMessage] = deque()
-        self.session_present = False
+        self.session_present, self.limits = False, UNKNOWN
         self._answer_s = answer_s
         self._connected: ReasonCode | None = None
         self._ended, self._complaint = False, ""
@@ -131,9 +132,9 @@ class Probe:
         self._answers[number] = codes
 
     def _on_connect(
-        self, _client: Any, _data: Any, flags: paho.ConnectFlags, reason: ReasonCode, _properties: Properties | None
+        self, _client: Any, _data: Any, flags: paho.ConnectFlags, reason: ReasonCode, properties: Properties | None
     ) -> None:
-        self.session_present = flags.session_present
+        self.session_present, self.limits = flags.session_present, limits_of(properties)
         self._connected = reason
 
     def _on_log(self, _client: Any, _data: Any, level: int, text: str) -> None:

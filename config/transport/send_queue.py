@@ -7,18 +7,19 @@ rest waits here, where an alarm goes past it. A single message can not be divide
 Of one urgency each party (`fedgate.config.protocol.topics.party`) has its turn, by bytes, and may have as much waiting
 as is free for all others: whoever asks for the most delays itself. Nor does what is urgent without end hold up all else
 for ever: of the bytes a quarter goes to what is less urgent, where that waits. What a broker would end the connection
-for never waits.
+for never waits: what is larger than it takes, by our settings and by its own word where it speaks MQTT 5.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
+import sys
 from collections import Counter
 from itertools import count, pairwise
 from typing import NamedTuple
 
-from fedgate.config.protocol.topics import party
+from fedgate.config.protocol.topics import channel_of, party
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX
 
 LOG = logging.getLogger("fedgate.mqtt")
@@ -46,12 +47,24 @@ class Outgoing(NamedTuple):
         return len(self.topic) + len(self.payload)
 
 
+class Limits(NamedTuple):
+    """What a broker takes: bytes of a packet, and messages that it has not acknowledged yet."""
+
+    packet_bytes: int = sys.maxsize
+    messages: int = MESSAGES_MAX
+
+
+UNKNOWN = Limits()
+
+
 class SendQueue:
     """Not for several threads at once."""
 
     def __init__(self, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
-        self._packet_bytes_max = packet_bytes_max
+        self._our_packet_bytes_max = self._packet_bytes_max = packet_bytes_max
+        self._messages_max = MESSAGES_MAX
         self.too_large = 0  # messages that the broker would not have taken
+        self.refused: dict[str, str] = {}  # kind of topic -> why the broker passed the last message of it on to nobody
         self._heaps: dict[int, list[tuple[int, int, Outgoing]]] = {}  # urgency -> turn, number and message; none empty
         self._passed = Counter[int]()  # urgency -> bytes that went while something less urgent waited
         self._numbers = count()
@@ -85,11 +98,7 @@ class SendQueue:
 
         One that is larger than the broker takes is logged; it would come again after each connection that it ended.
         """
-        if message.size + FRAMING_BYTES > self._packet_bytes_max:
-            self.too_large += 1
-            if self.too_large.bit_count() == 1:  # at 1, 2, 4, 8, ...: it may be said again every minute
-                words = (message.topic, message.size, self._packet_bytes_max, self.too_large)
-                LOG.error("%s: %d bytes are not sent, the broker takes %d (broker.max_packet_bytes; number %d)", *words)
+        if self._is_too_large(message):
             return False
         flow = (urgency, party(message.topic))
         if self._of_party[flow] > WAITING_BYTES_MAX - self._waiting[urgency]:
@@ -101,9 +110,34 @@ class SendQueue:
         heapq.heappush(self._heaps.setdefault(urgency, []), (turn, next(self._numbers), message))
         return True
 
+    def _is_too_large(self, message: Outgoing) -> bool:
+        if message.size + FRAMING_BYTES <= self._packet_bytes_max:
+            return False
+        self.too_large += 1
+        if self.too_large.bit_count() == 1:  # at 1, 2, 4, 8, ...: it may be said again every minute
+            is_ours = self._packet_bytes_max == self._our_packet_bytes_max
+            whose = "broker.max_packet_bytes" if is_ours else "as it says itself"
+            words = (message.topic, message.size, self._packet_bytes_max, whose, self.too_large)
+            LOG.error("%s: %d bytes are not sent, the broker takes %d (%s; number %d)", *words)
+        return True
+
+    def opened(self, limits: Limits = UNKNOWN) -> None:
+        """A connection begins, to a broker that takes so much."""
+        self.is_open = True
+        self._packet_bytes_max = min(limits.packet_bytes, self._our_packet_bytes_max)
+        self._messages_max = limits.messages
+
+    def wake(self) -> None:
+        """Nothing is new, but that something waits."""
+
     def next(self) -> Outgoing | None:
         """Return the message to hand over now, None where the line has enough; `note_handed_over` is to follow."""
-        if not self.is_open or not self._heaps or len(self._on_line) >= MESSAGES_MAX:
+        while (message := self._take()) is not None and self._is_too_large(message):  # the broker before took more
+            del self._on_line[None]
+        return message
+
+    def _take(self) -> Outgoing | None:
+        if not self.is_open or not self._heaps or len(self._on_line) >= self._messages_max:
             return None
         urgency = self._due()
         turn, _, message = self._heaps[urgency][0]
@@ -141,17 +175,30 @@ class SendQueue:
         self._on_line.pop(None, None)
         self._on_line[number] = (message, now_s)
 
-    def acknowledged(self, number: int, now_s: float) -> None:
-        """Take in the broker's word for a message, and learn from it how much the line carries."""
+    def acknowledged(self, number: int, now_s: float, refusal: str = "") -> None:
+        """Take in the broker's word for a message, and learn from it how much the line carries.
+
+        With MQTT 5 that word may be a refusal: nobody got the message, and who waits for its receipt sends it again.
+        """
         message, handed_s = self._on_line.pop(number, (None, None))
         if message is None:
             return
+        self._note_refusal(message.topic, refusal)
         if handed_s is None or message.qos == 0:  # nobody's word: it only left this machine
             return
         if now_s - handed_s < QUICK_S:
             self.window_bytes = min(self.window_bytes + message.size, WINDOW_BYTES_MAX)
         elif now_s - handed_s > SLOW_S:
             self.window_bytes = max(self.window_bytes // 2, WINDOW_BYTES_MIN)
+
+    def _note_refusal(self, topic: str, refusal: str) -> None:
+        """Log a refusal once for each kind of topic, until the broker takes one of that kind again."""
+        kind = channel_of(topic) or topic
+        if not refusal:
+            self.refused.pop(kind, None)
+        elif self.refused.get(kind) != refusal:
+            self.refused[kind] = refusal
+            LOG.error("%s: the broker refuses it and passes none of its kind on: %s", topic, refusal)
 
     def cut(self) -> None:
         """The connection is lost: what asks for no word of the broker is gone, how long the rest takes says nothing."""

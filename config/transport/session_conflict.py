@@ -1,8 +1,8 @@
 """Connections that end as soon as they begin, again and again: a state that nobody would notice from the outside.
 
-A broker that is asked for a second connection under an id ends the first, without a word in MQTT 3.1.1; two clients of
-one id so throw each other off for ever, and each believes in a bad line. All a client can see is that its connections
-last for seconds. It then leaves long pauses, which lets one of the two work, and says what it looks like.
+A broker that is asked for a second connection under an id ends the first; two clients of one id so throw each other off
+for ever. With MQTT 5 it says why. Without, each believes in a bad line: all a client can see is that its connections
+last for seconds. It then leaves long pauses, which lets one of the two work, and says what it is, or looks like.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ RECONNECT_S_MAX = 60
 SHORT_S = 10.0  # a connection that lasted no longer was ended by something else than the line
 ENOUGH = 4  # short ones in a row
 PAUSE_S_MAX = 900
+TAKEN_OVER = "{count} connections in a row were ended by another client that uses the same id; only one may"
 TEXT = (
     "{count} connections in a row ended within {short:g} s each: it looks as if another client used the same id, or as "
     "if the broker refused what is sent to it (size, rights); see the broker's log"
@@ -32,13 +33,14 @@ class SessionConflict:
         """A connection begins."""
         self._since_s = now_s
 
-    def ended(self, now_s: float) -> bool:
+    def ended(self, now_s: float, *, is_taken_over: bool = False) -> bool:
         """A connection, if there was one, ended; True where that is worth a word now: at 4, 8, 16, ... in a row."""
         if self._since_s is None:
             return False
-        is_short, self._since_s = now_s - self._since_s < SHORT_S, None
+        is_short, self._since_s = is_taken_over or now_s - self._since_s < SHORT_S, None
         self._short = self._short + 1 if is_short else 0
-        self.text = TEXT.format(count=self._short, short=SHORT_S) if self._short >= ENOUGH else ""
+        text = TAKEN_OVER if is_taken_over else TEXT
+        self.text = text.format(count=self._short, short=SHORT_S) if self._short >= ENOUGH else ""
         return self.text != "" and self._short.bit_count() == 1
 
     def pauses_s(self, longest_s: int) -> tuple[int, int]:

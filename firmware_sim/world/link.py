@@ -99,7 +99,7 @@ class Line:
         """A connection begins: what the broker said no word of is sent again."""
         self.conflict.connected(self._scheduler.elapsed_s)
         self._again()
-        self.queue.is_open = True
+        self.queue.opened()
         self._hand_over()
 
     def _again(self) -> None:

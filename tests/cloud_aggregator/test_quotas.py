@@ -449,7 +449,7 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     for name in ("west", "north"):
         state, _ = machine.step(state, T0_NS, heard(name, "status", READY.to_bytes()))
     line, numbers = SendQueue(), count()
-    line.is_open = True
+    line.opened()
     carried = dict.fromkeys(("west", "north"), 0)
     for tenth in range(300):
         for name in ("west", "north") if tenth % 50 == 7 else ("west",):

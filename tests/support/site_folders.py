@@ -174,7 +174,7 @@ def client(
     ca: Path | None = None,
     host: str = "localhost",
 ) -> Iterator[tuple[Link, Heard, list[bool]]]:
-    """Connect, or try to, under a client id; the certificate says who it is. It keeps to no limit of the broker's."""
+    """Connect, or try to, under a client id; the certificate says who it is. It keeps to no limit but the broker's."""
     heard: Heard = []
     ups: list[bool] = []
     certificate = {} if own is None else {"certificate_file": own[0], "key_file": own[1]}

@@ -33,9 +33,11 @@ def until_subscribed(link: Link) -> None:
     """Wait until the subscriptions of a connected link are in force: brokers answer those of one client in order."""
     answered: list[int] = []
     client = link._client
+    known = client.on_subscribe
     client.on_subscribe = lambda _client, _data, number, _codes, _properties: answered.append(number)
     number = client.subscribe(ASKED_LAST, qos=1)[1]
     until(lambda: number in answered, poll_s=0.005)
+    client.on_subscribe = known
 
 
 def until_all_came(link: Link, topic: str, heard: Callable[[], object]) -> None:

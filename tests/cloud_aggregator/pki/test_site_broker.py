@@ -28,6 +28,7 @@ from fedgate.config.identity import pki
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import Broker
 from fedgate.config.transport.mqtt import Link
+from fedgate.config.transport.probe import Probe, ProbeError
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import mosquitto_program
 from fedgate.gateway_agent.runtime.enrolment import enrol
@@ -87,7 +88,7 @@ def test_a_gateway_cannot_read_anothers_receipts_or_say_anything_for_it(
         for channel in ("receipt", "resend", "chunk", "manifest"):
             assert aggregator.publish(topic("north", channel, "x"), b"for north")
         assert aggregator.publish(topic("all", "chunk", "x"), b"for all")
-        until(lambda: len([one for one in heard if one[1] == b"for north"]) == 4)
+        until(lambda: len({one[0] for one in heard if one[1] == b"for north"}) == 4)
         for channel, item in (
             *(("status", "agent"), ("update", "x"), ("alarm", "anomaly"), ("want", "x"), ("sample", "deck")),
             *(("manifest", "current"), ("receipt", "x"), ("telemetry", "x"), ("tombstone", "x"), ("score", "window")),
@@ -233,14 +234,20 @@ def test_before_it_is_cut_a_revoked_gateway_is_mute(site: Folder) -> None:
     assert barred_before and ups[:1] == [True] and not heard and (where, b"second") not in seen
 
 
-def test_a_message_that_is_too_large_ends_the_connection(site: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    with client(site, "large", enrolled(site, "large", capsys)) as (link, _, ups):
+def test_a_message_that_is_too_large_ends_the_connection_of_who_does_not_heed_the_limit(
+    site: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, key = enrolled(site, "large", capsys)
+    where = topic("large", "update", "x")
+    with client(site, "large", (certificate, key)) as (link, _, ups):
         until(lambda: ups)
-        link.publish(topic("large", "update", "x"), bytes(200_000))
+        assert link.publish(where, bytes(200_000)) and not link.publish(where, bytes(300_000))
         until(lambda: link.drain(0.1))
         assert ups == [True]
-        link.publish(topic("large", "update", "x"), bytes(300_000))
-        until(lambda: False in ups)
+    files = {"ca_file": site.path / "ca.pem", "certificate_file": certificate, "key_file": key}
+    broker = Broker(host="localhost", port=site.port, **files)
+    with Probe(broker, "large", "large") as careless, pytest.raises(ProbeError, match="connection ended"):
+        careless.publish(where, bytes(300_000))
 
 
 def test_the_broker_takes_its_new_certificate_without_a_restart(site: Folder) -> None:

@@ -28,6 +28,7 @@ from fedgate.config.settings.settings import AggregatorSettings, Broker, load
 from fedgate.config.transport.probe import Probe
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import HOST, mosquitto_program
+from fedgate.firmware_sim.broker import broker as embedded
 from tests.support.site_folders import listens
 from tests.support.sites import SITE, topic
 from tests.support.syntax import ROOT
@@ -89,6 +90,7 @@ def test_a_good_broker_is_well_for_both_and_nothing_stays_behind(tmp_path: Path)
         for trial in (try_gateway(broker, SITE, ME, LARGEST), try_aggregator(broker, f"cloud.{SITE}", SITE, LARGEST)):
             found = examined(trial)
             assert not wrong(found) and f"{LARGEST} bytes pass" in found["broker message size"].text
+            assert found["broker protocol"].text == "MQTT 5"
         assert not retained(broker, ME)
 
 
@@ -108,9 +110,17 @@ def test_the_largest_message_that_passes_is_found(tmp_path: Path, how: str) -> N
     with mosquitto(tmp_path, *ANYBODY, how) as broker:
         found = examined(try_gateway(broker, SITE, ME, LARGEST))
     assert wrong(found) == {"broker message size": "failure"}
+    assert ("packets of up to 50000 bytes" in found["broker protocol"].text) == ("packet" in how)
     passes = int(found["broker message size"].text.split()[0])
     assert 0.9 * limit - 100 < passes <= limit
     assert ("at least 1024 must" in found["broker message size"].advice) == (limit < 1024)
+
+
+def test_a_broker_without_mqtt_5_is_well_and_said_to_hide_things(tmp_path: Path) -> None:
+    with embedded(tmp_path, "embedded") as running:
+        found = examined(of_gateway(Broker(host=HOST, port=running.port), SITE, ME, LARGEST))
+    assert found["broker protocol"].text.startswith("MQTT 3.1.1 only") and found["broker protocol"].level == "ok"
+    assert found["broker may say"].level == "ok"
 
 
 def test_what_cannot_be_seen_is_said_and_not_claimed(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport import send_queue as backlog_module
 from fedgate.config.transport import session_conflict
 from fedgate.config.transport.mqtt import Link
-from fedgate.config.transport.send_queue import PASSES, Outgoing, SendQueue
+from fedgate.config.transport.send_queue import PASSES, Limits, Outgoing, SendQueue
 from fedgate.config.transport.session_conflict import ENOUGH, SHORT_S, SessionConflict
 from fedgate.firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.support.slow_line import slow_line
@@ -104,7 +104,7 @@ def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
     made, now_s = SendQueue(), 0.0
     out: list[Outgoing] = []
     on_line: list[int] = []
-    made.is_open = True
+    made.opened()
     for number, (level, size, _) in enumerate(given_messages):
         assert made.add(Outgoing(f"{level}/{number}", bytes(size), False, 1), level)
     while not made.is_empty:
@@ -136,7 +136,7 @@ def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
 def test_no_flood_of_what_is_urgent_holds_up_all_else_for_ever(waiting: list[tuple[int, int]], level: int) -> None:
     """Goal: what one gateway makes urgent starves nobody: all that waits goes, whatever urgent comes without end."""
     made, urgent = SendQueue(), Outgoing(f"{level}/urgent", bytes(1_000), False, 1)
-    made.is_open = True
+    made.opened()
     for number, (less, size) in enumerate(waiting):
         assert made.add(Outgoing(f"waits/{number}", bytes(size), False, 1), less)
     left, went = len(waiting), 0
@@ -158,7 +158,7 @@ def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_
     assert [made.add(bulk, 2) for _ in range(22)] == [True] * 21 + [False]
     assert made.add(Outgoing("a", b"alarm", False, 1), 0) and made.add(Outgoing("s", b"score", False, 0), 0)
     assert made.next() is None  # no connection yet
-    made.is_open = True
+    made.opened()
     for number in range(2):
         made.note_handed_over(number, message := made.next() or bulk, 0.0)
         assert message.topic == "as"[number] and not made.is_empty
@@ -171,7 +171,7 @@ def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_
 def test_who_asks_for_the_most_delays_itself() -> None:
     """One gateway is sent chunks as fast as they are taken, another asks for ten in between."""
     made, chunk = SendQueue(), bytes(60_000)
-    made.is_open = True
+    made.opened()
     topics = {name: f"fedgate/v1/bridge/{name}/chunk/digest" for name in ("west", "north")}
     while made.add(Outgoing(topics["west"], chunk, False, 1), 2):
         pass
@@ -196,6 +196,34 @@ def test_what_the_broker_does_not_take_is_not_sent_and_is_said(caplog: pytest.Lo
     assert made.too_large == 8 and made.waiting_bytes == fits.size
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 4 and all(text.startswith(f"{UPDATE}: {10_000 + len(UPDATE)} bytes") for text in told)
+
+
+def test_what_waits_and_is_too_large_for_the_next_broker_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    made, large = SendQueue(10_000), Outgoing(UPDATE, bytes(6_000), False, 1)
+    small = large._replace(payload=b"small")
+    made.opened()
+    made.cut()
+    for message in (large, small, large):
+        assert made.add(message, 2)
+    made.opened(Limits(packet_bytes=5_000, messages=1))
+    assert made.next() == small
+    made.note_handed_over(1, small, 0.0)
+    assert made.next() is None  # one message at a time
+    made.acknowledged(1, 0.1)
+    assert made.next() is None and made.is_empty and made.too_large == 2 and made.waiting_bytes == 0
+    made.opened()
+    assert made.add(large, 2) and "the broker takes 5000 (as it says itself; number 1)" in caplog.text
+
+
+def test_a_refusal_is_told_until_the_broker_takes_one_of_its_kind_again(caplog: pytest.LogCaptureFixture) -> None:
+    made = SendQueue()
+    made.opened()
+    for number, refusal in enumerate(["Not authorized", "Not authorized", "", "Not authorized"]):
+        assert made.add(Outgoing(f"{UPDATE}-{number}", b"", False, 1), 2)
+        made.note_handed_over(number, made.next() or pytest.fail("the line is idle"), 0.0)
+        made.acknowledged(number, 0.1, refusal)
+        assert made.is_empty and made.refused == ({"update": refusal} if refusal else {})
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"{UPDATE}-0", f"{UPDATE}-3"]
 
 
 @needs_mosquitto
