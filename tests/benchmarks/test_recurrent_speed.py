@@ -109,7 +109,7 @@ def test_memory_of_a_training(what: str, settings: dict[str, Any], note: Note) -
     server = build("recurrent-fedavg", FEATURE_COUNT, chosen).start(generator(0, 0, "cloud"))
     order = {"algorithm": "recurrent-fedavg", "settings": chosen, "feature_count": FEATURE_COUNT, "phase": 0}
     parts = {"shared": server.global_state, "data": {FEATURES: rows(WINDOWS).astype(np.float32)}}
-    told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": "", "run": "0"}
+    told = {**order, "seed": 0, "round_index": 0, "gateway": "north", "secret": "", "drawn": "", "run": "0"}
     command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.training_worker"]
     child = children.start(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT
