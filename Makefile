@@ -79,8 +79,8 @@ style: install
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 
-bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
-	@$(BIN)/pytest tests/benchmarks -s -m "soak or not soak"
+bench: install ## Measure speed, memory and size beside their targets, in minutes; never fails on a figure.
+	@$(BIN)/pytest tests/benchmarks -s $(ARGS)
 
 bench-peers: install $(WITH_FLOWER) ## Measure our exchange and simulation beside Flower's, in the same run: minutes.
 	@$(BIN)/python -m tests.benchmarks.peers.compare $(PEERS)/bin/python

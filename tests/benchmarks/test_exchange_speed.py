@@ -35,6 +35,7 @@ def test_rounds(tls: bool, tmp_path: Path, note: Note) -> None:
     note(f"{what}: received by a gateway", took.received_mb, "MB a round")
 
 
+@pytest.mark.soak  # a minute each of waiting; test_link.py does the same ten times as fast in every run
 @pytest.mark.parametrize("chunk_kib", [32, 64, 120])
 def test_alarms_beside_an_update_on_a_slow_line(chunk_kib: int, tmp_path: Path, note: Note) -> None:
     with broker(tmp_path, "mosquitto") as running:

@@ -36,6 +36,11 @@ def in_turns(
     return float(ours_s), float(theirs_s)
 
 
+def median_of_calls_s(function: Callable[[], object], calls: int) -> float:
+    """Return the median duration of so many calls in a row."""
+    return float(np.median(durations_s(function, calls)))
+
+
 def durations_s(function: Callable[[], object], calls: int) -> list[float]:
     """Return how long each of so many calls in a row took."""
     marks_s = [time.perf_counter()]
