@@ -26,10 +26,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq --no-input
 # Of all that comes a tenth is ever imported, and Python compiles that when it is.
 FETCH := $(PIP) install --no-compile -c constraints.txt
 TORCH := $(shell sed -n 's/^\(torch==[0-9.]*\).*/\1/p' constraints.txt)
-TO_CLEAN := $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+# What others make is measured in an environment of its own, so that nothing of it gets into ours.
+PEERS := .venv-peers
+FLOWER := 1.42.0
+WITH_FLOWER := $(PEERS)/.flower-$(FLOWER)
+TO_CLEAN := $(VENV) $(PEERS) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo demo-building test numerical check style bench fuzz soak soak-tests reproduce named clean
+.PHONY: help install install-lstm demo demo-building test numerical check style bench bench-peers fuzz soak soak-tests reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -75,8 +79,11 @@ style: install
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 
-bench: install ## Measure speed, memory and size and print them beside their targets; never fails on a figure.
-	@$(BIN)/pytest tests/benchmarks -s -m "soak or not soak"
+bench: install ## Measure speed, memory and size beside their targets, in minutes; never fails on a figure.
+	@$(BIN)/pytest tests/benchmarks -s $(ARGS)
+
+bench-peers: install $(WITH_FLOWER) ## Measure our exchange and simulation beside Flower's, in the same run: minutes.
+	@$(BIN)/python -m tests.benchmarks.peers.compare $(PEERS)/bin/python
 
 fuzz: install ## Fuzz every reader with atheris, a minute each, where it installs; ARGS="--minutes 5 wire topics".
 	@$(PIP) install atheris 2>/dev/null || true
@@ -119,6 +126,12 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(FOR_DEMO) $@
 	@echo "install: done"
+
+$(WITH_FLOWER): | $(BIN)/pip
+	@echo "bench-peers: fetching Flower $(FLOWER) with its simulation into $(PEERS) (530 MB once unpacked)"
+	@$(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check -qq --no-input install 'flwr[simulation]==$(FLOWER)'
+	@touch $@
 
 # Parsed by any Python since 2.7, so that an old one can still say what is wrong.
 define CHECK_PYTHON

@@ -82,7 +82,7 @@ def _plain(folder: Path) -> Iterator[tuple[Broker, int]]:
 @contextmanager
 def _secured(folder: Path) -> Iterator[tuple[Broker, int]]:
     """Run Mosquitto with TLS alone, and a certificate that holds for a day."""
-    authority, program = _certificate(folder), brokers.mosquitto_program()
+    authority, program = make_certificate(folder), brokers.mosquitto_program()
     port = brokers._free_port()
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "max_queued_messages 0", "user root"]
     lines += [f"cafile {authority}", f"certfile {folder / 'server.crt'}", f"keyfile {folder / 'server.key'}"]
@@ -98,7 +98,7 @@ def _secured(folder: Path) -> Iterator[tuple[Broker, int]]:
         server.wait(PATIENCE_S)
 
 
-def _certificate(folder: Path) -> Path:
+def make_certificate(folder: Path) -> Path:
     """Write a server's key and certificate, which is its own authority, and return the file of that."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bench")])

@@ -42,12 +42,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def note(request: pytest.FixtureRequest) -> Note:
     """Return the function that puts a figure into the table; without timing there is nothing to put."""
 
-    def put(name: str, value: float, unit: str, *, at_most: float | None = None, at_least: float | None = None) -> None:
+    def put(
+        name: str,
+        value: float,
+        unit: str,
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+        at_most_of_peer: float | None = None,
+        peer: float | None = None,
+        hardware_limit: float | None = None,
+    ) -> None:
         target = Target(at_most) if at_most is not None else None
         if at_least is not None:
             target = Target(at_least, at_least=True)
+        if at_most_of_peer is not None:
+            target = Target(at_most_of_peer, of_peer=True)
         if timing(request.config):
-            request.config.stash[FIGURES].append(Figure(name, value, unit, target))
+            request.config.stash[FIGURES].append(Figure(name, value, unit, target, peer, hardware_limit))
 
     return put
 

@@ -5,7 +5,8 @@ that sixteen of them do not take the processor from the aggregator that is to be
 
     python -m tests.benchmarks.light_gateways <port> <gateways> <rounds> [<CA file>]
 
-prints when each round was opened, in seconds, the bytes that went each way, and the processor time of all, as JSON.
+prints when each round was opened, in seconds, the bytes that went each way, the processor time of all, how many updates
+the aggregator said it has counted and why it refused others, as JSON.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.messages import RoundOpen, Status
+from fedgate.config.protocol.messages import STATUS, Receipt, RoundOpen, Status
 from fedgate.config.protocol.topics import ALL, Topic, parse, topic_of, watch
 from fedgate.config.protocol.transfer import parse_chunk, split
 from fedgate.config.settings.settings import Broker
 from fedgate.config.transport.mqtt import Link
+from fedgate.firmware_sim.children import wait_until
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated import build
 
@@ -68,6 +70,7 @@ class Gateway:
 
     def __init__(self, broker: Broker, name: str, answers: Answers, opened: Callable[[RoundOpen], None]) -> None:
         self.name, self._answers, self._opened = name, answers, opened
+        self.counted, self.refused = set[str](), list[str]()  # digests of updates, and reasons
         self._round: RoundOpen | None = None
         self._missing: set[int] = set()
         topics = [watch(SITE, ALL, channel) for channel in ("round", "manifest", "chunk")]
@@ -91,6 +94,14 @@ class Gateway:
                 self._missing.discard(header.index)
                 if not self._missing:
                     self._answer(self._round)
+        elif where.channel == "receipt":
+            self._settle(where.item, Receipt.from_bytes(payload))
+
+    def _settle(self, item: str, receipt: Receipt) -> None:
+        if not receipt.accepted:
+            self.refused.append(receipt.reason)
+        elif item != STATUS:
+            self.counted.add(item)
 
     def _answer(self, message: RoundOpen) -> None:
         digest, chunks = self._answers.to(message.run, message.round_index)
@@ -116,12 +127,22 @@ def main() -> None:
     for gateway in gateways:
         gateway.link.start()
     ended = done.wait(PATIENCE_S)
+    busy_s = time.process_time() - began_s
     sent, received = (sum(getattr(one.link, way) for one in gateways) for way in ("bytes_sent", "bytes_received"))
-    told = {"opened_s": [opened_s[key] for key in sorted(opened_s)], "sent": sent, "received": received}
-    print(json.dumps({**told, "busy_s": time.process_time() - began_s}))
+    # The receipts of the last round may be behind the word that the next one is open.
+    counted = ended and wait_until(lambda: all(len(one.counted) >= rounds for one in gateways), PATIENCE_S)
+    told = {
+        "opened_s": [opened_s[key] for key in sorted(opened_s)],
+        "sent": sent,
+        "received": received,
+        "busy_s": busy_s,
+        "counted": [len(one.counted) for one in gateways],
+        "refused": [reason for one in gateways for reason in one.refused],
+    }
+    print(json.dumps(told))
     for gateway in gateways:
         gateway.link.stop()
-    sys.exit(0 if ended else 1)
+    sys.exit(0 if counted else 1)
 
 
 if __name__ == "__main__":

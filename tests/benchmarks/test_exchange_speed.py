@@ -4,53 +4,38 @@ bytes; and how far an alarm is held up by an update on a slow line.
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import broker
-from tests.benchmarks import usage
-from tests.benchmarks.central import centre
 from tests.benchmarks.conftest import Note
+from tests.benchmarks.exchange import GATEWAYS, UPDATE_BYTES, exchange
 from tests.config.transport.test_link import alarm_delays_s, needs_mosquitto
-from tests.support.waiting import PATIENCE_S
 
-GATEWAYS, ROUNDS, WARM_UP = 16, 30, 5
 ROUND_S_MAX = 0.17
+AGGREGATOR_BUSY_S_MAX = 0.12  # a round
 ALARM_DELAY_S_MAX = 5.0
 SLOW_BYTES_PER_S = 20_000.0
-UPDATE_BYTES = 1_300_000
 
 pytestmark = [pytest.mark.slow, needs_mosquitto]
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 def test_rounds(tls: bool, tmp_path: Path, note: Note) -> None:
-    with centre(tmp_path, quorum=GATEWAYS, tls=tls) as running:
-        pids = {"aggregator": running.aggregator_pid, "broker": running.broker_pid}
-        before_s = {name: usage.busy_s(pid) for name, pid in pids.items()}
-        arguments = [str(running.broker.port), str(GATEWAYS), str(ROUNDS)]
-        arguments += [str(running.broker.ca_file)] if tls else []
-        command = [sys.executable, "-m", "tests.benchmarks.light_gateways", *arguments]
-        told = children.run(command, PATIENCE_S, text=True)
-        assert told.returncode == 0, told.stderr + (tmp_path / "aggregator.log").read_text()[-4_000:]
-        said = json.loads(told.stdout)
-        durations_s = np.diff(said["opened_s"])[WARM_UP:]
-        what = f"{GATEWAYS} gateways, 1.3 MB up and down, {'TLS' if tls else 'no TLS'}"
-        note(f"{what}: median round", float(np.median(durations_s)), "s", at_most=None if tls else ROUND_S_MAX)
-        note(f"{what}: slowest round", float(durations_s.max()), "s")
-        rounds = len(said["opened_s"])
-        for name, pid in pids.items():
-            note(f"{what}: processor of the {name}", (usage.busy_s(pid) - before_s[name]) / rounds, "s a round")
-        note(f"{what}: processor of all light gateways", said["busy_s"] / rounds, "s a round")
-        for way in ("sent", "received"):
-            note(f"{what}: {way} by a gateway", said[way] / rounds / GATEWAYS / 1e6, "MB a round")
+    took = exchange(tmp_path, tls=tls)
+    what = f"{GATEWAYS} gateways, 1.3 MB up and down, {'TLS' if tls else 'no TLS'}"
+    note(f"{what}: median round", float(np.median(took.durations_s)), "s", at_most=None if tls else ROUND_S_MAX)
+    note(f"{what}: slowest round", max(took.durations_s), "s")
+    for name, busy_s in took.busy_s.items():
+        at_most = AGGREGATOR_BUSY_S_MAX if name == "aggregator" else None
+        note(f"{what}: processor of the {name}", busy_s, "s a round", at_most=at_most)
+    note(f"{what}: sent by a gateway", took.sent_mb, "MB a round")
+    note(f"{what}: received by a gateway", took.received_mb, "MB a round")
 
 
+@pytest.mark.soak  # a minute each of waiting; test_link.py does the same ten times as fast in every run
 @pytest.mark.parametrize("chunk_kib", [32, 64, 120])
 def test_alarms_beside_an_update_on_a_slow_line(chunk_kib: int, tmp_path: Path, note: Note) -> None:
     with broker(tmp_path, "mosquitto") as running:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -14,24 +12,11 @@ from fedgate.models.detectors.base.dual_ascent import ascend_in_map
 from fedgate.models.detectors.svm import ocsvm
 from fedgate.models.detectors.svm.kernel import SOLVER_TOLERANCE
 from tests.benchmarks.conftest import Note
-from tests.benchmarks.timing import median_s, repeat
+from tests.benchmarks.timing import in_turns, median_s, repeat
 
 ROWS, FEATURE_COUNT, COMPONENTS, NU = 1_000, 300, 256, 0.1
 TURNS = 15
-AT_MOST_TIMES_LIBSVM = 1.1
-
-
-def seconds(function: Callable[[], object]) -> float:
-    began_s = time.perf_counter()
-    function()
-    return time.perf_counter() - began_s
-
-
-def times_as_long(ours: Callable[[], object], theirs: Callable[[], object]) -> float:
-    """Return how many times as long ours takes; in turns, so that a busy machine slows both alike."""
-    turns = [(seconds(ours), seconds(theirs)) for _ in range(TURNS)]  # (turns, 2)
-    ours_s, theirs_s = np.median(turns, axis=0)
-    return float(ours_s / theirs_s)
+AT_MOST_OF_LIBSVM = 1.1
 
 
 def test_a_fit_against_libsvm(benchmark: BenchmarkFixture, note: Note) -> None:
@@ -42,9 +27,9 @@ def test_a_fit_against_libsvm(benchmark: BenchmarkFixture, note: Note) -> None:
     assert len(params["vectors"]) == len(alone.fit(x).support_vectors_)
     if benchmark.enabled:
         what = f"{ROWS} rows x {FEATURE_COUNT} features"
-        note(f"one-class SVM fit: {what}", 1e3 * median_s(benchmark), "ms")
-        ratio = times_as_long(fit, partial(alone.fit, x))
-        note(f"one-class SVM fit against libsvm: {what}", ratio, "times as long", at_most=AT_MOST_TIMES_LIBSVM)
+        ours_s, theirs_s = in_turns(fit, partial(alone.fit, x), TURNS)
+        peer_ms, at_most = 1e3 * theirs_s, AT_MOST_OF_LIBSVM
+        note(f"one-class SVM fit, peer libsvm: {what}", 1e3 * ours_s, "ms", at_most_of_peer=at_most, peer=peer_ms)
 
 
 def test_a_fit_by_ascent(benchmark: BenchmarkFixture, note: Note) -> None:

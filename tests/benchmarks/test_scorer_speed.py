@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +15,12 @@ from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors import PERSONAL
 from fedgate.models.detectors.svm import kernel
 from tests.benchmarks.conftest import Note
-from tests.benchmarks.timing import median_s
+from tests.benchmarks.timing import in_turns
 
 NU = 0.9999  # all rows become support vectors, and the border stays finite
 TURNS, CALLS = 10, 20
 SIZES = ((139, 600), (1030, 300))  # support vectors, features
-AT_LEAST = {1: 3.0, 64: 10.0}  # batch -> times as fast
+TIMES_AS_FAST = {1: 3, 64: 10}  # batch -> at least
 TOLERANCE = 1e-3
 
 
@@ -47,24 +47,7 @@ def trained(vectors: int, feature_count: int) -> Pair:
     return Pair(Scorer(model, own), fitted.score_samples, own)
 
 
-def seconds(function: Callable[[Array], object], x: Array) -> list[float]:
-    """Return how long each of a few calls in a row took, so that each finds its model in the cache."""
-    taken_s = []
-    for _ in range(CALLS):
-        began_s = time.perf_counter()
-        function(x)
-        taken_s.append(time.perf_counter() - began_s)
-    return taken_s
-
-
-def times_as_fast(pair: Pair, x: Array) -> float:
-    """Return how many times as fast ours is; in turns, so that a busy machine slows both alike."""
-    turns = [(seconds(pair.ours, x), seconds(pair.theirs, x)) for _ in range(TURNS)]  # (turns, 2, calls)
-    ours_s, theirs_s = np.median(turns, axis=(0, 2))
-    return float(theirs_s / ours_s)
-
-
-@pytest.mark.parametrize("batch", AT_LEAST)
+@pytest.mark.parametrize("batch", TIMES_AS_FAST)
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_onnx_against_scikit_learn(size: tuple[int, int], batch: int, benchmark: BenchmarkFixture, note: Note) -> None:
     pair = trained(*size)
@@ -74,5 +57,6 @@ def test_onnx_against_scikit_learn(size: tuple[int, int], batch: int, benchmark:
     assert np.ptp(scores + log_f) < TOLERANCE  # ours is -log of theirs, up to a constant
     if benchmark.enabled:
         what = f"{size[0]} vectors x {size[1]} features, batch {batch}"
-        note(f"ONNX score: {what}", 1e6 * median_s(benchmark), "us")
-        note(f"ONNX against scikit-learn: {what}", times_as_fast(pair, x), "times as fast", at_least=AT_LEAST[batch])
+        ours_s, theirs_s = in_turns(partial(pair.ours, x), partial(pair.theirs, x), TURNS, CALLS)
+        at_most = 1.0 / TIMES_AS_FAST[batch]
+        note(f"ONNX score, peer scikit-learn: {what}", 1e6 * ours_s, "us", at_most_of_peer=at_most, peer=1e6 * theirs_s)

@@ -31,8 +31,10 @@ def machine_paths(path: str, text: str) -> Iterator[str]:
 
 
 def uncollected(files: Iterable[str], parsed: Iterable[Source]) -> Iterator[str]:
-    """Yield files of `tests/` that pytest neither collects nor loads: what never runs looks like what passes."""
-    used = {module for file in parsed for _, module in imported(file.tree, file.package)}
+    """Yield files of `tests/` that pytest neither collects nor loads, and no file of ours runs by its name: what never
+    runs looks like what passes.
+    """
+    used = {module for file in parsed for module in _used(file)}
     for path in map(PurePosixPath, files):
         if path.suffix == ".py":
             module = ".".join(path.with_suffix("").parts)
@@ -41,6 +43,13 @@ def uncollected(files: Iterable[str], parsed: Iterable[Source]) -> Iterator[str]
                 yield f"{path}:1: pytest does not collect it and no test imports it; name it test_*.py or delete it"
         elif not FOLDERS_OF_TEST_DATA & set(path.parts):
             yield f"{path}:1: test data belongs into a folder named {' or '.join(sorted(FOLDERS_OF_TEST_DATA))}"
+
+
+def _used(file: Source) -> Iterator[str]:
+    """Yield the modules that a file imports, and those of tests that it names in full, such as to run them."""
+    yield from (module for _, module in imported(file.tree, file.package))
+    texts = (node.value for node in ast.walk(file.tree) if isinstance(node, ast.Constant))
+    yield from (text for text in texts if isinstance(text, str) and text.startswith("tests."))
 
 
 def algorithm_faults(algorithms: Mapping[str, Callable[..., Any]], folder: Path, tests: Path) -> Iterator[str]:
@@ -239,11 +248,12 @@ def test_an_uncollected_file_is_caught() -> None:
         "tests/test_a.py",
         "tests/conftest.py",
         "tests/oracle.py",
+        "tests/peer.py",
         "tests/bench_b.py",
         "tests/golden/x.bin",
         "tests/x.bin",
     ]
-    parsed = [parse("tests/test_a.py", "from tests.oracle import slow")]
+    parsed = [parse("tests/test_a.py", "from tests.oracle import slow\nrun('-m', 'tests.peer')")]
     assert [fault.split(":")[0] for fault in uncollected(files, parsed)] == ["tests/bench_b.py", "tests/x.bin"]
 
 

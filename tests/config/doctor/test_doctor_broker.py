@@ -118,7 +118,7 @@ def test_the_largest_message_that_passes_is_found(tmp_path: Path, how: str) -> N
 
 def test_a_broker_without_mqtt_5_is_well_and_said_to_hide_things(tmp_path: Path) -> None:
     with embedded(tmp_path, "embedded") as running:
-        found = examined(of_gateway(Broker(host=HOST, port=running.port), SITE, ME, LARGEST))
+        found = examined(try_gateway(Broker(host=HOST, port=running.port), SITE, ME, LARGEST))
     assert found["broker protocol"].text.startswith("MQTT 3.1.1 only") and found["broker protocol"].level == "ok"
     assert found["broker may say"].level == "ok"
 

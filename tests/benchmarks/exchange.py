@@ -1,0 +1,61 @@
+"""Rounds between the aggregator and light gateways over a real broker: what they take, where all of them were whole."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedgate.firmware_sim import children
+from tests.benchmarks import usage
+from tests.benchmarks.central import centre
+from tests.support.waiting import PATIENCE_S
+
+GATEWAYS, ROUNDS, WARM_UP = 16, 30, 5
+UPDATE_BYTES = 1_300_000
+
+
+class Exchange(NamedTuple):
+    """What rounds took: how long each, without those of the warm-up, and what went into one."""
+
+    durations_s: list[float]
+    busy_s: dict[str, float]  # processor of the aggregator, of the broker and of the light gateways together, a round
+    sent_mb: float  # by a gateway, a round
+    received_mb: float
+
+
+def exchange(folder: Path, *, tls: bool) -> Exchange:
+    """Run the rounds and return what they took.
+
+    Raises `AssertionError` where not every update of every gateway was counted, or less than a model went each way.
+    """
+    with centre(folder, quorum=GATEWAYS, tls=tls) as running:
+        pids = {"aggregator": running.aggregator_pid, "broker": running.broker_pid}
+        before_s = {name: usage.busy_s(pid) for name, pid in pids.items()}
+        arguments = [str(running.broker.port), str(GATEWAYS), str(ROUNDS)]
+        arguments += [str(running.broker.ca_file)] if tls else []
+        command = [sys.executable, "-m", "tests.benchmarks.light_gateways", *arguments]
+        told = children.run(command, PATIENCE_S, text=True)
+        assert told.returncode == 0, told.stdout + told.stderr + (folder / "aggregator.log").read_text()[-4_000:]
+        said = json.loads(told.stdout)
+        spent_s = {name: usage.busy_s(pid) - before_s[name] for name, pid in pids.items()}
+    check(said)
+    busy_s = {**spent_s, "light gateways": said["busy_s"]}
+    return Exchange(
+        np.diff(said["opened_s"])[WARM_UP:].tolist(),
+        {name: taken_s / ROUNDS for name, taken_s in busy_s.items()},
+        *(said[way] / ROUNDS / GATEWAYS / 1e6 for way in ("sent", "received")),
+    )
+
+
+def check(said: dict[str, Any]) -> None:
+    """Raise `AssertionError` where what the light gateways printed is not that of so many whole rounds."""
+    assert len(said["opened_s"]) > ROUNDS, f"{len(said['opened_s'])} rounds opened, more than {ROUNDS} expected"
+    assert not said["refused"], said["refused"][:3]
+    assert len(said["counted"]) == GATEWAYS and min(said["counted"]) >= ROUNDS, said["counted"]
+    for way in ("sent", "received"):
+        expected = ROUNDS * GATEWAYS * UPDATE_BYTES
+        assert said[way] >= expected, f"{way}: {said[way]} bytes, at least {expected} expected"

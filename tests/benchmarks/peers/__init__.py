@@ -1,0 +1,1 @@
+"""Other people's programs on the same tasks: `make bench-peers` puts them into an environment of their own."""
