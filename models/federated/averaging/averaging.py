@@ -37,6 +37,7 @@ def averaging(
     rate: float = 1.0,
     server_optimiser: ServerOptimiser | None = None,
     measured: Mapping[str, str] = MappingProxyType({}),
+    most_measured: float = math.inf,
     max_samples: int,
     normalisation: str,
     role: Role = "delta",
@@ -45,7 +46,8 @@ def averaging(
 
     `trained` names the arrays of `global_state` that move; all others are constants of the training but `step`, which
     counts the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below
-    zero, the update holds their sums, and the array of `global_state` named beside it becomes the mean over all rows.
+    zero and together at most `most_measured`, the update holds their sums, and the array of `global_state` named beside
+    it becomes the mean over all rows.
     Without a judge no array may change by more than `largest_change`, a setting of the algorithm. One gateway counts
     for at most `max_samples` rows, whatever it claims. `role` is another where they give no steps.
     """
@@ -70,6 +72,8 @@ def averaging(
         )
 
     def check(server: Server, update: Arrays) -> None:
+        for name in measured:
+            within(name, float(update[name].sum()) / float(update[SAMPLES]), most_measured)
         if judge is not None:
             change = {name: np.asarray(update[name] / update[SAMPLES]) for name in trained}
             judge(change, {name: np.asarray(change[name] + server.global_state[name]) for name in trained})

@@ -195,6 +195,7 @@ def recurrent_fedavg(
         largest_change=largest_change,
         server_optimiser=stepping(rate, server_optimiser),
         measured=local.measured,
+        most_measured=1.0 if CLASS_COUNTS in local.measured else math.inf,  # each row is of one class
         max_samples=max_samples,
         normalisation=normalisation,
     )
