@@ -188,6 +188,40 @@ def test_who_asks_for_the_most_delays_itself() -> None:
     assert made.waiting_bytes < backlog_module.WAITING_BYTES_MAX + 2 * len(chunk)
 
 
+def carried(made: SendQueue, messages: int, size: int, word_s: float) -> None:
+    """Send so many messages; the broker's word comes so long after each."""
+    number, now_s = 0, 0.0
+    for _ in range(messages):
+        assert made.add(Outgoing(UPDATE, bytes(size), False, 1), 2)
+    while not made.is_empty:
+        on_line = []
+        while (message := made.next()) is not None:
+            made.note_handed_over(number, message, now_s)
+            on_line.append(number)
+            number += 1
+        for handed in on_line:
+            now_s += word_s
+            made.acknowledged(handed, now_s)
+
+
+def test_only_what_fills_the_line_shows_what_it_carries_and_a_new_connection_begins_anew() -> None:
+    """A day of small messages on a slow line would let all of an update on it, and an alarm wait behind that."""
+    made = SendQueue()
+    made.opened()
+    for _ in range(1_440):
+        carried(made, 1, 1_500, 0.1)
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_START
+    carried(made, 60, 60_000, 0.001)
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_MAX
+    made.cut()
+    made.opened()
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_START
+    carried(made, 10, 60_000, 3.0)
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_MIN
+    made.cut()
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_MIN
+
+
 def test_what_the_broker_does_not_take_is_not_sent_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
     made = SendQueue(10_000)
     fits = Outgoing(UPDATE, bytes(10_000 - len(UPDATE) - FRAMING_BYTES), False, 1)
