@@ -112,6 +112,12 @@ class Link:
             return self._queue.waiting_bytes
 
     @property
+    def payload_bytes(self) -> int:
+        """How long a piece of a body should be, by the line and the broker as they were lately."""
+        with self._lock:
+            return self._queue.payload_bytes
+
+    @property
     def is_connected(self) -> bool:
         """True while the broker has let us in."""
         return bool(self._client.is_connected())

@@ -22,12 +22,18 @@ from itertools import count, pairwise
 from typing import NamedTuple
 
 from fedgate.config.protocol.topics import channel_of, party
-from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX
+from fedgate.config.protocol.transfer import (
+    FRAMING_BYTES,
+    PACKET_BYTES_MAX,
+    PAYLOAD_BYTES_MIN,
+    PAYLOAD_BYTES_START,
+    TOPIC_BYTES_MAX,
+)
 
 LOG = logging.getLogger("fedgate.mqtt")
 # Of one urgency, half of it of one party; then a slow line is not asked to carry the same again.
 WAITING_BYTES_MAX = 8 * 1024 * 1024
-WINDOW_BYTES_START = 64 * 1024
+WINDOW_BYTES_START = PAYLOAD_BYTES_START
 WINDOW_BYTES_MIN = 16 * 1024
 WINDOW_BYTES_MAX = 1024 * 1024
 MESSAGES_MAX = 20  # on the line at once
@@ -97,6 +103,12 @@ class SendQueue:
     @property
     def _on_line_bytes(self) -> int:
         return sum(handed.message.size for handed in self._on_line.values())
+
+    @property
+    def payload_bytes(self) -> int:
+        """How long a piece of a body should be: what the line carries in a moment, and the broker takes."""
+        most = self._packet_bytes_max - TOPIC_BYTES_MAX - FRAMING_BYTES
+        return max(min(self.window_bytes, most), PAYLOAD_BYTES_MIN)
 
     @property
     def is_empty(self) -> bool:

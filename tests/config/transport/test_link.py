@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.config.protocol.topics import CHANNELS, Topic, topic_of, urgency
-from fedgate.config.protocol.transfer import FRAMING_BYTES
+from fedgate.config.protocol.transfer import (
+    FRAMING_BYTES,
+    PACKET_BYTES_MAX,
+    PAYLOAD_BYTES_MIN,
+    PAYLOAD_BYTES_START,
+    TOPIC_BYTES_MAX,
+)
 from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport import send_queue as backlog_module
 from fedgate.config.transport import session_conflict
@@ -220,6 +226,19 @@ def test_only_what_fills_the_line_shows_what_it_carries_and_a_new_connection_beg
     assert made.window_bytes == backlog_module.WINDOW_BYTES_MIN
     made.cut()
     assert made.window_bytes == backlog_module.WINDOW_BYTES_MIN
+
+
+def test_a_piece_of_a_body_is_as_long_as_the_line_carries_in_a_moment_and_the_broker_takes() -> None:
+    made = SendQueue()
+    made.opened()
+    assert made.payload_bytes == PAYLOAD_BYTES_START
+    carried(made, 60, 60_000, 0.001)
+    assert 256_000 < made.payload_bytes <= PACKET_BYTES_MAX - TOPIC_BYTES_MAX - FRAMING_BYTES
+    made.opened(Limits(packet_bytes=10_000))
+    assert made.payload_bytes == 10_000 - TOPIC_BYTES_MAX - FRAMING_BYTES
+    assert made.add(Outgoing("t" * TOPIC_BYTES_MAX, bytes(made.payload_bytes), False, 1), 2)
+    made.opened(Limits(packet_bytes=100))
+    assert made.payload_bytes == PAYLOAD_BYTES_MIN
 
 
 def test_what_the_broker_does_not_take_is_not_sent_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
