@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fedgate.config.protocol.topics import Topic, topic_of
+from fedgate.config.protocol.transfer import PAYLOAD_BYTES_START
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.events import Save
@@ -40,6 +41,7 @@ class Context:
     is_connected: bool = False  # to the aggregator's broker
     bytes_sent: int = 0
     bytes_received: int = 0
+    line_payload_bytes: int = PAYLOAD_BYTES_START  # of one message that the line to the broker carries in a moment
     refusal: str = ""  # why something was not done, as the status gives it
     stopwatch: Callable[[], int] = int  # ns of this thread's CPU time; int() stands still
 
@@ -53,6 +55,11 @@ class Context:
         """
         digest = hashlib.sha256(b"name of a store: " + self.secret).hexdigest()
         return digest[:STORE_ID_LENGTH] if self.secret else ""
+
+    @property
+    def payload_bytes(self) -> int:
+        """How long a piece of an update is: an alarm waits for the one under way, and each costs its own effort."""
+        return min(self.line_payload_bytes, self.settings.limits.max_payload_bytes)
 
     @property
     def now_ns(self) -> int:

@@ -15,6 +15,7 @@ from fedgate.config.protocol.delivery_queue import Dequeue as Dequeue
 from fedgate.config.protocol.delivery_queue import Enqueue as Enqueue
 from fedgate.config.protocol.losses import LossClass
 from fedgate.config.protocol.messages import Transfer
+from fedgate.config.protocol.transfer import PAYLOAD_BYTES_START
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.runtime.events import ClockSet as ClockSet
 from fedgate.config.runtime.events import Connection as Connection
@@ -33,6 +34,7 @@ class Tick:
     bytes_received: int
     bytes_waiting: int = 0  # on their way to the aggregator's broker, or waiting for the line
     conflict: str = ""  # what keeps ending the connection to it
+    payload_bytes: int = PAYLOAD_BYTES_START  # of one message that the line carries in a moment
 
 
 @dataclass(frozen=True)

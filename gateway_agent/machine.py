@@ -256,7 +256,13 @@ def _change_store_health(state: State, event: StoreState) -> Result:
 
 def _tick(state: State, event: Tick) -> Result:
     context, outbox = state.context, state.outbox
-    context = replace(context, clock=event.clock, bytes_sent=event.bytes_sent, bytes_received=event.bytes_received)
+    context = replace(
+        context,
+        clock=event.clock,
+        bytes_sent=event.bytes_sent,
+        bytes_received=event.bytes_received,
+        line_payload_bytes=event.payload_bytes,
+    )
     outbox = replace(outbox, bytes_waiting=event.bytes_waiting, conflict=event.conflict)
     state = replace(state, context=context, outbox=outbox)
     effects: list[Effect] = []

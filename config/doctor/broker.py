@@ -100,7 +100,7 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
         yield failure("broker echo", f"user {trial.user} does not hear what it says on {trial.own('echo')}", advice)
         return
     tests: tuple[tuple[str, Callable[[Trial], Finding]], ...] = (
-        ("broker protocol", _tell_protocol),
+        ("broker protocol", _check_protocol),
         ("broker message size", _size),
         ("broker session", _session),
         ("broker retained", _check_retained),
@@ -144,7 +144,7 @@ def _check_echo(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") 
     return False
 
 
-def _tell_protocol(trial: Trial) -> Finding:
+def _check_protocol(trial: Trial) -> Finding:
     name = "broker protocol"
     try:
         with trial.probe(speaks_5=True) as probe:

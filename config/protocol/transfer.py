@@ -17,6 +17,7 @@ from fedgate.config.protocol.messages import CHUNKS_MAX, Count, Digest, Message,
 
 HEADER_BYTES = 256
 PAYLOAD_BYTES_MIN = 1_024
+PAYLOAD_BYTES_START = 65_536  # while nothing is known of a line; at 20 kB/s an alarm waits 3.3 s for it
 PACKET_BYTES_MAX = 262_144  # of one message with its topic, as config/mosquitto.conf has it
 FRAMING_BYTES = 16  # what the protocol adds to these, at most
 TOPIC_BYTES_MAX = 256  # more than any of ours has

@@ -67,7 +67,7 @@ class Link:
         self._queue = SendQueue(broker.max_packet_bytes)
         self._lock = threading.Lock()  # of the queue; never held while paho is called, which has locks of its own
         self._is_idle = threading.Condition(self._lock)
-        # What the thread that sends has to tell the queue; None ends it. A SimpleQueue, because paho tells of
+        # What the thread that sends has to do to the queue; None ends it. A SimpleQueue, because paho tells of
         # acknowledgements while it holds the locks that publishing needs.
         self._news: queue.SimpleQueue[Callable[[SendQueue], object] | None] = queue.SimpleQueue()
         self._version = ProtocolVersion()
@@ -110,6 +110,12 @@ class Link:
         """Bytes that were handed to `publish`, and that the broker has not acknowledged."""
         with self._lock:
             return self._queue.waiting_bytes
+
+    @property
+    def payload_bytes(self) -> int:
+        """How long a piece of a body should be, by the line and the broker as they were lately."""
+        with self._lock:
+            return self._queue.payload_bytes
 
     @property
     def is_connected(self) -> bool:
@@ -161,9 +167,9 @@ class Link:
 
     def _send(self) -> None:
         """Keep the line busy, in a thread of its own: only it hands messages to paho."""
-        while (tell := self._news.get()) is not None:
+        while (change := self._news.get()) is not None:
             with self._lock:
-                tell(self._queue)
+                change(self._queue)
                 if self._queue.is_empty:
                     self._is_idle.notify_all()
                 message = self._queue.next()

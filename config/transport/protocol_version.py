@@ -49,7 +49,7 @@ class ProtocolVersion:
 
 def lasting_session() -> Properties:
     """Return the properties of a connection whose session outlasts it; MQTT 3.1.1 has no use for them."""
-    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # as paho has it
     properties.SessionExpiryInterval = SESSION_EXPIRY_S
     return properties
 

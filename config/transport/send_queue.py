@@ -2,7 +2,9 @@
 
 Whatever the network stack was given cannot be overtaken any more: a megabyte of an update on a line of 20 kB/s would
 hold up an alarm for a minute. So no more is handed to it than the broker has lately acknowledged within `SLOW_S`; the
-rest waits here, where an alarm goes past it. A single message can not be divided: what it takes, an alarm waits.
+rest waits here, where an alarm goes past it. A single message can not be divided: what it takes, an alarm waits. Only
+what filled the line shows what it carries: small messages are acknowledged soon on any. And each connection begins
+anew, for it may go over another line.
 
 Of one urgency each party (`fedgate.config.protocol.topics.party`) has its turn, by bytes, and may have as much waiting
 as is free for all others: whoever asks for the most delays itself. Nor does what is urgent without end hold up all else
@@ -20,12 +22,18 @@ from itertools import count, pairwise
 from typing import NamedTuple
 
 from fedgate.config.protocol.topics import channel_of, party
-from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX
+from fedgate.config.protocol.transfer import (
+    FRAMING_BYTES,
+    PACKET_BYTES_MAX,
+    PAYLOAD_BYTES_MIN,
+    PAYLOAD_BYTES_START,
+    TOPIC_BYTES_MAX,
+)
 
 LOG = logging.getLogger("fedgate.mqtt")
 # Of one urgency, half of it of one party; then a slow line is not asked to carry the same again.
 WAITING_BYTES_MAX = 8 * 1024 * 1024
-WINDOW_BYTES_START = 64 * 1024
+WINDOW_BYTES_START = PAYLOAD_BYTES_START
 WINDOW_BYTES_MIN = 16 * 1024
 WINDOW_BYTES_MAX = 1024 * 1024
 MESSAGES_MAX = 20  # on the line at once
@@ -45,6 +53,14 @@ class Outgoing(NamedTuple):
     def size(self) -> int:
         """Bytes that it takes on the line, a few more for the protocol aside."""
         return len(self.topic) + len(self.payload)
+
+
+class HandedOver(NamedTuple):
+    """A message on the line, when it was handed over and how many bytes were on the line then, itself among them."""
+
+    message: Outgoing
+    at_s: float | None = None  # none where that says nothing: before a lost connection
+    line_bytes: int = 0
 
 
 class Limits(NamedTuple):
@@ -74,8 +90,8 @@ class SendQueue:
         # was handed over last.
         self._turns: dict[tuple[int, str], int] = {}
         self._handed_turn: dict[int, int] = {}
-        # Id -> message, and when it was handed over; under `None` what `next` gave out and has no id yet.
-        self._on_line: dict[int | None, tuple[Outgoing, float | None]] = {}
+        # Id -> what was handed over; under `None` what `next` gave out and has no id yet.
+        self._on_line: dict[int | None, HandedOver] = {}
         self.is_open = False  # while there is a connection
         self.window_bytes = WINDOW_BYTES_START
 
@@ -86,7 +102,13 @@ class SendQueue:
 
     @property
     def _on_line_bytes(self) -> int:
-        return sum(message.size for message, _ in self._on_line.values())
+        return sum(handed.message.size for handed in self._on_line.values())
+
+    @property
+    def payload_bytes(self) -> int:
+        """How long a piece of a body should be: what the line carries in a moment, and the broker takes."""
+        most = self._packet_bytes_max - TOPIC_BYTES_MAX - FRAMING_BYTES
+        return max(min(self.window_bytes, most), PAYLOAD_BYTES_MIN)
 
     @property
     def is_empty(self) -> bool:
@@ -153,7 +175,7 @@ class SendQueue:
         self._handed_turn[urgency] = turn
         if not self._of_party[flow]:  # its next one comes behind this turn anyway
             del self._of_party[flow], self._turns[flow]
-        self._on_line[None] = (message, None)
+        self._on_line[None] = HandedOver(message)
         return message
 
     def _due(self) -> int:
@@ -173,20 +195,21 @@ class SendQueue:
     def note_handed_over(self, number: int, message: Outgoing, now_s: float) -> None:
         """Remember that a message was handed over, and under which id."""
         self._on_line.pop(None, None)
-        self._on_line[number] = (message, now_s)
+        self._on_line[number] = HandedOver(message, now_s, self._on_line_bytes + message.size)
 
     def acknowledged(self, number: int, now_s: float, refusal: str = "") -> None:
         """Take in the broker's word for a message, and learn from it how much the line carries.
 
         With MQTT 5 that word may be a refusal: nobody got the message, and who waits for its receipt sends it again.
         """
-        message, handed_s = self._on_line.pop(number, (None, None))
-        if message is None:
+        handed = self._on_line.pop(number, None)
+        if handed is None:
             return
+        message, handed_s, line_bytes = handed
         self._note_refusal(message.topic, refusal)
         if handed_s is None or message.qos == 0:  # nobody's word: it only left this machine
             return
-        if now_s - handed_s < QUICK_S:
+        if now_s - handed_s < QUICK_S and 2 * line_bytes >= self.window_bytes:
             self.window_bytes = min(self.window_bytes + message.size, WINDOW_BYTES_MAX)
         elif now_s - handed_s > SLOW_S:
             self.window_bytes = max(self.window_bytes // 2, WINDOW_BYTES_MIN)
@@ -203,4 +226,6 @@ class SendQueue:
     def cut(self) -> None:
         """The connection is lost: what asks for no word of the broker is gone, how long the rest takes says nothing."""
         self.is_open = False
-        self._on_line = {number: (kept, None) for number, (kept, _) in self._on_line.items() if kept.qos > 0}
+        kept = {number: handed.message for number, handed in self._on_line.items() if handed.message.qos > 0}
+        self._on_line = {number: HandedOver(message) for number, message in kept.items()}
+        self.window_bytes = min(self.window_bytes, WINDOW_BYTES_START)

@@ -173,7 +173,10 @@ class GatewayHost(Machine):
     def ticks(self) -> Iterator[events.Event]:
         """Yield that time has passed."""
         line = self.world.network.sessions[self.name].line
-        yield events.Tick(self.clock.quality, 0, 0, line.queue.waiting_bytes, line.conflict.text)
+        queue = line.queue
+        yield events.Tick(
+            self.clock.quality, 0, 0, queue.waiting_bytes, line.conflict.text, payload_bytes=queue.payload_bytes
+        )
 
     def owed(self) -> Owed:
         """Return what the agent has to see to now."""

@@ -99,6 +99,7 @@ class Agent(App):
             bytes_received=sum(link.bytes_received for link in self.links),
             bytes_waiting=self.links[0].waiting_bytes,
             conflict=self.links[0].conflict,
+            payload_bytes=self.links[0].payload_bytes,
         )
 
     def step(self, events: Sequence[Event]) -> None:

@@ -247,7 +247,7 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
     meta["after"] = training.last_counted  # for algorithms that hold sums of what gateways have sent
     body = wire.encode(parts.get("update", {}), meta)
-    chunks = split(body, context.settings.limits.max_payload_bytes)
+    chunks = split(body, context.payload_bytes)
     digest = digest_of(body)
     item = Item(context.topic("update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
     if "update" in parts:  # of one that says nothing nothing can be counted

@@ -7,6 +7,7 @@ Goal: nothing that arrives can stop it, make it forget or fill its memory. The w
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,24 @@ def test_a_round_is_answered_once_and_settled_by_its_receipt() -> None:
     assert not state.outbox.items and state.training.is_counted
     late, _ = after(state, heard("receipt", name, Receipt(accepted=False, reason="late").to_bytes()))
     assert late.context.refusal == ""
+
+
+@pytest.mark.parametrize(
+    ("line_bytes", "most", "expected"),
+    [(16_384, 256_000, 16_384), (600_000, 256_000, 256_000), (600_000, 1_024, 1_024)],
+)
+def test_an_update_is_cut_as_the_line_carries_it_and_the_settings_allow(
+    line_bytes: int, most: int, expected: int
+) -> None:
+    state, _ = invited(commissioned(limits={"max_payload_bytes": most}))
+    state, _ = after(state, replace(TICK, payload_bytes=line_bytes))
+    trained = Trained(wire.encode(joined({"update": {"x": np.random.default_rng(0).normal(size=80_000)}})))
+    state, _ = after(state, trained)
+    (item,) = state.outbox.items.values()
+    sizes = [len(payload) for payload in item.payloads]
+    assert 0.8 * expected < max(sizes) <= expected
+    state, _ = after(state, replace(TICK, payload_bytes=32_768))  # which changes nothing of it
+    assert next(iter(state.outbox.items.values())) == item
 
 
 @pytest.mark.parametrize("replayed", [b"", invitation(0, cohort=("south",))], ids=["no round", "an earlier round"])

@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgate.config.protocol.topics import CHANNELS, Topic, topic_of, urgency
-from fedgate.config.protocol.transfer import FRAMING_BYTES
+from fedgate.config.protocol.transfer import (
+    FRAMING_BYTES,
+    PACKET_BYTES_MAX,
+    PAYLOAD_BYTES_MIN,
+    PAYLOAD_BYTES_START,
+    TOPIC_BYTES_MAX,
+)
 from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport import send_queue as backlog_module
 from fedgate.config.transport import session_conflict
@@ -186,6 +192,53 @@ def test_who_asks_for_the_most_delays_itself() -> None:
     for number in range(500):  # however many there are, all of them together have their bound
         made.add(Outgoing(f"fedgate/v1/bridge/{number}/chunk/digest", chunk, False, 1), 2)
     assert made.waiting_bytes < backlog_module.WAITING_BYTES_MAX + 2 * len(chunk)
+
+
+def carried(made: SendQueue, messages: int, size: int, word_s: float) -> None:
+    """Send so many messages; the broker's word comes so long after each."""
+    number, now_s = 0, 0.0
+    for _ in range(messages):
+        assert made.add(Outgoing(UPDATE, bytes(size), False, 1), 2)
+    while not made.is_empty:
+        on_line = []
+        while (message := made.next()) is not None:
+            made.note_handed_over(number, message, now_s)
+            on_line.append(number)
+            number += 1
+        for handed in on_line:
+            now_s += word_s
+            made.acknowledged(handed, now_s)
+
+
+def test_only_what_fills_the_line_shows_what_it_carries_and_a_new_connection_begins_anew() -> None:
+    """A day of small messages on a slow line would let all of an update on it, and an alarm wait behind that."""
+    made = SendQueue()
+    made.opened()
+    for _ in range(1_440):
+        carried(made, 1, 1_500, 0.1)
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_START
+    carried(made, 60, 60_000, 0.001)
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_MAX
+    made.cut()
+    made.opened()
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_START
+    carried(made, 10, 60_000, 3.0)
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_MIN
+    made.cut()
+    assert made.window_bytes == backlog_module.WINDOW_BYTES_MIN
+
+
+def test_a_piece_of_a_body_is_as_long_as_the_line_carries_in_a_moment_and_the_broker_takes() -> None:
+    made = SendQueue()
+    made.opened()
+    assert made.payload_bytes == PAYLOAD_BYTES_START
+    carried(made, 60, 60_000, 0.001)
+    assert 256_000 < made.payload_bytes <= PACKET_BYTES_MAX - TOPIC_BYTES_MAX - FRAMING_BYTES
+    made.opened(Limits(packet_bytes=10_000))
+    assert made.payload_bytes == 10_000 - TOPIC_BYTES_MAX - FRAMING_BYTES
+    assert made.add(Outgoing("t" * TOPIC_BYTES_MAX, bytes(made.payload_bytes), False, 1), 2)
+    made.opened(Limits(packet_bytes=100))
+    assert made.payload_bytes == PAYLOAD_BYTES_MIN
 
 
 def test_what_the_broker_does_not_take_is_not_sent_and_is_said(caplog: pytest.LogCaptureFixture) -> None:

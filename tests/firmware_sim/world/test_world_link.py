@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fedgate.config.transport.send_queue import MESSAGES_MAX, WAITING_BYTES_MAX, Outgoing, SendQueue
+from fedgate.config.transport.send_queue import MESSAGES_MAX, WAITING_BYTES_MAX, Limits, Outgoing, SendQueue
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.faults import Capacity, Faults
 from fedgate.firmware_sim.world.link import Line
@@ -101,7 +101,8 @@ def in_any_order(queue: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
 
 
 def without_bound(queue: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("fedgate.config.transport.send_queue.MESSAGES_MAX", 10 * MESSAGES_MAX)
+    opened = queue.opened
+    patch.setattr(queue, "opened", lambda self: opened(self, Limits(messages=10 * MESSAGES_MAX)))
 
 
 @pytest.mark.parametrize("wrong", [in_any_order, without_bound])
