@@ -23,7 +23,7 @@ from tests.support.waiting import PATIENCE_S
 BUILD = "from setuptools import build_meta; print(build_meta.build_{kind}({folder!r}))"
 STUDIES = "firmware_sim/studies/"
 IN_A_CLONE_ALONE = (STUDIES, "firmware_sim/experiments/")
-NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "build", "dist", "out", "*_cache", "__pycache__")
+NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "*.egg-info", "build", "dist", "out", "*_cache", "__pycache__")
 
 
 def build(kind: str, source: Path, folder: Path) -> Path:

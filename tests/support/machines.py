@@ -59,7 +59,7 @@ exec setpriv --bounding-set=-sys_boot,-sys_module,-sys_rawio,-sys_time,-syslog "
 CHECKOUT = Path("/srv/reader/fedgate")
 SPACES = ("--mount", "--pid", "--uts", "--ipc", "--cgroup")
 HOLD = 'mount -t tmpfs tmpfs "$0" && ip link set lo up && touch "$0/up" && exec sleep infinity'
-NO_PART = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "*.egg-info")  # of a fresh checkout
+NO_PART = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info")  # of a fresh checkout
 # A Debian machine as a reader has one: somebody who may use sudo, and nothing of what a page installs.
 PREPARE = """
 export DEBIAN_FRONTEND=noninteractive
