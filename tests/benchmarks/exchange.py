@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.firmware_sim import children
-from tests.benchmarks import usage
 from tests.benchmarks.central import centre
 from tests.support.waiting import PATIENCE_S
 
@@ -33,20 +32,19 @@ def exchange(folder: Path, *, tls: bool) -> Exchange:
     Raises `AssertionError` where not every update of every gateway was counted, or less than a model went each way.
     """
     with centre(folder, quorum=GATEWAYS, tls=tls) as running:
-        pids = {"aggregator": running.aggregator_pid, "broker": running.broker_pid}
-        before_s = {name: usage.busy_s(pid) for name, pid in pids.items()}
-        arguments = [str(running.broker.port), str(GATEWAYS), str(ROUNDS)]
+        servers = {"aggregator": running.aggregator_pid, "broker": running.broker_pid}
+        arguments = [str(number) for number in (running.broker.port, GATEWAYS, ROUNDS, *servers.values())]
         arguments += [str(running.broker.ca_file)] if tls else []
         command = [sys.executable, "-m", "tests.benchmarks.light_gateways", *arguments]
         told = children.run(command, PATIENCE_S, text=True)
         assert told.returncode == 0, told.stdout + told.stderr + (folder / "aggregator.log").read_text()[-4_000:]
         said = json.loads(told.stdout)
-        spent_s = {name: usage.busy_s(pid) - before_s[name] for name, pid in pids.items()}
     check(said)
-    busy_s = {**spent_s, "light gateways": said["busy_s"]}
+    rounds_s = np.diff(said["servers_s"], axis=0)[WARM_UP:].mean(axis=0)  # without the start of the processes
+    busy_s = {**dict(zip(servers, rounds_s.tolist(), strict=True)), "light gateways": said["busy_s"] / ROUNDS}
     return Exchange(
         np.diff(said["opened_s"])[WARM_UP:].tolist(),
-        {name: taken_s / ROUNDS for name, taken_s in busy_s.items()},
+        busy_s,
         *(said[way] / ROUNDS / GATEWAYS / 1e6 for way in ("sent", "received")),
     )
 

@@ -3,10 +3,11 @@
 Each is a real link with a gateway's subscriptions. All answer a round with the same body, made before it is needed, so
 that sixteen of them do not take the processor from the aggregator that is to be measured.
 
-    python -m tests.benchmarks.light_gateways <port> <gateways> <rounds> [<CA file>]
+    python -m tests.benchmarks.light_gateways <port> <gateways> <rounds> <aggregator> <broker> [<CA file>]
 
-prints when each round was opened, in seconds, the bytes that went each way, the processor time of all, how many updates
-the aggregator said it has counted and why it refused others, as JSON.
+prints as JSON when each round was opened, in seconds, how busy the processes of these two ids had been by then, the
+bytes that went each way, the processor time of all, how many updates the aggregator said it has counted, and why it
+refused others.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim.children import wait_until
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated import build
+from tests.benchmarks.usage import busy_s
 
 SITE = "bench"
 ALGORITHM = "recurrent-fedavg"
@@ -112,13 +114,15 @@ class Gateway:
 
 def main() -> None:
     """Take part in so many rounds, and tell when each was opened."""
-    port, count, rounds = map(int, sys.argv[1:4])
-    broker = Broker(port=port, ca_file=Path(sys.argv[4]) if len(sys.argv) > 4 else None)
+    port, count, rounds, *pids = map(int, sys.argv[1:6])
+    broker = Broker(port=port, ca_file=Path(sys.argv[6]) if len(sys.argv) > 6 else None)
     answers, opened_s, done = Answers(), dict[int, float](), threading.Event()
+    servers_s = list[list[float]]()
 
     def opened(message: RoundOpen) -> None:
         if message.round_index not in opened_s:
             opened_s[message.round_index] = time.monotonic()
+            servers_s.append([busy_s(pid) for pid in pids])
             if message.round_index >= rounds:
                 done.set()
 
@@ -127,7 +131,7 @@ def main() -> None:
     for gateway in gateways:
         gateway.link.start()
     ended = done.wait(PATIENCE_S)
-    busy_s = time.process_time() - began_s
+    ours_s = time.process_time() - began_s
     sent, received = (sum(getattr(one.link, way) for one in gateways) for way in ("bytes_sent", "bytes_received"))
     # The receipts of the last round may be behind the word that the next one is open.
     counted = ended and wait_until(lambda: all(len(one.counted) >= rounds for one in gateways), PATIENCE_S)
@@ -135,7 +139,8 @@ def main() -> None:
         "opened_s": [opened_s[key] for key in sorted(opened_s)],
         "sent": sent,
         "received": received,
-        "busy_s": busy_s,
+        "busy_s": ours_s,
+        "servers_s": servers_s,
         "counted": [len(one.counted) for one in gateways],
         "refused": [reason for one in gateways for reason in one.refused],
     }
