@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings.extras import advise_install
 from fedgate.firmware_sim.experiment import expectation
-from fedgate.firmware_sim.trials import NOTHING, check_budget, commission, tensors_fed, train_fleet
+from fedgate.firmware_sim.trials import NOTHING, check_privacy_budget, commission, tensors_fed, train_fleet
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build
@@ -121,7 +121,7 @@ class Federated(OutlierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         """
         x, labels, names = self._validated(X, y, groups, reset=True)
         algorithm = self._built(self.algorithm, self._settings)
-        check_budget(self._settings)
+        check_privacy_budget(self._settings)
         data = _by_gateway(algorithm, x, labels, names)
         fit = train_fleet(
             algorithm,

@@ -32,7 +32,7 @@ from fedgate.firmware_sim.experiment import (
 from fedgate.firmware_sim.folders import FOLDER_FILE, Folder, load_folder
 from fedgate.firmware_sim.recordings import RecordingError
 from fedgate.firmware_sim.splits import Plan, Split, by_group, split_folder, split_table
-from fedgate.firmware_sim.trials import check_budget, run_trial
+from fedgate.firmware_sim.trials import check_privacy_budget, run_trial
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import FeatureError
@@ -198,7 +198,7 @@ def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
         raise OptionError(str(error)) from None
     if algorithm.detector not in DETECTORS:
         raise OptionError(f"--algorithm: {name} needs the detector {algorithm.detector!r}, which is not installed here")
-    check_budget(chosen)
+    check_privacy_budget(chosen)
     return algorithm
 
 

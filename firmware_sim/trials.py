@@ -199,7 +199,7 @@ def train_fleet(
     return Fit(server.global_state, own, sent_bytes, sum(received_bytes), server.round_index, fit_s)
 
 
-def check_budget(settings: Mapping[str, Any]) -> None:
+def check_privacy_budget(settings: Mapping[str, Any]) -> None:
     """Raise `NothingSentError` where the setting `privacy` has a budget that one update would exceed, so that nobody
     ever sends one; and `TrainingError` where the library that accounts for it is not installed.
     """

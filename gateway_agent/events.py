@@ -111,6 +111,9 @@ class Fetch:
     transfer: Transfer
 
 
+OF_ROUND = "round "  # begins what is refused of a round; a model that comes into force does not take that back
+
+
 @dataclass(frozen=True)
 class SetRefusal:
     """Request: let the status give this reason why something was not done; an empty one takes it away."""

@@ -13,14 +13,14 @@ from typing import Any, BinaryIO
 from fedgate.cloud_aggregator.backup.archive import PIECE_BYTES, STORE, Advance, Manifest
 from fedgate.cloud_aggregator.backup.facts import count_alarms_since, read_facts
 from fedgate.cloud_aggregator.backup.restored_store import Stored, renew
-from fedgate.cloud_aggregator.backup.site_files import SETTINGS, is_secret, list_places
+from fedgate.cloud_aggregator.backup.site_files import SETTINGS, is_secret, map_places
 from fedgate.cloud_aggregator.enrolment import Certificate
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
 from fedgate.cloud_aggregator.storage import registry_table
 from fedgate.cloud_aggregator.storage.database import Database
-from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase, place_restored
-from fedgate.cloud_aggregator.storage.store import BackupNote, Store, find_database
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase, locate_restored
+from fedgate.cloud_aggregator.storage.store import BackupNote, Store, choose_database
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 from fedgate.config.identity import pki
 from fedgate.config.runtime import cli
@@ -34,7 +34,7 @@ READABLE = 0o004
 @contextmanager
 def take(place: Path | DatabaseUrl, *, is_replacing: bool) -> Iterator[Database]:
     """Take a store, which nobody else has then; raises `ValueError` where one is there that is not to be replaced."""
-    database = find_database(place)
+    database = choose_database(place)
     if database.exists() and not is_replacing:
         raise ValueError(
             f"{database.name}: a store, or its log, is here already; give --replace to set it aside, or name another"
@@ -93,12 +93,12 @@ class Restoring:
                 "another folder"
             )
         self._check_place(settings.aggregator.store)
-        self._check_keys(list_places(self._config, settings))
+        self._check_keys(map_places(self._config, settings))
         return settings
 
     def _check_place(self, place: Path | DatabaseUrl) -> None:
         """Raise `ValueError` where the backup alone names a database that has a store: it may be in use."""
-        if isinstance(place, DatabaseUrl) and not self._config.exists() and find_database(place).exists():
+        if isinstance(place, DatabaseUrl) and not self._config.exists() and choose_database(place).exists():
             raise ValueError(
                 f"{self._config}: the settings in the backup keep the store in {place}, where one is. Put an "
                 "aggregator.toml there first, with the store that this one is for: docs/reference/operations.md, "
@@ -149,7 +149,7 @@ class Restoring:
         with take(place, is_replacing=is_replacing) as database:  # nobody else has it, and nobody gets it meanwhile
             known, lost = _read_known(place, manifest)
             lines = self._prepare_store(staged, manifest, known)
-            files = list_places(self._config, settings)
+            files = map_places(self._config, settings)
             written, kept = self._write_small(manifest, files)
             lines += _certificates_as_stated(settings)
             aside = database.put(staged)
@@ -195,9 +195,9 @@ def _read_known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Cer
     """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
     as it can be read.
     """
-    if was_cut := isinstance(place, Path) and place_restored(place).exists():
-        place = place_restored(place)  # it has taken over what the one before knew
-    database = find_database(place)
+    if was_cut := isinstance(place, Path) and locate_restored(place).exists():
+        place = locate_restored(place)  # it has taken over what the one before knew
+    database = choose_database(place)
     if not database.exists():
         return [], []
     try:

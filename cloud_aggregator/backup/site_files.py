@@ -17,7 +17,7 @@ TABLES = ("broker", "webhook")  # whose files belong to it: certificates, passwo
 SECRET_ENDS = (".key", "key_file", "password_file", "secret_file")
 
 
-def list_places(config: Path, settings: AggregatorSettings) -> dict[str, Path]:
+def map_places(config: Path, settings: AggregatorSettings) -> dict[str, Path]:
     """Return where each file belongs; a name stands for a place and not for a path."""
     key = settings.aggregator.release_key
     found = {SETTINGS: config, "release.key": key, "release.pub": key.with_suffix(".pub")}

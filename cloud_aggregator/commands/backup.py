@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fedgate.cloud_aggregator.backup import archive
 from fedgate.cloud_aggregator.backup.scratch import scratch_file
-from fedgate.cloud_aggregator.backup.site_files import is_secret, list_places
+from fedgate.cloud_aggregator.backup.site_files import is_secret, map_places
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
 
@@ -110,7 +110,7 @@ def _check_target(file: Path, config: Path, settings: AggregatorSettings) -> Non
         raise ValueError(f"{file}: it is a folder; expected the name of a file, such as {file / 'site.fedgate'}")
     if not file.parent.is_dir():
         raise ValueError(f"{file}: there is no folder {file.parent}; make it, or mount what should be there")
-    if file.resolve() in {path.resolve() for path in list_places(config, settings).values()} or (
+    if file.resolve() in {path.resolve() for path in map_places(config, settings).values()} or (
         file.exists() and not archive.is_backup(file)
     ):
         raise ValueError(f"{file}: it is there and no backup; nothing is overwritten but an older backup")
@@ -130,7 +130,7 @@ def make(
     folder = place.parent if isinstance(place, Path) else config.parent
     with closing(Store(place, create=False)) as store, scratch_file(folder) as copy:
         made_ns, facts = copy_store(store.database, copy)
-        found = {name: path for name, path in list_places(config, settings).items() if has_keys or not is_secret(name)}
+        found = {name: path for name, path in map_places(config, settings).items() if has_keys or not is_secret(name)}
         files = {name: path for name, path in found.items() if path.exists()} | {archive.STORE: copy}
         # Small ones may be replaced while this runs, so what is digested is what is written.
         contents = {name: copy if path == copy else path.read_bytes() for name, path in files.items()}

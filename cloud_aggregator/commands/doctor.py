@@ -17,7 +17,7 @@ from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.runtime import webhook_client
 from fedgate.config.doctor import broker, report, service
 from fedgate.config.doctor.imports import check_imports
-from fedgate.config.doctor.report import Finding, failure, guard, join_lines, ok, warning
+from fedgate.config.doctor.report import Finding, failure, fit_line, guard, ok, warning
 from fedgate.config.identity import signing
 from fedgate.config.identity.pki import IdentityError
 from fedgate.config.protocol.topics import CLOUD
@@ -141,7 +141,7 @@ def list_denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
     try:
         names = list_denied_names(spec, registry)
     except IdentityError as error:
-        yield failure("broker", join_lines(error), "as it says")
+        yield failure("broker", fit_line(error), "as it says")
         return
     if names:
         text = f"denied until it is restarted, as another device may still be connected: {', '.join(sorted(names))}"
@@ -156,7 +156,7 @@ def _training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]
         algorithm = defence.build_algorithm(settings, defence.read(settings))
         check_budget(settings.algorithm, settings.rounds, settings.features)
     except (ValueError, OSError) as error:  # of a table of the defence, or what an algorithm says of its settings
-        yield failure(name, join_lines(error), "correct [algorithm], [defence] or the files it names")
+        yield failure(name, fit_line(error), "correct [algorithm], [defence] or the files it names")
         return
     yield ok(name, f"{settings.algorithm.name}, defence {settings.defence.kind}")
     yield _memory(settings, algorithm, max(len(stored.speakers), 1))
@@ -232,9 +232,9 @@ def _available_bytes() -> int:
 
 def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
     from fedgate.cloud_aggregator.backup.facts import describe_facts, read_facts
-    from fedgate.cloud_aggregator.storage.store import BackupNote, StoreError, find_database
+    from fedgate.cloud_aggregator.storage.store import BackupNote, StoreError, choose_database
 
-    database, notes = find_database(place), list[BackupNote | None]()
+    database, notes = choose_database(place), list[BackupNote | None]()
 
     def check() -> str:
         if not database.exists():
@@ -288,7 +288,7 @@ def broker_file(path: Path, largest_bytes: int) -> Iterator[Finding]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        yield warning("broker file", join_lines(error), "let this user read it")
+        yield warning("broker file", fit_line(error), "let this user read it")
         return
     words = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     found = {one[0]: " ".join(one[1:]) for one in words}

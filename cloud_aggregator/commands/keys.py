@@ -87,9 +87,9 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
 
 def _registry(settings: SiteSettings) -> Registry:
     """Return who was let in: nobody by a service that never ran."""
-    from fedgate.cloud_aggregator.storage.store import find_database
+    from fedgate.cloud_aggregator.storage.store import choose_database
 
-    if not find_database(settings.aggregator.store).exists():
+    if not choose_database(settings.aggregator.store).exists():
         return Registry()
     with open_store(settings.aggregator.store) as store:
         return store.registry()
@@ -205,7 +205,7 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
     A service that never ran has no store for an order and needs none: it reads the statement when it starts. Raises
     `ValueError` where the service could not read what this user would write.
     """
-    from fedgate.cloud_aggregator.storage.store import find_database
+    from fedgate.cloud_aggregator.storage.store import choose_database
 
     settings, spec = _site(arguments)
     owner = spec.folder.stat().st_uid
@@ -217,7 +217,7 @@ def _change(arguments: argparse.Namespace, change: Callable[[KeyChange], Keys], 
         raise ValueError(f"--root-key: expected the private root key, which 'init' wrote; {given}")
     root = signing.load_private(path)
     keys = change(KeyChange(spec.folder, settings.aggregator.release_key, root, datetime.now(UTC)))
-    if find_database(settings.aggregator.store).exists():
+    if choose_database(settings.aggregator.store).exists():
         answer = place_order(arguments, "keys", {"number": keys.number})
     else:
         text = f"statement {keys.number} is in the site's folder; the service goes by it when it starts"

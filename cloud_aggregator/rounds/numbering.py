@@ -11,12 +11,12 @@ from fedgate.config.protocol.messages import LARGEST
 from fedgate.models.time_units import NS
 
 
-def number_beginning(now_ns: int, known: int = 0) -> int:
+def number_training(now_ns: int, known: int = 0) -> int:
     """Return the number of a training that begins now, `known` being that of the one before it."""
-    return max(now_ns // NS, find_next(known))
+    return max(now_ns // NS, increment(known))
 
 
-def find_next(number: int) -> int:
+def increment(number: int) -> int:
     """Return the number after this one. Beyond the highest there is none: then numbers order nothing any
     more, and invitations are taken as before there were any.
     """

@@ -120,7 +120,7 @@ def renumber(rounds: Rounds, context: Context, known: int) -> tuple[Rounds, list
     """
     if known <= rounds.training:
         return rounds, []
-    rounds = replace(rounds, training=numbering.find_next(known))
+    rounds = replace(rounds, training=numbering.increment(known))
     text = f"there was a training {known}, later than the one at hand, which now is {rounds.training}"
     return rounds, [
         save_training(rounds, context.anchor_ns),

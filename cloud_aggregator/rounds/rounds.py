@@ -101,7 +101,7 @@ def restore(
     settings = context.settings
     run = run_name(settings, beginning)
     server = _with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), context.key, run)
-    rounds = Rounds(algorithm, run, numbering.number_beginning(context.now_ns), server, compared_ns=context.uptime_ns)
+    rounds = Rounds(algorithm, run, numbering.number_training(context.now_ns), server, compared_ns=context.uptime_ns)
     return rounds if training is None else _resume(rounds, context, training, held)
 
 
@@ -181,7 +181,7 @@ def list_server_arrays(training: SaveTraining) -> Arrays:
 def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapping[str, HoldUpdate]) -> Rounds:
     parts, meta = _parts(training), training.meta
     if meta["run"].partition(".")[0] != rounds.run.partition(".")[0]:
-        return replace(rounds, training=numbering.number_beginning(context.now_ns, meta["training"]))
+        return replace(rounds, training=numbering.number_training(context.now_ns, meta["training"]))
     rounds = replace(
         rounds,
         run=meta["run"],

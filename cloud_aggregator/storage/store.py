@@ -75,7 +75,7 @@ OF_ITS_PEAK = ("score", "severity", "received_ns")
 ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, 1_000, 100_000
 
 
-def find_database(place: Path | DatabaseUrl | Database) -> Database:
+def choose_database(place: Path | DatabaseUrl | Database) -> Database:
     """Return the database in which a store is or will be; nothing is opened."""
     if isinstance(place, DatabaseUrl):
         from fedgate.cloud_aggregator.storage.postgresql import PostgresqlDatabase
@@ -99,7 +99,7 @@ class Store:
         """Open the store, a new one where there is none and `create` says so; with the name of a `program` it is taken
         for this process alone, until `close` or the end of the process.
         """
-        self.database = find_database(place)
+        self.database = choose_database(place)
         self.models = models_table.Models(self._read)
         self._history, self._training = history_table.History(), training_table.TrainingRows()
         with ExitStack() as undo:

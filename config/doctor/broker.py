@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fedgate.config.doctor.report import Finding, failure, join_lines, ok, warning
+from fedgate.config.doctor.report import Finding, failure, fit_line, ok, warning
 from fedgate.config.protocol.topics import TRIED, Topic, topic_of, watch
 from fedgate.config.protocol.transfer import PAYLOAD_BYTES_MIN
 from fedgate.config.settings.base import is_loopback
@@ -114,7 +114,7 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
         try:
             yield test(trial)
         except ProbeError as error:
-            yield failure(name, join_lines(error), "see the broker's log")
+            yield failure(name, fit_line(error), "see the broker's log")
 
 
 def _place(broker: Broker) -> str:
@@ -128,7 +128,7 @@ def _not_let_in(trial: Trial, error: ProbeError) -> Finding:
     if tls.REVOKED in str(error):
         return failure("broker login", f"{_place(trial.broker)} ended the connection", tls.REVOKED)
     advice = REFUSED if trial.broker.ca_file else ""
-    return failure("broker login", f"{_place(trial.broker)}: {join_lines(error)}", advice or "see the broker's log")
+    return failure("broker login", f"{_place(trial.broker)}: {fit_line(error)}", advice or "see the broker's log")
 
 
 def _check_echo(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") -> bool:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from fedgate.config.doctor.report import Finding, failure, join_lines, ok, warning
+from fedgate.config.doctor.report import Finding, failure, fit_line, ok, warning
 
 # ONNX of exp(x @ x) for x (8, 8): importing onnxruntime runs none of its kernels, and those are what a processor lacks.
 GRAPH = (
@@ -71,7 +71,7 @@ def _judge(name: str, code: int, output: str, complaint: str, lack: str | None) 
         end = "an illegal instruction" if number == signal.SIGILL else signal.strsignal(number) or f"signal {number}"
         advice = f"its wheel is for another processor: pip install --force-reinstall --no-binary {package} {package}"
         return failure(line, f"{package} ends its process with {end}", f"{advice}, or an older version")
-    last = join_lines((complaint.strip().splitlines() or [f"exit code {code}"])[-1])
+    last = fit_line((complaint.strip().splitlines() or [f"exit code {code}"])[-1])
     if "ModuleNotFoundError" in last and f"'{name}'" in last:
         if lack is not None:
             return ok(line, f"{package} is not installed: {lack}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from fedgate.config.doctor.report import Finding, failure, join_lines, ok, warning
+from fedgate.config.doctor.report import Finding, failure, fit_line, ok, warning
 from fedgate.config.settings.base import is_loopback
 from fedgate.config.settings.settings import Broker, SettingsError
 from fedgate.config.transport import mqtt, tls
@@ -45,7 +45,7 @@ def _files(broker: Broker) -> Finding:
     try:
         mqtt.check(broker)
     except SettingsError as error:
-        return failure("broker files", join_lines(error), "put the file there, readable by the user of the service")
+        return failure("broker files", fit_line(error), "put the file there, readable by the user of the service")
     return ok("broker files", f"{len(named)} files can be used" if named else "none needed: no password, no TLS")
 
 
@@ -95,7 +95,7 @@ def _tls(broker: Broker) -> Finding:
     except ssl.SSLCertVerificationError as error:
         return failure(name, f"the broker's certificate is refused ({error.verify_message})", _advice(error, broker))
     except (OSError, ValueError) as error:
-        problem = join_lines(error)
+        problem = fit_line(error)
         advice = tls.REVOKED if tls.REVOKED in tls.advise(problem) else "is this the port with TLS?"
         return failure(name, f"no secured connection ({problem})", advice)
     begins_s, ends_s = (ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter"))
@@ -148,7 +148,7 @@ def check_certificates(broker: Broker, user: str, renewal: str) -> Iterator[Find
         try:
             shown = load_certificate(path)
         except IdentityError as error:
-            yield failure(name, join_lines(error), renewal)
+            yield failure(name, fit_line(error), renewal)
             continue
         validity = Validity(shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp(), path.name)
         yield age(name, validity, time.time(), advice)

@@ -48,7 +48,7 @@ def failure(name: str, text: str, advice: str) -> Finding:
     return Finding(name, "failure", text, advice)
 
 
-def join_lines(text: object) -> str:
+def fit_line(text: object) -> str:
     """Return a text without line breaks, as long as a line may be."""
     return textwrap.shorten(" ".join(str(text).split()), 300, placeholder=" ...")
 
@@ -76,7 +76,7 @@ def guard(name: str, errors: tuple[type[Exception], ...], advice: str, act: Call
     try:
         return ok(name, act())
     except errors as error:
-        return failure(name, join_lines(error), advice)
+        return failure(name, fit_line(error), advice)
 
 
 def fail_each(name: str, error: Exception, advice: str) -> Iterator[Finding]:

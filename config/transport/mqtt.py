@@ -33,7 +33,6 @@ from fedgate.config.transport.send_queue import MESSAGES_MAX, Outgoing, SendQueu
 from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, RECONNECT_S_MIN, SessionConflict
 
 STOP_S = 2.0
-TAKEN_OVER = 0x8E
 LOG = logging.getLogger("fedgate.mqtt")
 
 
@@ -163,7 +162,7 @@ class Link:
         ending.join(STOP_S)
         client = self._client  # which closes its last sockets when nobody holds it any more, so no circle may
         client.on_publish = client.on_connect = client.on_disconnect = client.on_message = client.on_connect_fail = None
-        client.on_subscribe = None
+        client.on_subscribe = client.on_log = None
 
     def _send(self) -> None:
         """Keep the line busy, in a thread of its own: only it hands messages to paho."""
@@ -194,7 +193,7 @@ class Link:
         self._attempts = 0
         self._is_open, self._complaint = True, ""
         self._conflict.connected(time.monotonic())
-        LOG.info("connected to broker %s:%d with MQTT %s", self._broker.host, self._broker.port, self._version)
+        LOG.info("connected to broker %s:%d with MQTT %s", self._broker.host, self._broker.port, str(self._version))
         self._asked = {client.subscribe(topic, qos=1)[1]: topic for topic in self._subscriptions}
         self._news.put(partial(SendQueue.opened, limits=limits_of(properties)))
         self._on_connection(True)
@@ -220,11 +219,13 @@ class Link:
         self._attempts += 1
         if self._attempts.bit_count() == 1:
             words = (self._broker.host, self._broker.port, problem, self._attempts)
-            LOG.warning("broker %s:%d %s (attempt %d); trying on with MQTT %s", *words, self._version)
+            LOG.warning("broker %s:%d %s (attempt %d); trying on with MQTT %s", *words, str(self._version))
 
-    def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
+    def _disconnected(
+        self, _client: Any, _data: Any, flags: paho.DisconnectFlags, reason: ReasonCode, _properties: Any
+    ) -> None:
         self._ended(reason)
-        if self._conflict.ended(time.monotonic(), is_taken_over=reason.value == TAKEN_OVER):
+        if self._conflict.ended(time.monotonic(), str(reason) if flags.is_disconnect_packet_from_server else ""):
             LOG.warning("broker %s:%d: %s", self._broker.host, self._broker.port, self._conflict.text)
         self._set_pauses(self._conflict.pauses_s(self._pause_s_max))
         self._news.put(SendQueue.cut)

@@ -1,8 +1,9 @@
 """Which MQTT a broker is asked for: 5, and 3.1.1 where it does not speak that.
 
 A broker of 3.1.1 has to refuse 5 in words, and some end the connection instead, or answer nothing, as many a broken
-line does too. So both versions are asked for in turn until one has an answer, and that one stays: only a refusal in
-words changes it any more.
+line does too. So where a connection had no answer the next one asks for the other version, and after one that had an
+answer 5 is asked for again, unless it was refused in words: a broken line hides what 5 tells until the next connection
+and no longer, and a broker that hangs up on 5 costs one attempt more at each.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class ProtocolVersion:
 
     def __init__(self) -> None:
         self.asked = MQTT_5
-        self._has_answer = False
+        self._refused: MQTTProtocolVersion | None = None  # in words, last
+        self._has_answer = False  # of the connection at hand
 
     def __str__(self) -> str:
         return NAMES[self.asked]
@@ -36,15 +38,13 @@ class ProtocolVersion:
         """The broker took the connection, or refused it for a reason."""
         self._has_answer = True
         if reason.value == UNSUPPORTED:
-            self._switch()
+            self._refused = self.asked
 
     def ended(self) -> None:
         """The connection is over, with an answer or without."""
-        if not self._has_answer:
-            self._switch()
-
-    def _switch(self) -> None:
-        self.asked = MQTT_3 if self.asked == MQTT_5 else MQTT_5
+        first, second = (MQTT_5, MQTT_3) if self._has_answer or self.asked == MQTT_3 else (MQTT_3, MQTT_5)
+        self.asked = second if first == self._refused else first
+        self._has_answer = False
 
 
 def lasting_session() -> Properties:

@@ -78,7 +78,7 @@ class SendQueue:
 
     def __init__(self, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
         self._our_packet_bytes_max = self._packet_bytes_max = packet_bytes_max
-        self._messages_max = MESSAGES_MAX
+        self._messages_max, self._is_limit_known = MESSAGES_MAX, False
         self.too_large = 0  # messages that the broker would not have taken
         self.refused: dict[str, str] = {}  # kind of topic -> why the broker passed the last message of it on to nobody
         self._heaps: dict[int, list[tuple[int, int, Outgoing]]] = {}  # urgency -> turn, number and message; none empty
@@ -106,8 +106,12 @@ class SendQueue:
 
     @property
     def payload_bytes(self) -> int:
-        """How long a piece of a body should be: what the line carries in a moment, and the broker takes."""
+        """How long a piece of a body should be: what the line carries in a moment, and the broker takes. One that does
+        not say what it takes, and ends the connection for more, is given no more than was always sent.
+        """
         most = self._packet_bytes_max - TOPIC_BYTES_MAX - FRAMING_BYTES
+        if not self._is_limit_known:
+            most = min(most, PAYLOAD_BYTES_START)
         return max(min(self.window_bytes, most), PAYLOAD_BYTES_MIN)
 
     @property
@@ -148,6 +152,8 @@ class SendQueue:
         self.is_open = True
         self._packet_bytes_max = min(limits.packet_bytes, self._our_packet_bytes_max)
         self._messages_max = limits.messages
+        self._is_limit_known = limits.packet_bytes != UNKNOWN.packet_bytes
+        self.refused.clear()  # its rules may have changed
 
     def wake(self) -> None:
         """Nothing is new, but that something waits."""
@@ -206,8 +212,10 @@ class SendQueue:
         if handed is None:
             return
         message, handed_s, line_bytes = handed
+        if message.qos == 0:  # nobody's word: it only left this machine
+            return
         self._note_refusal(message.topic, refusal)
-        if handed_s is None or message.qos == 0:  # nobody's word: it only left this machine
+        if handed_s is None:
             return
         if now_s - handed_s < QUICK_S and 2 * line_bytes >= self.window_bytes:
             self.window_bytes = min(self.window_bytes + message.size, WINDOW_BYTES_MAX)

@@ -14,7 +14,8 @@ RECONNECT_S_MAX = 60
 SHORT_S = 10.0  # a connection that lasted no longer was ended by something else than the line
 ENOUGH = 4  # short ones in a row
 PAUSE_S_MAX = 900
-TAKEN_OVER = "{count} connections in a row were ended by another client that uses the same id; only one may"
+TAKEN_OVER = "Session taken over"  # as the broker calls it, whenever that is
+REASONED = "{count} connections in a row were ended by the broker, which says: {reason}"
 TEXT = (
     "{count} connections in a row ended within {short:g} s each: it looks as if another client used the same id, or as "
     "if the broker refused what is sent to it (size, rights); see the broker's log"
@@ -33,14 +34,16 @@ class SessionConflict:
         """A connection begins."""
         self._since_s = now_s
 
-    def ended(self, now_s: float, *, is_taken_over: bool = False) -> bool:
-        """A connection, if there was one, ended; True where that is worth a word now: at 4, 8, 16, ... in a row."""
+    def ended(self, now_s: float, reason: str = "") -> bool:
+        """A connection, if there was one, ended, for a reason where the broker gave one; True where that is worth a
+        word now: at 4, 8, 16, ... in a row.
+        """
         if self._since_s is None:
             return False
-        is_short, self._since_s = is_taken_over or now_s - self._since_s < SHORT_S, None
+        is_short, self._since_s = reason == TAKEN_OVER or now_s - self._since_s < SHORT_S, None
         self._short = self._short + 1 if is_short else 0
-        text = TAKEN_OVER if is_taken_over else TEXT
-        self.text = text.format(count=self._short, short=SHORT_S) if self._short >= ENOUGH else ""
+        text = REASONED if reason else TEXT
+        self.text = text.format(count=self._short, short=SHORT_S, reason=reason) if self._short >= ENOUGH else ""
         return self.text != "" and self._short.bit_count() == 1
 
     def pauses_s(self, longest_s: int) -> tuple[int, int]:

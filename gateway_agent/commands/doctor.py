@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import check_imports
-from fedgate.config.doctor.report import Finding, failure, guard, join_lines, ok, warning
+from fedgate.config.doctor.report import Finding, failure, fit_line, guard, ok, warning
 from fedgate.config.runtime import cli, store_lock
 from fedgate.gateway_agent.commands.store import open_store
 from fedgate.models.time_units import NS
@@ -192,7 +192,7 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
         asked = Examination(body, personal, rows[:1], rows[:1], np.zeros(1, dtype=np.int64), rows)
         found = model_trial.examine(asked, within_s=SCORE_S)
     except (*UNREADABLE, ModelRefusedError, UntriedError) as error:
-        return 0.0, f" without the stored model ({join_lines(error)})"
+        return 0.0, f" without the stored model ({fit_line(error)})"
     without = f", in all but {found.lacks}" if found.lacks else ""
     return found.window_s, f" (the model in a process of its own, without files and network{without})"
 

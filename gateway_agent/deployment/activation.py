@@ -36,7 +36,7 @@ from fedgate.gateway_agent.deployment.validation import (
     mismatch,
     run_in_shadow,
 )
-from fedgate.gateway_agent.events import Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
+from fedgate.gateway_agent.events import OF_ROUND, Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
 from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, describe_rules
 from fedgate.gateway_agent.monitor.pipeline import Pipeline, make_beside, replace_model, stack_rows
 from fedgate.gateway_agent.training.training import Training, own_in
@@ -212,7 +212,12 @@ def _swap(
     refusal = describe_out_of_reach(pipeline, judge)
     logged = _describe_model(judge, watching, bundle, found)
     warned = [Log("warning", refusal)] if refusal else []
-    return deployment, pipeline, [*saved, *logged, *warned, SetRefusal(refusal), PublishStatus()]
+    return deployment, pipeline, [*saved, *logged, *warned, *_clear_refusal(context, refusal), PublishStatus()]
+
+
+def _clear_refusal(context: Context, refusal: str = "") -> list[Wanted]:
+    """Return what takes the place of a refusal where a model comes into force; that of a round stays."""
+    return [] if not refusal and context.refusal.startswith(OF_ROUND) else [SetRefusal(refusal)]
 
 
 def _start_trial(deployment: Deployment, context: Context, pipeline: Pipeline) -> Probation | None:
@@ -273,7 +278,11 @@ def _borrow(
         "context and drift wait for that"
     )
     pipeline = replace_model(pipeline, ScoringModel(scorer, levels, is_borrowed=True))
-    return replace(deployment, manifest=manifest), pipeline, [Log("info", text), SetRefusal(""), PublishStatus()]
+    return (
+        replace(deployment, manifest=manifest),
+        pipeline,
+        [Log("info", text), *_clear_refusal(context), PublishStatus()],
+    )
 
 
 def change_keys(deployment: Deployment, context: Context, *, is_other_release_key: bool) -> Result:

@@ -31,7 +31,7 @@ from fedgate.config.protocol.messages import Keys
 from fedgate.config.runtime.files import sync_folder
 from fedgate.config.transport.tls import trust
 from fedgate.gateway_agent.runtime import trusted_keys
-from fedgate.gateway_agent.runtime.membership import Files, place_coming
+from fedgate.gateway_agent.runtime.membership import Files, locate_coming
 
 CALL_S = 30.0
 CERTIFICATE, KEYS = "/v1/certificate", "/v1/keys"  # where one is asked for, and which keys the site goes by
@@ -71,7 +71,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     made = _check(answer, key, token.gateway, believed)
     pki.write(files.root_key, stated["root_key"].encode(), PUBLIC_MODE)
     trusted_keys.keep(files, keys, stated["keys"].encode())
-    pki.write(place_coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
+    pki.write(locate_coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
     files.put_in_place()
     return _validity(made, is_new=True, notice=_notice(answer))
 
@@ -82,7 +82,7 @@ def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
     A key that is made in place of another says for which token, in a line before it, so that the same command goes on
     with the same key wherever it was interrupted, and with another token begins with another key.
     """
-    made_for, following = f"made for token {token.digest}\n".encode(), place_coming(files.key)
+    made_for, following = f"made for token {token.digest}\n".encode(), locate_coming(files.key)
     for path in (following, files.key):
         if path.exists() and path.read_bytes().startswith(made_for):
             return pki.load_key(path)

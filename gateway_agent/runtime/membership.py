@@ -30,12 +30,12 @@ class Files:
         The certificate is written last and says that all came; it goes last and says that all are in place. So the two
         change together, wherever the power is cut.
         """
-        if not place_coming(self.certificate).exists():
+        if not locate_coming(self.certificate).exists():
             return
         others = [path for path in astuple(self) if path != self.certificate]
         for path in (*others, self.certificate):
-            if place_coming(path).exists():
-                place_coming(path).replace(path)
+            if locate_coming(path).exists():
+                locate_coming(path).replace(path)
                 sync_folder(path.parent)
 
 
@@ -57,6 +57,6 @@ def require(settings: GatewaySettings) -> None:
         )
 
 
-def place_coming(path: Path) -> Path:
+def locate_coming(path: Path) -> Path:
     """Return where a file of an enrolment waits for the others before it takes its place."""
     return path.with_name(f"{path.name}.new")

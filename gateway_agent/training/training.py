@@ -19,6 +19,7 @@ from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import digest_of, split
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import (
+    OF_ROUND,
     UPDATE_PRIORITY,
     Deliver,
     Effect,
@@ -154,7 +155,7 @@ def receive_invitation(training: Training, context: Context, trust: Trust, paylo
         "this gateway runs the models of the others, and takes part once it is"
     )
     is_known = context.refusal.partition(": ")[2] == reason  # it is said once, and not with every invitation
-    refused = [] if is_known else refuse(f"round {message.round_index}: {reason}")
+    refused = [] if is_known else refuse(f"{OF_ROUND}{message.round_index}: {reason}")
     return replace(training, round=None), [*saved, *refused]
 
 
@@ -301,4 +302,4 @@ def forget_numbers(training: Training) -> Result:
 def _refuse_round(training: Training, message: RoundOpen, reason: str) -> Result:
     """Say why this gateway will not answer a round, and which, so that nobody waits for it."""
     training = replace(training, refused_round=round_number(message.run, message.round_index))
-    return training, refuse(f"round {message.round_index}: {reason}")
+    return training, refuse(f"{OF_ROUND}{message.round_index}: {reason}")

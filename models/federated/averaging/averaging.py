@@ -50,7 +50,11 @@ def averaging(
     it becomes the mean over all rows.
     Without a judge no array may change by more than `largest_change`, a setting of the algorithm. One gateway counts
     for at most `max_samples` rows, whatever it claims. `role` is another where they give no steps.
+
+    Raises `ValueError` where neither a judge nor a `largest_change` bounds what one gateway may ask for.
     """
+    if judge is None and math.isinf(largest_change):
+        raise ValueError("averaging: expected a judge or a largest_change, got neither, so one gateway decides alone")
     optimiser = stepping(rate, server_optimiser)
     schema = {name: Field(name, role, moves=True) for name in trained}
     schema |= {name: Field(known_as, "metric", least=0.0) for name, known_as in measured.items()}

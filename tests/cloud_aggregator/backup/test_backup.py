@@ -35,7 +35,7 @@ from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry, Toke
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
-from fedgate.cloud_aggregator.rounds.numbering import number_beginning
+from fedgate.cloud_aggregator.rounds.numbering import number_training
 from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.state import Stored
 from fedgate.cloud_aggregator.storage.sqlite import PAGE_BYTES, SqliteDatabase
@@ -423,7 +423,7 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
     now_ns = T0_NS + 5 * NS
     state = start_cloud(site.settings, Stored(back), now_ns, "later")
     assert state.rounds.run.endswith(".later") and state.rounds.server.round_index == 0
-    assert state.rounds.training == number_beginning(now_ns, OPEN.rounds.training) > OPEN.rounds.training
+    assert state.rounds.training == number_training(now_ns, OPEN.rounds.training) > OPEN.rounds.training
 
 
 def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[..., Store]) -> None:

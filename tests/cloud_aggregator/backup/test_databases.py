@@ -19,7 +19,7 @@ from fedgate.cloud_aggregator.commands import doctor
 from fedgate.cloud_aggregator.commands import store as store_commands
 from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import Durable, Enqueue, Post, RecordService, SaveTraining
-from fedgate.cloud_aggregator.storage.store import BackupNote, Store, find_database
+from fedgate.cloud_aggregator.storage.store import BackupNote, Store, choose_database
 from fedgate.cloud_aggregator.storage.tables import META
 from fedgate.config.settings.database import DatabaseUrl
 from tests.cloud_aggregator.test_quotas import CLOUD
@@ -105,7 +105,7 @@ def test_every_command_reads_and_orders_beside_a_service(
     for command in COMMANDS:
         assert main([*command, "-c", str(settings)]) == 2
         assert "there is no store yet" in capsys.readouterr().err, command
-    assert not find_database(place).exists()
+    assert not choose_database(place).exists()
     with closing(Store(place, program="aggregator")) as store:
         filled(store)
         store.commit([RecordService(T0_NS, T0_NS, True, T0_NS), SaveTraining({}, CLOUD_META)])
@@ -116,7 +116,7 @@ def test_every_command_reads_and_orders_beside_a_service(
         assert main(["gateways", "remove", "west", "-c", str(settings)]) == 0
         assert len(store.orders()) == before + 1
         whole, last = doctor._store(place)
-        assert f"{find_database(place).name} is whole: 3 models" in whole.text and "of 1970" in last.text
+        assert f"{choose_database(place).name} is whole: 3 models" in whole.text and "of 1970" in last.text
 
 
 CLOUD_META = {"run": "a.b", "round_index": 1, "phase": 0, "counted": {}}

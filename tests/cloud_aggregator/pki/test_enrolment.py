@@ -32,7 +32,7 @@ from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main as gateway_agent
 from fedgate.gateway_agent.runtime.enrolment import EnrolmentError, enrol, read_validity, renew
-from fedgate.gateway_agent.runtime.membership import Files, place_coming
+from fedgate.gateway_agent.runtime.membership import Files, locate_coming
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from tests.support.site_folders import Folder, aggregator_of, founded
 from tests.support.sites import SITE, gateway_settings
@@ -181,7 +181,7 @@ def test_a_key_that_was_made_for_another_token_is_left_behind(site: Folder, tmp_
     first = made_token(site, "left", capsys, "--replace")
     with cut_at(9), pytest.raises(PowerCut):  # its key and the authority are here
         enrol(first, mine, new_key=True)
-    assert place_coming(mine.key).exists()
+    assert locate_coming(mine.key).exists()
     words = ["gateways", "revoke", "left", "-c", str(site.path / "aggregator.toml")]
     cloud_aggregator(words)
     capsys.readouterr()

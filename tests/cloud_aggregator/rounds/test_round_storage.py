@@ -64,6 +64,14 @@ def test_a_round_goes_on_with_the_same_sum_whenever_it_is_interrupted(
         assert stopped.w == steady.w != 0.0 and in_store(stopped) == []
 
 
+@pytest.mark.parametrize(("algorithm", "is_kept"), [(mean_of(SIZE), True), (half_of(SIZE), False)])
+def test_what_was_admitted_as_it_came_is_stored_as_it_came(algorithm: Algorithm, is_kept: bool, tmp_path: Path) -> None:
+    with cloud(tmp_path, algorithm, NAMES, **POLICY) as made:
+        sent = made.body(0.1)
+        made.send(NAMES[0], sent)
+        assert (made.service.store.held()[NAMES[0]].body == sent) == is_kept
+
+
 def test_a_late_update_stays_where_the_round_at_hand_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "UNFOLDED_BYTES_MAX", 0)
     with cloud(tmp_path, mean_of(SIZE), NAMES, **POLICY) as made:

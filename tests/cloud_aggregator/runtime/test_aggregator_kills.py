@@ -23,7 +23,7 @@ import pytest
 from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage import sqlite
-from fedgate.cloud_aggregator.storage.store import Store, find_database
+from fedgate.cloud_aggregator.storage.store import Store, choose_database
 from fedgate.config.protocol import topics, wire
 from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.config.settings.database import DatabaseUrl
@@ -211,7 +211,7 @@ def test_a_kill_leaves_the_same_on_a_server(tmp_path: Path, server: postgresql.S
     def keep(instant: int) -> Path:
         file = tmp_path / f"{instant}.db"
         if instant % EACH == 0:
-            with find_database(url).snapshot() as db:
+            with choose_database(url).snapshot() as db:
                 sqlite.make_copy(db, file, lambda _: None)
         return file
 
@@ -221,7 +221,7 @@ def test_a_kill_leaves_the_same_on_a_server(tmp_path: Path, server: postgresql.S
     for file, fleet in whole.copies:
         if isinstance(file, Path) and file.exists():
             url_of_copy = server.new_schema()
-            find_database(url_of_copy).put(file)
+            choose_database(url_of_copy).put(file)
             copies.append((url_of_copy, fleet))
     judge_kills("fedavg", whole, copies)
 

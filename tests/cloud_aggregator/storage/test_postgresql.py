@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from fedgate.cloud_aggregator.events import RecordCount, RecordDiscovery
 from fedgate.cloud_aggregator.storage import postgresql
-from fedgate.cloud_aggregator.storage.store import Store, StoreError, find_database
+from fedgate.cloud_aggregator.storage.store import Store, StoreError, choose_database
 from fedgate.config.settings.database import SCHEME, DatabaseUrl
 from tests.support.postgresql import Server
 from tests.support.waiting import until
@@ -27,7 +27,7 @@ def url(server: Server) -> DatabaseUrl:
 
 
 def test_a_second_service_is_refused_and_told_of_the_first_while_others_read(url: DatabaseUrl) -> None:
-    assert find_database(url).held_since_ns() is None and not find_database(url).exists()
+    assert choose_database(url).held_since_ns() is None and not choose_database(url).exists()
     with closing(Store(url, program="aggregator")) as first:
         words = rf"another aggregator runs on this store: fedgate aggregator, process {os.getpid()} on .*, since 20"
         with pytest.raises(StoreError, match=words) as refused:
@@ -39,14 +39,14 @@ def test_a_second_service_is_refused_and_told_of_the_first_while_others_read(url
             held_ns = reader.database.held_since_ns()
         assert held_ns is not None and 0 <= time.time_ns() - held_ns < 600e9
     Store(url, program="aggregator").close()
-    assert find_database(url).held_since_ns() is None and find_database(url).exists()
+    assert choose_database(url).held_since_ns() is None and choose_database(url).exists()
 
 
 def test_a_session_of_another_user_is_named_too(url: DatabaseUrl, server: Server) -> None:
     server.execute("CREATE ROLE other LOGIN")
     schema = str(url).rpartition("%3D")[2]
     server.execute(f"GRANT ALL ON SCHEMA {schema} TO other")
-    seen_by_another = find_database(server.url(schema, "other"))
+    seen_by_another = choose_database(server.url(schema, "other"))
     with closing(Store(url, program="aggregator")):
         assert seen_by_another.held_since_ns() is not None
         with pytest.raises(StoreError, match="a session of another user \\(as pid"):
@@ -60,14 +60,14 @@ def test_a_session_that_the_next_connection_gets_too_is_no_place_for_a_lock(
     with monkeypatch.context() as pooled, pytest.raises(StoreError, match=r"pooler in transaction mode.*session mode"):
         pooled.setattr(postgresql, "BACKEND", text("SELECT 1"))
         Store(url, program="aggregator")
-    assert find_database(url).held_since_ns() is None
+    assert choose_database(url).held_since_ns() is None
     Store(url, program="aggregator").close()
 
 
 def test_who_has_lost_the_lock_writes_nothing_beside_the_next_one(url: DatabaseUrl, server: Server) -> None:
     first = Store(url, program="aggregator")
     server.end_sessions("fedgate aggregator")
-    until(lambda: find_database(url).held_since_ns() is None)
+    until(lambda: choose_database(url).held_since_ns() is None)
     with closing(Store(url, program="aggregator")) as second:
         second.commit([RecordCount("name", 2)])
         with pytest.raises(StoreError, match="the connection is lost, and with it the lock"):
@@ -81,7 +81,7 @@ def test_who_has_lost_the_lock_writes_nothing_beside_the_next_one(url: DatabaseU
 
 def test_a_commit_is_on_the_disk_whatever_is_set_for_others(url: DatabaseUrl, server: Server) -> None:
     off = DatabaseUrl(f"{url}%20-csynchronous_commit%3Doff")
-    with find_database(off).connect(create=True) as db:
+    with choose_database(off).connect(create=True) as db:
         assert db.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
 
 

@@ -83,21 +83,24 @@ def test_a_broker_that_hangs_up_on_mqtt_5_is_spoken_to_in_3(caplog: pytest.LogCa
     assert asked == [MQTT_5, MQTT_3] and len(told(caplog, "trying on with MQTT 3.1.1")) == 1
 
 
-def test_both_versions_are_asked_for_until_one_is_answered_and_only_words_change_it_then() -> None:
+def test_both_versions_are_asked_for_until_one_is_answered_and_5_again_after_an_answer() -> None:
     version = ProtocolVersion()
     asked = []
     for _ in range(4):
         asked.append(version.asked)
         version.ended()
     assert asked == [MQTT_5, MQTT_3, MQTT_5, MQTT_3]
-    version.answered(ReasonCode(PacketTypes.CONNACK, "Not authorized"))
     version.ended()
+    assert version.asked == MQTT_3  # of a broker of both, for one connection
+    version.answered(ReasonCode(PacketTypes.CONNACK, "Success"))
     version.ended()
     assert version.asked == MQTT_5
     for expected in (MQTT_3, MQTT_5):  # a broker of another version took its place
         version.answered(ReasonCode(PacketTypes.CONNACK, identifier=UNSUPPORTED))
         version.ended()
         assert version.asked == expected
+        version.ended()
+        assert version.asked == expected  # what was refused in words is not asked for again
 
 
 @needs_mosquitto
@@ -169,7 +172,7 @@ def test_another_client_of_the_same_id_is_told_as_what_it_is(
     with scripted_broker(saying(ACCEPTED_5, publish=lambda _: taken_over)) as port, Ends(port, "north") as north:
         assert north.link.publish(ALARM, b"sent again after each connection")
         until(lambda: bool(north.link.conflict))
-        assert "connections in a row were ended by another client that uses the same id" in north.link.conflict
+        assert "connections in a row were ended by the broker, which says: Session taken over" in north.link.conflict
         assert north.connections[: 2 * ENOUGH] == [True, False] * ENOUGH
     assert told(caplog, "ended: Session taken over") and told(caplog, f"{ENOUGH} connections in a row were ended")
 
@@ -178,4 +181,4 @@ def test_a_client_that_is_taken_over_is_in_conflict_however_long_it_was_connecte
     made = SessionConflict()
     for number in range(1, ENOUGH + 1):
         made.connected(1_000.0 * number)
-        assert made.ended(1_000.0 * number + 900.0, is_taken_over=True) == (number == ENOUGH)
+        assert made.ended(1_000.0 * number + 900.0, session_conflict.TAKEN_OVER) == (number == ENOUGH)

@@ -157,6 +157,15 @@ SPOILED: dict[str, tuple[Callable[[], Made], str]] = {
 }
 
 
+@pytest.mark.parametrize(("said", "stays"), [("round 0: training failed", True), ("model 1 waits", False)])
+def test_a_model_in_force_takes_back_what_was_said_of_models_and_not_why_a_round_was_refused(
+    said: str, stays: bool
+) -> None:
+    state, _ = offered(changed(in_force(), "context", refusal=said), signed_third())
+    assert state.deployment.manifest is not None and state.deployment.manifest.version == 3
+    assert status(state).refusal == (said if stays else "")
+
+
 @pytest.mark.parametrize("fault", SPOILED)
 def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
     make, words = SPOILED[fault]
