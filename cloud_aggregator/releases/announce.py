@@ -7,7 +7,7 @@ from dataclasses import replace
 from fedgate.cloud_aggregator.context import Context, Payload
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.limits import Allowance
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest, MessageError
 from fedgate.config.protocol.topics import ALL
@@ -27,7 +27,7 @@ def retract(context: Context, gateway: str) -> Publish:
     return Publish(context.topic(gateway, "manifest", "current"), b"", retain=True)
 
 
-def announce(context: Context, made: BuiltModel, gateway: str = ALL) -> list[Effect]:
+def announce(context: Context, made: ModelRelease, gateway: str = ALL) -> list[Effect]:
     """Return the announcement of a model and its chunks."""
     return [
         manifest(context, made.manifest, gateway),

@@ -15,7 +15,7 @@ from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Log, Ordered, OrderError, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import announce, rollout
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, fit_to_limits
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, Rollout, dump, fit_to_limits
 from fedgate.cloud_aggregator.releases.rollout import draw_canaries, list_able
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest
@@ -55,7 +55,7 @@ def build_model(releases: Releases, context: Context, access: Access, rounds: Ro
     )
     if isinstance(made, Exception):  # the same parameters would be there after a restart
         return releases, [Log("warning", f"no model can be made: {type(made).__name__}: {made}")]
-    return receive_model(releases, context, access, BuiltModel(*made))
+    return receive_model(releases, context, access, ModelRelease(*made))
 
 
 def make_model(
@@ -102,7 +102,7 @@ def make_model(
     return manifest, body
 
 
-def receive_model(releases: Releases, context: Context, access: Access, new: BuiltModel) -> Result:
+def receive_model(releases: Releases, context: Context, access: Access, new: ModelRelease) -> Result:
     """Take in a model that the training has made: to all, to canaries, or to wait, as the settings say."""
     mode, stage, candidate = context.settings.release.mode, releases.rollout, releases.candidate
     was_stopped = stage.stage == "stopped" and candidate is not None and is_same(candidate, new)
@@ -128,14 +128,14 @@ def receive_model(releases: Releases, context: Context, access: Access, new: Bui
     return releases, [*effects, save(releases, context), Log("info", f"model {version} waits{text}")]
 
 
-def is_same(one: BuiltModel, other: BuiltModel) -> bool:
+def is_same(one: ModelRelease, other: ModelRelease) -> bool:
     """Tell whether two models say the same. Of the same rows, updates that arrive in another order or are made on
     another processor make a model whose last bits differ, and so does its digest.
     """
     return one.manifest.model.digest == other.manifest.model.digest or is_alike(one.body, other.body)
 
 
-def _is_known(releases: Releases, new: BuiltModel, known: BuiltModel) -> bool:
+def _is_known(releases: Releases, new: ModelRelease, known: ModelRelease) -> bool:
     """Tell whether a model is one that gateways have or can have: they take none below the newest that was signed."""
     is_taken = known.manifest.version >= releases.newest.version
     return is_taken and known.manifest.run == new.manifest.run and is_same(known, new)
@@ -164,7 +164,7 @@ def _next(releases: Releases, context: Context, access: Access) -> Result:
     return releases, [*effects, *more]
 
 
-def _renumber(releases: Releases, context: Context, new: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
+def _renumber(releases: Releases, context: Context, new: ModelRelease) -> tuple[ModelRelease, list[Effect]]:
     """Return a model that has waited under a version that every gateway takes: some may have been given a higher one
     since it was made.
     """
@@ -172,14 +172,14 @@ def _renumber(releases: Releases, context: Context, new: BuiltModel) -> tuple[Bu
     return (new, []) if is_newest else _once_more(releases, context, new)
 
 
-def _once_more(releases: Releases, context: Context, old: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
+def _once_more(releases: Releases, context: Context, old: ModelRelease) -> tuple[ModelRelease, list[Effect]]:
     """Return a model under a new version, as a gateway takes no version below one it had."""
     manifest = old.manifest.changed(version=releases.highest_version + 1, created_ns=context.now_ns)
-    new = BuiltModel(manifest, old.body)
+    new = ModelRelease(manifest, old.body)
     return new, [RecordModel(*new)]
 
 
-def give_to_all(releases: Releases, context: Context, new: BuiltModel) -> Result:
+def give_to_all(releases: Releases, context: Context, new: ModelRelease) -> Result:
     """Give a model to all; who was given one alone is notified that what is announced to all holds for it too."""
     alone, stage, before = releases.recipients, releases.rollout, releases.version
     if stage.stage != "none":
@@ -192,7 +192,7 @@ def give_to_all(releases: Releases, context: Context, new: BuiltModel) -> Result
 
 
 def begin_rollout(
-    releases: Releases, context: Context, access: Access, new: BuiltModel, share: float, names: tuple[str, ...] = ()
+    releases: Releases, context: Context, access: Access, new: ModelRelease, share: float, names: tuple[str, ...] = ()
 ) -> Result:
     """Give a model to some first: to those named, or to a share that is drawn. Who had one that was stopped and may not
     have left it yet, is still given back what all have.
@@ -205,7 +205,7 @@ def begin_rollout(
     return releases, [save(releases, context), *_announce_to(context, new, begin.canaries)]
 
 
-def _announce_to(context: Context, new: BuiltModel, names: tuple[str, ...]) -> list[Effect]:
+def _announce_to(context: Context, new: ModelRelease, names: tuple[str, ...]) -> list[Effect]:
     if not names:
         return [Log("info", "no gateway with a whole baseline is online: the model waits for its canaries")]
     log = Log("info", f"model {new.manifest.version} released to {len(names)} canaries: {', '.join(names[:9])}")
@@ -295,7 +295,7 @@ def list_reminders(releases: Releases, context: Context, access: Access) -> list
     return effects
 
 
-def find_model(releases: Releases, version: int | None, stored: tuple[Manifest, bytes] | None) -> BuiltModel:
+def find_model(releases: Releases, version: int | None, stored: tuple[Manifest, bytes] | None) -> ModelRelease:
     """Return the model that an order releases: the one that waits, or that of a version, which is `stored`.
 
     Raises `OrderError` where there is none, and while another release is under way.
@@ -314,10 +314,10 @@ def find_model(releases: Releases, version: int | None, stored: tuple[Manifest, 
         raise OrderError(
             f"version {version} given, and no such model is stored (any more); see cloud-aggregator models"
         )
-    return BuiltModel(*stored)
+    return ModelRelease(*stored)
 
 
-def _once_more_ordered(releases: Releases, context: Context, stored: BuiltModel) -> tuple[BuiltModel, list[Effect]]:
+def _once_more_ordered(releases: Releases, context: Context, stored: ModelRelease) -> tuple[ModelRelease, list[Effect]]:
     """Return a stored model under a new version. Raises `OrderError`."""
     if stored.manifest.features != context.settings.features:
         raise OrderError(f"model {stored.manifest.version} is of other [features]: every gateway would refuse it")

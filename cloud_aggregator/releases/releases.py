@@ -27,7 +27,7 @@ NOTHING_NEWEST = Newest(version=0, highest_version=0, training=0)
 UNDER_WAY = ("watching", "paused")
 
 
-class BuiltModel(NamedTuple):
+class ModelRelease(NamedTuple):
     """A model and what is said of it."""
 
     manifest: Manifest
@@ -67,11 +67,11 @@ class Rollout:
 class Releases:
     """What is released, and what was published of it."""
 
-    everywhere: BuiltModel | None = None  # the model that all have
+    everywhere: ModelRelease | None = None  # the model that all have
     rollout: Rollout = field(default_factory=Rollout)
-    candidate: BuiltModel | None = None  # of the canaries, while it is under way; what was stopped, after that
-    recall: BuiltModel | None = None  # of those who had a model that was stopped
-    waiting: BuiltModel | None = None  # made since, and given to nobody yet
+    candidate: ModelRelease | None = None  # of the canaries, while it is under way; what was stopped, after that
+    recall: ModelRelease | None = None  # of those who had a model that was stopped
+    waiting: ModelRelease | None = None  # made since, and given to nobody yet
     before: int = 0  # the version that all had before, to be kept for whoever wants it back
     newest: Newest = NOTHING_NEWEST  # that was published last, or came back to an aggregator that had lost its own
     announced_week: int = -1  # in which what is retained was signed
@@ -104,12 +104,12 @@ class Releases:
         return max(self.newest.highest_version, self.rollout.version, self.rollout.recall, *held)
 
     @property
-    def models(self) -> dict[str, BuiltModel]:
+    def models(self) -> dict[str, ModelRelease]:
         """The models that there are, by what they are here."""
         models = (self.everywhere, self.candidate, self.recall, self.waiting)
         return {name: one for name, one in zip(HELD, models, strict=True) if one is not None}
 
-    def alone(self, gateway: str) -> BuiltModel | None:
+    def alone(self, gateway: str) -> ModelRelease | None:
         """Return what is announced to a gateway alone, None where it is what all have."""
         if self.rollout.is_under_way and gateway in self.rollout.canaries:
             return self.candidate
@@ -137,11 +137,11 @@ def restore(
     Where nothing was ever staged the latest model is the one that all have.
     """
     if body is None:
-        return Releases(None if latest is None else BuiltModel(*latest))
+        return Releases(None if latest is None else ModelRelease(*latest))
     held: dict[str, Any] = json.loads(body)
     lists = {name: tuple(held["rollout"][name]) for name in ("canaries", "recalled", "stopped")}
     found = {name: of(held[name]) for name in HELD if held.get(name)}
-    models: dict[str, Any] = {name: BuiltModel(*one) for name, one in found.items() if one is not None}
+    models: dict[str, Any] = {name: ModelRelease(*one) for name, one in found.items() if one is not None}
     return Releases(rollout=Rollout(**{**held["rollout"], **lists}), before=held["before"], **models)
 
 
@@ -153,7 +153,7 @@ def resume(context: Context, stored: Releases) -> Releases:
     return replace(stored, everywhere=current, rollout=rollout, reminded_ns=context.uptime_ns)
 
 
-def fit_to_limits(model: BuiltModel, limits: Limits) -> BuiltModel:
+def fit_to_limits(model: ModelRelease, limits: Limits) -> ModelRelease:
     """Return a stored model as the present limits want it: its manifest says how the body is cut."""
     manifest, body = model
-    return BuiltModel(manifest.changed(model=describe(body, limits.max_payload_bytes)), body)
+    return ModelRelease(manifest.changed(model=describe(body, limits.max_payload_bytes)), body)

@@ -56,7 +56,7 @@ from fedgate.cloud_aggregator.events import (
 )
 from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.releases.deploy import GOLDEN_ROWS, GOLDEN_VALUES
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, dump
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, dump
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import LOG
 from fedgate.cloud_aggregator.state import Stored
@@ -444,7 +444,7 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     """Method: the machine and the backlog of its link, and a line that carries 2 MB a second, for half a minute."""
     body = bytes(range(256)) * 2_400
     manifest = signed(CALM[0], version=3, model=describe(body, 65_536))
-    stored = Stored(releases=Releases(BuiltModel(manifest, body)))
+    stored = Stored(releases=Releases(ModelRelease(manifest, body)))
     state = start_cloud(aggregator_settings(rounds={"quorum": 9}), stored, T0_NS)
     for name in ("west", "north"):
         state, _ = machine.step(state, T0_NS, heard(name, "status", READY.to_bytes()))

@@ -19,7 +19,7 @@ import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.events import RecordAlarm, RecordGateway, RecordModel, RecordRound, SaveRollout
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, dump
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, dump
 from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.storage import store as registry
 from fedgate.config.protocol.messages import Status
@@ -237,7 +237,7 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         [
             RecordGateway("north", status, 2 * second),
             RecordModel(*FIRST),
-            SaveRollout(dump(Releases(BuiltModel(*FIRST))), 7 * second),
+            SaveRollout(dump(Releases(ModelRelease(*FIRST))), 7 * second),
             RecordRound("run", 0, "fedavg", ("east", "north"), 1, 3 * second, 4_096, ("east",)),
             RecordAlarm("north", RAISED, 4 * second, RAISED.onset_ns),
             RecordAlarm("south", CLEARED, 4 * second, CLEARED.onset_ns),

@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from fedgate.cloud_aggregator.events import Log
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, dump, restore
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, dump, restore
 from fedgate.config.protocol.transfer import describe
 from fedgate.models.arrays import FEATURES, Arrays, Floats, alike, generator
 from fedgate.models.detectors.base import subspace
@@ -44,12 +44,12 @@ def nudged(body: bytes, share: float) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def again(one: BuiltModel, share: float) -> BuiltModel:
+def again(one: ModelRelease, share: float) -> ModelRelease:
     """Return a model that the training has made again, under the next version."""
     body = nudged(one.body, share)
     made = signed(one.manifest, version=one.manifest.version + 1, model=describe(body, 122_880))
     assert made.model.digest != one.manifest.model.digest
-    return BuiltModel(made, body)
+    return ModelRelease(made, body)
 
 
 @pytest.mark.parametrize("other", [1.0 + LAST_BIT, 1.0 + 2e-7])

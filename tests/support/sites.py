@@ -19,7 +19,7 @@ from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator import machine as cloud_machine
 from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.releases import deploy
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases
 from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material, build_algorithm
 from fedgate.config.identity.signing import verify
 from fedgate.config.protocol import topics
@@ -68,7 +68,7 @@ def with_record(state: cloud_state.State, part: str, **changes: Any) -> cloud_st
     return replace(state, **{part: replace(getattr(state, part), **changes)})
 
 
-def receive_model(state: cloud_state.State, new: BuiltModel) -> tuple[cloud_state.State, list[cloud_events.Effect]]:
+def receive_model(state: cloud_state.State, new: ModelRelease) -> tuple[cloud_state.State, list[cloud_events.Effect]]:
     """Let the training have made a model."""
     releases, effects = deploy.receive_model(state.releases, state.context, state.access, new)
     return replace(state, releases=releases), effects
@@ -151,7 +151,7 @@ class CloudShelf:
 
     @property
     def releases(self) -> Releases:
-        return Releases() if self.released is None else Releases(BuiltModel(*self.released))
+        return Releases() if self.released is None else Releases(ModelRelease(*self.released))
 
     def commit(self, effects: Iterable[object]) -> None:
         for effect in effects:

@@ -33,7 +33,7 @@ from fedgate.cloud_aggregator.commands import backup as backup_command
 from fedgate.cloud_aggregator.commands import restore as restore_command
 from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry, Token
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, Rollout, dump
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
 from fedgate.cloud_aggregator.rounds.numbering import number_training
 from fedgate.cloud_aggregator.rounds.rounds import save_training
@@ -52,7 +52,7 @@ from tests.support.sites import T0_NS, start_cloud
 Capture = pytest.CaptureFixture[str]
 LIFE_NS = 9_000 * 86_400 * NS
 KEYS = ("release.key", "ca.key", "server.key", "cloud.key")
-MODEL = BuiltModel(*FIRST)
+MODEL = ModelRelease(*FIRST)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fedgate.cloud_aggregator.events import Ordered
 from fedgate.cloud_aggregator.orders import carry_out
-from fedgate.cloud_aggregator.releases.releases import BuiltModel
+from fedgate.cloud_aggregator.releases.releases import ModelRelease
 from tests.cloud_aggregator.releases.test_staged_release import fleet
 from tests.support.fleets import Fleet
 from tests.support.sites import receive_model
@@ -52,11 +52,11 @@ def test_a_model_that_has_waited_is_released_above_what_was_given_back() -> None
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
     made.told()
-    state, _ = receive_model(made.cloud, BuiltModel(*model(3, DEVIATION, run="other")))
+    state, _ = receive_model(made.cloud, ModelRelease(*model(3, DEVIATION, run="other")))
     state, _ = carry_out(state, Ordered(8, "stop", {}))
     assert state.releases.recall is not None and state.releases.recall.manifest.version == 4
     for body in ({"gateways": ["south"]}, {"share": 1.0, "to_all": True}):
         released, _ = carry_out(state, Ordered(9, "release", body))
         assert released.releases.waiting is None
-        given = released.releases.candidate or released.releases.everywhere or BuiltModel(*CALM)
+        given = released.releases.candidate or released.releases.everywhere or ModelRelease(*CALM)
         assert given.manifest.version == 5 and given.manifest.run == "other"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, Releases, Rollout, dump, find_needed, restore
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, Rollout, dump, find_needed, restore
 from fedgate.cloud_aggregator.releases.rollout import draw_canaries
 from fedgate.cloud_aggregator.storage.models_table import MODELS_KEPT
 from fedgate.cloud_aggregator.storage.store import Store
@@ -29,7 +29,7 @@ def trained(made: Fleet, bad: tuple[object, bytes]) -> None:
     """Let the training have made a model."""
     body = bad[1]
     manifest = signed(BAD[0] if body == BAD[1] else OTHER[0], version=made.cloud.releases.highest_version + 1)
-    made.cloud, effects = receive_model(made.cloud, BuiltModel(manifest, body))
+    made.cloud, effects = receive_model(made.cloud, ModelRelease(manifest, body))
     made.staged.commit(effects)
 
 
@@ -111,7 +111,7 @@ def test_the_store_keeps_models_that_are_new_or_of_use_and_what_is_said_of_all(t
     manifest, body = FIRST
     count = 3 * MODELS_KEPT
     with_store = Store(tmp_path / "aggregator.db")
-    made = [BuiltModel(manifest.model_copy(update={"version": version}), body) for version in range(1, count + 1)]
+    made = [ModelRelease(manifest.model_copy(update={"version": version}), body) for version in range(1, count + 1)]
     paused = Rollout("paused", 3, since_ns=T0_NS)
     release = Releases(made[1], paused, made[2], waiting=made[4], before=1)
     with_store.commit([*[RecordModel(*one) for one in made[:5]], SaveRollout(dump(release), 1)])

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedgate.cloud_aggregator.context import sign_message
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.releases.deploy import make_model
-from fedgate.cloud_aggregator.releases.releases import BuiltModel, fit_to_limits
+from fedgate.cloud_aggregator.releases.releases import ModelRelease, fit_to_limits
 from fedgate.config.identity import signing
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest, name_audience
@@ -257,7 +257,7 @@ def test_the_limits_of_a_message_may_change_between_release_and_restart() -> Non
     """How a body is cut stands in its manifest: the aggregator cuts and signs anew, and the digest stays."""
     manifest, body = FIRST
     limits = gateway_settings(limits={"max_payload_bytes": 2_048}).limits
-    fitting = sign_message(fit_to_limits(BuiltModel(manifest, body), limits).manifest, KEY, FOR_ALL, T0_NS)
+    fitting = sign_message(fit_to_limits(ModelRelease(manifest, body), limits).manifest, KEY, FOR_ALL, T0_NS)
     assert fitting.model == describe(body, 2_048) and fitting.model != manifest.model
     state = in_force()
     state, effects = after(state, heard("manifest", "current", fitting.to_bytes(), "all"))

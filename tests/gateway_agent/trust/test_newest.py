@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedgate.cloud_aggregator import machine as cloud_machine
 from fedgate.cloud_aggregator.context import WEEK_NS, WEEKS, sign_message
 from fedgate.cloud_aggregator.events import Connection, Log, Tick
-from fedgate.cloud_aggregator.releases.releases import BuiltModel
+from fedgate.cloud_aggregator.releases.releases import ModelRelease
 from fedgate.cloud_aggregator.state import State as Cloud
 from fedgate.cloud_aggregator.state import Stored
 from fedgate.config.identity.signing import sign
@@ -290,14 +290,14 @@ def test_a_store_that_was_set_back_releases_the_model_that_the_training_makes_ag
     learned, _ = cloud_machine.step(cloud, made.now_ns, cloud_heard("north", "newest", stated(4, 6), "current"))
     again, _ = receive_model(
         learned,
-        BuiltModel(
+        ModelRelease(
             cloud.releases.everywhere.manifest.model_copy(update={"version": 7}), cloud.releases.everywhere.body
         ),
     )
     assert again.releases.manifest is not None and again.releases.manifest.version == 7
     same, _ = receive_model(
         cloud,
-        BuiltModel(
+        ModelRelease(
             cloud.releases.everywhere.manifest.model_copy(update={"version": 7}), cloud.releases.everywhere.body
         ),
     )
