@@ -10,6 +10,8 @@ import asyncio
 import importlib.metadata
 import logging
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from amqtt.adapters import ReaderAdapter
 from amqtt.broker import Broker
@@ -24,6 +26,19 @@ logger = logging.getLogger("fedgate.firmware_sim.embedded_broker")  # the module
 
 
 read_payload = ConnectPayload.from_stream
+
+
+class Subscriptions(dict[str, Any]):
+    """Subscriptions by filter, which may change while somebody goes over them: amqtt waits for clients in between, and
+    one that subscribed meanwhile ended the handling of another, which was connected and heard nothing any more.
+    """
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*super().keys()])
+
+    def items(self) -> Any:
+        """Return the filters with their subscriptions as they are now."""
+        return [*super().items()]
 
 
 async def read_own_version(
@@ -48,7 +63,9 @@ async def serve(port: int) -> None:
     plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": False}}
     listeners = {"default": {"type": "tcp", "bind": f"{HOST}:{port}"}}
     try:
-        await Broker({"listeners": listeners, "plugins": plugins}).start()
+        broker = Broker({"listeners": listeners, "plugins": plugins})
+        broker._subscriptions = Subscriptions()
+        await broker.start()
     except BrokerError as error:
         raise SystemExit(str(error)) from error
     logger.info("amqtt version %s running", importlib.metadata.version("amqtt"))

@@ -28,6 +28,7 @@ from fedgate.firmware_sim.broker import (
     broker,
     mosquitto_program,
 )
+from fedgate.firmware_sim.embedded_broker import Subscriptions
 from tests.support.waiting import taken, until
 
 needs_mosquitto = pytest.mark.skipif(mosquitto_program() is None, reason="Mosquitto is not installed")
@@ -224,3 +225,13 @@ def test_without_mosquitto_auto_is_embedded(tmp_path: Path, monkeypatch: pytest.
         assert started.kind == "embedded"
     with pytest.raises(BrokerMissingError, match="apt install mosquitto"), broker(tmp_path, "mosquitto"):
         pass
+
+
+def test_who_goes_over_the_subscriptions_of_the_embedded_broker_is_not_ended_by_another() -> None:
+    subscriptions = Subscriptions(north=[], south=[])
+    for topic in subscriptions:
+        subscriptions[f"{topic} again"] = []
+    for topic, held in subscriptions.items():
+        assert held == []
+        del subscriptions[topic]
+    assert not subscriptions
