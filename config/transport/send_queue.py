@@ -77,8 +77,8 @@ class SendQueue:
     """Not for several threads at once."""
 
     def __init__(self, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
-        self._our_packet_bytes_max = self._packet_bytes_max = packet_bytes_max
-        self._messages_max, self._is_limit_known = MESSAGES_MAX, False
+        self._our_packet_bytes_max = packet_bytes_max
+        self._limits = UNKNOWN  # of the broker
         self.too_large = 0  # messages that the broker would not have taken
         self.refused: dict[str, str] = {}  # kind of topic -> why the broker passed the last message of it on to nobody
         self._heaps: dict[int, list[tuple[int, int, Outgoing]]] = {}  # urgency -> turn, number and message; none empty
@@ -105,12 +105,16 @@ class SendQueue:
         return sum(handed.message.size for handed in self._on_line.values())
 
     @property
+    def _packet_bytes_max(self) -> int:
+        return min(self._limits.packet_bytes, self._our_packet_bytes_max)
+
+    @property
     def payload_bytes(self) -> int:
         """How long a piece of a body should be: what the line carries in a moment, and the broker takes. One that does
         not say what it takes, and ends the connection for more, is given no more than was always sent.
         """
         most = self._packet_bytes_max - TOPIC_BYTES_MAX - FRAMING_BYTES
-        if not self._is_limit_known:
+        if self._limits.packet_bytes == UNKNOWN.packet_bytes:
             most = min(most, PAYLOAD_BYTES_START)
         return max(min(self.window_bytes, most), PAYLOAD_BYTES_MIN)
 
@@ -150,9 +154,7 @@ class SendQueue:
     def opened(self, limits: Limits = UNKNOWN) -> None:
         """A connection begins, to a broker that takes so much."""
         self.is_open = True
-        self._packet_bytes_max = min(limits.packet_bytes, self._our_packet_bytes_max)
-        self._messages_max = limits.messages
-        self._is_limit_known = limits.packet_bytes != UNKNOWN.packet_bytes
+        self._limits = limits
         self.refused.clear()  # its rules may have changed
 
     def wake(self) -> None:
@@ -165,7 +167,7 @@ class SendQueue:
         return message
 
     def _take(self) -> Outgoing | None:
-        if not self.is_open or not self._heaps or len(self._on_line) >= self._messages_max:
+        if not self.is_open or not self._heaps or len(self._on_line) >= self._limits.messages:
             return None
         urgency = self._due()
         turn, _, message = self._heaps[urgency][0]

@@ -36,9 +36,9 @@ def exchange(folder: Path, *, tls: bool) -> Exchange:
         arguments = [str(number) for number in (running.broker.port, GATEWAYS, ROUNDS, *servers.values())]
         arguments += [str(running.broker.ca_file)] if tls else []
         command = [sys.executable, "-m", "tests.benchmarks.light_gateways", *arguments]
-        told = children.run(command, PATIENCE_S, text=True)
-        assert told.returncode == 0, told.stdout + told.stderr + (folder / "aggregator.log").read_text()[-4_000:]
-        said = json.loads(told.stdout)
+        ended = children.run(command, PATIENCE_S, text=True)
+        assert ended.returncode == 0, ended.stdout + ended.stderr + (folder / "aggregator.log").read_text()[-4_000:]
+        said = json.loads(ended.stdout)
     check(said)
     rounds_s = np.diff(said["servers_s"], axis=0)[WARM_UP:].mean(axis=0)  # without the start of the processes
     busy_s = {**dict(zip(servers, rounds_s.tolist(), strict=True)), "light gateways": said["busy_s"] / ROUNDS}

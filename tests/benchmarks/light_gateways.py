@@ -135,7 +135,7 @@ def main() -> None:
     sent, received = (sum(getattr(one.link, way) for one in gateways) for way in ("bytes_sent", "bytes_received"))
     # The receipts of the last round may be behind the word that the next one is open.
     counted = ended and wait_until(lambda: all(len(one.counted) >= rounds for one in gateways), PATIENCE_S)
-    told = {
+    printed = {
         "opened_s": [opened_s[key] for key in sorted(opened_s)],
         "sent": sent,
         "received": received,
@@ -144,7 +144,7 @@ def main() -> None:
         "counted": [len(one.counted) for one in gateways],
         "refused": [reason for one in gateways for reason in one.refused],
     }
-    print(json.dumps(told))
+    print(json.dumps(printed))
     for gateway in gateways:
         gateway.link.stop()
     sys.exit(0 if counted else 1)

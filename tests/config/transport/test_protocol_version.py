@@ -27,7 +27,7 @@ ACCEPTED_5, ACCEPTED_3 = b"\x20\x03\x00\x00\x00", b"\x20\x02\x00\x00"
 KINDS = [pytest.param("mosquitto", marks=needs_mosquitto), "embedded"]
 
 
-def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     return [text for record in caplog.records if words in (text := record.getMessage())]
 
 
@@ -51,8 +51,8 @@ def test_each_broker_is_spoken_to_in_its_version_and_keeps_what_an_absent_client
             wait(lambda: bool(north.heard))
             assert [payload for _, _, payload in north.heard] == [b"while it was away"]
     version, refusals = ("5", 0) if kind == "mosquitto" else ("3.1.1", 3)
-    assert len(told(caplog, f"connected to broker {started.address} with MQTT {version}")) == 3
-    assert len(told(caplog, "Unsupported protocol version (attempt 1); trying on with MQTT 3.1.1")) == refusals
+    assert len(logged(caplog, f"connected to broker {started.address} with MQTT {version}")) == 3
+    assert len(logged(caplog, "Unsupported protocol version (attempt 1); trying on with MQTT 3.1.1")) == refusals
 
 
 def test_a_version_that_was_refused_is_not_asked_for_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -60,7 +60,7 @@ def test_a_version_that_was_refused_is_not_asked_for_again(tmp_path: Path, caplo
         wait(lambda: north.connections[-1])
         started.restart()
         wait(lambda: north.connections.count(True) == 2)
-    assert len(told(caplog, "Unsupported protocol version")) == 1
+    assert len(logged(caplog, "Unsupported protocol version")) == 1
 
 
 def hanging_up_on(version: int, accepted: bytes) -> tuple[Answer, list[int]]:
@@ -80,7 +80,7 @@ def test_a_broker_that_hangs_up_on_mqtt_5_is_spoken_to_in_3(caplog: pytest.LogCa
     answer, asked = hanging_up_on(MQTT_5, ACCEPTED_3)
     with scripted_broker(answer) as port, Ends(port, "north") as north:
         wait(lambda: north.connections[-1])
-    assert asked == [MQTT_5, MQTT_3] and len(told(caplog, "trying on with MQTT 3.1.1")) == 1
+    assert asked == [MQTT_5, MQTT_3] and len(logged(caplog, "trying on with MQTT 3.1.1")) == 1
 
 
 def test_both_versions_are_asked_for_until_one_is_answered_and_5_again_after_an_answer() -> None:
@@ -123,8 +123,8 @@ def test_a_broker_s_own_limit_counts_and_its_refusals_are_told_once_for_each_kin
         assert north.link.conflict == "the broker refuses update: Not authorized"
         wait(lambda: bool(north.heard))
         assert [topic for _, topic, _ in north.heard] == [ALARM] and north.connections == [True]
-    assert len(told(caplog, "the broker takes 5000 (as it says itself; number 1)")) == 1
-    assert told(caplog, "refuses it") == [
+    assert len(logged(caplog, "the broker takes 5000 (as it says itself; number 1)")) == 1
+    assert logged(caplog, "refuses it") == [
         f"{UPDATE}: the broker refuses it and passes none of its kind on: Not authorized"
     ]
 
@@ -145,7 +145,7 @@ def saying(connack: bytes, subscribed: int = 1, publish: Callable[[bytes], bytes
 def test_a_refused_subscription_is_an_error_with_its_topic(caplog: pytest.LogCaptureFixture) -> None:
     words = "fedgate/a: the broker refuses the subscription, so nothing of it comes: Not authorized"
     with scripted_broker(saying(ACCEPTED_5, 0x87)) as port, Ends(port, "north", "fedgate/a"):
-        wait(lambda: bool(told(caplog, words)))
+        wait(lambda: bool(logged(caplog, words)))
     assert {record.levelname for record in caplog.records if words in record.getMessage()} == {"ERROR"}
 
 
@@ -174,7 +174,7 @@ def test_another_client_of_the_same_id_is_told_as_what_it_is(
         until(lambda: bool(north.link.conflict))
         assert "connections in a row were ended by the broker, which says: Session taken over" in north.link.conflict
         assert north.connections[: 2 * ENOUGH] == [True, False] * ENOUGH
-    assert told(caplog, "ended: Session taken over") and told(caplog, f"{ENOUGH} connections in a row were ended")
+    assert logged(caplog, "ended: Session taken over") and logged(caplog, f"{ENOUGH} connections in a row were ended")
 
 
 def test_a_client_that_is_taken_over_is_in_conflict_however_long_it_was_connected() -> None:
