@@ -69,9 +69,9 @@ def child(given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 @pytest.mark.parametrize("name", some(BY_LIBRARY, 3))
 def test_a_child_gives_the_bytes_of_the_function(name: str) -> None:
     given = job(name)
-    done = child(given, "5")
+    expected, done = answer(given), child(given, "5")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == answer(given)
+    assert done.stdout == expected
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
