@@ -56,15 +56,15 @@ class _WithoutLabels:
 
 
 def _demo_arguments(demo: argparse.ArgumentParser) -> None:
-    from fedgate.firmware_sim import replay_command
-    from fedgate.firmware_sim.scenarios import STORIES
+    from fedgate.firmware_sim.demo.scenarios import STORIES
+    from fedgate.firmware_sim.replay import command
 
     demo.description = (
         "Run broker, aggregator, gateways and sensor nodes as processes on a real recording, and report how it went."
     )
     demo.add_argument("--scenario", choices=sorted(STORIES), default="munich", help="which story (default: munich)")
     demo.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes (default: out/demo-SCENARIO)")
-    demo.add_argument("--speed", type=replay_command.positive, help="times real time (default: the scenario's own)")
+    demo.add_argument("--speed", type=command.positive, help="times real time (default: the scenario's own)")
     demo.add_argument(
         "--algorithm",
         choices=_WithoutLabels(),
@@ -78,7 +78,7 @@ def _demo_arguments(demo: argparse.ArgumentParser) -> None:
 
 
 def _building_arguments(demo: argparse.ArgumentParser) -> None:
-    from fedgate.firmware_sim import building
+    from fedgate.firmware_sim.demo import building
 
     demo.description = (
         "Five rooms watched by five gateways as processes: real recordings, a fault in each, alarms and profiles."
@@ -88,7 +88,7 @@ def _building_arguments(demo: argparse.ArgumentParser) -> None:
 
 
 def _info_arguments(info: argparse.ArgumentParser) -> None:
-    from fedgate.firmware_sim import reading
+    from fedgate.firmware_sim.recordings import reading
 
     info.description = "Show channels, rate, units, length, gaps, states."
     info.add_argument("--json", action="store_true", help="print JSON")
@@ -97,13 +97,13 @@ def _info_arguments(info: argparse.ArgumentParser) -> None:
 
 
 def _replay_arguments(replay: argparse.ArgumentParser) -> None:
-    from fedgate.firmware_sim import replay_command
+    from fedgate.firmware_sim.replay import command
 
-    replay_command.add_arguments(replay)
+    command.add_arguments(replay)
 
 
 def _label_arguments(label: argparse.ArgumentParser) -> None:
-    from fedgate.firmware_sim import reading
+    from fedgate.firmware_sim.recordings import reading
 
     label.description = (
         "Append the windows of a recording, each with its label, to the table that training.labelled names. No window"
@@ -120,7 +120,7 @@ def _label_arguments(label: argparse.ArgumentParser) -> None:
 
 
 def _evaluate_arguments(command: argparse.ArgumentParser) -> None:
-    from fedgate.firmware_sim.experiment import add_arguments
+    from fedgate.firmware_sim.evaluate.experiment import add_arguments
 
     command.description = "Train and test a federated algorithm on a table or on recordings, beside its baselines."
     add_arguments(command)
@@ -143,17 +143,17 @@ def _world_arguments(world: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from fedgate.firmware_sim import evaluate
+    from fedgate.firmware_sim.evaluate import command
 
-    return evaluate.main(arguments)
+    return command.main(arguments)
 
 
 def _demo(arguments: argparse.Namespace) -> None:
-    from fedgate.firmware_sim import demo, report, stage
     from fedgate.firmware_sim.broker import BrokerError
-    from fedgate.firmware_sim.experiment import settings_of
-    from fedgate.firmware_sim.outcome import evaluate
-    from fedgate.firmware_sim.scenarios import STORIES
+    from fedgate.firmware_sim.demo import demo, report, stage
+    from fedgate.firmware_sim.demo.outcome import evaluate
+    from fedgate.firmware_sim.demo.scenarios import STORIES
+    from fedgate.firmware_sim.evaluate.experiment import settings_of
 
     story = replace(STORIES[arguments.scenario](), settings=settings_of(arguments.set))
     folder = arguments.out or Path("out") / f"demo-{arguments.scenario}"
@@ -173,16 +173,15 @@ def _demo(arguments: argparse.Namespace) -> None:
 
 
 def _info(arguments: argparse.Namespace) -> None:
-    from fedgate.firmware_sim import reading
-    from fedgate.firmware_sim.recordings import describe, render
+    from fedgate.firmware_sim.recordings import describe, reading, render
 
     description = describe(reading.recording_of(arguments))
     cli.show(arguments, description, render(description))
 
 
 def _label(arguments: argparse.Namespace) -> None:
-    from fedgate.firmware_sim import reading
-    from fedgate.firmware_sim.labelling import append, measures_of
+    from fedgate.firmware_sim.evaluate.labelling import append, measures_of
+    from fedgate.firmware_sim.recordings import reading
 
     if arguments.label < 0:
         raise ValueError(f"--label: expected 0 for normal, 1 and above for a kind of fault, got {arguments.label}")
@@ -199,7 +198,7 @@ def _label(arguments: argparse.Namespace) -> None:
 
 def _check(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import load
-    from fedgate.firmware_sim.folders import FOLDER_FILE, FolderSettings, load_folder
+    from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, FolderSettings, load_folder
 
     file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
     if file.name == FOLDER_FILE:
@@ -213,7 +212,7 @@ def _kind_of_experiment(file: Path) -> str:
     from pydantic import ValidationError
 
     from fedgate.config.protocol.messages import find_first_problem
-    from fedgate.firmware_sim.experiment import load_experiment, nested
+    from fedgate.firmware_sim.evaluate.experiment import load_experiment, nested
     from fedgate.models.federated import ALGORITHMS, build
 
     experiment = load_experiment(file)

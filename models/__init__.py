@@ -14,17 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedgate.firmware_sim.estimator import Federated
-    from fedgate.firmware_sim.loading import extract_features, load_recording
+    from fedgate.firmware_sim.evaluate.estimator import Federated
+    from fedgate.firmware_sim.evaluate.loading import extract_features, load_recording
     from fedgate.models.features.spec import FeatureSpec
 
 __all__ = ["FeatureSpec", "Federated", "extract_features", "load_recording"]
 
 _MODULES = {
     "FeatureSpec": "fedgate.models.features.spec",
-    "Federated": "fedgate.firmware_sim.estimator",
-    "extract_features": "fedgate.firmware_sim.loading",
-    "load_recording": "fedgate.firmware_sim.loading",
+    "Federated": "fedgate.firmware_sim.evaluate.estimator",
+    "extract_features": "fedgate.firmware_sim.evaluate.loading",
+    "load_recording": "fedgate.firmware_sim.evaluate.loading",
 }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime import cli
-from fedgate.firmware_sim.rooms import ALGORITHM, Building, Room, RoomsError, rooms_of, shipped_rooms
+from fedgate.firmware_sim.demo.rooms import ALGORITHM, Building, Room, RoomsError, rooms_of, shipped_rooms
 from fedgate.models.arrays import Floats
 from fedgate.models.time_units import DAY_S, HOUR_S
 
@@ -160,8 +160,8 @@ def add_arguments(demo: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Play the building; return 0 where every fault was found, 1 where one was not or the demo failed."""
-    from fedgate.firmware_sim import building_picture, demo, stage
     from fedgate.firmware_sim.broker import BrokerError
+    from fedgate.firmware_sim.demo import building_picture, demo, stage
 
     started_s = time.monotonic()
 
@@ -199,6 +199,6 @@ def _explained(building: Building, verdicts: Sequence[Verdict]) -> str:
         f"{found} of {len(verdicts)} faults found; {alarms} false alarms in {days:.0f} healthy room-days, "
         f"{alarms / days:.2f} a room and day, {promised:g} promised.",
         "limits: an alarm wherever a value leaves the range of the commissioning, without any model.",
-        "The faults are injected, and the size of each is that of its kind in firmware_sim/faults.py.",
+        "The faults are injected, and the size of each is that of its kind in firmware_sim/demo/faults.py.",
     ]
     return "\n".join([*lines, *building.story.scenario.notes])

@@ -1,7 +1,7 @@
 """The picture of the building demo: per room what its sensor said over what is usual at that hour, and its alarms.
 
-Colours are those of `fedgate.firmware_sim.picture`. The profile drawn is made of the commissioning by the functions
-that the gateway makes its own with.
+Colours are those of `fedgate.firmware_sim.demo.picture`. The profile drawn is made of the commissioning by the
+functions that the gateway makes its own with.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fedgate.config.protocol.messages import Score
-from fedgate.firmware_sim.building import RoomAlarm, Verdict
-from fedgate.firmware_sim.picture import (
+from fedgate.firmware_sim.demo.building import RoomAlarm, Verdict
+from fedgate.firmware_sim.demo.picture import (
     BLUE,
     COMMISSIONING,
     DAMAGED,
@@ -29,7 +29,7 @@ from fedgate.firmware_sim.picture import (
     INK,
     VERMILLION,
 )
-from fedgate.firmware_sim.rooms import Building, Room, profile
+from fedgate.firmware_sim.demo.rooms import Building, Room, profile
 from fedgate.models.alarms.profile import cells, made, sums
 from fedgate.models.alarms.profile_spec import ProfileSpec
 from fedgate.models.arrays import Array, Floats

@@ -18,10 +18,11 @@ import numpy as np
 
 from fedgate.config.protocol.messages import Alarm
 from fedgate.firmware_sim import broker as brokers
-from fedgate.firmware_sim import children, report, stage
-from fedgate.firmware_sim.outcome import AlarmSpan, Trace
-from fedgate.firmware_sim.scenarios import Story
-from fedgate.firmware_sim.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.demo import report, stage
+from fedgate.firmware_sim.demo.outcome import AlarmSpan, Trace
+from fedgate.firmware_sim.demo.scenarios import Story
+from fedgate.firmware_sim.demo.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch
 
 LINE_S = 2.0
 Say = Callable[[str], None]

@@ -19,7 +19,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.outcome import GatewayResult, Scenario, Trace, evaluate
+from fedgate.firmware_sim.demo.outcome import GatewayResult, Scenario, Trace, evaluate
 
 BLUE, VERMILLION, GREY, INK = "#0072B2", "#D55E00", "#8A949E", "#22272B"
 COMMISSIONING, HEALTHY, DAMAGED = "#E6EAED", "#DDF0EA", "#FBE6BF"

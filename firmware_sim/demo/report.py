@@ -13,8 +13,8 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from fedgate.firmware_sim import picture
-from fedgate.firmware_sim.outcome import AlarmSpan, GatewayResult, Scenario, Trace, duration, evaluate
+from fedgate.firmware_sim.demo import picture
+from fedgate.firmware_sim.demo.outcome import AlarmSpan, GatewayResult, Scenario, Trace, duration, evaluate
 
 __all__ = ["AlarmSpan", "GatewayResult", "Paths", "Scenario", "Trace", "evaluate", "html", "table", "to_json", "write"]
 

@@ -1,7 +1,7 @@
 """The building that the demo plays: five rooms on one clock, and in each of them one fault at a known time.
 
-The rooms are real recordings, the faults are not: they are put in by `fedgate.firmware_sim.faults`, one kind a room, so
-that a table can say which was found, how late and by what.
+The rooms are real recordings, the faults are not: they are put in by `fedgate.firmware_sim.demo.faults`, one kind a
+room, so that a table can say which was found, how late and by what.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.faults import SensorFault, sensor_fault
-from fedgate.firmware_sim.outcome import Scenario
+from fedgate.firmware_sim.demo.faults import SensorFault, sensor_fault
+from fedgate.firmware_sim.demo.outcome import Scenario
+from fedgate.firmware_sim.demo.scenarios import HEALTHY, Span, Story
 from fedgate.firmware_sim.recordings import Recording, read, shipped
 from fedgate.firmware_sim.recordings.recording import shortened
-from fedgate.firmware_sim.scenarios import HEALTHY, Span, Story
 from fedgate.models.arrays import Floats, generator
 from fedgate.models.time_units import NS
 

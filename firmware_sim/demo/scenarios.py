@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.faults import stiffness_loss
-from fedgate.firmware_sim.outcome import Scenario
+from fedgate.firmware_sim.demo.faults import stiffness_loss
+from fedgate.firmware_sim.demo.outcome import Scenario
 from fedgate.firmware_sim.recordings import Channel, Recording, read, shipped
 from fedgate.models.time_units import DAY_S, NS
 

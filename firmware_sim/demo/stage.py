@@ -25,7 +25,7 @@ from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import Address
-from fedgate.firmware_sim.scenarios import Story
+from fedgate.firmware_sim.demo.scenarios import Story
 from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.installed import InstallationError

@@ -21,18 +21,18 @@ from pydantic import ValidationError
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import SettingsError
-from fedgate.firmware_sim.datasets import EvaluationError, Table, load_table
-from fedgate.firmware_sim.experiment import (
+from fedgate.firmware_sim.evaluate.datasets import EvaluationError, Table, load_table
+from fedgate.firmware_sim.evaluate.experiment import (
     TO_STDOUT,
     Experiment,
     OptionError,
     expectation,
     experiment_of,
 )
-from fedgate.firmware_sim.folders import FOLDER_FILE, Folder, load_folder
+from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, Folder, load_folder
+from fedgate.firmware_sim.evaluate.splits import Plan, Split, by_group, split_folder, split_table
+from fedgate.firmware_sim.evaluate.trials import check_privacy_budget, run_trial
 from fedgate.firmware_sim.recordings import RecordingError
-from fedgate.firmware_sim.splits import Plan, Split, by_group, split_folder, split_table
-from fedgate.firmware_sim.trials import check_privacy_budget, run_trial
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import FeatureError

@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field, ValidationError
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
 from fedgate.config.settings.base import FilePath
-from fedgate.firmware_sim.datasets import EvaluationError
-from fedgate.firmware_sim.reading import READ, keys, options_of
+from fedgate.firmware_sim.evaluate.datasets import EvaluationError
+from fedgate.firmware_sim.evaluate.trials import Metric
 from fedgate.firmware_sim.recordings import ReadOptions
-from fedgate.firmware_sim.trials import Metric
+from fedgate.firmware_sim.recordings.reading import READ, keys, options_of
 from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
 from fedgate.models.installed import InstallationError
 

@@ -17,9 +17,9 @@ from pydantic import Field, model_validator
 
 from fedgate.config.protocol.messages import Id
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.cutting import count_lost, cut_windows
-from fedgate.firmware_sim.datasets import DataError, Labelled
+from fedgate.firmware_sim.evaluate.datasets import DataError, Labelled
 from fedgate.firmware_sim.recordings import ReadOptions, Recording, read
+from fedgate.firmware_sim.recordings.cutting import count_lost, cut_windows
 from fedgate.firmware_sim.recordings.recording import shortened
 from fedgate.gateway_agent.monitor.recurrence import count_missing_rows
 from fedgate.models.arrays import Floats

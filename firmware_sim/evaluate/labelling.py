@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedgate.config.settings.labelled import head
 from fedgate.config.settings.settings import ENCODING, AggregatorSettings, GatewaySettings, load
-from fedgate.firmware_sim.datasets import DataError
-from fedgate.firmware_sim.folders import Measured, in_roles, windows
+from fedgate.firmware_sim.evaluate.datasets import DataError
+from fedgate.firmware_sim.evaluate.folders import Measured, in_roles, windows
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.windows.grid import StreamSpec

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedgate.firmware_sim.datasets import DataError
-from fedgate.firmware_sim.folders import in_roles, windows
+from fedgate.firmware_sim.evaluate.datasets import DataError
+from fedgate.firmware_sim.evaluate.folders import in_roles, windows
 from fedgate.firmware_sim.recordings import ReadOptions, Recording, read, shipped, shipped_names
 from fedgate.models.arrays import Floats
 from fedgate.models.features.spec import FeatureSpec

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.datasets import DataError, Labelled, Table
-from fedgate.firmware_sim.folders import Folder, GatewayRows
+from fedgate.firmware_sim.evaluate.datasets import DataError, Labelled, Table
+from fedgate.firmware_sim.evaluate.folders import Folder, GatewayRows
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
 
 TRAIN_SHARE = 0.7

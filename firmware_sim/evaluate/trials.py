@@ -16,8 +16,8 @@ import numpy as np
 
 from fedgate.config.protocol.wire import encode
 from fedgate.firmware_sim import metrics
-from fedgate.firmware_sim.datasets import EvaluationError, Labelled
-from fedgate.firmware_sim.splits import Split
+from fedgate.firmware_sim.evaluate.datasets import EvaluationError, Labelled
+from fedgate.firmware_sim.evaluate.splits import Split
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models import onnx_policy
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator, select

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from fedgate.config.settings import extras
-from fedgate.firmware_sim.recordings.csv_file import read_csv
 from fedgate.firmware_sim.recordings.errors import ChoiceError, MissingLibraryError, RecordingError, UnknownFormatError
-from fedgate.firmware_sim.recordings.mat_file import read_mat
-from fedgate.firmware_sim.recordings.mseed_file import read_mseed
-from fedgate.firmware_sim.recordings.npz_file import read_npz
 from fedgate.firmware_sim.recordings.options import ReadOptions
-from fedgate.firmware_sim.recordings.parquet_file import read_parquet
+from fedgate.firmware_sim.recordings.readers.csv_file import read_csv
+from fedgate.firmware_sim.recordings.readers.mat_file import read_mat
+from fedgate.firmware_sim.recordings.readers.mseed_file import read_mseed
+from fedgate.firmware_sim.recordings.readers.npz_file import read_npz
+from fedgate.firmware_sim.recordings.readers.parquet_file import read_parquet
+from fedgate.firmware_sim.recordings.readers.wav_file import read_wav
 from fedgate.firmware_sim.recordings.recording import Channel, Recording, positions, shortened
 from fedgate.firmware_sim.recordings.source import Source, open_file, unpack
-from fedgate.firmware_sim.recordings.wav_file import read_wav
 
 
 @dataclass(frozen=True)

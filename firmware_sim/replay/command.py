@@ -8,9 +8,8 @@ from pathlib import Path
 
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import Broker, GatewaySettings, load
-from fedgate.firmware_sim import reading
-from fedgate.firmware_sim.cutting import count_lost, cut_windows
-from fedgate.firmware_sim.recordings import Recording
+from fedgate.firmware_sim.recordings import Recording, reading
+from fedgate.firmware_sim.recordings.cutting import count_lost, cut_windows
 from fedgate.firmware_sim.recordings.recording import shortened
 from fedgate.models.time_units import NS
 
@@ -92,7 +91,7 @@ def _lost(settings: GatewaySettings, file: Path, name: str, recording: Recording
 
 
 def _replay(arguments: argparse.Namespace) -> None:
-    from fedgate.firmware_sim.node import replay
+    from fedgate.firmware_sim.replay.node import replay
 
     file: Path | None = arguments.gateway_config
     settings = None if file is None else load(file, GatewaySettings)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedgate.config.runtime import cli
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.evaluate import Progress, write_result
-from fedgate.firmware_sim.experiment import OptionError, check_output
+from fedgate.firmware_sim.evaluate.command import Progress, write_result
+from fedgate.firmware_sim.evaluate.experiment import OptionError, check_output
 from fedgate.firmware_sim.recordings.errors import RecordingError
 from fedgate.firmware_sim.studies.study import Profile, Study, StudyError, StudyOptions, load_options
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.picture import DOTS_PER_IN
+from fedgate.firmware_sim.demo.picture import DOTS_PER_IN
 
 GREEN, PINK, ORANGE, SKY = "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 

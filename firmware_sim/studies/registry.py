@@ -1,23 +1,20 @@
 """The list of all studies."""
 
-from fedgate.firmware_sim.studies import (
-    attacks,
-    bridges,
-    building_alarms,
-    building_federation,
-    building_tables,
-    esn_memory,
-    esn_readout,
-    esn_streams,
-    esn_wesad,
-    federated_svdd,
-    fleet_causes,
-    kernel_widths,
-    robust_scaling,
-    robust_sensitivity,
-    robust_svm,
-    stress,
-)
+from fedgate.firmware_sim.studies import kernel_widths
+from fedgate.firmware_sim.studies.attacks import study as attacks
+from fedgate.firmware_sim.studies.bridges import study as bridges
+from fedgate.firmware_sim.studies.building_alarms import study as building_alarms
+from fedgate.firmware_sim.studies.building_federation import study as building_federation
+from fedgate.firmware_sim.studies.building_tables import study as building_tables
+from fedgate.firmware_sim.studies.esn_memory import study as esn_memory
+from fedgate.firmware_sim.studies.esn_readout import study as esn_readout
+from fedgate.firmware_sim.studies.esn_streams import study as esn_streams
+from fedgate.firmware_sim.studies.esn_wesad import study as esn_wesad
+from fedgate.firmware_sim.studies.federated_svdd import study as federated_svdd
+from fedgate.firmware_sim.studies.fleet_causes import study as fleet_causes
+from fedgate.firmware_sim.studies.robust_svm import scaling, sensitivity
+from fedgate.firmware_sim.studies.robust_svm import study as robust_svm
+from fedgate.firmware_sim.studies.stress import study as stress
 from fedgate.firmware_sim.studies.study import Study
 
 STUDIES: dict[str, Study] = {
@@ -34,7 +31,7 @@ STUDIES: dict[str, Study] = {
     "fleet-causes": fleet_causes.STUDY,
     "kernel-widths": kernel_widths.STUDY,
     "robust-svm": robust_svm.STUDY,
-    "robust-svm-scaling": robust_scaling.STUDY,
-    "robust-svm-sensitivity": robust_sensitivity.STUDY,
+    "robust-svm-scaling": scaling.STUDY,
+    "robust-svm-sensitivity": sensitivity.STUDY,
     "stress": stress.STUDY,
 }

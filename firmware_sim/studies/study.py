@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
 from fedgate.config.settings.settings import SettingsError
-from fedgate.firmware_sim.datasets import EvaluationError
+from fedgate.firmware_sim.evaluate.datasets import EvaluationError
 
 Profile = Literal["full", "short"]
 Cell = dict[str, Any]  # the coordinates of one measurement, plain JSON: {"set": "letter", "clients": 5}

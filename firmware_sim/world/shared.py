@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedgate.firmware_sim.world.checks import Witness
 from fedgate.firmware_sim.world.network import Network
+from fedgate.firmware_sim.world.promises.checks import Witness
 from fedgate.firmware_sim.world.time import Scheduler
 
 if TYPE_CHECKING:
-    from fedgate.firmware_sim.world.door import Door
+    from fedgate.firmware_sim.world.actors.door import Door
 
 SET_ASIDE = re.compile(r"\.damaged-\w+-\d+")
 

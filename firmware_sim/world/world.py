@@ -17,18 +17,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgate.firmware_sim.world import bounds
-from fedgate.firmware_sim.world.checks import Witness
-from fedgate.firmware_sim.world.devices import TWIN
+from fedgate.firmware_sim.world.actors.door import Door, terms_of, with_certificates
+from fedgate.firmware_sim.world.actors.handling import Hands
+from fedgate.firmware_sim.world.actors.hostile import NAME, Device
+from fedgate.firmware_sim.world.actors.hosts import CloudHost, GatewayHost, last_will
+from fedgate.firmware_sim.world.actors.node import Node
+from fedgate.firmware_sim.world.actors.operator import Operator
 from fedgate.firmware_sim.world.disk import complaint
-from fedgate.firmware_sim.world.door import Door, terms_of, with_certificates
 from fedgate.firmware_sim.world.faults import Faults, anew_of, drawn, hostile_of, lies_of, loads_of
-from fedgate.firmware_sim.world.handling import Hands
-from fedgate.firmware_sim.world.hostile import NAME, Device
-from fedgate.firmware_sim.world.hosts import CloudHost, GatewayHost, last_will
 from fedgate.firmware_sim.world.network import Network
-from fedgate.firmware_sim.world.node import Node
-from fedgate.firmware_sim.world.operator import Operator
+from fedgate.firmware_sim.world.promises import bounds
+from fedgate.firmware_sim.world.promises.checks import Witness
+from fedgate.firmware_sim.world.promises.devices import TWIN
 from fedgate.firmware_sim.world.setup import HOURS, SETTLE_S, setup, stream_of
 from fedgate.firmware_sim.world.shared import World
 from fedgate.firmware_sim.world.time import Scheduler

@@ -19,8 +19,8 @@ from fedgate.config.settings.settings import Broker, GatewaySettings, load
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import broker
-from fedgate.firmware_sim.node import frames
 from fedgate.firmware_sim.recordings import Channel, Recording
+from fedgate.firmware_sim.replay.node import frames
 from fedgate.gateway_agent.events import Keep
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.storage.store import Store

@@ -19,7 +19,7 @@ from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings, load
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import mosquitto_program
-from fedgate.firmware_sim.scenarios import STORIES
+from fedgate.firmware_sim.demo.scenarios import STORIES
 from fedgate.gateway_agent.monitor import pipeline
 from fedgate.gateway_agent.state import SECRET
 from fedgate.gateway_agent.storage.store import Store

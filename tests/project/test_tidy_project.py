@@ -19,7 +19,6 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 # A year, an identifier or a numbered part of a publication; or the plain word that there is none.
 CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
 MODULES_MAX = 15  # of a folder
-OF_FEW_MODULES = ("gateway_agent", "cloud_aggregator", "config", "models")
 STUDIES = "firmware_sim/studies/"
 FOLDERS_OF_TEST_DATA = {"data", "golden", "packages"}
 
@@ -149,7 +148,8 @@ def crowded(root: Path, packages: Iterable[str]) -> Iterator[str]:
                 yield f"{name_of(folder)}:1: {count} modules, at most {MODULES_MAX}; make a folder for some"
             text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
             sentence = " ".join(text.partition("\n\n")[0].split())
-            if f"| `{name_of(folder)}/` | {sentence} |" not in page:
+            is_on_map = not name_of(folder).startswith(STUDIES)  # each study says what it is in its report
+            if is_on_map and f"| `{name_of(folder)}/` | {sentence} |" not in page:
                 yield f"docs/architecture.md:1: expected a row for {name_of(folder)}/ that says: {sentence}"
 
 
@@ -186,8 +186,8 @@ def test_every_package_ships_its_types() -> None:
     assert not faults, told(faults)
 
 
-def test_no_folder_of_the_services_is_crowded_and_the_map_is_true() -> None:
-    faults = list(crowded(ROOT, OF_FEW_MODULES))
+def test_no_folder_is_crowded_and_the_map_is_true() -> None:
+    faults = list(crowded(ROOT, PACKAGES))
     assert not faults, told(faults)
 
 
@@ -202,7 +202,7 @@ def test_nothing_in_the_wheel_imports_a_study() -> None:
     assert not wrong, told(wrong)
 
 
-@pytest.mark.parametrize("package", OF_FEW_MODULES)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_folder_of_a_package_imports_itself_by_way_of_others(package: str) -> None:
     faults = list(circles(folders_imported([file for file in sources() if file.package == package], ROOT)))
     assert not faults, told(faults)
@@ -225,8 +225,8 @@ def test_a_circle_of_folders_or_of_files_beside_them_is_found(tmp_path: Path) ->
     assert [fault.split(":")[0] for fault in circles(imports)] == ["a/b", "a/c", "a/d", "a/w", "a/z"]
 
 
-def test_tests_of_the_services_lie_where_what_they_test_lies() -> None:
-    faults = list(misplaced(ROOT, OF_FEW_MODULES))
+def test_tests_lie_where_what_they_test_lies() -> None:
+    faults = list(misplaced(ROOT, PACKAGES))
     assert not faults, told(faults)
 
 

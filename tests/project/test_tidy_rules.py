@@ -19,7 +19,7 @@ BAD = [
     ("arrows", "config/protocol/wire.py", "from fedgate.cloud_aggregator.storage.store import Store", 1),
     ("arrows", "gateway_agent/machine.py", "from fedgate.cloud_aggregator import machine", 1),
     ("arrows", "cloud_aggregator/web.py", "from fedgate import gateway_agent", 1),
-    ("arrows", "models/__init__.py", "from fedgate.firmware_sim.loading import load_recording", 1),
+    ("arrows", "models/__init__.py", "from fedgate.firmware_sim.evaluate.loading import load_recording", 1),
     ("arrows", "models/arrays.py", "if TYPE_CHECKING:\n    from fedgate.firmware_sim import loading", 2),
     ("components", "cloud_aggregator/rounds/round.py", "from fedgate.cloud_aggregator.releases import deploy", 1),
     ("components", "cloud_aggregator/access/admission.py", "from fedgate.cloud_aggregator.state import State", 1),
@@ -110,7 +110,11 @@ BAD = [
 GOOD = [
     ("arrows", "config/settings/settings.py", "from fedgate.models.features.spec import FeatureSpec"),
     ("arrows", "models/federated/protocol/run.py", "from . import tally"),
-    ("arrows", "models/__init__.py", "if TYPE_CHECKING:\n    from fedgate.firmware_sim.loading import load_recording"),
+    (
+        "arrows",
+        "models/__init__.py",
+        "if TYPE_CHECKING:\n    from fedgate.firmware_sim.evaluate.loading import load_recording",
+    ),
     (
         "components",
         "gateway_agent/outbox/scores.py",
@@ -118,7 +122,7 @@ GOOD = [
     ),
     ("components", "cloud_aggregator/rounds/round.py", "from fedgate.cloud_aggregator.access.access import Access"),
     ("plain_names", "config/transport/mqtt.py", "def receive(lifetime_s):\n    result = 'what was said'"),
-    ("plain_names", "firmware_sim/studies/attacks.py", "heard = 3"),
+    ("plain_names", "firmware_sim/studies/attacks/study.py", "heard = 3"),
     ("verbs", "config/transport/mqtt.py", "def feed():\n    pass\nclass A:\n    def held(self):\n        pass"),
     ("verbs", "models/detectors/esn/esn.py", "def made():\n    pass"),
     ("components", "gateway_agent/machine.py", "from fedgate.gateway_agent.state import State"),

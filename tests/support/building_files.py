@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.building_tables_air import HEALTHY, KIND, POINTS, TRUTH, UNITS
+from fedgate.firmware_sim.studies.building_tables.air import HEALTHY, KIND, POINTS, TRUTH, UNITS
 from fedgate.models.arrays import Floats, generator
 from tests.support.stream_files import write_table
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_memory_tasks import AIR_FAULT, AIR_INPUTS, AIR_TARGET, BEARING_FILES
-from fedgate.firmware_sim.studies.esn_streams_data import SKAB_CHANNELS, SKAB_FILES
+from fedgate.firmware_sim.studies.esn_memory.tasks import AIR_FAULT, AIR_INPUTS, AIR_TARGET, BEARING_FILES
+from fedgate.firmware_sim.studies.esn_streams.data import SKAB_CHANNELS, SKAB_FILES
 from fedgate.models.arrays import Floats, generator
 
 SKAB_ROWS, SKAB_FAULT = 620, slice(520, 600)

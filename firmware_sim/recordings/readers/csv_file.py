@@ -16,7 +16,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.recordings.columns import (
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.readers.columns import (
     Numbers,
     Roles,
     channels_of,
@@ -27,10 +29,8 @@ from fedgate.firmware_sim.recordings.columns import (
     with_groups,
     words_among,
 )
-from fedgate.firmware_sim.recordings.csv_layout import MISSING, Layout, detect, stream_at
-from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
-from fedgate.firmware_sim.recordings.lvm_header import LvmHeader, read_lvm_header
-from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.readers.csv_layout import MISSING, Layout, detect, stream_at
+from fedgate.firmware_sim.recordings.readers.lvm_header import LvmHeader, read_lvm_header
 from fedgate.firmware_sim.recordings.recording import MAX_VALUES, Recording
 from fedgate.firmware_sim.recordings.source import Source
 from fedgate.firmware_sim.recordings.timing import StampReader, Timing, stamp_reader, timing

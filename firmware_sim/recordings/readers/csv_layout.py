@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from fedgate.firmware_sim.recordings.columns import Column, split_unit
 from fedgate.firmware_sim.recordings.errors import DamagedError
 from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.readers.columns import Column, split_unit
 from fedgate.firmware_sim.recordings.timing import date_ns
 
 MISSING = {"", "nan", "na", "n/a", "null", "none", "-"}

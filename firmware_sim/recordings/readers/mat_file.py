@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.recordings.errors import DamagedError
-from fedgate.firmware_sim.recordings.mat_check import readable_variables
-from fedgate.firmware_sim.recordings.named_arrays import recording_from
 from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.readers.mat_check import readable_variables
+from fedgate.firmware_sim.recordings.readers.named_arrays import recording_from
 from fedgate.firmware_sim.recordings.recording import Recording
 from fedgate.firmware_sim.recordings.source import Source
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.recordings.columns import split_unit, states_from, written_state
 from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError
 from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.readers.columns import split_unit, states_from, written_state
 from fedgate.firmware_sim.recordings.recording import Channel, Recording, State, as_float64, positions, shortened
 from fedgate.firmware_sim.recordings.timing import Timing, date_ns, stamp_reader, timing
 

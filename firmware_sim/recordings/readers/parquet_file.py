@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.recordings.columns import (
+from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
+from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.readers.columns import (
     Column,
     Numbers,
     Roles,
@@ -21,8 +23,6 @@ from fedgate.firmware_sim.recordings.columns import (
     with_groups,
     words_among,
 )
-from fedgate.firmware_sim.recordings.errors import ChoiceError, DamagedError, FileAccessError
-from fedgate.firmware_sim.recordings.options import ReadOptions
 from fedgate.firmware_sim.recordings.recording import Recording, as_float64
 from fedgate.firmware_sim.recordings.source import MAX_BYTES, Source
 from fedgate.firmware_sim.recordings.timing import Timing, stamp_reader, timing

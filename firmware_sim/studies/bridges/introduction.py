@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedgate.firmware_sim.studies.bridge_methods import DISTANCE
-from fedgate.firmware_sim.studies.bridge_options import Options
-from fedgate.firmware_sim.studies.bridge_rows import chooses, listed
+from fedgate.firmware_sim.studies.bridges.methods import DISTANCE
+from fedgate.firmware_sim.studies.bridges.options import Options
+from fedgate.firmware_sim.studies.bridges.rows import chooses, listed
 from fedgate.firmware_sim.studies.study import Results
 
 CALIBRATED = (

@@ -7,9 +7,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from fedgate.firmware_sim.studies.bridge_aligned_events import aligned_events
-from fedgate.firmware_sim.studies.bridge_data import DataSet, Spectrum
-from fedgate.firmware_sim.studies.bridge_methods import ALIGNED, DISTANCE, FOREST, Method, View
+from fedgate.firmware_sim.studies.bridges.aligned_events import aligned_events
+from fedgate.firmware_sim.studies.bridges.data import DataSet, Spectrum
+from fedgate.firmware_sim.studies.bridges.methods import ALIGNED, DISTANCE, FOREST, Method, View
 from fedgate.firmware_sim.studies.study import StudyOptions
 from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
 

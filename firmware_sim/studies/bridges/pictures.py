@@ -8,9 +8,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from fedgate.firmware_sim.studies.bridge_data import DAMAGED, HEALTHY
-from fedgate.firmware_sim.studies.bridge_options import QUANTILES
+from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.bridges.data import DAMAGED, HEALTHY
+from fedgate.firmware_sim.studies.bridges.options import QUANTILES
 from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
 from fedgate.firmware_sim.studies.study import Figures
 

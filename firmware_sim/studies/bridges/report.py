@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedgate.firmware_sim import metrics
-from fedgate.firmware_sim.studies.bridge_introduction import introduction
-from fedgate.firmware_sim.studies.bridge_options import Options
-from fedgate.firmware_sim.studies.bridge_pictures import ALWAYS, draw_setups
-from fedgate.firmware_sim.studies.bridge_rows import (
+from fedgate.firmware_sim.studies.bridges.introduction import introduction
+from fedgate.firmware_sim.studies.bridges.options import Options
+from fedgate.firmware_sim.studies.bridges.pictures import ALWAYS, draw_setups
+from fedgate.firmware_sim.studies.bridges.rows import (
     VIEWS,
     Row,
     always_in_alarm,
@@ -18,8 +18,8 @@ from fedgate.firmware_sim.studies.bridge_rows import (
     chosen_rows,
     with_error,
 )
-from fedgate.firmware_sim.studies.bridge_sweeps import sweeps
-from fedgate.firmware_sim.studies.bridge_verdicts import verdicts
+from fedgate.firmware_sim.studies.bridges.sweeps import sweeps
+from fedgate.firmware_sim.studies.bridges.verdicts import verdicts
 from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.study import Figures, Results
 

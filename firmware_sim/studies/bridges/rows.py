@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fedgate.firmware_sim import metrics
-from fedgate.firmware_sim.studies.bridge_methods import View
-from fedgate.firmware_sim.studies.bridge_options import Options
+from fedgate.firmware_sim.studies.bridges.methods import View
+from fedgate.firmware_sim.studies.bridges.options import Options
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results
 
 VIEWS: dict[View, str] = {

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim import metrics
-from fedgate.firmware_sim.studies.bridge_data import DAMAGED, HEALTHY, load
-from fedgate.firmware_sim.studies.bridge_methods import Method, Scored, Task, View, calibrated, task
-from fedgate.firmware_sim.studies.bridge_options import QUANTILES, Options
-from fedgate.firmware_sim.studies.bridge_report import report
+from fedgate.firmware_sim.studies.bridges.data import DAMAGED, HEALTHY, load
+from fedgate.firmware_sim.studies.bridges.methods import Method, Scored, Task, View, calibrated, task
+from fedgate.firmware_sim.studies.bridges.options import QUANTILES, Options
+from fedgate.firmware_sim.studies.bridges.report import report
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 from fedgate.models.arrays import Floats
 

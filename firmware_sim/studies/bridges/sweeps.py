@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedgate.firmware_sim.studies.bridge_methods import View
-from fedgate.firmware_sim.studies.bridge_options import Options
-from fedgate.firmware_sim.studies.bridge_pictures import ALWAYS, draw_curves
-from fedgate.firmware_sim.studies.bridge_rows import VIEWS, always_in_alarm, with_error
+from fedgate.firmware_sim.studies.bridges.methods import View
+from fedgate.firmware_sim.studies.bridges.options import Options
+from fedgate.firmware_sim.studies.bridges.pictures import ALWAYS, draw_curves
+from fedgate.firmware_sim.studies.bridges.rows import VIEWS, always_in_alarm, with_error
 from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedgate.firmware_sim.studies.bridge_methods import View
-from fedgate.firmware_sim.studies.bridge_options import Options
-from fedgate.firmware_sim.studies.bridge_rows import Row, apart, chosen_rows
+from fedgate.firmware_sim.studies.bridges.methods import View
+from fedgate.firmware_sim.studies.bridges.options import Options
+from fedgate.firmware_sim.studies.bridges.rows import Row, apart, chosen_rows
 from fedgate.firmware_sim.studies.study import Results
 
 WHITENED = ", whitened"

@@ -23,9 +23,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.faults import SENSOR_FAULTS, sensor_fault
-from fedgate.firmware_sim.studies.building_alarms_options import AlarmSet, DataSet
-from fedgate.firmware_sim.studies.esn_streams_data import (
+from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS, sensor_fault
+from fedgate.firmware_sim.studies.building_alarms.options import AlarmSet, DataSet
+from fedgate.firmware_sim.studies.esn_streams.data import (
     SKAB_CALIBRATE,
     SKAB_CHANNELS,
     SKAB_FILES,

@@ -7,8 +7,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from fedgate.firmware_sim.studies.building_alarms_options import Options
+from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.building_alarms.options import Options
 from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
 from fedgate.firmware_sim.studies.study import Results
 

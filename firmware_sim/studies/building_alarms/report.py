@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.building_alarms_options import Options, Paper, Target
-from fedgate.firmware_sim.studies.building_alarms_pictures import draw_promises, draw_recall
+from fedgate.firmware_sim.studies.building_alarms.options import Options, Paper, Target
+from fedgate.firmware_sim.studies.building_alarms.pictures import draw_promises, draw_recall
 from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results
@@ -18,7 +18,7 @@ INTRODUCTION = """\
 Rules turn what a gateway knows of a window into one height, and the largest raises the alarm
 (`models/alarms/rules.py`).
 Here each sensor has a gateway of its own, calibrated on the healthy head of its recording and watched on the rest.
-Faults are put into copies of a recording (`firmware_sim/faults.py`); documented ones are those of the recordings.
+Faults are put into copies of a recording (`firmware_sim/demo/faults.py`); documented ones are those of the recordings.
 An alarm counts for where it begins: one that stood already when the fault began, or that the sensor would have had
 without it, has found nothing. `standing` also counts documented anomalies during which an alarm stands that began
 before. False alarms are those that begin in no anomaly; `apart` leaves out those that reach into one. Near alarms

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.building_alarms_data import Event, Sensor, load
-from fedgate.firmware_sim.studies.building_alarms_options import Options
-from fedgate.firmware_sim.studies.building_alarms_report import report
-from fedgate.firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
+from fedgate.firmware_sim.studies.building_alarms.data import Event, Sensor, load
+from fedgate.firmware_sim.studies.building_alarms.options import Options
+from fedgate.firmware_sim.studies.building_alarms.report import report
+from fedgate.firmware_sim.studies.building_alarms.watch import Alarm, begun, guarded, scores_of, watched
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 from fedgate.models.alarms.threshold import CalibrationError
 from fedgate.models.arrays import generator

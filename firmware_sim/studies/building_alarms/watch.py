@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies import esn_streams_options
-from fedgate.firmware_sim.studies.building_alarms_data import Event, Sensor
-from fedgate.firmware_sim.studies.building_alarms_options import CONTEXT, Method
-from fedgate.firmware_sim.studies.esn_streams_methods import scorers
-from fedgate.firmware_sim.studies.esn_streams_rows import TRAIN, WATCHED, Gateway, Streams, Stretch
+from fedgate.firmware_sim.studies.building_alarms.data import Event, Sensor
+from fedgate.firmware_sim.studies.building_alarms.options import CONTEXT, Method
+from fedgate.firmware_sim.studies.esn_streams import options
+from fedgate.firmware_sim.studies.esn_streams.methods import scorers
+from fedgate.firmware_sim.studies.esn_streams.rows import TRAIN, WATCHED, Gateway, Streams, Stretch
 from fedgate.models.alarms import profile, rules, threshold
 from fedgate.models.alarms.profile import Profile
 from fedgate.models.alarms.rule_calibration import Baseline, calibrate
@@ -92,7 +92,7 @@ def scores_of(method: Method, sensors: list[Sensor], seed: int) -> dict[str, Sco
         role = np.where(np.arange(len(sensor.x)) < sensor.trained, TRAIN, WATCHED)
         x = sensor.x[:, sensor.columns]
         gateways.append(Gateway(sensor.name, (Stretch(x, sensor.missing, np.zeros_like(role), role),)))
-    known = esn_streams_options.Method(model="esn", data="federated")
+    known = options.Method(model="esn", data="federated")
     found, _ = scorers(known, method.network, Streams(tuple(gateways), 1.0, 1), (), seed)
     return {sensor.name: _watched_only(sensor, found[sensor.name]) for sensor in sensors}
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.building_tables_files import arrays, binned
+from fedgate.firmware_sim.studies.building_tables.files import arrays, binned
 from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
 

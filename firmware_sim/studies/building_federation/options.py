@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.studies.building_federation_data import Windows
+from fedgate.firmware_sim.studies.building_federation.data import Windows
 from fedgate.firmware_sim.studies.study import StudyOptions
 
 Model = Literal["federated", "central", "ridge", "last value"]

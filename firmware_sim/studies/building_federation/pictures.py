@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
-from fedgate.firmware_sim.studies.building_federation_options import Method
+from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.studies.building_federation.options import Method
 from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
 from fedgate.models.arrays import Floats
 

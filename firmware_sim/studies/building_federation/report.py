@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.building_federation_options import Method, Options, Paper
-from fedgate.firmware_sim.studies.building_federation_pictures import draw
+from fedgate.firmware_sim.studies.building_federation.options import Method, Options, Paper
+from fedgate.firmware_sim.studies.building_federation.pictures import draw
 from fedgate.firmware_sim.studies.markdown import deviation, spread, table
 from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Results

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.studies.building_federation_data import INPUTS, fleet, load
-from fedgate.firmware_sim.studies.building_federation_options import Method, Options
-from fedgate.firmware_sim.studies.building_federation_report import report
+from fedgate.firmware_sim.studies.building_federation.data import INPUTS, fleet, load
+from fedgate.firmware_sim.studies.building_federation.options import Method, Options
+from fedgate.firmware_sim.studies.building_federation.report import report
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
 from fedgate.models.detectors.esn import ridge_readout

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.building_tables_files import binned, table
-from fedgate.firmware_sim.studies.building_tables_streams import FOLDS, REPORT, Steps, Stream, own_units
+from fedgate.firmware_sim.studies.building_tables.files import binned, table
+from fedgate.firmware_sim.studies.building_tables.streams import FOLDS, REPORT, Steps, Stream, own_units
 from fedgate.models.arrays import NEW_SERIES, Floats
 
 UNITS = {"multi-zone": "mzvav_2_1.csv.gz", "single-zone": "szcav.csv.gz"}

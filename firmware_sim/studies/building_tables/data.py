@@ -20,9 +20,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.building_tables_air import air_streams
-from fedgate.firmware_sim.studies.building_tables_files import arrays, binned, gaps, table
-from fedgate.firmware_sim.studies.building_tables_streams import (
+from fedgate.firmware_sim.studies.building_tables.air import air_streams
+from fedgate.firmware_sim.studies.building_tables.files import arrays, binned, gaps, table
+from fedgate.firmware_sim.studies.building_tables.streams import (
     BETWEEN,
     FOLDS,
     IGNORED,

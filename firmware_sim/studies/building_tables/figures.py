@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim import metrics
-from fedgate.firmware_sim.studies.building_tables_methods import Tell
-from fedgate.firmware_sim.studies.building_tables_streams import Windows
+from fedgate.firmware_sim.studies.building_tables.methods import Tell
+from fedgate.firmware_sim.studies.building_tables.streams import Windows
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import Floats
 

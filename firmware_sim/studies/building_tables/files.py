@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.building_tables_streams import Steps
+from fedgate.firmware_sim.studies.building_tables.streams import Steps
 from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import NEW_SERIES, Floats
 

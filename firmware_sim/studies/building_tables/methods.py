@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.studies.building_tables_options import Method
-from fedgate.firmware_sim.studies.building_tables_streams import (
+from fedgate.firmware_sim.studies.building_tables.options import Method
+from fedgate.firmware_sim.studies.building_tables.streams import (
     Task,
     Windows,
     inputs,
@@ -29,7 +29,7 @@ from fedgate.firmware_sim.studies.building_tables_streams import (
     series,
     training,
 )
-from fedgate.firmware_sim.studies.stress_methods import nested
+from fedgate.firmware_sim.studies.stress.methods import nested
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.recurrent import recurrent

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.studies.building_tables_data import DataSet
+from fedgate.firmware_sim.studies.building_tables.data import DataSet
 from fedgate.firmware_sim.studies.study import StudyOptions
 
 TRIVIAL = ("majority", "mean", "persistence", "day before")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.building_tables_figures import OF_CLASSES, OF_VALUES
-from fedgate.firmware_sim.studies.building_tables_options import Options, TableOptions, Target
-from fedgate.firmware_sim.studies.building_tables_pictures import draw_curves, draw_roc
-from fedgate.firmware_sim.studies.building_tables_rows import Row, best, by_gradient, closed_form, lead, rows_of
+from fedgate.firmware_sim.studies.building_tables.figures import OF_CLASSES, OF_VALUES
+from fedgate.firmware_sim.studies.building_tables.options import Options, TableOptions, Target
+from fedgate.firmware_sim.studies.building_tables.pictures import draw_curves, draw_roc
+from fedgate.firmware_sim.studies.building_tables.rows import Row, best, by_gradient, closed_form, lead, rows_of
 from fedgate.firmware_sim.studies.markdown import deviation, table
 from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Results

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.building_tables_data import load
-from fedgate.firmware_sim.studies.building_tables_figures import figures, roc, told, worth
-from fedgate.firmware_sim.studies.building_tables_methods import Fitted, fit
-from fedgate.firmware_sim.studies.building_tables_options import Method, Options, TableOptions, combinations, of_table
-from fedgate.firmware_sim.studies.building_tables_report import report
-from fedgate.firmware_sim.studies.building_tables_streams import REPORT, TRAINS, Task, windows
+from fedgate.firmware_sim.studies.building_tables.data import load
+from fedgate.firmware_sim.studies.building_tables.figures import figures, roc, told, worth
+from fedgate.firmware_sim.studies.building_tables.methods import Fitted, fit
+from fedgate.firmware_sim.studies.building_tables.options import Method, Options, TableOptions, combinations, of_table
+from fedgate.firmware_sim.studies.building_tables.report import report
+from fedgate.firmware_sim.studies.building_tables.streams import REPORT, TRAINS, Task, windows
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 from fedgate.models.arrays import Floats
 

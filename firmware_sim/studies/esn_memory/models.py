@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.esn_memory_options import Grid
-from fedgate.firmware_sim.studies.esn_memory_tasks import CHOOSE, REPORT, TRAIN, Task
-from fedgate.firmware_sim.studies.esn_streams_methods import CLIP, lagged
+from fedgate.firmware_sim.studies.esn_memory.options import Grid
+from fedgate.firmware_sim.studies.esn_memory.tasks import CHOOSE, REPORT, TRAIN, Task
+from fedgate.firmware_sim.studies.esn_streams.methods import CLIP, lagged
 from fedgate.models.arrays import Floats
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.esn.network import Network

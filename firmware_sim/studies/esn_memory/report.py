@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_memory_models import (
+from fedgate.firmware_sim.studies.esn_memory.models import (
     EQUAL_LAGS,
     FORGETFUL,
     LAGS,
@@ -20,8 +20,8 @@ from fedgate.firmware_sim.studies.esn_memory_models import (
     TRIVIAL,
     models_of,
 )
-from fedgate.firmware_sim.studies.esn_memory_options import Options
-from fedgate.firmware_sim.studies.esn_memory_pictures import Panel, draw_capacity, draw_settings
+from fedgate.firmware_sim.studies.esn_memory.options import Options
+from fedgate.firmware_sim.studies.esn_memory.pictures import Panel, draw_capacity, draw_settings
 from fedgate.firmware_sim.studies.markdown import deviation, spread, table
 from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Figures, Results

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.firmware_sim.studies.corruption import corrupted
-from fedgate.firmware_sim.studies.esn_readout_options import Attack, Options
-from fedgate.firmware_sim.studies.esn_wesad_data import LEAST_DEVIATION, subject
+from fedgate.firmware_sim.studies.esn_readout.options import Attack, Options
+from fedgate.firmware_sim.studies.esn_wesad.data import LEAST_DEVIATION, subject
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 
 STRESS = 1  # of the classes: 0 baseline, 1 stress, 2 amusement

@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_readout_data import Roles, gateways_of, rows_of
-from fedgate.firmware_sim.studies.esn_readout_memory import Memory
-from fedgate.firmware_sim.studies.esn_readout_methods import algorithm_of, step_of
-from fedgate.firmware_sim.studies.esn_readout_options import Attack, Method, Options
+from fedgate.firmware_sim.studies.esn_readout.data import Roles, gateways_of, rows_of
+from fedgate.firmware_sim.studies.esn_readout.memory import Memory
+from fedgate.firmware_sim.studies.esn_readout.methods import algorithm_of, step_of
+from fedgate.firmware_sim.studies.esn_readout.options import Attack, Method, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, generator
 from fedgate.models.detectors.esn.gradient_readout import Descent, Examples, descended, fisher

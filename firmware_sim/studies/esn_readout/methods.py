@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_readout_memory import Memory
-from fedgate.firmware_sim.studies.esn_readout_options import Answer, Method, Options
+from fedgate.firmware_sim.studies.esn_readout.memory import Memory
+from fedgate.firmware_sim.studies.esn_readout.options import Answer, Method, Options
 from fedgate.models.arrays import Array, Arrays, Floats, generator, joined, parted
 from fedgate.models.detectors.esn import reservoir
 from fedgate.models.detectors.esn.gradient_readout import Descent

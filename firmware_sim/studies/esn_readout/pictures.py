@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.picture import BLUE, GREY, VERMILLION
-from fedgate.firmware_sim.studies.esn_readout_options import Options
-from fedgate.firmware_sim.studies.esn_readout_summary import Place, Summary
+from fedgate.firmware_sim.demo.picture import BLUE, GREY, VERMILLION
+from fedgate.firmware_sim.studies.esn_readout.options import Options
+from fedgate.firmware_sim.studies.esn_readout.summary import Place, Summary
 from fedgate.firmware_sim.studies.pictures import GREEN, PINK, write
 
 STYLES = ((BLUE, "-"), (VERMILLION, "--"), (GREEN, ":"), (PINK, "-."))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_readout_options import Options, Reservoirs, Target
-from fedgate.firmware_sim.studies.esn_readout_pictures import draw_curves
-from fedgate.firmware_sim.studies.esn_readout_summary import Place, Summary, summarised
+from fedgate.firmware_sim.studies.esn_readout.options import Options, Reservoirs, Target
+from fedgate.firmware_sim.studies.esn_readout.pictures import draw_curves
+from fedgate.firmware_sim.studies.esn_readout.summary import Place, Summary, summarised
 from fedgate.firmware_sim.studies.markdown import deviation, spread, table
 from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Figures, Results

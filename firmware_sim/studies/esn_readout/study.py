@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_readout_beside import BESIDE, beside_figures
-from fedgate.firmware_sim.studies.esn_readout_data import Roles, gateways_of, roles, rows_of
-from fedgate.firmware_sim.studies.esn_readout_figures import curve_figures
-from fedgate.firmware_sim.studies.esn_readout_literal import literal_figures
-from fedgate.firmware_sim.studies.esn_readout_memory import Memory
-from fedgate.firmware_sim.studies.esn_readout_methods import (
+from fedgate.firmware_sim.studies.esn_readout.beside import BESIDE, beside_figures
+from fedgate.firmware_sim.studies.esn_readout.data import Roles, gateways_of, roles, rows_of
+from fedgate.firmware_sim.studies.esn_readout.figures import curve_figures
+from fedgate.firmware_sim.studies.esn_readout.literal import literal_figures
+from fedgate.firmware_sim.studies.esn_readout.memory import Memory
+from fedgate.firmware_sim.studies.esn_readout.methods import (
     Watch,
     algorithm_of,
     answered,
     reservoirs_of,
     with_own_reservoirs,
 )
-from fedgate.firmware_sim.studies.esn_readout_options import Bench, Options
-from fedgate.firmware_sim.studies.esn_readout_report import report
+from fedgate.firmware_sim.studies.esn_readout.options import Bench, Options
+from fedgate.firmware_sim.studies.esn_readout.report import report
 from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 from fedgate.models.arrays import FEATURES, LABELS, Arrays
 from fedgate.models.federated.protocol.run import run

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedgate.firmware_sim.recordings import shipped
-from fedgate.firmware_sim.studies.bridge_data import DAMAGED, HEALTHY
-from fedgate.firmware_sim.studies.esn_streams_rows import CALIBRATE, TRAIN, WATCHED, Gateway, Streams, Stretch
+from fedgate.firmware_sim.studies.bridges.data import DAMAGED, HEALTHY
+from fedgate.firmware_sim.studies.esn_streams.rows import CALIBRATE, TRAIN, WATCHED, Gateway, Streams, Stretch
 from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import NEW_SERIES, Floats
 

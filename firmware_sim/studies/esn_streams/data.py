@@ -20,9 +20,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.faults import SENSOR_FAULTS, sensor_fault
-from fedgate.firmware_sim.studies.esn_streams_bridges import Bridge, bridge_gateways
-from fedgate.firmware_sim.studies.esn_streams_rows import CALIBRATE, IGNORED, TRAIN, WATCHED, Gateway, Streams, Stretch
+from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS, sensor_fault
+from fedgate.firmware_sim.studies.esn_streams.bridges import Bridge, bridge_gateways
+from fedgate.firmware_sim.studies.esn_streams.rows import CALIBRATE, IGNORED, TRAIN, WATCHED, Gateway, Streams, Stretch
 from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import NEW_SERIES, Floats, generator
 

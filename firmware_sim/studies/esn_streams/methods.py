@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.studies.esn_streams_options import Method
-from fedgate.firmware_sim.studies.esn_streams_rows import Streams, training_data
+from fedgate.firmware_sim.studies.esn_streams.options import Method
+from fedgate.firmware_sim.studies.esn_streams.rows import Streams, training_data
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.federated import build

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.studies.esn_streams_data import DataSet
+from fedgate.firmware_sim.studies.esn_streams.data import DataSet
 from fedgate.firmware_sim.studies.study import StudyOptions
 
 Model = Literal["esn", "lags", "last value", "level"]

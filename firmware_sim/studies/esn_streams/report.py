@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_streams_options import Method, Options, StreamSet, combinations
-from fedgate.firmware_sim.studies.esn_streams_pictures import draw_methods
+from fedgate.firmware_sim.studies.esn_streams.options import Method, Options, StreamSet, combinations
+from fedgate.firmware_sim.studies.esn_streams.pictures import draw_methods
 from fedgate.firmware_sim.studies.markdown import deviation, spread, table
 from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Figures, Results

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_wesad_data import Fold, folds, gateway
-from fedgate.firmware_sim.studies.esn_wesad_methods import Outputs, figures_of
-from fedgate.firmware_sim.studies.esn_wesad_options import Normalisation, Options
+from fedgate.firmware_sim.studies.esn_wesad.data import Fold, folds, gateway
+from fedgate.firmware_sim.studies.esn_wesad.methods import Outputs, figures_of
+from fedgate.firmware_sim.studies.esn_wesad.options import Normalisation, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, Singles, generator
 from fedgate.models.detectors.esn import esn, ridge_readout

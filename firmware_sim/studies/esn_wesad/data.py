@@ -11,8 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.datasets import DataError
-from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Normalisation, Options
+from fedgate.firmware_sim.evaluate.datasets import DataError
+from fedgate.firmware_sim.studies.esn_wesad.options import CLASSES, Normalisation, Options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 
 MEAN = "_mean"

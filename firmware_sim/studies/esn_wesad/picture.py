@@ -9,7 +9,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
 from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
 
 COLOURS = (INK, ORANGE, BLUE, VERMILLION, GREY, GREEN, PINK, SKY)

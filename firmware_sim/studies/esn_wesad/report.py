@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_wesad_baselines import BASELINES, LOGISTIC, OF_A_NETWORK
-from fedgate.firmware_sim.studies.esn_wesad_options import CHOSEN, CLASSES, Options, Target
-from fedgate.firmware_sim.studies.esn_wesad_picture import WITHIN, Curve, draw
-from fedgate.firmware_sim.studies.esn_wesad_sketches import SKETCHES
+from fedgate.firmware_sim.studies.esn_wesad.baselines import BASELINES, LOGISTIC, OF_A_NETWORK
+from fedgate.firmware_sim.studies.esn_wesad.options import CHOSEN, CLASSES, Options, Target
+from fedgate.firmware_sim.studies.esn_wesad.picture import WITHIN, Curve, draw
+from fedgate.firmware_sim.studies.esn_wesad.sketches import SKETCHES
 from fedgate.firmware_sim.studies.markdown import deviation, spread, table
 from fedgate.firmware_sim.studies.pictures import beside
 from fedgate.firmware_sim.studies.study import Figures, Results

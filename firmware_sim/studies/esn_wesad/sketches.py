@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_wesad_choice import Summed, summed, total
-from fedgate.firmware_sim.studies.esn_wesad_data import folds, gateway
-from fedgate.firmware_sim.studies.esn_wesad_options import CLASSES, Options
+from fedgate.firmware_sim.studies.esn_wesad.choice import Summed, summed, total
+from fedgate.firmware_sim.studies.esn_wesad.data import folds, gateway
+from fedgate.firmware_sim.studies.esn_wesad.options import CLASSES, Options
 from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import LABELS, Arrays, Floats
 from fedgate.models.detectors.base.moments import symmetric, triangle

@@ -13,12 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.federated_svdd.options import (
+    FEDERATED,
+    SVE,
+    Options,
+    drawn_values,
+    fitted_sphere,
+    settings_of,
+)
+from fedgate.firmware_sim.studies.federated_svdd.report import SHORT
+from fedgate.firmware_sim.studies.federated_svdd.trials import dealt, table
 from fedgate.firmware_sim.studies.markdown import table as markdown
 from fedgate.firmware_sim.studies.membership import FALSE_CLAIMS, NOTHING_FOUND, Attack, attack, nearness, traced
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results
-from fedgate.firmware_sim.studies.svdd_options import FEDERATED, SVE, Options, drawn_values, fitted_sphere, settings_of
-from fedgate.firmware_sim.studies.svdd_report import SHORT
-from fedgate.firmware_sim.studies.svdd_trials import dealt, table
 from fedgate.firmware_sim.studies.unit_range import to_unit_range
 from fedgate.models.arrays import FEATURES, Array, Floats, generator
 from fedgate.models.detectors import DETECTORS

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.picture import BLUE, INK
+from fedgate.firmware_sim.demo.picture import BLUE, INK
+from fedgate.firmware_sim.studies.federated_svdd.options import FEDERATED, Options
 from fedgate.firmware_sim.studies.markdown import deviation
 from fedgate.firmware_sim.studies.pictures import write
 from fedgate.firmware_sim.studies.study import Results
-from fedgate.firmware_sim.studies.svdd_options import FEDERATED, Options
 from fedgate.models.arrays import Floats
 
 AXES = ("clients", "fraction", "split", "anonymise")

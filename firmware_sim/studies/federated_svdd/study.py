@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.federated_svdd.membership import (
+    measure_membership,
+    membership_report,
+    membership_values,
+)
+from fedgate.firmware_sim.studies.federated_svdd.options import CENTRAL, FEDERATED, SVE, Options, drawn_values
+from fedgate.firmware_sim.studies.federated_svdd.report import tables
+from fedgate.firmware_sim.studies.federated_svdd.trials import Rows, auc_of, stratified_folds, table
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study
-from fedgate.firmware_sim.studies.svdd_membership import measure_membership, membership_report, membership_values
-from fedgate.firmware_sim.studies.svdd_options import CENTRAL, FEDERATED, SVE, Options, drawn_values
-from fedgate.firmware_sim.studies.svdd_report import tables
-from fedgate.firmware_sim.studies.svdd_trials import Rows, auc_of, stratified_folds, table
 from fedgate.models.arrays import generator
 
 

@@ -8,11 +8,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.datasets import Labelled, load_table
+from fedgate.firmware_sim.evaluate.datasets import Labelled, load_table
+from fedgate.firmware_sim.evaluate.splits import partition
 from fedgate.firmware_sim.metrics import roc_auc
-from fedgate.firmware_sim.splits import partition
+from fedgate.firmware_sim.studies.federated_svdd.options import (
+    DISTANCE,
+    FEDERATED,
+    Form,
+    Options,
+    fitted_sphere,
+    settings_of,
+)
 from fedgate.firmware_sim.studies.study import Cell
-from fedgate.firmware_sim.studies.svdd_options import DISTANCE, FEDERATED, Form, Options, fitted_sphere, settings_of
 from fedgate.firmware_sim.studies.unit_range import to_unit_range
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors import DETECTORS

@@ -19,7 +19,7 @@ from pydantic import Field
 from fedgate.cloud_aggregator.alarms import fleet, register
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.config.settings.notifications import FleetSpec
-from fedgate.firmware_sim.studies.fleet_causes_data import CAUSES, HOP_S, LOAD, STEADY, SUPPLY, TEMPERATURE, Site, drawn
+from fedgate.firmware_sim.studies.fleet_causes.data import CAUSES, HOP_S, LOAD, STEADY, SUPPLY, TEMPERATURE, Site, drawn
 from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.alarms.attribution import SHIPPED, Columns, Evidence, Limits, evidence_of
@@ -220,7 +220,7 @@ def _introduction(options: Options) -> str:
         f"{len(CAUSES)} causes, {options.seeds} draws of each, half to choose two limits and half to report. A site has"
         " 3 to 8 gateways and a baseline of 3 to 7 days with a window every five minutes; each gateway measures six"
         " features of the structure, temperature, load and the supply of its sensors, with other slopes, bends and"
-        " noise (`firmware_sim/studies/fleet_causes_data.py`). A front, a gust or a dip adds 0.5 to 1.25 ranges of the"
+        " noise (`firmware_sim/studies/fleet_causes/data.py`). A front, a gust or a dip adds 0.5 to 1.25 ranges of the"
         " baseline. Scores are those of the federated subspace, alarms and the fleet alarm those of the"
         " product. A cause of *structure* must stay undetermined, whatever else happens. Where no fleet alarm was"
         " raised nothing is named, and such draws count in no share. Neither do the dips of a steady supply: it moves"

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.datasets import DataError
-from fedgate.firmware_sim.studies.robust_methods import Labels, Split, early_rows
+from fedgate.firmware_sim.evaluate.datasets import DataError
+from fedgate.firmware_sim.studies.robust_svm.methods import Labels, Split, early_rows
 from fedgate.models.arrays import Floats
 
 TABLES = "tabular"

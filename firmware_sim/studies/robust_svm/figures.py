@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.firmware_sim.studies.markdown import deviation, spread, table
-from fedgate.firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.studies.robust_svm.methods import (
     CENTRAL,
     CHOSEN,
     EITHER,

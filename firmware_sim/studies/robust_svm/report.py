@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fedgate.firmware_sim.studies.markdown import table
-from fedgate.firmware_sim.studies.robust_figures import (
+from fedgate.firmware_sim.studies.robust_svm.figures import (
     BASELINES,
     NEARLY,
     PAIRED_TEXT,
@@ -22,7 +22,7 @@ from fedgate.firmware_sim.studies.robust_figures import (
     standing,
     summary_of,
 )
-from fedgate.firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.studies.robust_svm.methods import (
     CENTRAL,
     CHOSEN,
     EITHER,

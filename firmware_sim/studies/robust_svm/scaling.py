@@ -18,10 +18,10 @@ from pydantic import Field
 from fedgate.config.settings.settings import Table
 from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.robust_central import central
-from fedgate.firmware_sim.studies.robust_data import clouds, drawn
-from fedgate.firmware_sim.studies.robust_figures import Means, grouped
-from fedgate.firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.studies.robust_svm.central import central
+from fedgate.firmware_sim.studies.robust_svm.data import clouds, drawn
+from fedgate.firmware_sim.studies.robust_svm.figures import Means, grouped
+from fedgate.firmware_sim.studies.robust_svm.methods import (
     CENTRAL,
     FEDERATED,
     Grid,
@@ -30,9 +30,9 @@ from fedgate.firmware_sim.studies.robust_methods import (
     gateways_of,
     trained,
 )
-from fedgate.firmware_sim.studies.robust_pictures import draw_scaling
-from fedgate.firmware_sim.studies.robust_program import worst_case_program
-from fedgate.firmware_sim.studies.robust_sensitivity import mean_class_rate
+from fedgate.firmware_sim.studies.robust_svm.pictures import draw_scaling
+from fedgate.firmware_sim.studies.robust_svm.program import worst_case_program
+from fedgate.firmware_sim.studies.robust_svm.sensitivity import mean_class_rate
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.arrays import generator
 from fedgate.models.detectors.base import fault_classes

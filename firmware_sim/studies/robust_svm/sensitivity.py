@@ -17,8 +17,8 @@ from pydantic import Field
 from fedgate.config.settings.settings import Table
 from fedgate.firmware_sim.studies.markdown import table as markdown
 from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.robust_data import Rows, clouds, drawn, table
-from fedgate.firmware_sim.studies.robust_figures import (
+from fedgate.firmware_sim.studies.robust_svm.data import Rows, clouds, drawn, table
+from fedgate.firmware_sim.studies.robust_svm.figures import (
     BASELINES,
     NEARLY,
     PAIRED_TEXT,
@@ -34,7 +34,7 @@ from fedgate.firmware_sim.studies.robust_figures import (
     settings_tried,
     standing,
 )
-from fedgate.firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.studies.robust_svm.methods import (
     CENTRAL,
     CHOSEN,
     EITHER,
@@ -46,7 +46,7 @@ from fedgate.firmware_sim.studies.robust_methods import (
     Split,
     compared,
 )
-from fedgate.firmware_sim.studies.robust_pictures import draw_sensitivity
+from fedgate.firmware_sim.studies.robust_svm.pictures import draw_sensitivity
 from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.arrays import generator
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.studies.stress_data import Subject, with_averages
-from fedgate.firmware_sim.studies.stress_options import ALWAYS, CLOCK, LOGISTIC, Method, Options
+from fedgate.firmware_sim.studies.stress.data import Subject, with_averages
+from fedgate.firmware_sim.studies.stress.options import ALWAYS, CLOCK, LOGISTIC, Method, Options
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build

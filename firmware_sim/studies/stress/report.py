@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fedgate.firmware_sim.studies.markdown import table
 from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.stress_options import CLOCK, Normalisation, Options
-from fedgate.firmware_sim.studies.stress_picture import draw
-from fedgate.firmware_sim.studies.stress_rows import Row, listens, paired, rows_of, without_signal
+from fedgate.firmware_sim.studies.stress.options import CLOCK, Normalisation, Options
+from fedgate.firmware_sim.studies.stress.picture import draw
+from fedgate.firmware_sim.studies.stress.rows import Row, listens, paired, rows_of, without_signal
 from fedgate.firmware_sim.studies.study import Results
 
 UNITS: dict[Normalisation, str] = {

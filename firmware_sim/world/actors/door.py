@@ -33,12 +33,12 @@ from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.config.identity import pki
 from fedgate.config.settings.identity import Identity, Membership
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.firmware_sim.world.devices import gateway_of
+from fedgate.firmware_sim.world.actors.hosts import CloudHost, GatewayHost
+from fedgate.firmware_sim.world.actors.machines import Machine
+from fedgate.firmware_sim.world.actors.operator import Operator
 from fedgate.firmware_sim.world.disk import CloudStore
 from fedgate.firmware_sim.world.faults import Handling
-from fedgate.firmware_sim.world.hosts import CloudHost, GatewayHost
-from fedgate.firmware_sim.world.machines import Machine
-from fedgate.firmware_sim.world.operator import Operator
+from fedgate.firmware_sim.world.promises.devices import gateway_of
 from fedgate.firmware_sim.world.setup import KEY, SITE, Setup, stream_of
 from fedgate.firmware_sim.world.shared import World
 from fedgate.firmware_sim.world.time import T0_NS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedgate.config.runtime import sqlite
+from fedgate.firmware_sim.world.actors.hosts import GatewayHost
+from fedgate.firmware_sim.world.actors.machines import RESTART_S
+from fedgate.firmware_sim.world.actors.node import Node
 from fedgate.firmware_sim.world.disk import Image, image, restore
-from fedgate.firmware_sim.world.hosts import GatewayHost
-from fedgate.firmware_sim.world.machines import RESTART_S
-from fedgate.firmware_sim.world.node import Node
 from fedgate.firmware_sim.world.setup import stream_of
 from fedgate.firmware_sim.world.shared import World
 

@@ -24,9 +24,9 @@ from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import ROOT
 from fedgate.config.protocol.transfer import split
 from fedgate.firmware_sim.mutation import resealed
+from fedgate.firmware_sim.world.actors.hosts import UNTRAINED, CloudHost
+from fedgate.firmware_sim.world.actors.messages import Seen, drawn, mutated, swollen
 from fedgate.firmware_sim.world.faults import Hostile
-from fedgate.firmware_sim.world.hosts import UNTRAINED, CloudHost
-from fedgate.firmware_sim.world.messages import Seen, drawn, mutated, swollen
 from fedgate.firmware_sim.world.network import PACKET_BYTES
 from fedgate.firmware_sim.world.setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
 from fedgate.firmware_sim.world.shared import World

@@ -15,8 +15,8 @@ from fedgate.cloud_aggregator.runtime.service import Service as CloudService
 from fedgate.config.runtime.events import ClockSet, Connection, Received
 from fedgate.firmware_sim.world.disk import CloudStore, Disk, GatewayStore, PowerCutError
 from fedgate.firmware_sim.world.faults import Power
-from fedgate.firmware_sim.world.liveness import Owed
-from fedgate.firmware_sim.world.loads import End
+from fedgate.firmware_sim.world.promises.liveness import Owed
+from fedgate.firmware_sim.world.promises.loads import End
 from fedgate.firmware_sim.world.setup import stream_of
 from fedgate.firmware_sim.world.shared import World
 from fedgate.firmware_sim.world.time import TICK_S, MachineClock

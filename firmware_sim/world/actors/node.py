@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.topics import Topic, topic_of
-from fedgate.firmware_sim.node import frames
 from fedgate.firmware_sim.recordings import Recording
-from fedgate.firmware_sim.world.devices import gateway_of
+from fedgate.firmware_sim.replay.node import frames
+from fedgate.firmware_sim.world.actors.hosts import GatewayHost
 from fedgate.firmware_sim.world.faults import Faults
-from fedgate.firmware_sim.world.hosts import GatewayHost
+from fedgate.firmware_sim.world.promises.devices import gateway_of
 from fedgate.firmware_sim.world.setup import FRAME_S, SITE, STREAM, stream_of
 from fedgate.firmware_sim.world.time import T0_NS
 

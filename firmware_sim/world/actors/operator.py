@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
-from fedgate.firmware_sim.world.hosts import CloudHost
+from fedgate.firmware_sim.world.actors.hosts import CloudHost
 from fedgate.firmware_sim.world.setup import stream_of
 from fedgate.firmware_sim.world.shared import World
 

@@ -23,7 +23,7 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.sqlite import CHECKPOINT_PAGES, PAGE_BYTES
 from fedgate.config.protocol.messages import CONTROL
 from fedgate.config.settings.settings import AggregatorSettings
-from fedgate.firmware_sim.stage import toml
+from fedgate.firmware_sim.demo.stage import toml
 
 COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("rounds",), ("losses",), ("orders",))
 

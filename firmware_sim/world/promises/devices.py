@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.firmware_sim.world.disk import Renewed
-from fedgate.firmware_sim.world.ends import Card
-from fedgate.firmware_sim.world.loads import Loads
+from fedgate.firmware_sim.world.promises.ends import Card
+from fedgate.firmware_sim.world.promises.loads import Loads
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import MODELS
 from fedgate.gateway_agent.feature_row import FeatureRow

@@ -15,7 +15,7 @@ smallest loss of all and is elected every time, so it is for the sensor's own he
 a gateway that lies about its loss (`median_election`).
 
 Coefficients are those of a map that all gateways share (`local_dual`); the paper's own, one for each event that all
-gateways saw, stand beside the study that measures them (`fedgate.firmware_sim.studies.bridge_aligned_events`).
+gateways saw, stand beside the study that measures them (`fedgate.firmware_sim.studies.bridges.aligned_events`).
 A personal model is w + Σ a_i φ_i: the shared w and, over the gateway's edge vectors alone, multipliers fitted anew to
 what w lacks there. Where w does well for a gateway they are zero; one that is never elected scores by them.
 Its border is the ν-quantile of the gateway's own rows.

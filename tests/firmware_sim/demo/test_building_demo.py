@@ -15,10 +15,10 @@ import pytest
 
 from fedgate.config.protocol.messages import Alarm, Score
 from fedgate.config.settings.alarm import AlarmTable
-from fedgate.firmware_sim import building, building_picture, rooms
-from fedgate.firmware_sim.building import RoomAlarm
-from fedgate.firmware_sim.faults import SENSOR_FAULTS
-from fedgate.firmware_sim.rooms import Building, RoomsError
+from fedgate.firmware_sim.demo import building, building_picture, rooms
+from fedgate.firmware_sim.demo.building import RoomAlarm
+from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS
+from fedgate.firmware_sim.demo.rooms import Building, RoomsError
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor import recurrence

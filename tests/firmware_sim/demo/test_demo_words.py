@@ -10,9 +10,10 @@ import pytest
 
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.protocol.topics import ALL
-from fedgate.firmware_sim import children, demo
-from fedgate.firmware_sim.scenarios import STORIES
-from fedgate.firmware_sim.stage import DemoError, Watch, make_folder, quick_settings
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.demo import demo
+from fedgate.firmware_sim.demo.scenarios import STORIES
+from fedgate.firmware_sim.demo.stage import DemoError, Watch, make_folder, quick_settings
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.time_units import NS
 from tests.support.waiting import PATIENCE_S

@@ -19,8 +19,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim import picture, report
-from fedgate.firmware_sim.outcome import AlarmSpan, OutcomeError, Scenario, Trace, evaluate
+from fedgate.firmware_sim.demo import picture, report
+from fedgate.firmware_sim.demo.outcome import AlarmSpan, OutcomeError, Scenario, Trace, evaluate
 
 SCENARIO = Scenario(
     title="A beam & its <support>",

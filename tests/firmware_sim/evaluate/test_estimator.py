@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim import trials
+from fedgate.firmware_sim.evaluate import trials
 from fedgate.models import Federated
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors import DETECTORS

@@ -21,12 +21,12 @@ from sklearn.svm import OneClassSVM
 
 from fedgate import firmware_sim
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim import trials
 from fedgate.firmware_sim.__main__ import main as firmware_sim_main
-from fedgate.firmware_sim.datasets import Labelled, Table
-from fedgate.firmware_sim.evaluate import Progress, main
-from fedgate.firmware_sim.experiment import add_arguments
-from fedgate.firmware_sim.splits import Plan, partition, split_table
+from fedgate.firmware_sim.evaluate import trials
+from fedgate.firmware_sim.evaluate.command import Progress, main
+from fedgate.firmware_sim.evaluate.datasets import Labelled, Table
+from fedgate.firmware_sim.evaluate.experiment import add_arguments
+from fedgate.firmware_sim.evaluate.splits import Plan, partition, split_table
 from fedgate.models.arrays import FEATURES, LABELS
 from fedgate.models.detectors import DETECTORS
 from tests.support.graph_tricks import described

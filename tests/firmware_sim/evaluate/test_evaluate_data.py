@@ -11,9 +11,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from fedgate.firmware_sim.datasets import load_table
-from fedgate.firmware_sim.folders import load_folder
-from fedgate.firmware_sim.splits import Plan, by_group, split_folder
+from fedgate.firmware_sim.evaluate.datasets import load_table
+from fedgate.firmware_sim.evaluate.folders import load_folder
+from fedgate.firmware_sim.evaluate.splits import Plan, by_group, split_folder
 from fedgate.models.arrays import FEATURES
 from fedgate.models.federated import ALGORITHMS
 from tests.firmware_sim.evaluate.test_evaluate import cloud, csv_file, evaluate, result, written

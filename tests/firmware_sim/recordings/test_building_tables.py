@@ -9,12 +9,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.building_tables import STUDY, chosen
-from fedgate.firmware_sim.studies.building_tables_data import DataSet, load
-from fedgate.firmware_sim.studies.building_tables_figures import Told, figures, of_classes, roc, told
-from fedgate.firmware_sim.studies.building_tables_methods import fit
-from fedgate.firmware_sim.studies.building_tables_options import Method, Options, TableOptions
-from fedgate.firmware_sim.studies.building_tables_streams import (
+from fedgate.firmware_sim.studies.building_tables.data import DataSet, load
+from fedgate.firmware_sim.studies.building_tables.figures import Told, figures, of_classes, roc, told
+from fedgate.firmware_sim.studies.building_tables.methods import fit
+from fedgate.firmware_sim.studies.building_tables.options import Method, Options, TableOptions
+from fedgate.firmware_sim.studies.building_tables.streams import (
     IGNORED,
     LATER,
     REPORT,
@@ -29,6 +28,7 @@ from fedgate.firmware_sim.studies.building_tables_streams import (
     training,
     windows,
 )
+from fedgate.firmware_sim.studies.building_tables.study import STUDY, chosen
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, generator
@@ -230,7 +230,7 @@ def test_settings_and_rounds_are_chosen_without_what_is_reported(data: Path, mon
         streams = (each._replace(y=np.where(each.part == REPORT, 99.0, each.y)) for each in task.streams)
         return task._replace(streams=tuple(streams))
 
-    monkeypatch.setattr("fedgate.firmware_sim.studies.building_tables.load", spoilt)
+    monkeypatch.setattr("fedgate.firmware_sim.studies.building_tables.study.load", spoilt)
     again = chosen(options, table, lags.model_copy(update={"seeds": 1}), data, "")  # another key of the cache
     assert again == first
 

@@ -16,12 +16,12 @@ import pytest
 
 from fedgate.config.settings.labelled import read_labelled
 from fedgate.config.settings.settings import GatewaySettings, load
-from fedgate.firmware_sim import node
 from fedgate.firmware_sim.__main__ import main
-from fedgate.firmware_sim.cutting import cut_windows
-from fedgate.firmware_sim.folders import load_folder
+from fedgate.firmware_sim.evaluate.folders import load_folder
 from fedgate.firmware_sim.recordings import Channel, Recording, State, read
+from fedgate.firmware_sim.recordings.cutting import cut_windows
 from fedgate.firmware_sim.recordings.gaps import Gaps, find_gaps
+from fedgate.firmware_sim.replay import node
 from fedgate.gateway_agent.sources import frames as frames_source
 from fedgate.models.arrays import FEATURES
 from fedgate.models.windows.grid import Lost, StreamSpec, Window, push, start

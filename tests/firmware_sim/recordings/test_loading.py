@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.folders import load_folder
+from fedgate.firmware_sim.evaluate.folders import load_folder
 from fedgate.firmware_sim.recordings import UnknownFormatError, read, shipped
 from fedgate.models import FeatureSpec, extract_features, load_recording
 from fedgate.models.features.spec import extract

@@ -16,9 +16,9 @@ from fedgate.config.protocol.topics import watch
 from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim.broker import broker
-from fedgate.firmware_sim.faults import stiffness_loss
-from fedgate.firmware_sim.node import ReplayError, frames, replay
+from fedgate.firmware_sim.demo.faults import stiffness_loss
 from fedgate.firmware_sim.recordings import Channel, Recording
+from fedgate.firmware_sim.replay.node import ReplayError, frames, replay
 from fedgate.models.time_units import NS
 from tests.support.waiting import taken, until_subscribed
 
@@ -78,7 +78,7 @@ def test_replay_over_a_real_broker_keeps_the_pace_and_loses_nothing(tmp_path: Pa
 
 
 def test_replay_without_a_broker_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedgate.firmware_sim.node.CONNECT_S", 0.2)
+    monkeypatch.setattr("fedgate.firmware_sim.replay.node.CONNECT_S", 0.2)
     nobody = BrokerSettings(host="127.0.0.1", port=1)
     with pytest.raises(ReplayError, match=r"127\.0\.0\.1:1"):
         replay(recording(5), nobody, site="s", gateway="g", stream="d", speed=1.0, frame_s=1.0, t0_ns=0, progress=False)

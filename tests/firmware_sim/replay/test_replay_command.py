@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.frames import Frame
-from fedgate.firmware_sim import node
 from fedgate.firmware_sim.__main__ import main as firmware_sim
 from fedgate.firmware_sim.broker import mosquitto_program
+from fedgate.firmware_sim.replay import node
 from tests.support.site_folders import Folder, broker_of, client, founded, until
 from tests.support.sites import SITE, topic
 

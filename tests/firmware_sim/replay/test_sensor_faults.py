@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.faults import SENSOR_FAULTS, SensorFault, sensor_fault
+from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS, SensorFault, sensor_fault
 from fedgate.models.arrays import Floats, generator
 
 ROWS = slice(40, 60)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.firmware_sim.studies.robust_central import central
-from fedgate.firmware_sim.studies.robust_program import worst_case_program
+from fedgate.firmware_sim.studies.robust_svm.central import central
+from fedgate.firmware_sim.studies.robust_svm.program import worst_case_program
 from fedgate.models.arrays import Floats
 from fedgate.models.federated.robust_svm.ball import Ball, Norm
 from fedgate.models.federated.robust_svm.box import Box, worst_case

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.attacks import Options, cells
-from fedgate.firmware_sim.studies.hostile import LIAR, lying
+from fedgate.firmware_sim.studies.attacks.hostile import LIAR, lying
+from fedgate.firmware_sim.studies.attacks.study import Options, cells
 from fedgate.firmware_sim.studies.registry import STUDIES
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import load_options

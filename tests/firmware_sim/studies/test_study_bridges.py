@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from fedgate.config.settings.settings import SettingsError
-from fedgate.firmware_sim.studies.bridge_data import Spectrum, load
-from fedgate.firmware_sim.studies.bridge_methods import Method, View, calibrated, scores, task
-from fedgate.firmware_sim.studies.bridge_options import Options
-from fedgate.firmware_sim.studies.bridge_rows import Row, apart, chosen_rows
-from fedgate.firmware_sim.studies.bridge_verdicts import verdicts
-from fedgate.firmware_sim.studies.bridges import STUDY
+from fedgate.firmware_sim.studies.bridges.data import Spectrum, load
+from fedgate.firmware_sim.studies.bridges.methods import Method, View, calibrated, scores, task
+from fedgate.firmware_sim.studies.bridges.options import Options
+from fedgate.firmware_sim.studies.bridges.rows import Row, apart, chosen_rows
+from fedgate.firmware_sim.studies.bridges.study import STUDY
+from fedgate.firmware_sim.studies.bridges.verdicts import verdicts
 from fedgate.firmware_sim.studies.runner import Outcome, measured
 from fedgate.firmware_sim.studies.study import Figures, Profile, StudyError, load_options
 from fedgate.models.arrays import Floats, generator

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedgate.firmware_sim.studies.building_alarms import STUDY, _Count, cells
-from fedgate.firmware_sim.studies.building_alarms_data import CALENDAR, Event, Part, Sensor, load, missing_before, runs
-from fedgate.firmware_sim.studies.building_alarms_options import AlarmSet, Method, Options
-from fedgate.firmware_sim.studies.building_alarms_watch import Alarm, begun, guarded, scores_of, watched
+from fedgate.firmware_sim.studies.building_alarms.data import CALENDAR, Event, Part, Sensor, load, missing_before, runs
+from fedgate.firmware_sim.studies.building_alarms.options import AlarmSet, Method, Options
+from fedgate.firmware_sim.studies.building_alarms.study import STUDY, _Count, cells
+from fedgate.firmware_sim.studies.building_alarms.watch import Alarm, begun, guarded, scores_of, watched
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.arrays import Floats, generator

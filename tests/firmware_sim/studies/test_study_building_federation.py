@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.building_federation import STUDY, cells
-from fedgate.firmware_sim.studies.building_federation_data import INPUTS, Windows, fleet, load, windows
-from fedgate.firmware_sim.studies.building_federation_options import Options
+from fedgate.firmware_sim.studies.building_federation.data import INPUTS, Windows, fleet, load, windows
+from fedgate.firmware_sim.studies.building_federation.options import Options
+from fedgate.firmware_sim.studies.building_federation.study import STUDY, cells
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.arrays import FEATURES, Floats

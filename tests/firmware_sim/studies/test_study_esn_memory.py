@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.esn_memory import STUDY, capacity
-from fedgate.firmware_sim.studies.esn_memory_models import EQUAL_LAGS, MEMORYLESS, NETWORK, losses, tried
-from fedgate.firmware_sim.studies.esn_memory_options import Capacity, Grid, TaskOptions
-from fedgate.firmware_sim.studies.esn_memory_tasks import (
+from fedgate.firmware_sim.studies.esn_memory.models import EQUAL_LAGS, MEMORYLESS, NETWORK, losses, tried
+from fedgate.firmware_sim.studies.esn_memory.options import Capacity, Grid, TaskOptions
+from fedgate.firmware_sim.studies.esn_memory.study import STUDY, capacity
+from fedgate.firmware_sim.studies.esn_memory.tasks import (
     CHOOSE,
     REPORT,
     TRAIN,

@@ -8,12 +8,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.esn_streams import STUDY
-from fedgate.firmware_sim.studies.esn_streams_alarms import alarms, areas, runs, watch, worth
-from fedgate.firmware_sim.studies.esn_streams_data import DataSet, Part, Wrong, load
-from fedgate.firmware_sim.studies.esn_streams_methods import lagged, scorers
-from fedgate.firmware_sim.studies.esn_streams_options import Method, Options
-from fedgate.firmware_sim.studies.esn_streams_rows import (
+from fedgate.firmware_sim.studies.esn_streams.alarms import alarms, areas, runs, watch, worth
+from fedgate.firmware_sim.studies.esn_streams.data import DataSet, Part, Wrong, load
+from fedgate.firmware_sim.studies.esn_streams.methods import lagged, scorers
+from fedgate.firmware_sim.studies.esn_streams.options import Method, Options
+from fedgate.firmware_sim.studies.esn_streams.rows import (
     CALIBRATE,
     TRAIN,
     WATCHED,
@@ -25,6 +24,7 @@ from fedgate.firmware_sim.studies.esn_streams_rows import (
     smoothed,
     training_data,
 )
+from fedgate.firmware_sim.studies.esn_streams.study import STUDY
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.alarms.threshold import AlarmSpec, Levels

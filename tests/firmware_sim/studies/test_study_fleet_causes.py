@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.fleet_causes import BEFORE, LABELS, Options, cells, measure
-from fedgate.firmware_sim.studies.fleet_causes_data import CAUSES, FEATURES, Truth, drawn
+from fedgate.firmware_sim.studies.fleet_causes.data import CAUSES, FEATURES, Truth, drawn
+from fedgate.firmware_sim.studies.fleet_causes.study import BEFORE, LABELS, Options, cells, measure
 from fedgate.firmware_sim.studies.registry import STUDIES
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.study import load_options

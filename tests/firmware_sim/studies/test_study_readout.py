@@ -13,16 +13,16 @@ import pytest
 
 from fedgate import firmware_sim
 from fedgate.config.settings.settings import SettingsError
-from fedgate.firmware_sim.studies import esn_readout_data
 from fedgate.firmware_sim.studies.__main__ import main
-from fedgate.firmware_sim.studies.esn_readout import STUDY, cells, identity, measure, trained
-from fedgate.firmware_sim.studies.esn_readout_beside import BESIDE, CONSTANT, beside_figures
-from fedgate.firmware_sim.studies.esn_readout_data import gateways_of, roles, rows_of
-from fedgate.firmware_sim.studies.esn_readout_figures import curve_figures, rates
-from fedgate.firmware_sim.studies.esn_readout_literal import literal_figures, softmax_of_one, sums_of_algorithm_2
-from fedgate.firmware_sim.studies.esn_readout_memory import Memory
-from fedgate.firmware_sim.studies.esn_readout_methods import Watch, algorithm_of, median, with_own_reservoirs
-from fedgate.firmware_sim.studies.esn_readout_options import Attack, Method, Options
+from fedgate.firmware_sim.studies.esn_readout import data as readout_data
+from fedgate.firmware_sim.studies.esn_readout.beside import BESIDE, CONSTANT, beside_figures
+from fedgate.firmware_sim.studies.esn_readout.data import gateways_of, roles, rows_of
+from fedgate.firmware_sim.studies.esn_readout.figures import curve_figures, rates
+from fedgate.firmware_sim.studies.esn_readout.literal import literal_figures, softmax_of_one, sums_of_algorithm_2
+from fedgate.firmware_sim.studies.esn_readout.memory import Memory
+from fedgate.firmware_sim.studies.esn_readout.methods import Watch, algorithm_of, median, with_own_reservoirs
+from fedgate.firmware_sim.studies.esn_readout.options import Attack, Method, Options
+from fedgate.firmware_sim.studies.esn_readout.study import STUDY, cells, identity, measure, trained
 from fedgate.firmware_sim.studies.study import Cell, Profile, load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.detectors.esn import esn, reservoir
@@ -227,13 +227,13 @@ def test_no_label_of_the_scored_reaches_a_training(data: Path, monkeypatch: pyte
     options, cell = options_of(), cell_of("trusted", "flipped")
     who = roles(options, 0)
     expected = trained(options, data, cell, who, Memory(), 1.0)
-    known = esn_readout_data.rows_of
+    known = readout_data.rows_of
 
     def turned(options: Options, data: Path, name: str) -> Arrays:
         rows = known(options, data, name)
         return {**rows, LABELS: 1 - rows[LABELS]} if name in who.scored else rows
 
-    monkeypatch.setattr("fedgate.firmware_sim.studies.esn_readout.rows_of", turned)
+    monkeypatch.setattr("fedgate.firmware_sim.studies.esn_readout.study.rows_of", turned)
     found = trained(options, data, cell, who, Memory(), 1.0)
     assert found["balanced"] == pytest.approx(1.0 - expected["balanced"])
     assert found["told_right"] == expected["told_right"]

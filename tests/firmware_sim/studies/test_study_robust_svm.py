@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.datasets import DataError
-from fedgate.firmware_sim.studies import robust_methods, robust_sensitivity, robust_svm
+from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.studies.registry import STUDIES
-from fedgate.firmware_sim.studies.robust_data import clouds, drawn, fault_codes, shuffled, table
-from fedgate.firmware_sim.studies.robust_figures import NEARLY, paired, standing
-from fedgate.firmware_sim.studies.robust_methods import (
+from fedgate.firmware_sim.studies.robust_svm import methods, sensitivity
+from fedgate.firmware_sim.studies.robust_svm import study as robust_svm
+from fedgate.firmware_sim.studies.robust_svm.data import clouds, drawn, fault_codes, shuffled, table
+from fedgate.firmware_sim.studies.robust_svm.figures import NEARLY, paired, standing
+from fedgate.firmware_sim.studies.robust_svm.methods import (
     CENTRAL,
     EITHER,
     FEDERATED,
@@ -92,7 +93,7 @@ def test_the_short_profile_runs_to_its_report(name: str, data: Path, tmp_path: P
         assert "at or above linear SVM and Central on at least 5 sets" in text
         assert "Fault codes of the pump" in text and "ours is" in text and "| SM or ADMM |" in text
     elif name == "fdr-svm-sensitivity":
-        assert all(f"| {setting} |" in text for setting in robust_sensitivity.SETTINGS)
+        assert all(f"| {setting} |" in text for setting in sensitivity.SETTINGS)
         assert text.count("Target, flipped labels") == text.count("Statements of the paper") == 2
     else:
         assert "program ms" in text and "| all | SM needs far longer" in text
@@ -146,8 +147,8 @@ def test_between_our_methods_the_training_rows_choose(monkeypatch: pytest.Monkey
     worth = {"test": {"ADMM|a": 0.9, "SM|a": 0.5, "SM|b": 0.4}, "inner": {"ADMM|a": 0.6, "SM|a": 0.7, "SM|b": 0.8}}
     worth = {name: {**each, f"{LINEAR}|c": 0.1, f"{CENTRAL}|d": 0.2} for name, each in worth.items()}
     calls = iter(("test", "inner"))
-    monkeypatch.setattr(robust_methods, "models_of", lambda *rest: {})
-    monkeypatch.setattr(robust_methods, "judged", lambda *rest: worth[next(calls)])
+    monkeypatch.setattr(methods, "models_of", lambda *rest: {})
+    monkeypatch.setattr(methods, "judged", lambda *rest: worth[next(calls)])
     split = Split(np.zeros((10, 1)), np.arange(10) % 2, np.zeros((4, 1)), np.arange(4) % 2)
     figures = compared(split, evenly(2, 0), (SMALL,), robust_svm.accuracy, np.random.default_rng(0))
     assert (figures["SM|chosen"], figures["ADMM|chosen"], figures[f"{EITHER}|chosen"]) == (0.4, 0.9, 0.4)
@@ -275,7 +276,7 @@ def test_every_method_is_trained_at_every_setting() -> None:
 
 @pytest.mark.parametrize("unequal", [False, True])
 def test_rows_are_dealt_once_each(unequal: bool) -> None:
-    parts = robust_sensitivity.dealt(4, unequal=unequal)(100)
+    parts = sensitivity.dealt(4, unequal=unequal)(100)
     assert np.concatenate(parts).tolist() == list(range(100))
     assert [len(part) for part in parts] == ([10, 20, 30, 40] if unequal else [25, 25, 25, 25])
 
@@ -287,10 +288,10 @@ def test_labels_are_flipped_only_where_the_setting_says_so(data: Path, monkeypat
         seen[str(len(seen))] = np.array([split.y.mean(), *split.y])
         return {}
 
-    monkeypatch.setattr(robust_sensitivity, "compared", looked_at)
+    monkeypatch.setattr(sensitivity, "compared", looked_at)
     options = options_of("fdr-svm-sensitivity")
-    for setting in (robust_sensitivity.NOMINAL, robust_sensitivity.FLIPPED, robust_sensitivity.CLASSES):
-        robust_sensitivity.STUDY.measure(options, data, {"data": "clouds", "setting": setting, "repeat": 0})
+    for setting in (sensitivity.NOMINAL, sensitivity.FLIPPED, sensitivity.CLASSES):
+        sensitivity.STUDY.measure(options, data, {"data": "clouds", "setting": setting, "repeat": 0})
     nominal, flipped, unequal = seen.values()
     assert (nominal[1:] != flipped[1:]).sum() == 4  # a tenth of 40
     assert (nominal[0], unequal[0]) == (0.5, 0.2)

@@ -14,11 +14,19 @@ from hypothesis import strategies as st
 
 from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.stress import STUDY, combinations, from_late, prepared, splits, threshold, trained
-from fedgate.firmware_sim.studies.stress_data import STREAMS, Subject, load, normalised, with_averages
-from fedgate.firmware_sim.studies.stress_methods import fit, nested
-from fedgate.firmware_sim.studies.stress_options import Options
-from fedgate.firmware_sim.studies.stress_rows import Row, paired
+from fedgate.firmware_sim.studies.stress.data import STREAMS, Subject, load, normalised, with_averages
+from fedgate.firmware_sim.studies.stress.methods import fit, nested
+from fedgate.firmware_sim.studies.stress.options import Options
+from fedgate.firmware_sim.studies.stress.rows import Row, paired
+from fedgate.firmware_sim.studies.stress.study import (
+    STUDY,
+    combinations,
+    from_late,
+    prepared,
+    splits,
+    threshold,
+    trained,
+)
 from fedgate.firmware_sim.studies.study import Profile, StudyError, load_options
 from fedgate.models.arrays import Floats, generator
 from fedgate.models.features.spec import FeatureSpec, extract, feature_names

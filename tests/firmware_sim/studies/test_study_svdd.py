@@ -14,15 +14,23 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
 from fedgate import firmware_sim
-from fedgate.firmware_sim.studies import federated_svdd, svdd_membership, svdd_trials
 from fedgate.firmware_sim.studies.__main__ import main
-from fedgate.firmware_sim.studies.federated_svdd import STUDY, cells, identity, measure
+from fedgate.firmware_sim.studies.federated_svdd import membership, study, trials
+from fedgate.firmware_sim.studies.federated_svdd.membership import sent_and_originals
+from fedgate.firmware_sim.studies.federated_svdd.options import (
+    CENTRAL,
+    ESVDD,
+    FEDERATED,
+    SVE,
+    Options,
+    drawn_values,
+    settings_of,
+)
+from fedgate.firmware_sim.studies.federated_svdd.picture import COMPARISONS, differences
+from fedgate.firmware_sim.studies.federated_svdd.report import tables
+from fedgate.firmware_sim.studies.federated_svdd.study import STUDY, cells, identity, measure
+from fedgate.firmware_sim.studies.federated_svdd.trials import Rows, auc_of, dealt, stratified_folds, table
 from fedgate.firmware_sim.studies.study import Cell, load_options
-from fedgate.firmware_sim.studies.svdd_membership import sent_and_originals
-from fedgate.firmware_sim.studies.svdd_options import CENTRAL, ESVDD, FEDERATED, SVE, Options, drawn_values, settings_of
-from fedgate.firmware_sim.studies.svdd_picture import COMPARISONS, differences
-from fedgate.firmware_sim.studies.svdd_report import tables
-from fedgate.firmware_sim.studies.svdd_trials import Rows, auc_of, dealt, stratified_folds, table
 from fedgate.models.arrays import FEATURES, Array, Arrays, generator
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.run import Outcome, run
@@ -146,7 +154,7 @@ def test_outliers_are_left_out_only_where_other_rows_are_scored(
         counts.append(sum(len(each[FEATURES]) for each in clients.values()))
         return run(algorithm, clients, **others)
 
-    monkeypatch.setattr(svdd_trials, "run", counted)
+    monkeypatch.setattr(trials, "run", counted)
     for form in ("literal", other):
         measure(options, data, cell_of(ESVDD, form))
     assert counts == [88, rows]
@@ -162,7 +170,7 @@ def test_a_value_is_chosen_without_a_look_at_the_rows_that_are_reported(
         seen.append((set(train.tolist()), set(test.tolist())))
         return auc_of(options, data, cell, value, train, test, seed)
 
-    monkeypatch.setattr(federated_svdd, "auc_of", watched)
+    monkeypatch.setattr(study, "auc_of", watched)
     measure(options, data, cell_of(method))
     a_fold = 2 * 3 + 1  # two values on three inner folds, then the one that counts
     assert len(seen) == 3 * a_fold
@@ -222,7 +230,7 @@ def test_a_client_that_sends_nothing_counts_as_nothing_found(data: Path, monkeyp
         silent.append(len(silent) % 2 == 0)
         return (z[:0], z[:0]) if silent[-1] else (z, z)
 
-    monkeypatch.setattr(svdd_membership, "sent_and_originals", sent)
+    monkeypatch.setattr(membership, "sent_and_originals", sent)
     figures = measure(options, data, cell)
     assert silent == [True, False, True, False]
     assert (figures["update.auc"], figures["update.found"], figures["traced"]) == (0.75, 0.5, 0.5)

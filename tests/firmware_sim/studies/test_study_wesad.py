@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from fedgate import firmware_sim
-from fedgate.firmware_sim.datasets import DataError
-from fedgate.firmware_sim.studies import esn_wesad_methods
+from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.studies.__main__ import main
-from fedgate.firmware_sim.studies.esn_wesad import STUDY, cells, identity, measure
-from fedgate.firmware_sim.studies.esn_wesad_baselines import LOCAL, LOGISTIC, MAJORITY, POOLED
-from fedgate.firmware_sim.studies.esn_wesad_choice import chosen
-from fedgate.firmware_sim.studies.esn_wesad_data import Fold, folds, gateway, present
-from fedgate.firmware_sim.studies.esn_wesad_options import CHOSEN, Options
-from fedgate.firmware_sim.studies.esn_wesad_report import report
-from fedgate.firmware_sim.studies.esn_wesad_sketches import SKETCHES
+from fedgate.firmware_sim.studies.esn_wesad import methods
+from fedgate.firmware_sim.studies.esn_wesad.baselines import LOCAL, LOGISTIC, MAJORITY, POOLED
+from fedgate.firmware_sim.studies.esn_wesad.choice import chosen
+from fedgate.firmware_sim.studies.esn_wesad.data import Fold, folds, gateway, present
+from fedgate.firmware_sim.studies.esn_wesad.options import CHOSEN, Options
+from fedgate.firmware_sim.studies.esn_wesad.report import report
+from fedgate.firmware_sim.studies.esn_wesad.sketches import SKETCHES
+from fedgate.firmware_sim.studies.esn_wesad.study import STUDY, cells, identity, measure
 from fedgate.firmware_sim.studies.study import Cell, Figures, load_options
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.protocol.run import Outcome, run
@@ -105,7 +105,7 @@ def test_who_is_scored_does_not_train(data: Path, monkeypatch: pytest.MonkeyPatc
         seen.append(set(clients))
         return run(algorithm, clients, **others)
 
-    monkeypatch.setattr(esn_wesad_methods, "run", watched)
+    monkeypatch.setattr(methods, "run", watched)
     measure(options_of(), data, cell_of("IncFed", share=0.5))
     assert [len(names) for names in seen] == [1, 1]
     for names, fold in zip(seen, folds(options_of()), strict=True):

@@ -1,8 +1,8 @@
 """The seeded world: whatever breaks, no promise does; and the world is no kinder than it says.
 
 Goal: loss-free in the field. Method: worlds, each with another mix of faults, and after each the checks of
-`fedgate.firmware_sim.world.checks`: a few here, 60 that follow from the commit in `.ci/run`, and 10,000 in `make soak`.
-A world that fails prints the one command that replays it.
+`fedgate.firmware_sim.world.promises.checks`: a few here, 60 that follow from the commit in `.ci/run`, and 10,000 in
+`make soak`. A world that fails prints the one command that replays it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.__main__ import main
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.checks import Witness
 from fedgate.firmware_sim.world.command import replay
-from fedgate.firmware_sim.world.devices import Devices
 from fedgate.firmware_sim.world.faults import Faults, Work, drawn, load_faults
-from fedgate.firmware_sim.world.privacy import Privacy
+from fedgate.firmware_sim.world.promises.checks import Witness
+from fedgate.firmware_sim.world.promises.devices import Devices
+from fedgate.firmware_sim.world.promises.privacy import Privacy
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.gateway_agent.events import Enqueue, Item, Save
 from fedgate.gateway_agent.state import SECRET, Stored

@@ -8,9 +8,9 @@ import pytest
 from fedgate.cloud_aggregator.events import RecordRound
 from fedgate.config.protocol.messages import round_number
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.damage import Damages, Under, reaches_level
-from fedgate.firmware_sim.world.hosts import GatewayHost
-from fedgate.firmware_sim.world.rounds import Rounds
+from fedgate.firmware_sim.world.actors.hosts import GatewayHost
+from fedgate.firmware_sim.world.promises.damage import Damages, Under, reaches_level
+from fedgate.firmware_sim.world.promises.rounds import Rounds
 from fedgate.firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
 from fedgate.gateway_agent.events import Outward, Train
 from fedgate.gateway_agent.feature_row import FeatureRow

@@ -29,16 +29,17 @@ from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import LARGEST, Alarm, Message, Score, Signed, Status, Want
 from fedgate.config.protocol.topics import CHANNELS
 from fedgate.firmware_sim.mutation import resealed
-from fedgate.firmware_sim.world import bounds, world
-from fedgate.firmware_sim.world import hostile as world_hostile
-from fedgate.firmware_sim.world.bounds import bounded_step
-from fedgate.firmware_sim.world.checks import Witness
+from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.actors import hostile as world_hostile
+from fedgate.firmware_sim.world.actors.hosts import CloudHost
+from fedgate.firmware_sim.world.actors.messages import Seen, mutated, swollen
+from fedgate.firmware_sim.world.actors.messages import drawn as drawn_message
 from fedgate.firmware_sim.world.faults import Faults, Handling, Hostile, Lies, Power, drawn
-from fedgate.firmware_sim.world.hosts import CloudHost
-from fedgate.firmware_sim.world.latest import Latest
-from fedgate.firmware_sim.world.messages import Seen, mutated, swollen
-from fedgate.firmware_sim.world.messages import drawn as drawn_message
 from fedgate.firmware_sim.world.network import PACKET_BYTES
+from fedgate.firmware_sim.world.promises import bounds
+from fedgate.firmware_sim.world.promises.bounds import bounded_step
+from fedgate.firmware_sim.world.promises.checks import Witness
+from fedgate.firmware_sim.world.promises.latest import Latest
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import activation

@@ -23,8 +23,8 @@ from fedgate.config.protocol.messages import round_number
 from fedgate.config.protocol.transfer import describe, split
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.faults import drawn
-from fedgate.firmware_sim.world.liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
-from fedgate.firmware_sim.world.releases import Releases
+from fedgate.firmware_sim.world.promises.liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
+from fedgate.firmware_sim.world.promises.releases import Releases
 from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.firmware_sim.world.time import TICK_S
 from fedgate.gateway_agent.deployment import probation

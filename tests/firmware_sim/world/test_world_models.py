@@ -10,9 +10,9 @@ import pytest
 
 from fedgate.config.protocol.messages import Status
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.checks import Witness
+from fedgate.firmware_sim.world.actors.processor import Stopwatch
 from fedgate.firmware_sim.world.faults import Faults, Processor, Work
-from fedgate.firmware_sim.world.processor import Stopwatch
+from fedgate.firmware_sim.world.promises.checks import Witness
 from fedgate.firmware_sim.world.time import Scheduler
 from fedgate.gateway_agent.deployment.deployment import (
     MODEL,

@@ -16,11 +16,11 @@ import pytest
 from fedgate.cloud_aggregator.events import RecordAlarm
 from fedgate.config.protocol.messages import STATUS, Alarm, Receipt, Status
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.checks import Witness
-from fedgate.firmware_sim.world.devices import SESSIONS_MAX, Devices
 from fedgate.firmware_sim.world.disk import Doubt, Renewed
 from fedgate.firmware_sim.world.faults import NO_MEMORY, Faults
-from fedgate.firmware_sim.world.loads import End
+from fedgate.firmware_sim.world.promises.checks import Witness
+from fedgate.firmware_sim.world.promises.devices import SESSIONS_MAX, Devices
+from fedgate.firmware_sim.world.promises.loads import End
 from fedgate.gateway_agent.deployment.deployment import LOADS_MAX, STARTS_MAX, LoadAttempts, Models, save
 from fedgate.gateway_agent.events import Enqueue, Keep, Outward, Save
 from fedgate.gateway_agent.feature_row import FeatureRow

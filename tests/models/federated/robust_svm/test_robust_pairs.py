@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.studies.robust_central import central
+from fedgate.firmware_sim.studies.robust_svm.central import central
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors.base.fault_classes import PAIRS, classify
 from fedgate.models.federated.protocol.run import run

@@ -1,0 +1,1 @@
+"""The demos: the whole system as real processes on recordings, and the report of how it went."""

@@ -1,0 +1,1 @@
+"""A reader for each file format, into named columns."""

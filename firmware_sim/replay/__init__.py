@@ -1,0 +1,1 @@
+"""A sensor node that plays a recording to a gateway."""

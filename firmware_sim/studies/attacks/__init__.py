@@ -1,0 +1,1 @@
+"""The study of gateways that lie, and what defences are worth."""

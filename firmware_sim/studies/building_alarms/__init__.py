@@ -1,0 +1,1 @@
+"""The study of alarms in a building, held against what was promised."""

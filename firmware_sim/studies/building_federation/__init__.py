@@ -1,0 +1,1 @@
+"""The study of what federation is worth and costs in a building."""

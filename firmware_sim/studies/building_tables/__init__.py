@@ -1,0 +1,1 @@
+"""The study of tables of building sensors."""

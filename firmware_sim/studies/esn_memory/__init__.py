@@ -1,0 +1,1 @@
+"""The study of the memory of echo state networks."""

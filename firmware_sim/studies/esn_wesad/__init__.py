@@ -1,0 +1,1 @@
+"""The study of echo state networks on the WESAD recordings."""

@@ -1,0 +1,1 @@
+"""The study of federated support vector data description."""

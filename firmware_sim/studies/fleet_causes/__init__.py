@@ -1,0 +1,1 @@
+"""The study of causes that a whole fleet shares."""

@@ -1,0 +1,1 @@
+"""The study of distributionally robust SVMs over gateways."""

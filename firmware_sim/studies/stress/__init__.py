@@ -1,0 +1,1 @@
+"""The study of predicting stress from wearable sensors."""

@@ -1,0 +1,1 @@
+"""What a simulated world promises, and who watches whether it is kept."""
