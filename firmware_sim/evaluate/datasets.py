@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from fedgate.config.settings import extras
 from fedgate.firmware_sim.recordings import ReadOptions, RecordingError
-from fedgate.firmware_sim.recordings.formats import SUFFIXES, check_options
 from fedgate.firmware_sim.recordings.readers.columns import Column, Numbers, with_groups
 from fedgate.firmware_sim.recordings.readers.csv_file import read_csv_table
+from fedgate.firmware_sim.recordings.readers.formats import SUFFIXES, check_options
 from fedgate.firmware_sim.recordings.readers.npz_file import read_arrays
 from fedgate.firmware_sim.recordings.readers.parquet_file import read_parquet_table
 from fedgate.firmware_sim.recordings.recording import shortened

@@ -8,9 +8,9 @@ from fedgate.firmware_sim.recordings.errors import (
     RecordingError,
     UnknownFormatError,
 )
-from fedgate.firmware_sim.recordings.formats import read
 from fedgate.firmware_sim.recordings.info import describe, render
 from fedgate.firmware_sim.recordings.options import ReadOptions
+from fedgate.firmware_sim.recordings.readers.formats import read
 from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY, UNKNOWN, Channel, Recording, State
 from fedgate.firmware_sim.recordings.shipped import shipped, shipped_names
 

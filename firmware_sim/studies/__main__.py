@@ -15,7 +15,7 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim.evaluate.command import Progress, write_result
 from fedgate.firmware_sim.evaluate.experiment import OptionError, check_output
 from fedgate.firmware_sim.recordings.errors import RecordingError
-from fedgate.firmware_sim.studies.study import Profile, Study, StudyError, StudyOptions, load_options
+from fedgate.firmware_sim.studies.engine.study import Profile, Study, StudyError, StudyOptions, load_options
 
 if TYPE_CHECKING:
     from fedgate.firmware_sim.studies.runner import Outcome

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TextIO
 
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Profile, StudyError, StudyOptions
 from fedgate.firmware_sim.studies.registry import STUDIES
-from fedgate.firmware_sim.studies.study import Cell, Figures, Profile, StudyError, StudyOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("models", "firmware_sim/studies")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from fedgate.config.runtime import cli
 from fedgate.firmware_sim import children
-from fedgate.firmware_sim.world.faults import Faults, load_faults
-from fedgate.firmware_sim.world.setup import HOURS
+from fedgate.firmware_sim.world.environment.faults import Faults, load_faults
+from fedgate.firmware_sim.world.environment.setup import HOURS
 
 DIGITS_MAX, JOBS_MAX = 18, 1_024
 SEEDS = re.compile(rf"(\d{{1,{DIGITS_MAX}}})\.\.(\d{{1,{DIGITS_MAX}}})")

@@ -23,15 +23,15 @@ from fedgate.firmware_sim.world.actors.hostile import NAME, Device
 from fedgate.firmware_sim.world.actors.hosts import CloudHost, GatewayHost, last_will
 from fedgate.firmware_sim.world.actors.node import Node
 from fedgate.firmware_sim.world.actors.operator import Operator
-from fedgate.firmware_sim.world.disk import complaint
-from fedgate.firmware_sim.world.faults import Faults, anew_of, drawn, hostile_of, lies_of, loads_of
-from fedgate.firmware_sim.world.network import Network
+from fedgate.firmware_sim.world.actors.shared import World
+from fedgate.firmware_sim.world.environment.disk import complaint
+from fedgate.firmware_sim.world.environment.faults import Faults, anew_of, drawn, hostile_of, lies_of, loads_of
+from fedgate.firmware_sim.world.environment.network import Network
+from fedgate.firmware_sim.world.environment.setup import HOURS, SETTLE_S, setup, stream_of
+from fedgate.firmware_sim.world.environment.time import Scheduler
 from fedgate.firmware_sim.world.promises import bounds
 from fedgate.firmware_sim.world.promises.checks import Witness
 from fedgate.firmware_sim.world.promises.devices import TWIN
-from fedgate.firmware_sim.world.setup import HOURS, SETTLE_S, setup, stream_of
-from fedgate.firmware_sim.world.shared import World
-from fedgate.firmware_sim.world.time import Scheduler
 from fedgate.models.time_units import HOUR_S
 
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, where there is one

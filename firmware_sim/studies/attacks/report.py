@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.markdown import deviation, spread, table
-from fedgate.firmware_sim.studies.study import Cell, Results
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.study import Cell, Results
 
 ALONE = "alone"
 MEASURES = {"auc": "area under the ROC curve", "accuracy": "accuracy"}

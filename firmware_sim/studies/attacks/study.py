@@ -18,8 +18,8 @@ from fedgate.firmware_sim.evaluate.splits import partition
 from fedgate.firmware_sim.metrics import roc_auc
 from fedgate.firmware_sim.studies.attacks.hostile import LIAR, Lie, lying
 from fedgate.firmware_sim.studies.attacks.report import ALONE, report
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study, StudyOptions
 from fedgate.firmware_sim.studies.robust_svm.data import shuffled, table
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.recordings import shipped
-from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.models.arrays import Floats
 from fedgate.models.features.spec import FeatureSpec, extract_many
 

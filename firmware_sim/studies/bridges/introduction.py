@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedgate.firmware_sim.studies.bridges.methods import DISTANCE
 from fedgate.firmware_sim.studies.bridges.options import Options
 from fedgate.firmware_sim.studies.bridges.rows import chooses, listed
-from fedgate.firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.engine.study import Results
 
 CALIBRATED = (
     "Scores of a gateway are put in units of the spread of healthy training windows that were held out from a model of"

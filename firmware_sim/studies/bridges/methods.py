@@ -19,7 +19,7 @@ from fedgate.config.protocol.wire import encode
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.studies.bridges.aligned_events import aligned_events
 from fedgate.firmware_sim.studies.bridges.data import HEALTHY, Bridge, Windows
-from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base.checks import ConvergenceError

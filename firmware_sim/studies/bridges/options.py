@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from fedgate.firmware_sim.studies.bridges.aligned_events import aligned_events
 from fedgate.firmware_sim.studies.bridges.data import DataSet, Spectrum
 from fedgate.firmware_sim.studies.bridges.methods import ALIGNED, DISTANCE, FOREST, Method, View
-from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of healthy and damaged scores, for the picture

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
 from fedgate.firmware_sim.studies.bridges.data import DAMAGED, HEALTHY
 from fedgate.firmware_sim.studies.bridges.options import QUANTILES
-from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
-from fedgate.firmware_sim.studies.study import Figures
+from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.studies.engine.study import Figures
 
 MARKS = "os^vDPX*"
 COLOURS = (BLUE, VERMILLION, GREEN, PINK, ORANGE, SKY, INK, GREY)

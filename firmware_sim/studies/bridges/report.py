@@ -20,8 +20,8 @@ from fedgate.firmware_sim.studies.bridges.rows import (
 )
 from fedgate.firmware_sim.studies.bridges.sweeps import sweeps
 from fedgate.firmware_sim.studies.bridges.verdicts import verdicts
-from fedgate.firmware_sim.studies.markdown import table
-from fedgate.firmware_sim.studies.study import Figures, Results
+from fedgate.firmware_sim.studies.engine.markdown import table
+from fedgate.firmware_sim.studies.engine.study import Figures, Results
 
 LEVELS = ("gateway", "fleet")
 SHORT_S = 1.0  # of windows below, false alarms an hour are numbers nobody can picture: their share stands beside

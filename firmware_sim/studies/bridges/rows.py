@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.studies.bridges.methods import View
 from fedgate.firmware_sim.studies.bridges.options import Options
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results
 
 VIEWS: dict[View, str] = {
     "sensors": "One gateway per sensor",

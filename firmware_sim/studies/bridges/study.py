@@ -21,7 +21,7 @@ from fedgate.firmware_sim.studies.bridges.data import DAMAGED, HEALTHY, load
 from fedgate.firmware_sim.studies.bridges.methods import Method, Scored, Task, View, calibrated, task
 from fedgate.firmware_sim.studies.bridges.options import QUANTILES, Options
 from fedgate.firmware_sim.studies.bridges.report import report
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study
 from fedgate.models.arrays import Floats
 
 ALARM_Z = 3.0  # healthy spreads above the healthy median, where no other level can be chosen

@@ -8,8 +8,8 @@ from fedgate.firmware_sim.studies.bridges.methods import View
 from fedgate.firmware_sim.studies.bridges.options import Options
 from fedgate.firmware_sim.studies.bridges.pictures import ALWAYS, draw_curves
 from fedgate.firmware_sim.studies.bridges.rows import VIEWS, always_in_alarm, with_error
-from fedgate.firmware_sim.studies.markdown import table
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.engine.markdown import table
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results
 
 
 def sweeps(options: Options, results: Results, prefix: Path) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fedgate.firmware_sim.studies.bridges.methods import View
 from fedgate.firmware_sim.studies.bridges.options import Options
 from fedgate.firmware_sim.studies.bridges.rows import Row, apart, chosen_rows
-from fedgate.firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.engine.study import Results
 
 WHITENED = ", whitened"
 NORMALISATION = "normalisation"

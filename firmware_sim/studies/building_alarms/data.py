@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS, sensor_fault
 from fedgate.firmware_sim.studies.building_alarms.options import AlarmSet, DataSet
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.firmware_sim.studies.esn_streams.data import (
     SKAB_CALIBRATE,
     SKAB_CHANNELS,
@@ -32,7 +33,6 @@ from fedgate.firmware_sim.studies.esn_streams.data import (
     SKAB_TRAIN,
     skab_rows,
 )
-from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import NEW_SERIES, Floats, generator
 
 Part = Literal["development", "reported"]

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 from fedgate.models.alarms.profile_spec import ProfileSpec
 from fedgate.models.alarms.rule_statistics import Given
 from fedgate.models.alarms.rules import RuleSpec

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
 from fedgate.firmware_sim.studies.building_alarms.options import Options
-from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
-from fedgate.firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.studies.engine.study import Results
 
 COLOURS = (VERMILLION, BLUE, GREEN, ORANGE, PINK, SKY, INK, GREY)
 MARKS = "osD^vP*X"

@@ -10,9 +10,9 @@ import numpy as np
 
 from fedgate.firmware_sim.studies.building_alarms.options import Options, Paper, Target
 from fedgate.firmware_sim.studies.building_alarms.pictures import draw_promises, draw_recall
-from fedgate.firmware_sim.studies.markdown import table
-from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.engine.markdown import table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results
 
 INTRODUCTION = """\
 Rules turn what a gateway knows of a window into one height, and the largest raises the alarm

@@ -16,7 +16,7 @@ from fedgate.firmware_sim.studies.building_alarms.data import Event, Sensor, loa
 from fedgate.firmware_sim.studies.building_alarms.options import Options
 from fedgate.firmware_sim.studies.building_alarms.report import report
 from fedgate.firmware_sim.studies.building_alarms.watch import Alarm, begun, guarded, scores_of, watched
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study
 from fedgate.models.alarms.threshold import CalibrationError
 from fedgate.models.arrays import generator
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.studies.building_tables.files import arrays, binned
-from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
 
 STEP_S, LEAST_STEPS = 300, 288

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.studies.building_federation.data import Windows
-from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 
 Model = Literal["federated", "central", "ridge", "last value"]
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
 from fedgate.firmware_sim.studies.building_federation.options import Method
-from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY, write
 from fedgate.models.arrays import Floats
 
 COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY, INK)

@@ -11,9 +11,9 @@ import numpy as np
 
 from fedgate.firmware_sim.studies.building_federation.options import Method, Options, Paper
 from fedgate.firmware_sim.studies.building_federation.pictures import draw
-from fedgate.firmware_sim.studies.markdown import deviation, spread, table
-from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Results
 from fedgate.models.arrays import Floats
 from fedgate.models.federated.wrappers.error_feedback import Compression
 

@@ -17,7 +17,7 @@ from fedgate.config.protocol.wire import encode
 from fedgate.firmware_sim.studies.building_federation.data import INPUTS, fleet, load
 from fedgate.firmware_sim.studies.building_federation.options import Method, Options
 from fedgate.firmware_sim.studies.building_federation.report import report
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats
 from fedgate.models.detectors.esn import ridge_readout
 from fedgate.models.detectors.recurrent import recurrent

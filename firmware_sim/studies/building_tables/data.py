@@ -34,7 +34,7 @@ from fedgate.firmware_sim.studies.building_tables.streams import (
     later,
     own_units,
 )
-from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.models.arrays import Floats
 
 DataSet = Literal["keti", "room climate", "three rooms", "air handlers", "air handlers by day"]

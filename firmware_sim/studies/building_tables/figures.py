@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.studies.building_tables.methods import Tell
 from fedgate.firmware_sim.studies.building_tables.streams import Windows
-from fedgate.firmware_sim.studies.study import Figures
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.models.arrays import Floats
 
 ROC_STEPS = 20  # of the false positive rate, at which a curve is kept

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.studies.building_tables.streams import Steps
-from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.models.arrays import NEW_SERIES, Floats
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.studies.building_tables.data import DataSet
-from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 
 TRIVIAL = ("majority", "mean", "persistence", "day before")
 Model = Literal["majority", "mean", "persistence", "day before", "lags", "esn", "recurrent"]

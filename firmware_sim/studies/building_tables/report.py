@@ -10,9 +10,9 @@ from fedgate.firmware_sim.studies.building_tables.figures import OF_CLASSES, OF_
 from fedgate.firmware_sim.studies.building_tables.options import Options, TableOptions, Target
 from fedgate.firmware_sim.studies.building_tables.pictures import draw_curves, draw_roc
 from fedgate.firmware_sim.studies.building_tables.rows import Row, best, by_gradient, closed_form, lead, rows_of
-from fedgate.firmware_sim.studies.markdown import deviation, table
-from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.study import Results
+from fedgate.firmware_sim.studies.engine.markdown import deviation, table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Results
 
 NAMES = {
     **{"precision": "precision", "recall": "recall", "f1": "F1", "ba": "balanced accuracy", "auc": "AUC"},

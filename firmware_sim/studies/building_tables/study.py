@@ -22,7 +22,7 @@ from fedgate.firmware_sim.studies.building_tables.methods import Fitted, fit
 from fedgate.firmware_sim.studies.building_tables.options import Method, Options, TableOptions, combinations, of_table
 from fedgate.firmware_sim.studies.building_tables.report import report
 from fedgate.firmware_sim.studies.building_tables.streams import REPORT, TRAINS, Task, windows
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study
 from fedgate.models.arrays import Floats
 
 CURVE_EVERY = 4  # of the reported windows, one in so many shows how the error fell

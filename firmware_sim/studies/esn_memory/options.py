@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 
 Kind = Literal["narma", "mackey-glass", "air handling", "bearing", "occupancy", "pump"]
 Leak = Annotated[float, Field(gt=0, le=1)]

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
-from fedgate.firmware_sim.studies.pictures import GREEN, ORANGE, PINK, write
+from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, write
 
 COLOURS, MARKS = (BLUE, VERMILLION, GREEN, PINK, ORANGE), "os^vD"
 LINES = ("-", "--", ":", "-.")

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Figures, Results
 from fedgate.firmware_sim.studies.esn_memory.models import (
     EQUAL_LAGS,
     FORGETFUL,
@@ -22,9 +25,6 @@ from fedgate.firmware_sim.studies.esn_memory.models import (
 )
 from fedgate.firmware_sim.studies.esn_memory.options import Options
 from fedgate.firmware_sim.studies.esn_memory.pictures import Panel, draw_capacity, draw_settings
-from fedgate.firmware_sim.studies.markdown import deviation, spread, table
-from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.study import Figures, Results
 
 CAPACITY = "capacity"
 WITHOUT = (FORGETFUL, MEMORYLESS, LOGISTIC)  # a memory; LAST is told what no other model is

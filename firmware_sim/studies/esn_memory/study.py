@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study, StudyError
 from fedgate.firmware_sim.studies.esn_memory.models import DRAWN, NETWORK, losses, models_of, tried
 from fedgate.firmware_sim.studies.esn_memory.options import Capacity, Options
 from fedgate.firmware_sim.studies.esn_memory.report import CAPACITY, report
 from fedgate.firmware_sim.studies.esn_memory.tasks import task
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyError
 from fedgate.models.arrays import generator
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.esn.network import Network

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.firmware_sim.studies.esn_memory.options import TaskOptions
 from fedgate.firmware_sim.studies.esn_streams.data import SKAB_FILES, SKAB_TRAIN, skab_rows
-from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import NEW_SERIES, Floats
 
 TRAIN, CHOOSE, REPORT = 0, 1, 2

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.esn_readout.data import Roles, rows_of
 from fedgate.firmware_sim.studies.esn_readout.figures import NAMES, curve_figures
 from fedgate.firmware_sim.studies.esn_readout.options import Options
-from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
 from fedgate.models.detectors.esn import esn
 from fedgate.models.federated import build

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.corruption import corrupted
+from fedgate.firmware_sim.studies.engine.corruption import corrupted
 from fedgate.firmware_sim.studies.esn_readout.options import Attack, Options
 from fedgate.firmware_sim.studies.esn_wesad.data import LEAST_DEVIATION, subject
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.study import Figures
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.models.arrays import Array, Floats
 
 LAST_ROUNDS, STEADY_ROUNDS = 10, 30

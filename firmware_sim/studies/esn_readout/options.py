@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.studies.corruption import Kind
-from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.firmware_sim.studies.engine.corruption import Kind
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.federated.defences.wrapper import Defence
 

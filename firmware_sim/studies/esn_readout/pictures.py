@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedgate.firmware_sim.demo.picture import BLUE, GREY, VERMILLION
+from fedgate.firmware_sim.studies.engine.pictures import GREEN, PINK, write
 from fedgate.firmware_sim.studies.esn_readout.options import Options
 from fedgate.firmware_sim.studies.esn_readout.summary import Place, Summary
-from fedgate.firmware_sim.studies.pictures import GREEN, PINK, write
 
 STYLES = ((BLUE, "-"), (VERMILLION, "--"), (GREEN, ":"), (PINK, "-."))
 PANEL_IN = (2.9, 2.3)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Figures, Results
 from fedgate.firmware_sim.studies.esn_readout.options import Options, Reservoirs, Target
 from fedgate.firmware_sim.studies.esn_readout.pictures import draw_curves
 from fedgate.firmware_sim.studies.esn_readout.summary import Place, Summary, summarised
-from fedgate.firmware_sim.studies.markdown import deviation, spread, table
-from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.study import Figures, Results
 from fedgate.models.arrays import Floats
 
 NUMBERS: dict[str, Reservoirs] = {"6.4": "same", "6.5": "different"}

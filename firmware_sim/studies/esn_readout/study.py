@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study
 from fedgate.firmware_sim.studies.esn_readout.beside import BESIDE, beside_figures
 from fedgate.firmware_sim.studies.esn_readout.data import Roles, gateways_of, roles, rows_of
 from fedgate.firmware_sim.studies.esn_readout.figures import curve_figures
@@ -26,7 +27,6 @@ from fedgate.firmware_sim.studies.esn_readout.methods import (
 )
 from fedgate.firmware_sim.studies.esn_readout.options import Bench, Options
 from fedgate.firmware_sim.studies.esn_readout.report import report
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 from fedgate.models.arrays import FEATURES, LABELS, Arrays
 from fedgate.models.federated.protocol.run import run
 

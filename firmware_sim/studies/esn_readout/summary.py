@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results
 from fedgate.models.arrays import Floats
 
 SEPARATOR = "|"

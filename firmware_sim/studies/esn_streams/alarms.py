@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.esn_streams.rows import CALIBRATE, SECONDS_PER_DAY, WATCHED, Judged, Streams
-from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.alarms.threshold import AlarmSpec, AlarmState, Levels, calibrate, update
 from fedgate.models.arrays import Floats
 

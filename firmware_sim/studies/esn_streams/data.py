@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS, sensor_fault
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.firmware_sim.studies.esn_streams.bridges import Bridge, bridge_gateways
 from fedgate.firmware_sim.studies.esn_streams.rows import CALIBRATE, IGNORED, TRAIN, WATCHED, Gateway, Streams, Stretch
-from fedgate.firmware_sim.studies.study import StudyError
 from fedgate.models.arrays import NEW_SERIES, Floats, generator
 
 DataSet = Literal["skab", "keti", "z24 sensors", "z24 setups", "munich"]

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 from fedgate.firmware_sim.studies.esn_streams.data import DataSet
-from fedgate.firmware_sim.studies.study import StudyOptions
 
 Model = Literal["esn", "lags", "last value", "level"]
 SETTINGS: dict[Model, frozenset[str]] = {

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Figures, Results
 from fedgate.firmware_sim.studies.esn_streams.options import Method, Options, StreamSet, combinations
 from fedgate.firmware_sim.studies.esn_streams.pictures import draw_methods
-from fedgate.firmware_sim.studies.markdown import deviation, spread, table
-from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.study import Figures, Results
 
 KINDS_SHOWN = 20
 STUCK = "stuck"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study
 from fedgate.firmware_sim.studies.esn_streams.alarms import areas, fleet, watch, worth
 from fedgate.firmware_sim.studies.esn_streams.data import Wrong, load
 from fedgate.firmware_sim.studies.esn_streams.methods import scorers
 from fedgate.firmware_sim.studies.esn_streams.options import Method, Options, StreamSet, combinations
 from fedgate.firmware_sim.studies.esn_streams.report import report
 from fedgate.firmware_sim.studies.esn_streams.rows import Judged, Streams, judged, smoothed
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 
 Windows = dict[str, list[Judged]]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.esn_wesad.data import Fold, gateway
 from fedgate.firmware_sim.studies.esn_wesad.methods import Outputs, figures_of
 from fedgate.firmware_sim.studies.esn_wesad.options import CLASSES, Normalisation, Options
-from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats, generator
 from fedgate.models.detectors.esn import esn
 from fedgate.models.federated import build

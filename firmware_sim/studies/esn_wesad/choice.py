@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.esn_wesad.data import Fold, folds, gateway
 from fedgate.firmware_sim.studies.esn_wesad.methods import Outputs, figures_of
 from fedgate.firmware_sim.studies.esn_wesad.options import Normalisation, Options
-from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, Singles, generator
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.federated import build

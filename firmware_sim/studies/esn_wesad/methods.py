@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.config.protocol.wire import encode
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.esn_wesad.data import Fold, folds, gateway, present
 from fedgate.firmware_sim.studies.esn_wesad.options import CLASSES, Normalisation, Options
-from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors.esn import esn
 from fedgate.models.federated import build

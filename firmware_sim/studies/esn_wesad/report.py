@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Figures, Results
 from fedgate.firmware_sim.studies.esn_wesad.baselines import BASELINES, LOGISTIC, OF_A_NETWORK
 from fedgate.firmware_sim.studies.esn_wesad.options import CHOSEN, CLASSES, Options, Target
 from fedgate.firmware_sim.studies.esn_wesad.picture import WITHIN, Curve, draw
 from fedgate.firmware_sim.studies.esn_wesad.sketches import SKETCHES
-from fedgate.firmware_sim.studies.markdown import deviation, spread, table
-from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.study import Figures, Results
 
 NORMALISED = {"recording": "whole recording", "commissioning": "first rows"}
 INTRODUCTION = (

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.esn_wesad.choice import Summed, summed, total
 from fedgate.firmware_sim.studies.esn_wesad.data import folds, gateway
 from fedgate.firmware_sim.studies.esn_wesad.options import CLASSES, Options
-from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import LABELS, Arrays, Floats
 from fedgate.models.detectors.base.moments import symmetric, triangle
 from fedgate.models.detectors.esn.ridge_readout import CROSS, GRAM

@@ -11,13 +11,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study
 from fedgate.firmware_sim.studies.esn_wesad.baselines import BASELINES, OF_A_NETWORK, baseline
 from fedgate.firmware_sim.studies.esn_wesad.choice import chosen
 from fedgate.firmware_sim.studies.esn_wesad.methods import federated
 from fedgate.firmware_sim.studies.esn_wesad.options import CHOSEN, Options
 from fedgate.firmware_sim.studies.esn_wesad.report import report
 from fedgate.firmware_sim.studies.esn_wesad.sketches import sketches
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study
 
 SKETCHES = "sketches"
 NORMALISATIONS = ("recording", "commissioning")

@@ -17,9 +17,9 @@ import numpy as np
 from pydantic import Field
 
 from fedgate.firmware_sim.metrics import roc_auc
+from fedgate.firmware_sim.studies.engine.markdown import table
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.firmware_sim.studies.federated_svdd.trials import ALL_SCORES_EQUAL, Rows
-from fedgate.firmware_sim.studies.markdown import table
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base.checks import (

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.markdown import table as markdown
+from fedgate.firmware_sim.studies.engine.membership import FALSE_CLAIMS, NOTHING_FOUND, Attack, attack, nearness, traced
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results
+from fedgate.firmware_sim.studies.engine.unit_range import to_unit_range
 from fedgate.firmware_sim.studies.federated_svdd.options import (
     FEDERATED,
     SVE,
@@ -23,10 +27,6 @@ from fedgate.firmware_sim.studies.federated_svdd.options import (
 )
 from fedgate.firmware_sim.studies.federated_svdd.report import SHORT
 from fedgate.firmware_sim.studies.federated_svdd.trials import dealt, table
-from fedgate.firmware_sim.studies.markdown import table as markdown
-from fedgate.firmware_sim.studies.membership import FALSE_CLAIMS, NOTHING_FOUND, Attack, attack, nearness, traced
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results
-from fedgate.firmware_sim.studies.unit_range import to_unit_range
 from fedgate.models.arrays import FEATURES, Array, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 from fedgate.models.arrays import Array, Arrays, Floats, generator
 from fedgate.models.detectors.svm import svdd
 

@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedgate.firmware_sim.demo.picture import BLUE, INK
+from fedgate.firmware_sim.studies.engine.markdown import deviation
+from fedgate.firmware_sim.studies.engine.pictures import write
+from fedgate.firmware_sim.studies.engine.study import Results
 from fedgate.firmware_sim.studies.federated_svdd.options import FEDERATED, Options
-from fedgate.firmware_sim.studies.markdown import deviation
-from fedgate.firmware_sim.studies.pictures import write
-from fedgate.firmware_sim.studies.study import Results
 from fedgate.models.arrays import Floats
 
 AXES = ("clients", "fraction", "split", "anonymise")

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results
 from fedgate.firmware_sim.studies.federated_svdd.options import CENTRAL, DISTANCE, ESVDD, FEDERATED, SVE, Options
 from fedgate.firmware_sim.studies.federated_svdd.picture import COMPARISONS, draw
-from fedgate.firmware_sim.studies.markdown import deviation, spread, table
-from fedgate.firmware_sim.studies.pictures import beside
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results
 from fedgate.models.arrays import Floats
 
 SHORT = {"ocsvm": "OC-SVM", "svdd": "SVDD", DISTANCE: "distance from the mean", SVE: "SVE", ESVDD: "ESVDD"}

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results, Study
 from fedgate.firmware_sim.studies.federated_svdd.membership import (
     measure_membership,
     membership_report,
@@ -20,7 +21,6 @@ from fedgate.firmware_sim.studies.federated_svdd.membership import (
 from fedgate.firmware_sim.studies.federated_svdd.options import CENTRAL, FEDERATED, SVE, Options, drawn_values
 from fedgate.firmware_sim.studies.federated_svdd.report import tables
 from fedgate.firmware_sim.studies.federated_svdd.trials import Rows, auc_of, stratified_folds, table
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study
 from fedgate.models.arrays import generator
 
 

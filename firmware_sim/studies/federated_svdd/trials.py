@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from fedgate.firmware_sim.evaluate.datasets import Labelled, load_table
 from fedgate.firmware_sim.evaluate.splits import partition
 from fedgate.firmware_sim.metrics import roc_auc
+from fedgate.firmware_sim.studies.engine.study import Cell
+from fedgate.firmware_sim.studies.engine.unit_range import to_unit_range
 from fedgate.firmware_sim.studies.federated_svdd.options import (
     DISTANCE,
     FEDERATED,
@@ -19,8 +21,6 @@ from fedgate.firmware_sim.studies.federated_svdd.options import (
     fitted_sphere,
     settings_of,
 )
-from fedgate.firmware_sim.studies.study import Cell
-from fedgate.firmware_sim.studies.unit_range import to_unit_range
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.svm import ocsvm, svdd

@@ -19,9 +19,9 @@ from pydantic import Field
 from fedgate.cloud_aggregator.alarms import fleet, register
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.config.settings.notifications import FleetSpec
+from fedgate.firmware_sim.studies.engine.markdown import table
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.firmware_sim.studies.fleet_causes.data import CAUSES, HOP_S, LOAD, STEADY, SUPPLY, TEMPERATURE, Site, drawn
-from fedgate.firmware_sim.studies.markdown import table
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.alarms.attribution import SHIPPED, Columns, Evidence, Limits, evidence_of
 from fedgate.models.alarms.threshold import AlarmSpec, AlarmState, Transition, calibrate, update
 from fedgate.models.arrays import FEATURES, Floats, generator

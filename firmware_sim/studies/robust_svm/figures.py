@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread, table
+from fedgate.firmware_sim.studies.engine.study import Figures, Results
 from fedgate.firmware_sim.studies.robust_svm.methods import (
     CENTRAL,
     CHOSEN,
@@ -22,7 +23,6 @@ from fedgate.firmware_sim.studies.robust_svm.methods import (
     VALIDATED,
     best_key,
 )
-from fedgate.firmware_sim.studies.study import Figures, Results
 
 NEARLY = 0.01  # of statements in words: what differs by no more is called equal
 PEAK = "peak"

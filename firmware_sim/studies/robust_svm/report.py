@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fedgate.firmware_sim.studies.markdown import table
+from fedgate.firmware_sim.studies.engine.markdown import table
+from fedgate.firmware_sim.studies.engine.study import Results
 from fedgate.firmware_sim.studies.robust_svm.figures import (
     BASELINES,
     NEARLY,
@@ -33,7 +34,6 @@ from fedgate.firmware_sim.studies.robust_svm.methods import (
     TRIVIAL,
     VALIDATED,
 )
-from fedgate.firmware_sim.studies.study import Results
 
 SETS_WANTED = 5
 

@@ -16,8 +16,9 @@ import numpy as np
 from pydantic import Field
 
 from fedgate.config.settings.settings import Table
-from fedgate.firmware_sim.studies.markdown import table
-from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.engine.markdown import table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.firmware_sim.studies.robust_svm.central import central
 from fedgate.firmware_sim.studies.robust_svm.data import clouds, drawn
 from fedgate.firmware_sim.studies.robust_svm.figures import Means, grouped
@@ -33,7 +34,6 @@ from fedgate.firmware_sim.studies.robust_svm.methods import (
 from fedgate.firmware_sim.studies.robust_svm.pictures import draw_scaling
 from fedgate.firmware_sim.studies.robust_svm.program import worst_case_program
 from fedgate.firmware_sim.studies.robust_svm.sensitivity import mean_class_rate
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.arrays import generator
 from fedgate.models.detectors.base import fault_classes
 from fedgate.models.federated.robust_svm.ball import Ball

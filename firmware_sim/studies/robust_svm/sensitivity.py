@@ -15,8 +15,9 @@ import numpy as np
 from pydantic import Field
 
 from fedgate.config.settings.settings import Table
-from fedgate.firmware_sim.studies.markdown import table as markdown
-from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.engine.markdown import table as markdown
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.firmware_sim.studies.robust_svm.data import Rows, clouds, drawn, table
 from fedgate.firmware_sim.studies.robust_svm.figures import (
     BASELINES,
@@ -47,7 +48,6 @@ from fedgate.firmware_sim.studies.robust_svm.methods import (
     compared,
 )
 from fedgate.firmware_sim.studies.robust_svm.pictures import draw_sensitivity
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.arrays import generator
 
 NOMINAL, CLIENTS, CLASSES, BOTH, FLIPPED = (

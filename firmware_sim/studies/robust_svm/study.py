@@ -13,10 +13,10 @@ import numpy as np
 from pydantic import Field
 
 from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.firmware_sim.studies.robust_svm.data import fault_codes, shuffled, table
 from fedgate.firmware_sim.studies.robust_svm.methods import Grid, Labels, compared, evenly
 from fedgate.firmware_sim.studies.robust_svm.report import faults_section, sets_section
-from fedgate.firmware_sim.studies.study import Cell, Figures, Results, Study, StudyOptions
 from fedgate.models.arrays import generator
 
 BY_GROUP = ", by person"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.study import StudyError
+from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.models.arrays import FEATURES, Floats
 from fedgate.models.features.physiology import CLIP, moving_standardised
 from fedgate.models.features.spec import FeatureSpec, extract_many

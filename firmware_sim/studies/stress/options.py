@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.studies.study import StudyOptions
+from fedgate.firmware_sim.studies.engine.study import StudyOptions
 from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.federated import ALGORITHMS
 

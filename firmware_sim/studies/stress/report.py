@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedgate.firmware_sim.studies.markdown import table
-from fedgate.firmware_sim.studies.pictures import beside
+from fedgate.firmware_sim.studies.engine.markdown import table
+from fedgate.firmware_sim.studies.engine.pictures import beside
+from fedgate.firmware_sim.studies.engine.study import Results
 from fedgate.firmware_sim.studies.stress.options import CLOCK, Normalisation, Options
 from fedgate.firmware_sim.studies.stress.picture import draw
 from fedgate.firmware_sim.studies.stress.rows import Row, listens, paired, rows_of, without_signal
-from fedgate.firmware_sim.studies.study import Results
 
 UNITS: dict[Normalisation, str] = {
     "recording": "Mean and deviation of the subject's own whole recording (looks ahead)",

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.markdown import deviation, spread
+from fedgate.firmware_sim.studies.engine.markdown import deviation, spread
+from fedgate.firmware_sim.studies.engine.study import Figures, Results
 from fedgate.firmware_sim.studies.stress.options import BASELINES, Options
-from fedgate.firmware_sim.studies.study import Figures, Results
 from fedgate.models.arrays import Floats
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study, StudyError
 from fedgate.firmware_sim.studies.stress.data import Subject, load, normalised
 from fedgate.firmware_sim.studies.stress.methods import Fitted, fit
 from fedgate.firmware_sim.studies.stress.options import BASELINES, Method, Options
 from fedgate.firmware_sim.studies.stress.report import report
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyError
 from fedgate.models.arrays import Floats
 from fedgate.models.features.spec import feature_names
 

@@ -8,9 +8,9 @@ from fedgate.config.runtime import sqlite
 from fedgate.firmware_sim.world.actors.hosts import GatewayHost
 from fedgate.firmware_sim.world.actors.machines import RESTART_S
 from fedgate.firmware_sim.world.actors.node import Node
-from fedgate.firmware_sim.world.disk import Image, image, restore
-from fedgate.firmware_sim.world.setup import stream_of
-from fedgate.firmware_sim.world.shared import World
+from fedgate.firmware_sim.world.actors.shared import World
+from fedgate.firmware_sim.world.environment.disk import Image, image, restore
+from fedgate.firmware_sim.world.environment.setup import stream_of
 
 AWAY_S = (20.0, 120.0)
 COPIES_PER_RESTORE = 2.0

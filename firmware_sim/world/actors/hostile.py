@@ -26,11 +26,11 @@ from fedgate.config.protocol.transfer import split
 from fedgate.firmware_sim.mutation import resealed
 from fedgate.firmware_sim.world.actors.hosts import UNTRAINED, CloudHost
 from fedgate.firmware_sim.world.actors.messages import Seen, drawn, mutated, swollen
-from fedgate.firmware_sim.world.faults import Hostile
-from fedgate.firmware_sim.world.network import PACKET_BYTES
-from fedgate.firmware_sim.world.setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
-from fedgate.firmware_sim.world.shared import World
-from fedgate.firmware_sim.world.time import T0_NS
+from fedgate.firmware_sim.world.actors.shared import World
+from fedgate.firmware_sim.world.environment.faults import Hostile
+from fedgate.firmware_sim.world.environment.network import PACKET_BYTES
+from fedgate.firmware_sim.world.environment.setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
+from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.models.arrays import FEATURES as ROWS
 from fedgate.models.arrays import LABELS, SECRET, Arrays, generator
 from fedgate.models.time_units import NS

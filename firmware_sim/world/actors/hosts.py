@@ -22,13 +22,13 @@ from fedgate.config.protocol.topics import ALL, Topic, topic_of
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
 from fedgate.firmware_sim.world.actors.machines import Machine, there
 from fedgate.firmware_sim.world.actors.processor import Stopwatch
-from fedgate.firmware_sim.world.disk import CloudStore, Disk, GatewayStore
-from fedgate.firmware_sim.world.faults import NO_MEMORY
+from fedgate.firmware_sim.world.actors.shared import World
+from fedgate.firmware_sim.world.environment.disk import CloudStore, Disk, GatewayStore
+from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
+from fedgate.firmware_sim.world.environment.setup import KEY, SITE, faulty, stream_of
 from fedgate.firmware_sim.world.promises.bounds import bounded_step
 from fedgate.firmware_sim.world.promises.damage import Under, reaches_level
 from fedgate.firmware_sim.world.promises.liveness import Owed, of_cloud, of_gateway
-from fedgate.firmware_sim.world.setup import KEY, SITE, faulty, stream_of
-from fedgate.firmware_sim.world.shared import World
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
 from fedgate.gateway_agent.deployment.probation import SLOW_STEPS

@@ -13,13 +13,13 @@ from typing import Any, Literal, TypeVar
 
 from fedgate.cloud_aggregator.runtime.service import Service as CloudService
 from fedgate.config.runtime.events import ClockSet, Connection, Received
-from fedgate.firmware_sim.world.disk import CloudStore, Disk, GatewayStore, PowerCutError
-from fedgate.firmware_sim.world.faults import Power
+from fedgate.firmware_sim.world.actors.shared import World
+from fedgate.firmware_sim.world.environment.disk import CloudStore, Disk, GatewayStore, PowerCutError
+from fedgate.firmware_sim.world.environment.faults import Power
+from fedgate.firmware_sim.world.environment.setup import stream_of
+from fedgate.firmware_sim.world.environment.time import TICK_S, MachineClock
 from fedgate.firmware_sim.world.promises.liveness import Owed
 from fedgate.firmware_sim.world.promises.loads import End
-from fedgate.firmware_sim.world.setup import stream_of
-from fedgate.firmware_sim.world.shared import World
-from fedgate.firmware_sim.world.time import TICK_S, MachineClock
 from fedgate.gateway_agent.runtime.service import Service as AgentService
 from fedgate.models.time_units import NS
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.firmware_sim.world.actors.hosts import CloudHost
-from fedgate.firmware_sim.world.setup import stream_of
-from fedgate.firmware_sim.world.shared import World
+from fedgate.firmware_sim.world.actors.shared import World
+from fedgate.firmware_sim.world.environment.setup import stream_of
 
 DECISIONS = ("go-on", "pause", "stop")
 RELEASES = 0.5  # share of the orders that begin a release; the others decide on one that is under way

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedgate.firmware_sim.world.faults import Processor
-from fedgate.firmware_sim.world.time import Scheduler
+from fedgate.firmware_sim.world.environment.faults import Processor
+from fedgate.firmware_sim.world.environment.time import Scheduler
 from fedgate.models.time_units import NS
 
 

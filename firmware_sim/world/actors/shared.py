@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedgate.firmware_sim.world.network import Network
+from fedgate.firmware_sim.world.environment.network import Network
+from fedgate.firmware_sim.world.environment.time import Scheduler
 from fedgate.firmware_sim.world.promises.checks import Witness
-from fedgate.firmware_sim.world.time import Scheduler
 
 if TYPE_CHECKING:
     from fedgate.firmware_sim.world.actors.door import Door

@@ -15,8 +15,8 @@ from itertools import count
 from fedgate.config.protocol.topics import IDLE, urgency
 from fedgate.config.transport.send_queue import MESSAGES_MAX, PASSES, WINDOW_BYTES_MAX, Outgoing, SendQueue
 from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, SessionConflict
-from fedgate.firmware_sim.world.faults import Capacity
-from fedgate.firmware_sim.world.time import Scheduler
+from fedgate.firmware_sim.world.environment.faults import Capacity
+from fedgate.firmware_sim.world.environment.time import Scheduler
 
 
 class Line:

@@ -21,9 +21,9 @@ import numpy as np
 from fedgate.cloud_aggregator.runtime.app import WATCHED
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.transport.send_queue import Outgoing
-from fedgate.firmware_sim.world.faults import Faults
-from fedgate.firmware_sim.world.link import Line
-from fedgate.firmware_sim.world.time import Scheduler
+from fedgate.firmware_sim.world.environment.faults import Faults
+from fedgate.firmware_sim.world.environment.link import Line
+from fedgate.firmware_sim.world.environment.time import Scheduler
 from fedgate.gateway_agent.runtime.agent import OF_ALL, OF_ITS_OWN
 
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
 from fedgate.firmware_sim.recordings import Channel, Recording
-from fedgate.firmware_sim.world.faults import Faults, Handling
+from fedgate.firmware_sim.world.environment.faults import Faults, Handling
 from fedgate.models.alarms.false_alarm_test import block_windows
 from fedgate.models.arrays import FEATURES as ROWS
 from fedgate.models.arrays import LABELS, Arrays, Floats

@@ -18,8 +18,9 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol import topics, wire
 from fedgate.config.protocol.messages import STATUS, Alarm, Manifest, Receipt, Status
 from fedgate.config.protocol.transfer import parse_chunk
-from fedgate.firmware_sim.world.disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
-from fedgate.firmware_sim.world.faults import NO_MEMORY
+from fedgate.firmware_sim.world.environment.disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
+from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
+from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.firmware_sim.world.promises.certificates import Certificates
 from fedgate.firmware_sim.world.promises.damage import Damages
 from fedgate.firmware_sim.world.promises.devices import BY_AGGREGATOR, Devices, gateway_of
@@ -30,7 +31,6 @@ from fedgate.firmware_sim.world.promises.privacy import Privacy
 from fedgate.firmware_sim.world.promises.probation import Probations
 from fedgate.firmware_sim.world.promises.releases import Releases
 from fedgate.firmware_sim.world.promises.rounds import Rounds
-from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import MODEL, OTHER
 from fedgate.gateway_agent.monitor.monitor import ANOMALY

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgate.firmware_sim.world.setup import FRAME_S, SHIFT
+from fedgate.firmware_sim.world.environment.setup import FRAME_S, SHIFT
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.decision import ScoringModel
 from fedgate.gateway_agent.monitor.pipeline import stack_rows

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.messages import Alarm, Status
-from fedgate.firmware_sim.world.disk import Renewed
+from fedgate.firmware_sim.world.environment.disk import Renewed
 from fedgate.firmware_sim.world.promises.ends import Card
 from fedgate.firmware_sim.world.promises.loads import Loads
 from fedgate.gateway_agent import events

@@ -20,8 +20,8 @@ from fedgate.cloud_aggregator.rounds.rounds import PATIENCE
 from fedgate.config.protocol.backoff import JITTER, WAIT_S_MAX
 from fedgate.config.protocol.messages import Status, round_number
 from fedgate.config.protocol.topics import ALL
+from fedgate.firmware_sim.world.environment.time import TICK_S
 from fedgate.firmware_sim.world.promises.releases import Releases
-from fedgate.firmware_sim.world.time import TICK_S
 from fedgate.gateway_agent import state as agent
 from fedgate.gateway_agent.deployment.probation import STEADY_S
 from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.firmware_sim.world.disk import Renewed
+from fedgate.firmware_sim.world.environment.disk import Renewed
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import (
     MODEL,

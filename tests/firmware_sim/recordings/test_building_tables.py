@@ -29,8 +29,8 @@ from fedgate.firmware_sim.studies.building_tables.streams import (
     windows,
 )
 from fedgate.firmware_sim.studies.building_tables.study import STUDY, chosen
+from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, generator
 from tests.support.building_files import DAYS, DISPUTED, ROOMS, write_buildings
 from tests.support.syntax import ROOT

@@ -23,7 +23,7 @@ from fedgate.firmware_sim.recordings import (
     read,
     render,
 )
-from fedgate.firmware_sim.recordings.formats import SUFFIXES
+from fedgate.firmware_sim.recordings.readers.formats import SUFFIXES
 from tests.support import recording_samples as samples
 from tests.support.recording_samples import VALUES, read_bytes
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.studies.corruption import Kind, corrupted, flipped, stuck
+from fedgate.firmware_sim.studies.engine.corruption import Kind, corrupted, flipped, stuck
 from fedgate.models.arrays import FEATURES, LABELS, Arrays
 
 DATA: Arrays = {

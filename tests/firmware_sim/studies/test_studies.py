@@ -14,8 +14,8 @@ import pytest
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.__main__ import main as firmware_sim
 from fedgate.firmware_sim.studies.__main__ import main
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, Study, StudyOptions
 from fedgate.firmware_sim.studies.registry import STUDIES
-from fedgate.firmware_sim.studies.study import Cell, Figures, Study, StudyOptions
 from tests.support.syntax import ROOT
 from tests.support.waiting import until
 

@@ -9,9 +9,9 @@ import pytest
 
 from fedgate.firmware_sim.studies.attacks.hostile import LIAR, lying
 from fedgate.firmware_sim.studies.attacks.study import Options, cells
+from fedgate.firmware_sim.studies.engine.study import load_options
 from fedgate.firmware_sim.studies.registry import STUDIES
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.study import load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.federated.defences.single_update import change_of
 from fedgate.models.federated.protocol.schema import UpdateError

@@ -19,8 +19,8 @@ from fedgate.firmware_sim.studies.bridges.options import Options
 from fedgate.firmware_sim.studies.bridges.rows import Row, apart, chosen_rows
 from fedgate.firmware_sim.studies.bridges.study import STUDY
 from fedgate.firmware_sim.studies.bridges.verdicts import verdicts
+from fedgate.firmware_sim.studies.engine.study import Figures, Profile, StudyError, load_options
 from fedgate.firmware_sim.studies.runner import Outcome, measured
-from fedgate.firmware_sim.studies.study import Figures, Profile, StudyError, load_options
 from fedgate.models.arrays import Floats, generator
 from fedgate.models.federated import ALGORITHMS
 from tests.support.syntax import ROOT

@@ -13,8 +13,8 @@ from fedgate.firmware_sim.studies.building_alarms.data import CALENDAR, Event, P
 from fedgate.firmware_sim.studies.building_alarms.options import AlarmSet, Method, Options
 from fedgate.firmware_sim.studies.building_alarms.study import STUDY, _Count, cells
 from fedgate.firmware_sim.studies.building_alarms.watch import Alarm, begun, guarded, scores_of, watched
+from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.arrays import Floats, generator
 from tests.support.stream_files import waves, write_keti, write_skab, write_table
 from tests.support.syntax import ROOT

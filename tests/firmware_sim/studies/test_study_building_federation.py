@@ -10,8 +10,8 @@ import pytest
 from fedgate.firmware_sim.studies.building_federation.data import INPUTS, Windows, fleet, load, windows
 from fedgate.firmware_sim.studies.building_federation.options import Options
 from fedgate.firmware_sim.studies.building_federation.study import STUDY, cells
+from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.arrays import FEATURES, Floats
 from tests.support.stream_files import write_keti
 from tests.support.syntax import ROOT

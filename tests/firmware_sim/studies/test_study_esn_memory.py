@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.esn_memory.models import EQUAL_LAGS, MEMORYLESS, NETWORK, losses, tried
 from fedgate.firmware_sim.studies.esn_memory.options import Capacity, Grid, TaskOptions
 from fedgate.firmware_sim.studies.esn_memory.study import STUDY, capacity
@@ -21,7 +22,6 @@ from fedgate.firmware_sim.studies.esn_memory.tasks import (
     task,
 )
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.arrays import NEW_SERIES, generator
 from tests.support.stream_files import write_memory, write_skab
 from tests.support.syntax import ROOT

@@ -8,6 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.esn_streams.alarms import alarms, areas, runs, watch, worth
 from fedgate.firmware_sim.studies.esn_streams.data import DataSet, Part, Wrong, load
 from fedgate.firmware_sim.studies.esn_streams.methods import lagged, scorers
@@ -26,7 +27,6 @@ from fedgate.firmware_sim.studies.esn_streams.rows import (
 )
 from fedgate.firmware_sim.studies.esn_streams.study import STUDY
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.study import StudyError, load_options
 from fedgate.models.alarms.threshold import AlarmSpec, Levels
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Floats, generator
 from tests.support.stream_files import write_keti, write_skab, write_z24

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedgate.firmware_sim.studies.engine.study import load_options
 from fedgate.firmware_sim.studies.fleet_causes.data import CAUSES, FEATURES, Truth, drawn
 from fedgate.firmware_sim.studies.fleet_causes.study import BEFORE, LABELS, Options, cells, measure
 from fedgate.firmware_sim.studies.registry import STUDIES
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.study import load_options
 from fedgate.models.alarms.attribution import SHIPPED
 from fedgate.models.arrays import generator
 from tests.support.syntax import ROOT

@@ -14,6 +14,7 @@ import pytest
 from fedgate import firmware_sim
 from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.studies.__main__ import main
+from fedgate.firmware_sim.studies.engine.study import Cell, Profile, load_options
 from fedgate.firmware_sim.studies.esn_readout import data as readout_data
 from fedgate.firmware_sim.studies.esn_readout.beside import BESIDE, CONSTANT, beside_figures
 from fedgate.firmware_sim.studies.esn_readout.data import gateways_of, roles, rows_of
@@ -23,7 +24,6 @@ from fedgate.firmware_sim.studies.esn_readout.memory import Memory
 from fedgate.firmware_sim.studies.esn_readout.methods import Watch, algorithm_of, median, with_own_reservoirs
 from fedgate.firmware_sim.studies.esn_readout.options import Attack, Method, Options
 from fedgate.firmware_sim.studies.esn_readout.study import STUDY, cells, identity, measure, trained
-from fedgate.firmware_sim.studies.study import Cell, Profile, load_options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.detectors.esn import esn, reservoir
 from fedgate.models.federated.closed_form.series import lesson

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedgate.firmware_sim.evaluate.datasets import DataError
+from fedgate.firmware_sim.studies.engine.study import StudyOptions, load_options
 from fedgate.firmware_sim.studies.registry import STUDIES
 from fedgate.firmware_sim.studies.robust_svm import methods, sensitivity
 from fedgate.firmware_sim.studies.robust_svm import study as robust_svm
@@ -31,7 +32,6 @@ from fedgate.firmware_sim.studies.robust_svm.methods import (
     trained,
 )
 from fedgate.firmware_sim.studies.runner import measured
-from fedgate.firmware_sim.studies.study import StudyOptions, load_options
 from fedgate.models.arrays import FEATURES, LABELS, Floats
 from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build

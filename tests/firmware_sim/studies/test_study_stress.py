@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedgate.config.settings.settings import SettingsError
+from fedgate.firmware_sim.studies.engine.study import Profile, StudyError, load_options
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.stress.data import STREAMS, Subject, load, normalised, with_averages
 from fedgate.firmware_sim.studies.stress.methods import fit, nested
@@ -27,7 +28,6 @@ from fedgate.firmware_sim.studies.stress.study import (
     threshold,
     trained,
 )
-from fedgate.firmware_sim.studies.study import Profile, StudyError, load_options
 from fedgate.models.arrays import Floats, generator
 from fedgate.models.features.spec import FeatureSpec, extract, feature_names
 from tests.support.syntax import ROOT

@@ -15,6 +15,7 @@ from sklearn.svm import OneClassSVM
 
 from fedgate import firmware_sim
 from fedgate.firmware_sim.studies.__main__ import main
+from fedgate.firmware_sim.studies.engine.study import Cell, load_options
 from fedgate.firmware_sim.studies.federated_svdd import membership, study, trials
 from fedgate.firmware_sim.studies.federated_svdd.membership import sent_and_originals
 from fedgate.firmware_sim.studies.federated_svdd.options import (
@@ -30,7 +31,6 @@ from fedgate.firmware_sim.studies.federated_svdd.picture import COMPARISONS, dif
 from fedgate.firmware_sim.studies.federated_svdd.report import tables
 from fedgate.firmware_sim.studies.federated_svdd.study import STUDY, cells, identity, measure
 from fedgate.firmware_sim.studies.federated_svdd.trials import Rows, auc_of, dealt, stratified_folds, table
-from fedgate.firmware_sim.studies.study import Cell, load_options
 from fedgate.models.arrays import FEATURES, Array, Arrays, generator
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.run import Outcome, run

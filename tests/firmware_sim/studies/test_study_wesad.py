@@ -14,6 +14,7 @@ import pytest
 from fedgate import firmware_sim
 from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.studies.__main__ import main
+from fedgate.firmware_sim.studies.engine.study import Cell, Figures, load_options
 from fedgate.firmware_sim.studies.esn_wesad import methods
 from fedgate.firmware_sim.studies.esn_wesad.baselines import LOCAL, LOGISTIC, MAJORITY, POOLED
 from fedgate.firmware_sim.studies.esn_wesad.choice import chosen
@@ -22,7 +23,6 @@ from fedgate.firmware_sim.studies.esn_wesad.options import CHOSEN, Options
 from fedgate.firmware_sim.studies.esn_wesad.report import report
 from fedgate.firmware_sim.studies.esn_wesad.sketches import SKETCHES
 from fedgate.firmware_sim.studies.esn_wesad.study import STUDY, cells, identity, measure
-from fedgate.firmware_sim.studies.study import Cell, Figures, load_options
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.protocol.run import Outcome, run
 

@@ -22,11 +22,11 @@ from fedgate.firmware_sim import children
 from fedgate.firmware_sim.__main__ import main
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.command import replay
-from fedgate.firmware_sim.world.faults import Faults, Work, drawn, load_faults
+from fedgate.firmware_sim.world.environment.faults import Faults, Work, drawn, load_faults
+from fedgate.firmware_sim.world.environment.setup import HOURS, stream_of
 from fedgate.firmware_sim.world.promises.checks import Witness
 from fedgate.firmware_sim.world.promises.devices import Devices
 from fedgate.firmware_sim.world.promises.privacy import Privacy
-from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.gateway_agent.events import Enqueue, Item, Save
 from fedgate.gateway_agent.state import SECRET, Stored
 from tests.support.masked_rounds import masked_adding, names_of, rows_of, took_part

@@ -20,9 +20,9 @@ from fedgate.config.identity import pki
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.actors.door import Bars
-from fedgate.firmware_sim.world.faults import Faults, Messages
+from fedgate.firmware_sim.world.environment.faults import Faults, Messages
+from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.firmware_sim.world.promises.certificates import Certificates
-from fedgate.firmware_sim.world.time import T0_NS
 from fedgate.gateway_agent.runtime import enrolment
 from fedgate.gateway_agent.runtime.membership import Files
 from fedgate.gateway_agent.runtime.renewal import Renewer

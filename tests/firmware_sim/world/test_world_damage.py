@@ -9,9 +9,9 @@ from fedgate.cloud_aggregator.events import RecordRound
 from fedgate.config.protocol.messages import round_number
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.actors.hosts import GatewayHost
+from fedgate.firmware_sim.world.environment.setup import FEATURES, FRAME_S, SHIFT
 from fedgate.firmware_sim.world.promises.damage import Damages, Under, reaches_level
 from fedgate.firmware_sim.world.promises.rounds import Rounds
-from fedgate.firmware_sim.world.setup import FEATURES, FRAME_S, SHIFT
 from fedgate.gateway_agent.events import Outward, Train
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import alarms

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.events import RecordCount
-from fedgate.firmware_sim.world.disk import (
+from fedgate.firmware_sim.world.environment.disk import (
     CloudStore,
     Disk,
     GatewayStore,

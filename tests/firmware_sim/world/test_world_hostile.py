@@ -34,13 +34,13 @@ from fedgate.firmware_sim.world.actors import hostile as world_hostile
 from fedgate.firmware_sim.world.actors.hosts import CloudHost
 from fedgate.firmware_sim.world.actors.messages import Seen, mutated, swollen
 from fedgate.firmware_sim.world.actors.messages import drawn as drawn_message
-from fedgate.firmware_sim.world.faults import Faults, Handling, Hostile, Lies, Power, drawn
-from fedgate.firmware_sim.world.network import PACKET_BYTES
+from fedgate.firmware_sim.world.environment.faults import Faults, Handling, Hostile, Lies, Power, drawn
+from fedgate.firmware_sim.world.environment.network import PACKET_BYTES
+from fedgate.firmware_sim.world.environment.setup import HOURS, stream_of
 from fedgate.firmware_sim.world.promises import bounds
 from fedgate.firmware_sim.world.promises.bounds import bounded_step
 from fedgate.firmware_sim.world.promises.checks import Witness
 from fedgate.firmware_sim.world.promises.latest import Latest
-from fedgate.firmware_sim.world.setup import HOURS, stream_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import activation
 from fedgate.gateway_agent.trust.trust import Trust

@@ -8,9 +8,9 @@ import pytest
 
 from fedgate.config.transport.send_queue import MESSAGES_MAX, WAITING_BYTES_MAX, Limits, Outgoing, SendQueue
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.faults import Capacity, Faults
-from fedgate.firmware_sim.world.link import Line
-from fedgate.firmware_sim.world.time import Scheduler
+from fedgate.firmware_sim.world.environment.faults import Capacity, Faults
+from fedgate.firmware_sim.world.environment.link import Line
+from fedgate.firmware_sim.world.environment.time import Scheduler
 from tests.support.sites import topic
 
 ALARM = Outgoing(topic("north", "alarm", "anomaly"), b"alarm", retain=True, qos=1)

@@ -22,11 +22,11 @@ from fedgate.cloud_aggregator.rounds.round import REMIND_S
 from fedgate.config.protocol.messages import round_number
 from fedgate.config.protocol.transfer import describe, split
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.faults import drawn
+from fedgate.firmware_sim.world.environment.faults import drawn
+from fedgate.firmware_sim.world.environment.setup import HOURS, stream_of
+from fedgate.firmware_sim.world.environment.time import TICK_S
 from fedgate.firmware_sim.world.promises.liveness import ANSWER_S, SLACK_S, Due, Liveness, Owed, of_cloud, of_gateway
 from fedgate.firmware_sim.world.promises.releases import Releases
-from fedgate.firmware_sim.world.setup import HOURS, stream_of
-from fedgate.firmware_sim.world.time import TICK_S
 from fedgate.gateway_agent.deployment import probation
 from fedgate.gateway_agent.deployment.probation import STEADY_S
 from fedgate.gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish

@@ -11,9 +11,9 @@ import pytest
 from fedgate.config.protocol.messages import Status
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.actors.processor import Stopwatch
-from fedgate.firmware_sim.world.faults import Faults, Processor, Work
+from fedgate.firmware_sim.world.environment.faults import Faults, Processor, Work
+from fedgate.firmware_sim.world.environment.time import Scheduler
 from fedgate.firmware_sim.world.promises.checks import Witness
-from fedgate.firmware_sim.world.time import Scheduler
 from fedgate.gateway_agent.deployment.deployment import (
     MODEL,
     MODELS,

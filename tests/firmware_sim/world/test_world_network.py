@@ -14,11 +14,11 @@ import pytest
 
 from fedgate.firmware_sim.recordings import Channel, Recording
 from fedgate.firmware_sim.world.actors.node import AWAKE_S, Node
-from fedgate.firmware_sim.world.faults import Faults
-from fedgate.firmware_sim.world.network import Network
+from fedgate.firmware_sim.world.environment.faults import Faults
+from fedgate.firmware_sim.world.environment.network import Network
+from fedgate.firmware_sim.world.environment.setup import RATE_HZ
+from fedgate.firmware_sim.world.environment.time import MachineClock, Scheduler
 from fedgate.firmware_sim.world.promises.checks import Witness
-from fedgate.firmware_sim.world.setup import RATE_HZ
-from fedgate.firmware_sim.world.time import MachineClock, Scheduler
 from fedgate.models.time_units import NS
 from tests.support.sites import topic
 

@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator.events import Answered, Durable, RecordModel, Save
 from fedgate.cloud_aggregator.releases.releases import Rollout
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.faults import Faults, Orders
+from fedgate.firmware_sim.world.environment.faults import Faults, Orders
 from fedgate.firmware_sim.world.promises.releases import Releases
 from tests.gateway_agent.deployment.test_gateway_models import signed
 from tests.support.watchers import CALM

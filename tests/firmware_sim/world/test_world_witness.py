@@ -16,8 +16,8 @@ import pytest
 from fedgate.cloud_aggregator.events import RecordAlarm
 from fedgate.config.protocol.messages import STATUS, Alarm, Receipt, Status
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.disk import Doubt, Renewed
-from fedgate.firmware_sim.world.faults import NO_MEMORY, Faults
+from fedgate.firmware_sim.world.environment.disk import Doubt, Renewed
+from fedgate.firmware_sim.world.environment.faults import NO_MEMORY, Faults
 from fedgate.firmware_sim.world.promises.checks import Witness
 from fedgate.firmware_sim.world.promises.devices import SESSIONS_MAX, Devices
 from fedgate.firmware_sim.world.promises.loads import End

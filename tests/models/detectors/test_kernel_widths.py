@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.kernel_widths import IN_FORCE, RULES, quantiles
+from fedgate.firmware_sim.studies.federated_svdd.kernel_widths import IN_FORCE, RULES, quantiles
 from fedgate.models.arrays import FEATURES, Floats
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.checks import (

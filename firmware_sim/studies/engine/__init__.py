@@ -1,0 +1,1 @@
+"""What studies share: the record of a study, tables, pictures, and ways to damage or to attack."""
