@@ -45,12 +45,12 @@ from fedgate.gateway_agent.events import (
     Wanted,
 )
 from fedgate.gateway_agent.monitor import alarms
-from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.alarms import Finding
 from fedgate.gateway_agent.monitor.monitor import Monitor, save_memory
-from fedgate.gateway_agent.monitor.pipeline import WindowResult
 from fedgate.gateway_agent.outbox import delivery, scores
 from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue, give_up_telemetry
+from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline.pipeline import WindowResult
 from fedgate.gateway_agent.sources import frames, json_values
 from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features, save_link
 from fedgate.gateway_agent.status import status

@@ -20,9 +20,9 @@ from fedgate.gateway_agent.deployment.examination import Examine, take_any
 from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
-from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
 from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Outbox
+from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,

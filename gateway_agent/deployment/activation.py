@@ -37,8 +37,8 @@ from fedgate.gateway_agent.deployment.validation import (
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import OF_ROUND, Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, describe_rules
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, make_beside, replace_model, stack_rows
+from fedgate.gateway_agent.pipeline.decision import DecisionState, ScoringModel, describe_rules
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, make_beside, replace_model, stack_rows
 from fedgate.gateway_agent.training.training import Training, own_in
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.alarms.site_thresholds import levels_of

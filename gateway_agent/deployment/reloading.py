@@ -29,10 +29,10 @@ from fedgate.gateway_agent.deployment.validation import (
     mismatch,
 )
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, restore_watching
 from fedgate.gateway_agent.monitor.monitor import MEMORY, find_memory_owner
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, make_beside
-from fedgate.gateway_agent.monitor.recurrence import from_bytes
+from fedgate.gateway_agent.pipeline.decision import DecisionState, ScoringModel, restore_watching
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, make_beside
+from fedgate.gateway_agent.pipeline.recurrence import from_bytes
 from fedgate.gateway_agent.training.training import Training
 from fedgate.models.onnx_policy import ModelRefusedError
 

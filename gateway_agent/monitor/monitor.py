@@ -10,8 +10,8 @@ from fedgate.config.protocol.alarm_book import AlarmBook
 from fedgate.config.protocol.messages import Manifest
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Save
-from fedgate.gateway_agent.monitor import decision, recurrence
-from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline
+from fedgate.gateway_agent.pipeline import decision, recurrence
+from fedgate.gateway_agent.pipeline.pipeline import UNSEEN, Pipeline
 from fedgate.gateway_agent.sources.frames import Offsets
 
 MEMORY, ALARMS = "memory", "alarms"  # keys of stored blobs

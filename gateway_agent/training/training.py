@@ -33,8 +33,8 @@ from fedgate.gateway_agent.events import (
     Wanted,
     refuse,
 )
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, collect_data
 from fedgate.gateway_agent.outbox.outbox import Outbox
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, collect_data
 from fedgate.gateway_agent.trust.trust import Trust, check_signed
 from fedgate.models.arrays import COUNTED as IS_COUNTED
 from fedgate.models.arrays import FEATURES, OF_ONE_GATEWAY, Arrays, is_fleeting, joined, parted, ratchet

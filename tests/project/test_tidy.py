@@ -88,9 +88,8 @@ COMPONENTS = (
     *(f"cloud_aggregator/{name}/" for name in ("access", "alarms", "releases", "rounds")),
 )
 TO_COMPONENTS = (
-    *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "sources")),
+    *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "pipeline", "sources")),
     *(f"gateway_agent/{name}/{name}" for name in ("monitor", "outbox", "training", "trust")),
-    *(f"gateway_agent/monitor/{name}" for name in ("decision", "pipeline", "recurrence")),
     *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "enrolment", "events", "limits", "names")),
     *(f"cloud_aggregator/{name}/{name}" for name in ("access", "rounds")),
 )

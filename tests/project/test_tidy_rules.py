@@ -61,7 +61,7 @@ BAD = [
     ("purity", "models/windows/grid.py", "def f():\n    from os import environ", 2),
     ("purity", "gateway_agent/machine.py", "from pathlib import Path", 1),
     ("purity", "cloud_aggregator/machine.py", "from datetime import datetime\nNOW = datetime.now()", 2),
-    ("purity", "gateway_agent/monitor/pipeline.py", "import datetime as d\nNOW = d.datetime.now(d.UTC)", 2),
+    ("purity", "gateway_agent/pipeline/pipeline.py", "import datetime as d\nNOW = d.datetime.now(d.UTC)", 2),
     ("purity", "models/arrays.py", "def f():\n    return open('x')", 2),
     ("purity", "models/arrays.py", "print('x')", 1),
     ("purity", "models/arrays.py", "import numpy as np\nx = np.load('x.npy')", 2),

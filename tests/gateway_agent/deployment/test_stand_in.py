@@ -25,7 +25,7 @@ from fedgate.gateway_agent.deployment.deployment import (
 from fedgate.gateway_agent.deployment.probation import AGAIN_S, STEADY_S
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.monitor.alarms import NO_MODEL
-from fedgate.gateway_agent.monitor.recurrence import Memory
+from fedgate.gateway_agent.pipeline.recurrence import Memory
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
