@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -9,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.events import Publish
 from fedgate.config.identity import signing
-from fedgate.config.protocol.messages import STATUS, Receipt, Signed, Transfer, name_audience
+from fedgate.config.protocol.messages import STATUS, Receipt, Signed, Status, Transfer, name_audience
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
 from fedgate.config.protocol.transfer import cut_pieces, list_requested
 from fedgate.config.settings.settings import AggregatorSettings
@@ -19,6 +20,7 @@ SET_NS = 1_577_836_800 * NS  # 2020-01-01: a clock that says less was never set
 WEEK_NS = 7 * 86_400 * NS
 WEEKS = 5  # the one at hand among them: a gateway that was off for a month takes what the broker has kept
 S = TypeVar("S", bound=Signed)
+Statuses = Mapping[str, Status]  # gateway -> what it said last of itself
 
 
 def sign_message(message: S, key: Ed25519PrivateKey, audience: str, now_ns: int) -> S:

@@ -28,6 +28,7 @@ from fedgate.config.runtime.events import Log as Log
 from fedgate.config.runtime.events import Publish as Publish
 from fedgate.config.runtime.events import Received as Received
 from fedgate.models.arrays import Arrays
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 
 Severity = Literal["warning", "major", "critical"]
 
@@ -240,8 +241,11 @@ class Send:
 
 @dataclass(frozen=True)
 class BuildModel:
-    """Request of the rounds: make a model of the parameters as they are, of so many gateways, and release it."""
+    """Request of the rounds: make a model of what the server of a run learned of so many gateways; release it."""
 
+    algorithm: Algorithm
+    server: Server
+    run: str
     gateways: int
 
 

@@ -36,6 +36,7 @@ from fedgate.cloud_aggregator.releases import announce, deploy, newest
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.requests import apply, note_dropped
 from fedgate.cloud_aggregator.rounds import intake, round
+from fedgate.cloud_aggregator.rounds.intake import Sender
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
@@ -83,9 +84,11 @@ def advance(state: State, event: Event) -> Result:
     effects: list[Effect] = []
     is_tick = isinstance(event, Tick)
     if state.rounds.opened and not is_tick:
-        state, effects = _put(state, round.close_if_due(state.rounds, state.context, state.access))
+        state, effects = _put(
+            state, round.close_if_due(state.rounds, state.context, state.access.gateways, state.access.twins)
+        )
     if state.releases.rollout.stage == "watching" and not is_tick:
-        state, staged = _put(state, deploy.watch_rollout(state.releases, state.context, state.access))
+        state, staged = _put(state, deploy.watch_rollout(state.releases, state.context, state.access.gateways))
         effects = [*effects, *staged]
     state, posts = _put(state, handling.send_posts(state.alarms, state.context))
     return state, [*effects, *posts]
@@ -159,8 +162,8 @@ def _change_connection(state: State, up: bool) -> Result:
         return state, beat
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
     state, opening = _open_round(state)
-    state, published = _put(state, handling.publish_alarms(state.alarms, context, state.access))
-    state, numbers = _put(state, newest.publish(state.releases, context, state.rounds))
+    state, published = _put(state, handling.publish_alarms(state.alarms, context, state.access.gateways))
+    state, numbers = _put(state, newest.publish(state.releases, context, state.rounds.training))
     known = announce.list_announcements(state.releases, context)
     return state, [*beat, *announce.announce_keys(context), *numbers, *known, *opening, *published]
 
@@ -191,15 +194,15 @@ def _tick(state: State) -> Result:
     then(_put(state, presence.write_heartbeat_if_due(state.presence, state.context)))
     then(_put(state, duplicates.end_conflicts(state.access, state.context)))
     then(containment.unblock(state))
-    then(_put(state, round.close_if_due(state.rounds, state.context, state.access)))
+    then(_put(state, round.close_if_due(state.rounds, state.context, state.access.gateways, state.access.twins)))
     then(_put(state, round.widen_if_stuck(state.rounds, state.context)))
-    then(_put(state, round.give_up_if_lost(state.rounds, state.context, state.access)))
-    then(_put(state, round.remind(state.rounds, state.context, state.access)))
-    then(_put(state, round.compare_store(state.rounds, state.context, state.access)))
-    then(_put(state, deploy.remind(state.releases, state.context, state.access)))
-    then(_put(state, deploy.watch_rollout(state.releases, state.context, state.access)))
-    then(_put(state, handling.judge_fleet(state.alarms, state.context, state.access)))
-    then(_put(state, newest.publish_if_changed(state.releases, state.context, state.rounds)))
+    then(_put(state, round.give_up_if_lost(state.rounds, state.context, state.access.gateways, state.access.twins)))
+    then(_put(state, round.remind(state.rounds, state.context, state.access.gateways, state.access.twins)))
+    then(_put(state, round.compare_store(state.rounds, state.context, state.access.gateways)))
+    then(_put(state, deploy.remind(state.releases, state.context, state.access.gateways)))
+    then(_put(state, deploy.watch_rollout(state.releases, state.context, state.access.gateways)))
+    then(_put(state, handling.judge_fleet(state.alarms, state.context, state.access.gateways)))
+    then(_put(state, newest.publish_if_changed(state.releases, state.context, state.rounds.training)))
     then(_renew_signatures(state))
     then(_open_if_due(state))
     return state, effects
@@ -212,19 +215,19 @@ def _renew_signatures(state: State) -> Result:
         return state, []
     invited = [round.make_invitation(state.rounds, context)] if state.rounds.opened else []
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
-    state, numbers = _put(state, newest.publish(state.releases, context, state.rounds))
+    state, numbers = _put(state, newest.publish(state.releases, context, state.rounds.training))
     return state, [*numbers, *announce.list_announcements(state.releases, context), *invited]
 
 
 def _open_if_due(state: State) -> Result:
     rounds, context = state.rounds, state.context
-    if rounds.opened or not context.is_connected or not round.may_open(rounds, context, state.access):
+    if rounds.opened or not context.is_connected or not round.may_open(rounds, context, state.access.gateways):
         return state, []
     return _open_round(state)
 
 
 def _open_round(state: State) -> Result:
-    return _put(state, round.open_round(state.rounds, state.context, state.access))
+    return _put(state, round.open_round(state.rounds, state.context, state.access.gateways))
 
 
 def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: bool) -> Result:
@@ -233,7 +236,7 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
     if where.site != context.settings.aggregator.site or (gateway == topics.ALL and not is_ours):
         raise MessageError(f"it is not from a gateway of site {context.settings.aggregator.site}")
     if is_ours:
-        return _put(state, newest.learn(state.releases, context, state.rounds, payload))
+        return _put(state, newest.learn(state.releases, context, state.rounds.training, payload))
     if not payload and (where.item == topics.TRIED or where.channel in ("status", "alarm")):
         return state, []  # what was retained is taken away, or the broker is tried
     access.check(gateway)
@@ -245,21 +248,31 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
             seen_ns = presence.find_seen_ns(state.presence, context, status, is_retained=is_retained)
             return _put(state, statuses.receive_status(access, context, gateway, status, seen_ns))
         case "update":
-            return _put(state, intake.chunk_arrived(state.rounds, context, access, gateway, payload))
+            return _put(state, intake.chunk_arrived(state.rounds, context, _sender(access, gateway), payload))
         case "alarm":
             alarm = Alarm.from_bytes(payload)
-            return _put(state, handling.receive_alarm(state.alarms, context, access, gateway, alarm))
+            return _put(
+                state,
+                handling.receive_alarm(
+                    state.alarms, context, access.gateways, gateway, alarm, access.cards_of(gateway)
+                ),
+            )
         case "tombstone":
-            return state, reports.record_loss(context, access, gateway, Tombstone.from_bytes(payload))
+            return state, reports.record_loss(context, access.gateways, gateway, Tombstone.from_bytes(payload))
         case "telemetry":
-            return state, reports.record_scores(context, access, gateway, where.item, payload)
+            return state, reports.record_scores(context, access.gateways, gateway, where.item, payload)
         case "newest":
-            return _put(state, newest.learn(state.releases, context, state.rounds, payload))
+            return _put(state, newest.learn(state.releases, context, state.rounds.training, payload))
         case "want":
             missing = Want.from_bytes(payload).missing
-            sent = announce.send_due_chunks(state.releases, context, state.rounds, gateway, where.item, missing)
+            sent = announce.send_due_chunks(state.releases, context, state.rounds.shared, gateway, where.item, missing)
             return _put(state, sent)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
+
+
+def _sender(access: Access, gateway: str) -> Sender:
+    members = None if access.registry is None else access.registry.keys.get(gateway, frozenset())
+    return Sender(gateway, gateway in access.gateways, gateway in access.twins, members)
 
 
 def _is_last_will(channel: str, payload: bytes) -> bool:

@@ -48,7 +48,7 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
             act = partial(deploy.release_ordered, order=order)
             if order.kind != "release":
                 act = partial(deploy.decide_release, kind=order.kind)
-            releases, effects, text = act(state.releases, context, access)
+            releases, effects, text = act(state.releases, context, access.gateways)
             return replace(state, releases=releases), effects, text
         case "token":
             access, wanted, text = admission.admit_token(access, context, body)

@@ -30,18 +30,18 @@ def apply(state: State, wanted: Sequence[Wanted]) -> Result:
     """Return the state after the requests among what a component wants, and all effects in their order."""
     effects: list[Effect] = []
     for one in wanted:
-        context, access, alarms = state.context, state.access, state.alarms
+        context, statuses, alarms = state.context, state.access.gateways, state.alarms
         more = list[Effect]()
         match one:
-            case BuildModel(gateways=gateways):
-                releases, more = deploy.build_model(state.releases, context, access, state.rounds, gateways)
+            case BuildModel():
+                releases, more = deploy.build_model(state.releases, context, statuses, one)
                 state = replace(state, releases=releases)
             case RaiseAlarm() | ClearAlarm():
-                alarms, more = handling.change_ours(alarms, context, access, one)
+                alarms, more = handling.change_ours(alarms, context, statuses, one, state.access.cards_of(one.gateway))
             case StatusChanged(gateway=gateway, before=before):
-                alarms, more = handling.follow_status(alarms, context, access, gateway, before)
+                alarms, more = handling.follow_status(alarms, context, statuses, gateway, before)
             case ForgetDevice(gateway=gateway, how=how):
-                alarms, more = handling.end_alarms_of_device(alarms, context, access, gateway, how)
+                alarms, more = handling.end_alarms_of_device(alarms, context, statuses, gateway, how)
                 state = replace(state, rounds=state.rounds.without(gateway))
             case DropUploads(gateway=gateway):
                 state = replace(state, rounds=state.rounds.without(gateway))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
+from fedgate.config.protocol.messages import Signed, name_audience
 from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.protocol.transfer import PAYLOAD_BYTES_START
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.events import Save
+from fedgate.models.time_units import NS
 
 STARTS = "starts"  # key of a stored blob
 STORE_ID_LENGTH = 32
+SYNCHRONISED = "synchronised"
+Verified = Callable[[bytes, str], bool]  # (message, signature): whether the release key made it
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Context:
     settings: GatewaySettings
     boot_id: str
     uptime_ns: int  # since the boot, which no setting of a clock changes: what deadlines, pauses and ages go by
+    verified: Verified  # tells whether the release key signed some bytes
     anchor_ns: int = 0  # the time of the boot by the wall clock, as it was followed last
     clock: Quality = "unknown"  # of the wall clock
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
@@ -79,3 +85,23 @@ class Context:
 def save_starts(context: Context) -> Save:
     """Return the effect that stores how often agents were started on the store."""
     return Save(STARTS, str(context.starts).encode())
+
+
+def check_signed(context: Context, message: Signed, gateway: str) -> str:
+    """Return why a message that was announced to a gateway, or to `topics.ALL`, does not count; else an empty string.
+
+    Whether it has expired is asked of a clock that is known to be right alone.
+    """
+    audience = name_audience(context.settings.gateway.site, gateway)
+    if not context.verified(message.signed_bytes(), message.signature):
+        return "its signature is not the release key's"
+    if message.audience != audience:
+        return f"it is for {message.audience!r} and was announced to {audience!r}"
+    if context.clock == SYNCHRONISED and 0 < message.expires_ns < context.now_ns:
+        return f"it expired on {format_day(message.expires_ns)}"
+    return ""
+
+
+def format_day(t_ns: int) -> str:
+    """Return the day of a moment, in UTC."""
+    return f"{datetime.fromtimestamp(t_ns // NS, UTC):%Y-%m-%d}"

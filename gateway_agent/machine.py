@@ -1,10 +1,10 @@
 """The agent as a function: `step(state, uptime_ns, event) -> (state, effects)`.
 
 It reads no clock and touches no file and no socket, so the service, a simulation and a test run the same code. An event
-goes to one component, whose functions take its own record and the context, and read others where their parameters say
-so. What a component wants of another it returns as a request (`events`), which `_apply` answers. Then advances follow,
-which do nothing where there is nothing to do; the last one sends what is due. A message that makes no sense is dropped,
-counted and logged; it can not stop the agent.
+goes to one component, whose functions take its own record, the context and values. What a component wants of another it
+returns as a request (`events`), which `_apply` answers. Then advances follow, which do nothing where there is nothing
+to do; the last one sends what is due. A message that makes no sense is dropped, counted and logged; it can not stop the
+agent.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ from fedgate.gateway_agent.events import (
     Wanted,
 )
 from fedgate.gateway_agent.monitor import alarms
-from fedgate.gateway_agent.monitor import pipeline as walk
 from fedgate.gateway_agent.monitor.alarms import Finding
-from fedgate.gateway_agent.monitor.monitor import Monitor, save_memory
-from fedgate.gateway_agent.monitor.pipeline import WindowResult
+from fedgate.gateway_agent.monitor.monitor import Monitor
 from fedgate.gateway_agent.outbox import delivery, scores
 from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue, give_up_telemetry
+from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline.memory import save_memory
+from fedgate.gateway_agent.pipeline.pipeline import WindowResult
 from fedgate.gateway_agent.sources import frames, json_values
 from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features, save_link
 from fedgate.gateway_agent.status import status
@@ -97,7 +98,7 @@ def begin(state: State, stored: Stored) -> Result:
         state, more = _finish_baseline(state)
         effects += more
     pipeline = state.monitor.pipeline
-    loaded = reloading.reload(state.deployment, state.context, pipeline, state.training, stored.blobs)
+    loaded = reloading.reload(state.deployment, state.context, pipeline, state.training.own, stored.blobs)
     state, more = _deployment(state, loaded)
     return state, [*effects, *more]
 
@@ -129,19 +130,20 @@ def _route(state: State, event: Event) -> Result:
             return _change_store_health(state, event)
         case Reload(blobs=blobs):
             pipeline = state.monitor.pipeline
-            return _deployment(
-                state, reloading.load_due(state.deployment, state.context, pipeline, state.training, blobs)
-            )
+            own = state.training.own
+            return _deployment(state, reloading.load_due(state.deployment, state.context, pipeline, own, blobs))
 
 
 def _advance(state: State) -> Result:
     """Take part in an open round and put a candidate in force as soon as all that they need is here."""
     pipeline, bodies, effects = state.monitor.pipeline, state.downloads.bodies, list[Effect]()
     if state.training.round is not None:
-        part = training.take_part(state.training, state.context, pipeline, state.outbox, bodies)
+        is_waiting = state.outbox.is_update_waiting
+        part = training.take_part(state.training, state.context, pipeline, bodies, is_update_waiting=is_waiting)
         state, effects = _put(state, part)
     if state.deployment.candidate is not None:
-        put = activation.put_in_force(state.deployment, state.context, pipeline, state.training, bodies)
+        own = training.own_in(state.training, state.deployment.candidate.run)
+        put = activation.put_in_force(state.deployment, state.context, pipeline, own, bodies)
         state, more = _deployment(state, put)
         effects += more
     needed = {state.deployment.candidate.model.digest} if state.deployment.candidate else set()
@@ -340,14 +342,15 @@ def _dispatch(state: State, where: topics.Topic, payload: bytes) -> Result:
     state = replace(state, outbox=delivery.note_answer(state.outbox, context))
     match where.channel:
         case "round":
-            return _put(state, training.receive_invitation(state.training, context, state.trust, payload))
+            return _put(state, training.receive_invitation(state.training, context, payload))
         case "keys":
             return _put(state, receive_statement(state.trust, context, payload))
         case "manifest":
-            deployment, is_own = state.deployment, where.gateway != topics.ALL
-            return _put(
-                state, activation.receive_announcement(deployment, context, state.trust, payload, is_own=is_own)
+            signed, is_own = state.trust.signed_version, where.gateway != topics.ALL
+            announced = activation.receive_announcement(
+                state.deployment, context, payload, is_own=is_own, signed_version=signed
             )
+            return _put(state, announced)
         case "newest":
             return _put(state, receive_numbers(state.trust, context, payload))
         case "chunk":

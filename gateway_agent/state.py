@@ -13,16 +13,17 @@ from fedgate.config.protocol import alarm_book, wire
 from fedgate.config.protocol.messages import Newest
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.gateway_agent.context import STARTS, Context, save_starts
+from fedgate.gateway_agent.context import STARTS, Context, Verified, save_starts
 from fedgate.gateway_agent.deployment import deployment
 from fedgate.gateway_agent.deployment.deployment import Deployment
 from fedgate.gateway_agent.deployment.examination import Examine, take_any
 from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
-from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms, save_memory
+from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms
 from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Outbox
+from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,
@@ -34,7 +35,7 @@ from fedgate.gateway_agent.training.training import (
     save_ledger,
     save_own,
 )
-from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Take, Trust, Verified, save_newest, take_none
+from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Take, Trust, save_newest, take_none
 from fedgate.models.alarms.threshold import AlarmState
 from fedgate.models.arrays import Arrays
 from fedgate.models.features.spec import FeatureSpec
@@ -101,6 +102,7 @@ def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
         settings=settings,
         boot_id=host.boot_id,
         uptime_ns=host.uptime_ns,
+        verified=host.verified,
         clock=host.clock,
         anchor_ns=host.anchor_ns,
         stopwatch=host.stopwatch,
@@ -113,7 +115,6 @@ def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
         tries={name: 1 for name, item in stored.outbox.items() if len(item.payloads) > 1},
     )
     trust = Trust(
-        verified=host.verified,
         take_keys=host.take_keys,
         newest=Newest.from_bytes(stored.blobs[NEWEST]) if stored.blobs.get(NEWEST) else None,
         newest_ns=host.uptime_ns,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.config.protocol.messages import Device, MessageError, Status
+from fedgate.config.protocol.messages import MessageError, Status
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Access:
         """The gateways under whose id two devices speak."""
         return {gateway for gateway, sessions in self.sessions.items() if sessions.is_twin}
 
-    def device_of(self, gateway: str) -> Device | None:
-        """Return what a gateway has reported of what it watches."""
-        return self.gateways[gateway].device if gateway in self.gateways else None
+    def cards_of(self, gateway: str) -> dict[str, str]:
+        """Return the cards that were told apart under a name, by boot."""
+        return self.sessions[gateway].cards if gateway in self.sessions else {}
 
     def check(self, gateway: str) -> None:
         """Raise `MessageError` where what this gateway says does not count."""

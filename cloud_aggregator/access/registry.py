@@ -41,6 +41,14 @@ class Registry:
         return {one.key[:MEMBER_DIGITS]: one.gateway for one in held if one.gateway in self.admitted}
 
     @cached_property
+    def keys(self) -> dict[str, frozenset[str]]:
+        """The keys that each gateway was ever enrolled with, as an update under masks names them."""
+        held: dict[str, frozenset[str]] = {}
+        for one in self.certificates.values():
+            held[one.gateway] = held.get(one.gateway, frozenset()) | {one.key[:MEMBER_DIGITS]}
+        return held
+
+    @cached_property
     def barred(self) -> frozenset[str]:
         """Who had a certificate, and has none any more."""
         return self.names - self._living

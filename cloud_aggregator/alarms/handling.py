@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.alarms import fleet, home_assistant, register, webhook
-from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
-from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms, find_device
+from fedgate.cloud_aggregator.alarms.register import Cards
+from fedgate.cloud_aggregator.context import Context, Statuses
 from fedgate.cloud_aggregator.events import (
     ClearAlarm,
     Effect,
@@ -35,8 +35,11 @@ CHANGES, CHANGE_S, RESERVED = 1_000, 3.0, 200
 DESCRIBED_S = 60.0  # between two times at which others are notified of what a gateway says of its device
 
 
-def receive_alarm(alarms: Alarms, context: Context, access: Access, gateway: str, alarm: Alarm) -> Result:
-    """Take in a change of a gateway's alarm; one that was received before only gets its receipt again.
+def receive_alarm(
+    alarms: Alarms, context: Context, statuses: Statuses, gateway: str, alarm: Alarm, cards: Cards
+) -> Result:
+    """Take in a change of a gateway's alarm; one that was received before only gets its receipt again. `cards` are
+    those of the boots under its name.
 
     Raises `MessageError` where too many came lately. Such a change has no answer, so its gateway keeps it and sends it
     again until it is taken.
@@ -46,7 +49,7 @@ def receive_alarm(alarms: Alarms, context: Context, access: Access, gateway: str
         return _refuse(alarms, context, gateway, alarm, reason)
     if not register.is_known(alarms.book.get(gateway, {}).get(alarm.id), alarm):
         alarms = _with_change(alarms, context, gateway, alarm)
-    alarms, effects = apply_change(alarms, context, access, gateway, alarm)
+    alarms, effects = apply_change(alarms, context, statuses, gateway, alarm, cards)
     return alarms, [*effects, context.receipt(gateway, alarm.item)]
 
 
@@ -59,9 +62,10 @@ def _with_change(alarms: Alarms, context: Context, gateway: str, alarm: Alarm) -
     return replace(alarms, changed={**alarms.changed, gateway: Allowance(before + 1, context.uptime_ns)})
 
 
-def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str, alarm: Alarm) -> Result:
+def apply_change(
+    alarms: Alarms, context: Context, statuses: Statuses, gateway: str, alarm: Alarm, cards: Cards
+) -> Result:
     """Store a change of an alarm and notify of it: one that the gateway reported, or that is about itself."""
-    cards = access.sessions[gateway].cards if gateway in access.sessions else {}
     book, known, is_news = register.take(alarms.book, gateway, alarm, context.now_ns, cards)
     stored = RecordAlarm(gateway, alarm, context.now_ns, known.onset_ns)
     if not is_news:
@@ -69,15 +73,17 @@ def apply_change(alarms: Alarms, context: Context, access: Access, gateway: str,
     alarms = replace(alarms, book=book)
     ends = register.find_superseded(book, gateway)
     its_own = [end for end in ends if end.id == alarm.id]  # it came late, and was over before
-    alarms, others = _end(alarms, context, access, gateway, [end for end in ends if end.id != alarm.id], "superseded")
-    alarms, posts = _post(alarms, context, access, gateway, alarm, active=known.active and not its_own)
-    alarms, discovery = home_assistant.publish(alarms, context, access, gateway, only_new=True)
-    published = [] if its_own else [_notify_building_of_change(alarms, context, access, gateway, known)]
-    alarms, late = _end(alarms, context, access, gateway, its_own, "superseded")
+    alarms, others = _end(alarms, context, statuses, gateway, [end for end in ends if end.id != alarm.id], "superseded")
+    alarms, posts = _post(alarms, context, statuses, gateway, alarm, active=known.active and not its_own)
+    alarms, discovery = home_assistant.publish(alarms, context, statuses, gateway, only_new=True)
+    published = [] if its_own else [_notify_building_of_change(alarms, context, statuses, gateway, known)]
+    alarms, late = _end(alarms, context, statuses, gateway, its_own, "superseded")
     return alarms, [stored, *others, *posts, *published, *discovery, _log(gateway, alarm), *late]
 
 
-def change_ours(alarms: Alarms, context: Context, access: Access, wanted: RaiseAlarm | ClearAlarm) -> Result:
+def change_ours(
+    alarms: Alarms, context: Context, statuses: Statuses, wanted: RaiseAlarm | ClearAlarm, cards: Cards
+) -> Result:
     """Raise or clear an alarm of our own of a gateway, where that is a change."""
     book, gateway, now_ns = register.select_ours(alarms.book, wanted.gateway), wanted.gateway, context.now_ns
     if isinstance(wanted, ClearAlarm):
@@ -94,7 +100,7 @@ def change_ours(alarms: Alarms, context: Context, access: Access, wanted: RaiseA
             t_ns=now_ns,
         )
         _, change = book.raise_once(alarm)
-    return (alarms, []) if change is None else apply_change(alarms, context, access, gateway, change)
+    return (alarms, []) if change is None else apply_change(alarms, context, statuses, gateway, change, cards)
 
 
 def _refuse(alarms: Alarms, context: Context, gateway: str, alarm: Alarm, reason: str) -> Result:
@@ -110,19 +116,19 @@ def _refuse(alarms: Alarms, context: Context, gateway: str, alarm: Alarm, reason
 
 
 def _end(
-    alarms: Alarms, context: Context, access: Access, gateway: str, ends: list[Alarm], how: register.Ended
+    alarms: Alarms, context: Context, statuses: Statuses, gateway: str, ends: list[Alarm], how: register.Ended
 ) -> Result:
     """End alarms whose end their gateway has not reported; they are stored and notified of as any other change."""
     effects: list[Effect] = []
     for end in ends:
         book, known = register.end_alarm(alarms.book, gateway, end, how)
         alarms = replace(alarms, book=book)
-        alarms, posts = _post(alarms, context, access, gateway, end, active=False)
+        alarms, posts = _post(alarms, context, statuses, gateway, end, active=False)
         stored = RecordAlarm(gateway, end, context.now_ns, known.onset_ns, how)
         effects += [
             stored,
             *posts,
-            _notify_building_of_change(alarms, context, access, gateway, known),
+            _notify_building_of_change(alarms, context, statuses, gateway, known),
             _log(gateway, end),
         ]
     return alarms, effects
@@ -133,38 +139,38 @@ def _with_quiet(alarms: Alarms, gateway: str, quiet: register.Quiet | None) -> A
     return replace(alarms, quiet=others if quiet is None else {**others, gateway: quiet})
 
 
-def _forgotten(alarms: Alarms, context: Context, access: Access, gateway: str) -> Result:
+def _forgotten(alarms: Alarms, context: Context, statuses: Statuses, gateway: str) -> Result:
     """End what a gateway no longer knows of, where its statuses have said so for long enough."""
-    quiet = register.note_quiet(alarms.quiet.get(gateway), access.gateways[gateway], context.uptime_ns)
+    quiet = register.note_quiet(alarms.quiet.get(gateway), statuses[gateway], context.uptime_ns)
     alarms = _with_quiet(alarms, gateway, quiet)
     if quiet is None or not quiet.is_over(context.uptime_ns):
         return alarms, []
     ends = register.end_forgotten(alarms.book, gateway, context.now_ns)
-    return _end(alarms, context, access, gateway, ends, "forgotten")
+    return _end(alarms, context, statuses, gateway, ends, "forgotten")
 
 
 def end_alarms_of_device(
-    alarms: Alarms, context: Context, access: Access, gateway: str, how: Literal["removed", "replaced"]
+    alarms: Alarms, context: Context, statuses: Statuses, gateway: str, how: Literal["removed", "replaced"]
 ) -> Result:
     """End the alarms of a device that is gone, taken away or replaced, and take back what it retained of them."""
     ends = register.end_of_device(alarms.book, gateway, context.now_ns, how)
-    alarms, effects = _end(_with_quiet(alarms, gateway, None), context, access, gateway, ends, how)
+    alarms, effects = _end(_with_quiet(alarms, gateway, None), context, statuses, gateway, ends, how)
     causes = sorted({known.alarm.cause for known in alarms.book.get(gateway, {}).values()})
     cleared = [Publish(context.topic(gateway, "alarm", cause), b"", retain=True) for cause in causes]
     return alarms, [*effects, *cleared]
 
 
-def follow_status(alarms: Alarms, context: Context, access: Access, gateway: str, before: Status | None) -> Result:
+def follow_status(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, before: Status | None) -> Result:
     """End the alarms that a gateway no longer knows of, and tell of a change in what it says of its device."""
-    after = access.gateways[gateway]
-    alarms, ends = _forgotten(alarms, context, access, gateway)
+    after = statuses[gateway]
+    alarms, ends = _forgotten(alarms, context, statuses, gateway)
     if before is not None and (before.device, before.version) == (after.device, after.version):
         return alarms, ends
-    alarms, published = _describe_device(alarms, context, access, gateway)
+    alarms, published = _describe_device(alarms, context, statuses, gateway)
     return alarms, [*ends, *published]
 
 
-def _describe_device(alarms: Alarms, context: Context, access: Access, gateway: str) -> Result:
+def _describe_device(alarms: Alarms, context: Context, statuses: Statuses, gateway: str) -> Result:
     """Tell others of a gateway's device, with each of its alarms: now, or where that was done just now a little later,
     since a status of a few bytes may ask for thousands of messages.
     """
@@ -173,31 +179,31 @@ def _describe_device(alarms: Alarms, context: Context, access: Access, gateway: 
         return replace(alarms, undescribed=alarms.undescribed | {gateway}), []
     described_ns = {**alarms.described_ns, gateway: context.uptime_ns}
     alarms = replace(alarms, described_ns=described_ns, undescribed=alarms.undescribed - {gateway})
-    if gateway not in access.gateways:  # it was taken away meanwhile
+    if gateway not in statuses:  # it was taken away meanwhile
         return alarms, []
-    alarms, effects = home_assistant.publish(alarms, context, access, gateway)
-    return alarms, [*effects, *_notify_building_of_gateway(alarms, context, access, gateway)]
+    alarms, effects = home_assistant.publish(alarms, context, statuses, gateway)
+    return alarms, [*effects, *_notify_building_of_gateway(alarms, context, statuses, gateway)]
 
 
-def publish_alarms(alarms: Alarms, context: Context, access: Access) -> Result:
+def publish_alarms(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
     """Tell again how every alarm is now: brokers forget, and not every message arrived."""
     alarms = replace(alarms, quiet={})
-    alarms, effects = home_assistant.sync(alarms, context, access)
+    alarms, effects = home_assistant.sync(alarms, context, statuses)
     for gateway in alarms.book:
-        effects += _notify_building_of_gateway(alarms, context, access, gateway)
-    return alarms, [*effects, *_publish_fleet(alarms, context, access)]
+        effects += _notify_building_of_gateway(alarms, context, statuses, gateway)
+    return alarms, [*effects, *_publish_fleet(alarms, context, statuses)]
 
 
-def judge_fleet(alarms: Alarms, context: Context, access: Access) -> Result:
+def judge_fleet(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
     """Judge the fleet, and tell of devices whose turn it is."""
     before, settings = alarms.fleet, context.settings.fleet
-    now = fleet.judge(settings, before, access.gateways, alarms.book, context.now_ns, context.uptime_ns)
+    now = fleet.judge(settings, before, statuses, alarms.book, context.now_ns, context.uptime_ns)
     alarms = replace(alarms, fleet=now)
     effects: list[Effect] = []
     if now.alarm is not None and now.alarm != before.alarm:
-        alarms, effects = _fleet_changed(alarms, context, access, before.alarm, now.alarm)
+        alarms, effects = _fleet_changed(alarms, context, statuses, before.alarm, now.alarm)
     for gateway in sorted(alarms.undescribed):
-        alarms, published = _describe_device(alarms, context, access, gateway)
+        alarms, published = _describe_device(alarms, context, statuses, gateway)
         effects += published
     return alarms, effects
 
@@ -211,14 +217,14 @@ def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
 
 
 def _fleet_changed(
-    alarms: Alarms, context: Context, access: Access, before: FleetAlarm | None, now: FleetAlarm
+    alarms: Alarms, context: Context, statuses: Statuses, before: FleetAlarm | None, now: FleetAlarm
 ) -> Result:
     effects: list[Effect] = [RecordFleet(now, context.now_ns)]
     # Who joins is stored and shown; whom the webhook wakes wants to hear of the beginning and the end.
     if before is None or (before.id, before.state) != (now.id, now.state):
-        alarms, posts = _post(alarms, context, access, ALL, now, active=now.state == "raised")
+        alarms, posts = _post(alarms, context, statuses, ALL, now, active=now.state == "raised")
         effects += [*posts, _log("site", now)]
-    return alarms, [*effects, *_publish_fleet(alarms, context, access)]
+    return alarms, [*effects, *_publish_fleet(alarms, context, statuses)]
 
 
 def _log(who: str, alarm: Alarm) -> Log:
@@ -226,22 +232,24 @@ def _log(who: str, alarm: Alarm) -> Log:
     return Log(level, f"{who}: {alarm.cause} {alarm.state}: {alarm.text}")
 
 
-def _publish_fleet(alarms: Alarms, context: Context, access: Access) -> list[Effect]:
+def _publish_fleet(alarms: Alarms, context: Context, statuses: Statuses) -> list[Effect]:
     alarm = alarms.fleet.alarm
     if alarm is None:
         return []
     shown = Publish(context.topic(ALL, "alarm", fleet.CAUSE), alarm.to_bytes(), retain=True)
-    return [shown, _notify_building(context, access, ALL, alarm)]
+    return [shown, _notify_building(context, statuses, ALL, alarm)]
 
 
-def _notify_building(context: Context, access: Access, gateway: str, alarm: Alarm, *, retain: bool = True) -> Publish:
-    device = access.device_of(gateway) or Device()  # of a gateway that says nothing of it, and of a whole site
+def _notify_building(
+    context: Context, statuses: Statuses, gateway: str, alarm: Alarm, *, retain: bool = True
+) -> Publish:
+    device = find_device(statuses, gateway) or Device()  # of a gateway that says nothing of it, and of a whole site
     message = Maintenance.of(alarm, context.settings.aggregator.site, gateway, device)
     return Publish(context.topic(gateway, "maintenance", alarm.cause), message.to_bytes(), retain=retain)
 
 
 def _notify_building_of_change(
-    alarms: Alarms, context: Context, access: Access, gateway: str, known: register.AlarmRecord
+    alarms: Alarms, context: Context, statuses: Statuses, gateway: str, known: register.AlarmRecord
 ) -> Publish:
     """Return the message to a building of an alarm that has changed.
 
@@ -249,22 +257,24 @@ def _notify_building_of_change(
     that another one stands.
     """
     is_current = register.list_current(alarms.book, gateway).get(known.alarm.cause) == known
-    return _notify_building(context, access, gateway, known.alarm, retain=is_current)
+    return _notify_building(context, statuses, gateway, known.alarm, retain=is_current)
 
 
-def _notify_building_of_gateway(alarms: Alarms, context: Context, access: Access, gateway: str) -> list[Publish]:
+def _notify_building_of_gateway(alarms: Alarms, context: Context, statuses: Statuses, gateway: str) -> list[Publish]:
     """Return how each cause of a gateway is now, for a broker or a listener that may have missed it."""
     return [
-        _notify_building(context, access, gateway, known.alarm)
+        _notify_building(context, statuses, gateway, known.alarm)
         for known in register.list_current(alarms.book, gateway).values()
     ]
 
 
-def _post(alarms: Alarms, context: Context, access: Access, gateway: str, alarm: Alarm, *, active: bool) -> Result:
+def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, alarm: Alarm, *, active: bool) -> Result:
     spec = context.settings.webhook
     if spec is None:
         return alarms, []
-    post = webhook.post_of(context.settings.aggregator.site, gateway, alarm, access.device_of(gateway), active=active)
+    post = webhook.post_of(
+        context.settings.aggregator.site, gateway, alarm, find_device(statuses, gateway), active=active
+    )
     return _with_queue(alarms, webhook.enqueue(alarms.queue, spec, post))
 
 

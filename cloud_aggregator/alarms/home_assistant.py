@@ -14,10 +14,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
-from fedgate.cloud_aggregator.alarms.records import Alarms
-from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.alarms.records import Alarms, find_device
+from fedgate.cloud_aggregator.context import Context, Statuses
 from fedgate.cloud_aggregator.events import Effect, Publish, RecordDiscovery
 from fedgate.config.protocol.topics import ALL, CLOUD
 from fedgate.config.runtime.version import VERSION
@@ -28,28 +27,28 @@ AVAILABLE = "{{ value_json.state }}"  # `online` and `offline`, which are what H
 NAMES = {ANOMALY: "Anomaly", CAUSE: "Fleet alarm"}
 
 
-def sync(alarms: Alarms, context: Context, access: Access) -> tuple[Alarms, list[Effect]]:
+def sync(alarms: Alarms, context: Context, statuses: Statuses) -> tuple[Alarms, list[Effect]]:
     """Return everything there is to tell after a connect, and what is to be taken back."""
     before = alarms.discovered
-    alarms, effects = publish(alarms, context, access, ALL, *access.gateways)
+    alarms, effects = publish(alarms, context, statuses, ALL, *statuses)
     stale = sorted(before - {effect.topic for effect in effects if isinstance(effect, Publish)})
     return alarms, [*effects, *(Publish(where, b"", retain=True) for where in stale)]
 
 
 def publish(
-    alarms: Alarms, context: Context, access: Access, *gateways: str, only_new: bool = False
+    alarms: Alarms, context: Context, statuses: Statuses, *gateways: str, only_new: bool = False
 ) -> tuple[Alarms, list[Effect]]:
     """Publish gateways and their alarms; with `only_new` those that were not published."""
     wanted: dict[str, bytes] = {}
     for gateway in gateways:
-        wanted |= _documents_of(alarms, context, access, gateway)
+        wanted |= _documents_of(alarms, context, statuses, gateway)
     new = wanted.keys() - alarms.discovered
     shown = [Publish(where, body, retain=True) for where, body in wanted.items() if where in new or not only_new]
     stored = [RecordDiscovery(where) for where in sorted(new)]
     return replace(alarms, discovered=alarms.discovered | new), [*stored, *shown]
 
 
-def _documents_of(alarms: Alarms, context: Context, access: Access, gateway: str) -> dict[str, bytes]:
+def _documents_of(alarms: Alarms, context: Context, statuses: Statuses, gateway: str) -> dict[str, bytes]:
     """Return the documents of one gateway, or of the site itself, by topic."""
     if not context.settings.home_assistant.enabled:
         return {}
@@ -58,7 +57,7 @@ def _documents_of(alarms: Alarms, context: Context, access: Access, gateway: str
     else:
         seen = {known.alarm.cause for known in alarms.book.get(gateway, {}).values()}
         causes = sorted({ANOMALY} | seen)
-    return {_topic(context, gateway, cause): _document(context, access, gateway, cause) for cause in causes}
+    return {_topic(context, gateway, cause): _document(context, statuses, gateway, cause) for cause in causes}
 
 
 def _topic(context: Context, gateway: str, cause: str) -> str:
@@ -78,7 +77,7 @@ def _plain(name: str) -> str:
     return name.replace("_", "__").replace(".", "_d")
 
 
-def _document(context: Context, access: Access, gateway: str, cause: str) -> bytes:
+def _document(context: Context, statuses: Statuses, gateway: str, cause: str) -> bytes:
     status_item = CLOUD if gateway == ALL else "agent"
     state_topic = context.topic(gateway, "alarm", cause)
     document = {
@@ -99,17 +98,17 @@ def _document(context: Context, access: Access, gateway: str, cause: str) -> byt
             }
         ],
         "qos": 1,
-        "device": _device(context, access, gateway),
+        "device": _device(context, statuses, gateway),
         "origin": {"name": "fedgate", "sw_version": VERSION},
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _device(context: Context, access: Access, gateway: str) -> dict[str, Any]:
+def _device(context: Context, statuses: Statuses, gateway: str) -> dict[str, Any]:
     site = context.settings.aggregator.site
     if gateway == ALL:
         return {"identifiers": [_node(context, ALL)], "name": f"fedgate site {site}", "sw_version": VERSION}
-    device, status = access.device_of(gateway), access.gateways.get(gateway)
+    device, status = find_device(statuses, gateway), statuses.get(gateway)
     fields = {
         "manufacturer": device.manufacturer if device else "",
         "model": device.model if device else "",

@@ -61,16 +61,14 @@ class AlarmRecord:
         return self.is_raised and not self.is_cleared
 
 
+Cards = Mapping[str, str]  # boot -> the card it was on, where more is known of that than an alarm says
 Register = dict[str, dict[str, AlarmRecord]]  # by gateway and id, in the order they became known
 
 
 def take(
-    alarms: Register, gateway: str, alarm: Alarm, now_ns: int, cards: Mapping[str, str] | None = None
+    alarms: Register, gateway: str, alarm: Alarm, now_ns: int, cards: Cards | None = None
 ) -> tuple[Register, AlarmRecord, bool]:
-    """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new.
-
-    `cards`: by boot, where more is known of its card than the alarm says; see `device_sessions.cards`.
-    """
+    """Return the alarms with one more message, what is now known of its alarm, and whether it said anything new."""
     of_gateway = alarms.get(gateway, {})
     known = of_gateway.get(alarm.id)
     if known is not None and is_known(known, alarm):
@@ -87,7 +85,7 @@ def is_known(known: AlarmRecord | None, alarm: Alarm) -> bool:
     return known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended
 
 
-def _with_onset(of_gateway: dict[str, AlarmRecord], alarm: Alarm, now_ns: int, cards: Mapping[str, str]) -> AlarmRecord:
+def _with_onset(of_gateway: dict[str, AlarmRecord], alarm: Alarm, now_ns: int, cards: Cards) -> AlarmRecord:
     is_possible = SET_NS <= alarm.onset_ns <= now_ns + AHEAD_NS
     is_believed = is_possible and alarm.clock != "unsynchronised"
     same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause]
@@ -115,7 +113,7 @@ def _with_onset(of_gateway: dict[str, AlarmRecord], alarm: Alarm, now_ns: int, c
     )
 
 
-def _is_of_one_card(one: Alarm, other: Alarm, cards: Mapping[str, str]) -> bool | None:
+def _is_of_one_card(one: Alarm, other: Alarm, cards: Cards) -> bool | None:
     """Tell whether one card counted both; None where that is not known."""
     if one.store_id and other.store_id and one.store_id != other.store_id:
         return False  # also in one boot: whoever commissions anew removes the store and starts the agent

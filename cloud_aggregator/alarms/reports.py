@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import hashlib
 
-from fedgate.cloud_aggregator.access.access import Access
-from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.context import Context, Statuses
 from fedgate.cloud_aggregator.events import Effect, Log, RecordLoss, RecordScores
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.protocol.scores import Scores
 
 
-def record_loss(context: Context, access: Access, gateway: str, tombstone: Tombstone) -> list[Effect]:
+def record_loss(context: Context, statuses: Statuses, gateway: str, tombstone: Tombstone) -> list[Effect]:
     """Take in what a gateway had to give up."""
-    _is_known(access, gateway)
+    _is_known(statuses, gateway)
     what = f"{tombstone.items} items of class {tombstone.kind}, {tombstone.size_bytes} bytes"
     return [
         RecordLoss(gateway, tombstone, context.now_ns),
@@ -27,9 +26,9 @@ def record_loss(context: Context, access: Access, gateway: str, tombstone: Tombs
     ]
 
 
-def record_scores(context: Context, access: Access, gateway: str, item: str, payload: bytes) -> list[Effect]:
+def record_scores(context: Context, statuses: Statuses, gateway: str, item: str, payload: bytes) -> list[Effect]:
     """Take in a batch of scores; a whole one that makes no sense never will, so its sender need not keep it."""
-    _is_known(access, gateway)
+    _is_known(statuses, gateway)
     if item != hashlib.sha256(payload).hexdigest():
         raise MessageError(f"scores of {gateway}: they were damaged on their way, or are not {item[:12]}")
     try:
@@ -40,6 +39,6 @@ def record_scores(context: Context, access: Access, gateway: str, item: str, pay
     return [RecordScores(gateway, item, scores, context.now_ns), context.receipt(gateway, item)]
 
 
-def _is_known(access: Access, gateway: str) -> None:
-    if gateway not in access.gateways:
+def _is_known(statuses: Statuses, gateway: str) -> None:
+    if gateway not in statuses:
         raise MessageError(f"{gateway} has not reported its status yet")

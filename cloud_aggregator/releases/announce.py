@@ -8,7 +8,6 @@ from fedgate.cloud_aggregator.context import Context, Payload
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases
-from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest, MessageError
 from fedgate.config.protocol.topics import ALL
 
@@ -48,14 +47,14 @@ def list_announcements(releases: Releases, context: Context) -> list[Effect]:
 
 
 def send_due_chunks(
-    releases: Releases, context: Context, rounds: Rounds, gateway: str, digest: str, missing: tuple[int, ...]
+    releases: Releases, context: Context, shared: Payload | None, gateway: str, digest: str, missing: tuple[int, ...]
 ) -> tuple[Releases, list[Effect]]:
-    """Return the chunks a gateway asks for, of a model or of the shared parameters; raises `MessageError`.
+    """Return the chunks a gateway asks for, of a model or of the `shared` parameters; raises `MessageError`.
 
     A question of 20 bytes may ask for megabytes, on a line that all share. So a gateway gets `BODIES` bodies as it
     asks, and from then on one each `BODY_S`.
     """
-    parcel = _parcel(releases, rounds, gateway, digest)
+    parcel = _parcel(releases, shared, gateway, digest)
     effects = context.chunks(gateway, parcel, missing)
     asked = len(effects) / parcel.transfer.chunks * min(len(parcel.body) / WHOLE_BYTES, 1.0)
     before = releases.fetched.get(gateway, Allowance()).after(context.uptime_ns, BODY_S)
@@ -66,10 +65,10 @@ def send_due_chunks(
     ]
 
 
-def _parcel(releases: Releases, rounds: Rounds, gateway: str, digest: str) -> Payload:
+def _parcel(releases: Releases, shared: Payload | None, gateway: str, digest: str) -> Payload:
     for made in (releases.everywhere, releases.alone(gateway)):
         if made is not None and digest == made.manifest.model.digest:
             return Payload(made.manifest.model, made.body)
-    if rounds.shared is not None and digest == rounds.shared.transfer.digest:
-        return rounds.shared
+    if shared is not None and digest == shared.transfer.digest:
+        return shared
     raise MessageError(f"{gateway} asks for {digest[:12]}, which is neither the model nor the shared parameters")

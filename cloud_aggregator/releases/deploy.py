@@ -10,14 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.attempts import attempt
-from fedgate.cloud_aggregator.context import Context
-from fedgate.cloud_aggregator.events import Effect, Log, Ordered, OrderError, RecordModel, SaveRollout
+from fedgate.cloud_aggregator.context import Context, Statuses
+from fedgate.cloud_aggregator.events import BuildModel, Effect, Log, Ordered, OrderError, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases import announce, rollout
 from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, Rollout, dump, fit_to_limits
 from fedgate.cloud_aggregator.releases.rollout import draw_canaries, list_able
-from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import pack_survey
 from fedgate.config.protocol.transfer import describe
@@ -38,24 +36,24 @@ REMIND_S = 300.0  # brokers drop messages silently: a manifest may never have ar
 Result = tuple[Releases, list[Effect]]
 
 
-def build_model(releases: Releases, context: Context, access: Access, rounds: Rounds, gateways: int) -> Result:
+def build_model(releases: Releases, context: Context, statuses: Statuses, wanted: BuildModel) -> Result:
     """Make a model of what the training has learned, and release it as the settings say."""
     made = attempt(
         lambda: make_model(
-            rounds.algorithm,
-            rounds.server,
+            wanted.algorithm,
+            wanted.server,
             version=releases.highest_version + 1,
             name=context.settings.algorithm.name,
-            run=rounds.run,
+            run=wanted.run,
             features=context.settings.features,
             max_payload_bytes=context.settings.limits.max_payload_bytes,
-            gateways=gateways,
+            gateways=wanted.gateways,
             created_ns=context.now_ns,
         )
     )
     if isinstance(made, Exception):  # the same parameters would be there after a restart
         return releases, [Log("warning", f"no model can be made: {type(made).__name__}: {made}")]
-    return receive_model(releases, context, access, ModelRelease(*made))
+    return receive_model(releases, context, statuses, ModelRelease(*made))
 
 
 def make_model(
@@ -102,7 +100,7 @@ def make_model(
     return manifest, body
 
 
-def receive_model(releases: Releases, context: Context, access: Access, new: ModelRelease) -> Result:
+def receive_model(releases: Releases, context: Context, statuses: Statuses, new: ModelRelease) -> Result:
     """Take in a model that the training has made: to all, to canaries, or to wait, as the settings say."""
     mode, stage, candidate = context.settings.release.mode, releases.rollout, releases.candidate
     was_stopped = stage.stage == "stopped" and candidate is not None and is_same(candidate, new)
@@ -118,7 +116,7 @@ def receive_model(releases: Releases, context: Context, access: Access, new: Mod
     log = Log("info", f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}")
     effects: list[Effect] = [RecordModel(*new), log]
     if not stage.is_under_way and mode != "manual":
-        releases, more = _next(releases, context, access)
+        releases, more = _next(releases, context, statuses)
         return releases, [*effects, *more]
     text = (
         f": the release of model {stage.version} is under way"
@@ -147,7 +145,7 @@ def save(releases: Releases, context: Context) -> SaveRollout:
     return SaveRollout(dump(replace(releases, rollout=dated)), context.now_ns)
 
 
-def _next(releases: Releases, context: Context, access: Access) -> Result:
+def _next(releases: Releases, context: Context, statuses: Statuses) -> Result:
     """Release the model that waits, where there is one and the settings do not leave that to the operator."""
     new, table, current = releases.waiting, context.settings.release, releases.everywhere
     if new is not None and current is not None and _is_known(releases, new, current):
@@ -159,7 +157,7 @@ def _next(releases: Releases, context: Context, access: Access) -> Result:
     releases, more = (
         give_to_all(releases, context, new)
         if table.mode == "all"
-        else begin_rollout(releases, context, access, new, table.canary)
+        else begin_rollout(releases, context, statuses, new, table.canary)
     )
     return releases, [*effects, *more]
 
@@ -192,7 +190,12 @@ def give_to_all(releases: Releases, context: Context, new: ModelRelease) -> Resu
 
 
 def begin_rollout(
-    releases: Releases, context: Context, access: Access, new: ModelRelease, share: float, names: tuple[str, ...] = ()
+    releases: Releases,
+    context: Context,
+    statuses: Statuses,
+    new: ModelRelease,
+    share: float,
+    names: tuple[str, ...] = (),
 ) -> Result:
     """Give a model to some first: to those named, or to a share that is drawn. Who had one that was stopped and may not
     have left it yet, is still given back what all have.
@@ -200,7 +203,7 @@ def begin_rollout(
     before, version = releases.rollout, new.manifest.version
     begin = Rollout("watching", version, 0, share, names, bool(names), context.uptime_ns, recalled=before.recalled)
     begin = replace(begin, stopped=before.without(new.manifest.model.digest))
-    begin = draw_canaries(begin, access.gateways, context.settings.algorithm.seed)
+    begin = draw_canaries(begin, statuses, context.settings.algorithm.seed)
     releases = replace(releases, rollout=begin, candidate=new)
     return releases, [save(releases, context), *_announce_to(context, new, begin.canaries)]
 
@@ -212,35 +215,35 @@ def _announce_to(context: Context, new: ModelRelease, names: tuple[str, ...]) ->
     return [effect for name in names for effect in announce.announce(context, new, name)] + [log]
 
 
-def watch_rollout(releases: Releases, context: Context, access: Access) -> Result:
+def watch_rollout(releases: Releases, context: Context, statuses: Statuses) -> Result:
     """Decide what follows from what the canaries tell."""
     stage, table, candidate = releases.rollout, context.settings.release, releases.candidate
     if stage.stage != "watching":
         return releases, []
     if not stage.canaries and candidate is not None:
-        stage = draw_canaries(stage, access.gateways, context.settings.algorithm.seed)
+        stage = draw_canaries(stage, statuses, context.settings.algorithm.seed)
         if not stage.canaries:
             return releases, []
         releases = replace(releases, rollout=replace(stage, since_ns=context.uptime_ns))
         return releases, [save(releases, context), *_announce_to(context, candidate, stage.canaries)]
     hop_s = context.settings.features.hop_s
-    report = rollout.report(stage, access.gateways, releases.version, table, hop_s)
+    report = rollout.report(stage, statuses, releases.version, table, hop_s)
     word, why = rollout.judge_canaries(stage, report, table, context.uptime_ns)
     if word == "go on":
-        return continue_rollout(releases, context, access, why)
+        return continue_rollout(releases, context, statuses, why)
     if word == "stop":
-        return stop_rollout(releases, context, access, why)
+        return stop_rollout(releases, context, statuses, why)
     return pause_rollout(releases, context, why) if word == "pause" else (releases, [])
 
 
-def continue_rollout(releases: Releases, context: Context, access: Access, why: str) -> Result:
+def continue_rollout(releases: Releases, context: Context, statuses: Statuses, why: str) -> Result:
     """Give the model of the canaries to all."""
     candidate = releases.candidate
     if candidate is None:
         return releases, []
     releases = replace(releases, rollout=replace(releases.rollout, why=why))
     releases, effects = give_to_all(releases, context, candidate)
-    releases, more = _next(releases, context, access)
+    releases, more = _next(releases, context, statuses)
     return releases, [Log("info", f"release of model {candidate.manifest.version} goes on: {why}"), *effects, *more]
 
 
@@ -251,7 +254,7 @@ def pause_rollout(releases: Releases, context: Context, why: str) -> Result:
     return releases, [save(releases, context), Log("warning", f"release of model {stage.version} is paused: {why}")]
 
 
-def stop_rollout(releases: Releases, context: Context, access: Access, why: str) -> Result:
+def stop_rollout(releases: Releases, context: Context, statuses: Statuses, why: str) -> Result:
     """Give the canaries back what all have, under a new version: gateways refuse a lower one."""
     stage, recall, recorded = releases.rollout, None, list[Effect]()
     recalled, candidate, waiting = releases.recipients, releases.candidate, releases.waiting
@@ -272,24 +275,24 @@ def stop_rollout(releases: Releases, context: Context, access: Access, why: str)
         effects += [announce.retract(context, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
     saved = save(releases, context)  # what the canaries are given back, before all are given what has waited
-    releases, more = _next(releases, context, access) if waiting is not None else (releases, [])
+    releases, more = _next(releases, context, statuses) if waiting is not None else (releases, [])
     return releases, [saved, *effects, *more]
 
 
-def remind(releases: Releases, context: Context, access: Access) -> Result:
+def remind(releases: Releases, context: Context, statuses: Statuses) -> Result:
     """Repeat the announcements that some gateway seems not to have received."""
     if context.uptime_ns - releases.reminded_ns < REMIND_S * NS:
         return releases, []
-    return replace(releases, reminded_ns=context.uptime_ns), list_reminders(releases, context, access)
+    return replace(releases, reminded_ns=context.uptime_ns), list_reminders(releases, context, statuses)
 
 
-def list_reminders(releases: Releases, context: Context, access: Access) -> list[Effect]:
+def list_reminders(releases: Releases, context: Context, statuses: Statuses) -> list[Effect]:
     """Return the announcements that some gateway seems not to have received."""
     effects: list[Effect] = []
-    if releases.manifest is not None and any(one.lacks(releases.manifest.version) for one in access.gateways.values()):
+    if releases.manifest is not None and any(one.lacks(releases.manifest.version) for one in statuses.values()):
         effects.append(announce.manifest(context, releases.manifest))
     for name in releases.recipients:
-        new, status = releases.alone(name), access.gateways.get(name)
+        new, status = releases.alone(name), statuses.get(name)
         if new is not None and status is not None and status.lacks(new.manifest.version):
             effects.append(announce.manifest(context, new.manifest, name))
     return effects
@@ -325,11 +328,11 @@ def _once_more_ordered(releases: Releases, context: Context, stored: ModelReleas
 
 
 def release_ordered(
-    releases: Releases, context: Context, access: Access, order: Ordered
+    releases: Releases, context: Context, statuses: Statuses, order: Ordered
 ) -> tuple[Releases, list[Effect], str]:
     """Release a model to canaries, or to all. Raises `OrderError`."""
     names, share = tuple(order.body.get("gateways", ())), float(order.body.get("share", 0.0))
-    if unknown := [name for name in names if name not in list_able(access.gateways)]:
+    if unknown := [name for name in names if name not in list_able(statuses)]:
         raise OrderError(f"{', '.join(unknown)} cannot be canaries: not known, or without a whole baseline")
     if not (names or 0.0 < share <= 1.0):
         raise OrderError(f"share {share} given; expected more than 0, and 1 at most")
@@ -342,7 +345,7 @@ def release_ordered(
     if order.body.get("to_all"):
         releases, more = give_to_all(releases, context, new)
         return releases, [*effects, *more], f"model {new.manifest.version} is released to all gateways"
-    releases, more = begin_rollout(releases, context, access, new, share, names)
+    releases, more = begin_rollout(releases, context, statuses, new, share, names)
     who = ", ".join(releases.rollout.canaries) or "nobody yet, for no gateway with a whole baseline is online"
     return releases, [*effects, *more], f"model {new.manifest.version} is released to {who}"
 
@@ -358,7 +361,7 @@ def check_decision(stage: Rollout, kind: str) -> None:
 
 
 def decide_release(
-    releases: Releases, context: Context, access: Access, kind: str
+    releases: Releases, context: Context, statuses: Statuses, kind: str
 ) -> tuple[Releases, list[Effect], str]:
     """Go on, pause or stop the release at hand. Raises `OrderError`."""
     stage = releases.rollout
@@ -367,5 +370,5 @@ def decide_release(
         releases, effects = pause_rollout(releases, context, BY_HAND)
         return releases, effects, f"release of model {stage.version} is paused"
     act, text = (continue_rollout, "goes on to all gateways") if kind == "go-on" else (stop_rollout, "is stopped")
-    releases, effects = act(releases, context, access, BY_HAND)
+    releases, effects = act(releases, context, statuses, BY_HAND)
     return releases, effects, f"release of model {stage.version} {text}"

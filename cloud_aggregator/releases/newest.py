@@ -12,7 +12,6 @@ from dataclasses import replace
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, Publish
 from fedgate.cloud_aggregator.releases.releases import Releases
-from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.identity import signing
 from fedgate.config.protocol.messages import MessageError, Newest, name_audience
 from fedgate.config.protocol.topics import ALL
@@ -21,39 +20,39 @@ Result = tuple[Releases, list[Effect]]
 NUMBERS = ("version", "highest_version", "training")
 
 
-def find_newest(releases: Releases, rounds: Rounds) -> Newest:
-    """Return the numbers as they are now, none of them below what was published or came back."""
+def find_newest(releases: Releases, training: int) -> Newest:
+    """Return the numbers as they are now, with the `training` at hand; none is below one published or learned."""
     return Newest(
         version=max(releases.newest.version, releases.version),
         highest_version=releases.highest_version,
-        training=max(releases.newest.training, rounds.training),
+        training=max(releases.newest.training, training),
     )
 
 
-def publish(releases: Releases, context: Context, rounds: Rounds) -> Result:
+def publish(releases: Releases, context: Context, training: int) -> Result:
     """Publish the numbers, retained."""
-    releases = replace(releases, newest=find_newest(releases, rounds))
+    releases = replace(releases, newest=find_newest(releases, training))
     signed = context.sign(releases.newest)
     return releases, [Publish(context.topic(ALL, "newest", "current"), signed.to_bytes(), retain=True)]
 
 
-def publish_if_changed(releases: Releases, context: Context, rounds: Rounds) -> Result:
+def publish_if_changed(releases: Releases, context: Context, training: int) -> Result:
     """Publish the numbers where one of them has grown."""
     return (
-        publish(releases, context, rounds)
-        if context.is_connected and find_newest(releases, rounds) != releases.newest
+        publish(releases, context, training)
+        if context.is_connected and find_newest(releases, training) != releases.newest
         else (releases, [])
     )
 
 
-def learn(releases: Releases, context: Context, rounds: Rounds, payload: bytes) -> Result:
+def learn(releases: Releases, context: Context, training: int, payload: bytes) -> Result:
     """Take in numbers that come back, whoever brings them: what counts is that they were signed here.
 
     Raises `MessageError`.
     """
-    message, known = Newest.from_bytes(payload), find_newest(releases, rounds)
+    message, known = Newest.from_bytes(payload), find_newest(releases, training)
     known = Newest(**{name: max(getattr(known, name), getattr(message, name)) for name in NUMBERS})
-    if known == find_newest(releases, rounds):
+    if known == find_newest(releases, training):
         return releases, []
     is_signed = signing.verify(context.key.public_key(), message.signed_bytes(), message.signature)
     if message.audience != name_audience(context.settings.aggregator.site, ALL) or not is_signed:

@@ -7,14 +7,12 @@ exactly once whatever is sent again and whenever the power fails.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Effect, HoldUpdate, Log, Publish
 from fedgate.cloud_aggregator.rounds import late_updates
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training, store_counted
-from fedgate.config.identity.pki import MEMBER_DIGITS
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Keys, MessageError
 from fedgate.config.protocol.transfer import parse_chunk
@@ -25,16 +23,23 @@ from fedgate.models.federated.secure_aggregation.server import member_of
 REASON_LENGTH = 500
 
 
-def chunk_arrived(
-    rounds: Rounds, context: Context, access: Access, gateway: str, payload: bytes
-) -> tuple[Rounds, list[Effect]]:
+class Sender(NamedTuple):
+    """A gateway that sends an update, as the site knows it."""
+
+    gateway: str
+    has_reported: bool  # its status
+    is_twin: bool  # two devices speak under its name
+    members: frozenset[str] | None  # its keys, as masked sums name them; None: the site keeps no registry
+
+
+def chunk_arrived(rounds: Rounds, context: Context, sender: Sender, payload: bytes) -> tuple[Rounds, list[Effect]]:
     """Take in a chunk of a gateway's update; raises `MessageError` for one that makes no sense.
 
     Chunks of a gateway that never reported its status are dropped without a receipt: it sends them again, and by then
     its status is here; a stranger's would only fill the memory.
     """
-    header, piece = parse_chunk(payload)
-    if gateway not in access.gateways:
+    header, piece, gateway = *parse_chunk(payload), sender.gateway
+    if not sender.has_reported:
         raise MessageError(f"{gateway} has not reported its status yet")
     rounds = replace(rounds, bytes_received=rounds.bytes_received + len(payload))
     digest, is_last = header.digest, header.index + 1 == header.chunks
@@ -50,7 +55,7 @@ def chunk_arrived(
     rounds = replace(rounds, uploads=uploads)
     if body is None:
         return rounds, []
-    rounds, effects = _receive_update(rounds, context, access, gateway, digest, body)
+    rounds, effects = _receive_update(rounds, context, sender, digest, body)
     rounds, asked = ask_for_missing(rounds, context)
     return rounds, [*effects, *asked]
 
@@ -76,15 +81,16 @@ def ask_for_missing(rounds: Rounds, context: Context) -> tuple[Rounds, list[Effe
 
 
 def _receive_update(
-    rounds: Rounds, context: Context, access: Access, gateway: str, digest: str, body: bytes
+    rounds: Rounds, context: Context, sender: Sender, digest: str, body: bytes
 ) -> tuple[Rounds, list[Effect]]:
+    gateway = sender.gateway
     try:
         update, meta = wire.decode(body, context.settings.limits.max_update_bytes, is_verified=True)
     except wire.WireError as error:
         return _refuse(rounds, context, gateway, digest, str(error))
     expected = {"run": rounds.run, "round_index": rounds.server.round_index, "phase": rounds.server.phase}
     answers = {key: meta.get(key) for key in sorted(expected)}
-    if reason := _not_now(rounds, access, gateway, is_present=answers == expected):
+    if reason := _not_now(rounds, sender, is_present=answers == expected):
         return rounds, [Log("warning", f"update of {gateway} is not taken now: {reason}")]
     try:
         if late_updates.is_kept(rounds, context) and late_updates.age(rounds, meta) > 0:
@@ -96,11 +102,11 @@ def _receive_update(
     except UpdateError as error:
         return _refuse(rounds, context, gateway, digest, str(error))
     held = HoldUpdate(gateway, rounds.run, rounds.server.round_index, digest, body)
-    return _answer(rounds, context, access, held, update, meta)
+    return _answer(rounds, context, sender, held, update, meta)
 
 
 def _answer(
-    rounds: Rounds, context: Context, access: Access, held: HoldUpdate, update: Arrays, meta: dict[str, Any]
+    rounds: Rounds, context: Context, sender: Sender, held: HoldUpdate, update: Arrays, meta: dict[str, Any]
 ) -> tuple[Rounds, list[Effect]]:
     """Count an update that answers the present round, or refuse it; then this gateway is not waited for."""
     gateway, digest = held.gateway, held.digest
@@ -111,7 +117,7 @@ def _answer(
         if reason := _unfit(rounds, gateway, meta):
             raise UpdateError(reason)
         admitted = phase.admit(rounds.server, update) if update else {}
-        if reason := _not_its_own(context, access, gateway, admitted):
+        if reason := _not_its_own(context, sender, admitted):
             raise UpdateError(reason)
         total = phase.reducer.merge(rounds.total, admitted) if update else rounds.total
     except UpdateError as error:
@@ -131,14 +137,14 @@ def _answer(
     return rounds, [*stored, save_training(rounds, context.anchor_ns), context.receipt(gateway, digest)]
 
 
-def _not_now(rounds: Rounds, access: Access, gateway: str, *, is_present: bool) -> str:
+def _not_now(rounds: Rounds, sender: Sender, *, is_present: bool) -> str:
     """Return why nothing of a gateway can be counted for a while; empty where it can.
 
     That is no refusal, which is for good: its sender has no other answer to this round. It sends this one again.
     """
     if is_present and not rounds.opened:
         return f"round {rounds.server.round_index} is not open"
-    if gateway in access.twins:
+    if sender.is_twin:
         return "two devices speak under this gateway's id; nothing is counted of it while they do"
     return ""
 
@@ -167,13 +173,12 @@ def _unfit(rounds: Rounds, gateway: str, meta: dict[str, Any]) -> str:
     return ""
 
 
-def _not_its_own(context: Context, access: Access, gateway: str, update: Arrays) -> str:
+def _not_its_own(context: Context, sender: Sender, update: Arrays) -> str:
     """Return why the keys of a masked round are not taken of a gateway; empty where they are, and for other updates."""
     member = member_of(update)
     if member is None:
         return ""
-    registry = access.registry
-    if member and registry is not None and member not in {one.key[:MEMBER_DIGITS] for one in registry.of(gateway)}:
+    if member and sender.members is not None and member not in sender.members:
         return "what it sends is vouched for by a key that is not its own"
     members = Keys.from_bytes(context.keys).members if context.keys else ()
     if members and member not in members:

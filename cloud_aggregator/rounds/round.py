@@ -7,11 +7,11 @@ finds no quorum among those who were drawn, everyone is asked. With fewer gatewa
 from __future__ import annotations
 
 import warnings
+from collections.abc import Set
 from dataclasses import replace
 
-from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.attempts import attempt
-from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.context import Context, Statuses
 from fedgate.cloud_aggregator.events import BuildModel, HoldUpdate, Log, Publish, RecordRound, Wanted
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds import late_updates, numbering, set_back
@@ -27,24 +27,24 @@ LOST_S = 600.0  # by then whoever holds an answer has sent it
 DOUBLINGS_MAX = 8  # of that time: ten minutes become 43 hours
 
 
-def may_open(rounds: Rounds, context: Context, access: Access) -> bool:
+def may_open(rounds: Rounds, context: Context, statuses: Statuses) -> bool:
     """Tell whether a round can be announced now: drawing a share of the gateways needs gateways to draw from."""
     table = context.settings.rounds
     is_drawn = rounds.asked_round >= rounds.server.cohort_index
-    is_enough = table.fraction == 1.0 or is_drawn or len(ready_gateways(rounds, access)) >= table.quorum
+    is_enough = table.fraction == 1.0 or is_drawn or len(ready_gateways(rounds, statuses)) >= table.quorum
     return is_enough and context.uptime_ns >= rounds.rest_until_ns
 
 
-def open_round(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
+def open_round(rounds: Rounds, context: Context, statuses: Statuses) -> tuple[Rounds, list[Wanted]]:
     """Publish the invitation, retained for those who are away, and the shared parameters for those who are here.
 
     A round that is open is announced anew, and its parameters are not sent again: who lacks them asks. Where no round
     may open now, the invitation to the one before is taken back.
     """
-    if not may_open(rounds, context, access):
+    if not may_open(rounds, context, statuses):
         return rounds, [Publish(context.topic(ALL, "round", "open"), b"", retain=True)]
     if rounds.asked_round < rounds.server.cohort_index:  # who takes part in one phase is asked again in the next
-        rounds = replace(rounds, asked=_draw(rounds, context, access), asked_round=rounds.server.round_index)
+        rounds = replace(rounds, asked=_draw(rounds, context, statuses), asked_round=rounds.server.round_index)
     log = Log("info", f"round {rounds.server.round_index} of {context.settings.algorithm.name} is open")
     if rounds.opened:
         rounds = replace(rounds, invited_ns=context.uptime_ns)
@@ -78,9 +78,9 @@ def make_invitation(rounds: Rounds, context: Context) -> Publish:
     return Publish(context.topic(ALL, "round", "open"), context.sign(message).to_bytes(), retain=True)
 
 
-def _draw(rounds: Rounds, context: Context, access: Access) -> tuple[str, ...] | None:
+def _draw(rounds: Rounds, context: Context, statuses: Statuses) -> tuple[str, ...] | None:
     """Draw who is asked: everyone, or a fraction of those who could answer now, and never fewer than the quorum."""
-    table, ready = context.settings.rounds, ready_gateways(rounds, access)
+    table, ready = context.settings.rounds, ready_gateways(rounds, statuses)
     if table.fraction == 1.0:
         return None
     fraction = max(table.fraction, table.quorum / len(ready))
@@ -88,23 +88,23 @@ def _draw(rounds: Rounds, context: Context, access: Access) -> tuple[str, ...] |
     return tuple(select(context.settings.algorithm.seed, index, ready, fraction))
 
 
-def remind(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
+def remind(rounds: Rounds, context: Context, statuses: Statuses, twins: Set[str]) -> tuple[Rounds, list[Wanted]]:
     """Repeat the invitation for those who seem not to have received it."""
     if context.uptime_ns - rounds.invited_ns < REMIND_S * NS:
         return rounds, []
-    return replace(rounds, invited_ns=context.uptime_ns), _repeat_invitations(rounds, context, access)
+    return replace(rounds, invited_ns=context.uptime_ns), _repeat_invitations(rounds, context, statuses, twins)
 
 
-def compare_store(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
+def compare_store(rounds: Rounds, context: Context, statuses: Statuses) -> tuple[Rounds, list[Wanted]]:
     """Warn where gateways have answered later rounds of this training: this store was set back."""
     if context.uptime_ns - rounds.compared_ns < REMIND_S * NS:
         return rounds, []
-    text = set_back.describe_set_back(access.gateways, rounds.run, rounds.server.round_index) if rounds.opened else ""
+    text = set_back.describe_set_back(statuses, rounds.run, rounds.server.round_index) if rounds.opened else ""
     return replace(rounds, compared_ns=context.uptime_ns), [Log("warning", text)] if text else []
 
 
-def _repeat_invitations(rounds: Rounds, context: Context, access: Access) -> list[Wanted]:
-    waited = sorted(find_awaited(rounds, access)) if rounds.opened else []
+def _repeat_invitations(rounds: Rounds, context: Context, statuses: Statuses, twins: Set[str]) -> list[Wanted]:
+    waited = sorted(find_awaited(rounds, statuses, twins)) if rounds.opened else []
     if not waited:
         return []
     count, quorum = len(rounds.counted), context.settings.rounds.quorum
@@ -129,31 +129,33 @@ def renumber(rounds: Rounds, context: Context, known: int) -> tuple[Rounds, list
     ]
 
 
-def find_awaited(rounds: Rounds, access: Access) -> set[str]:
-    """Return who could answer the open round and has not; nor has said, or been told, that nothing will come."""
+def find_awaited(rounds: Rounds, statuses: Statuses, twins: Set[str]) -> set[str]:
+    """Return who could answer the open round and has not; nor has said, or been told, that nothing will come. Of
+    `twins`, under whose names two devices speak, nothing is counted.
+    """
     asked = (
-        ready_gateways(rounds, access)
+        ready_gateways(rounds, statuses)
         if rounds.asked is None
-        else set(rounds.asked).intersection(ready_gateways(rounds, access))
+        else set(rounds.asked).intersection(ready_gateways(rounds, statuses))
     )
     number = round_number(rounds.run, rounds.server.round_index)
-    refusing = {gateway for gateway in asked if access.gateways[gateway].refused_round == number}
-    return set(asked) - rounds.counted.keys() - rounds.turned_away - refusing - access.twins
+    refusing = {gateway for gateway in asked if statuses[gateway].refused_round == number}
+    return set(asked) - rounds.counted.keys() - rounds.turned_away - refusing - twins
 
 
-def ready_gateways(rounds: Rounds, access: Access) -> list[str]:
+def ready_gateways(rounds: Rounds, statuses: Statuses) -> list[str]:
     """Return the gateways that could answer a round now."""
     needed = rounds.algorithm.libraries
-    return sorted(gateway for gateway, status in access.gateways.items() if status.ready(needed))
+    return sorted(gateway for gateway, status in statuses.items() if status.ready(needed))
 
 
-def close_if_due(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
+def close_if_due(rounds: Rounds, context: Context, statuses: Statuses, twins: Set[str]) -> tuple[Rounds, list[Wanted]]:
     """Close the round when all who can have answered, or when the deadline has passed, and a quorum is there."""
     table = context.settings.rounds
     if not rounds.opened or len(rounds.counted) < table.quorum or rounds.first_update_ns is None:
         return rounds, []
     is_over = context.uptime_ns - rounds.first_update_ns >= table.deadline_s * NS
-    return _close(rounds, context, access) if is_over or not find_awaited(rounds, access) else (rounds, [])
+    return _close(rounds, context, statuses) if is_over or not find_awaited(rounds, statuses, twins) else (rounds, [])
 
 
 def widen_if_stuck(rounds: Rounds, context: Context) -> tuple[Rounds, list[Wanted]]:
@@ -167,7 +169,9 @@ def widen_if_stuck(rounds: Rounds, context: Context) -> tuple[Rounds, list[Wante
     return rounds, [save_training(rounds, context.anchor_ns), make_invitation(rounds, context), Log("warning", text)]
 
 
-def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[Rounds, list[Wanted]]:
+def give_up_if_lost(
+    rounds: Rounds, context: Context, statuses: Statuses, twins: Set[str]
+) -> tuple[Rounds, list[Wanted]]:
     """Give a round up that can have no quorum: the answers of some were refused, or they have answered and hold no
     answer any more, as where their stores were damaged, and the others are too few. Nobody answers twice, as masks and
     noise are drawn from the round. Where the algorithm remembers what was counted of whom, what is given up would be
@@ -177,7 +181,7 @@ def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[R
     one gateway must not have them do for ever.
     """
     table, number = context.settings.rounds, round_number(rounds.run, rounds.server.round_index)
-    waited = {name: access.gateways[name] for name in find_awaited(rounds, access)} if rounds.opened else {}
+    waited = {name: statuses[name] for name in find_awaited(rounds, statuses, twins)} if rounds.opened else {}
     patience_s = max(table.deadline_s, LOST_S) * 2 ** min(rounds.given_up, DOUBLINGS_MAX)
     lost = sorted(name for name, one in waited.items() if one.answered == number and not one.outbox)
     is_early = not rounds.opened or context.uptime_ns - rounds.opened_ns < patience_s * NS
@@ -188,12 +192,12 @@ def give_up_if_lost(rounds: Rounds, context: Context, access: Access) -> tuple[R
     why = [f"the answers of {list_first(sorted(rounds.turned_away))} were refused"] if rounds.turned_away else []
     why += [f"{list_first(lost)} answered it, and the answers were lost"] if lost else []
     text = f"round {rounds.server.round_index} is given up: {'; '.join(why)}"
-    rounds, effects = _close(replace(rounds, total={}), context, access, is_given_up=True)
+    rounds, effects = _close(replace(rounds, total={}), context, statuses, is_given_up=True)
     return rounds, [Log("warning", text), *effects]
 
 
 def _close(
-    rounds: Rounds, context: Context, access: Access, *, is_given_up: bool = False
+    rounds: Rounds, context: Context, statuses: Statuses, *, is_given_up: bool = False
 ) -> tuple[Rounds, list[Wanted]]:
     """End the round. One that is given up is none: it moves no model, nor does what was kept for it, which alone would
     be less than a quorum; it releases none, and ends no row of them, as the first of several exchanges may well close.
@@ -235,8 +239,12 @@ def _close(
         effects.append(Log("warning", f"round {record.round_index} {problem}"))
     if rounds.since_release >= per_release:
         rounds = _rest(rounds, context)
-        effects += [] if problem else [BuildModel(len(record.gateways) + len(kept))]
-    rounds, opening = open_round(rounds, context, access)
+        effects += (
+            []
+            if problem
+            else [BuildModel(rounds.algorithm, rounds.server, rounds.run, len(record.gateways) + len(kept))]
+        )
+    rounds, opening = open_round(rounds, context, statuses)
     return rounds, [record, save_training(rounds, context.anchor_ns), *effects, *opening]
 
 

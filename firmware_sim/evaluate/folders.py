@@ -21,7 +21,7 @@ from fedgate.firmware_sim.evaluate.datasets import DataError, Labelled
 from fedgate.firmware_sim.recordings import ReadOptions, Recording, read
 from fedgate.firmware_sim.recordings.cutting import count_lost, cut_windows
 from fedgate.firmware_sim.recordings.recording import shortened
-from fedgate.gateway_agent.monitor.recurrence import count_missing_rows
+from fedgate.gateway_agent.pipeline.recurrence import count_missing_rows
 from fedgate.models.arrays import Floats
 from fedgate.models.features.spec import FeatureSpec, extract_many, feature_names
 from fedgate.models.windows.grid import StreamSpec, Window

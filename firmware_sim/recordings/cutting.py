@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from fedgate.firmware_sim.recordings import Recording
-from fedgate.gateway_agent.monitor.recurrence import count_missing_rows
+from fedgate.gateway_agent.pipeline.recurrence import count_missing_rows
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, push, rest, start
 

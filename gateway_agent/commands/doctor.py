@@ -144,7 +144,7 @@ def _window_cpu_s(settings: GatewaySettings) -> float:
     """Return the CPU time from samples to features of one window, measured on noise at the rate of the settings."""
     import numpy as np
 
-    from fedgate.gateway_agent.monitor import pipeline as walk
+    from fedgate.gateway_agent.pipeline import pipeline as walk
     from fedgate.models.windows.grid import Block
 
     spec, rng = settings.features, np.random.default_rng(0)

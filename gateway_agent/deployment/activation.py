@@ -14,7 +14,7 @@ from dataclasses import replace
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import unpack_survey
 from fedgate.config.protocol.topics import ALL
-from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.context import Context, check_signed
 from fedgate.gateway_agent.deployment.deployment import (
     Bundle,
     Deployment,
@@ -37,13 +37,11 @@ from fedgate.gateway_agent.deployment.validation import (
     run_in_shadow,
 )
 from fedgate.gateway_agent.events import OF_ROUND, Fetch, Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, describe_rules
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, make_beside, replace_model, stack_rows
-from fedgate.gateway_agent.training.training import Training, own_in
-from fedgate.gateway_agent.trust.trust import Trust, check_signed
+from fedgate.gateway_agent.pipeline.decision import DecisionState, ScoringModel, describe_rules
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, make_beside, replace_model, stack_rows
 from fedgate.models.alarms.site_thresholds import levels_of
 from fedgate.models.alarms.threshold import MINIMUM_SCORES
-from fedgate.models.arrays import FEATURES
+from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated.protocol.algorithm import normalise
 from fedgate.models.time_units import DAY_S, NS
 
@@ -52,20 +50,22 @@ BORROWING_WINDOWS = 200  # or half of a short baseline: of its own, for its unit
 
 
 def receive_announcement(
-    deployment: Deployment, context: Context, trust: Trust, payload: bytes, *, is_own: bool
+    deployment: Deployment, context: Context, payload: bytes, *, is_own: bool, signed_version: int
 ) -> Result:
     """Take in what is announced to all, or to this gateway alone; an empty payload takes an announcement back.
+    `signed_version` is the newest model that the aggregator has signed to be.
 
     Raises `MessageError`.
     """
     if payload:
-        return consider_manifest(deployment, context, trust, Manifest.from_bytes(payload), is_own=is_own)
+        manifest = Manifest.from_bytes(payload)
+        return _consider_manifest(deployment, context, manifest, is_own=is_own, signed_version=signed_version)
     is_taken_back = is_own and deployment.candidate_is_own and deployment.candidate != deployment.manifest
     return (replace(deployment, candidate=None) if is_taken_back else deployment), []
 
 
-def consider_manifest(
-    deployment: Deployment, context: Context, trust: Trust, manifest: Manifest, *, is_own: bool = False
+def _consider_manifest(
+    deployment: Deployment, context: Context, manifest: Manifest, *, is_own: bool, signed_version: int
 ) -> Result:
     """Take in a manifest, whose model is fetched (`put_in_force`) if it may become the next one.
 
@@ -80,14 +80,14 @@ def consider_manifest(
         return _not_newer(deployment, manifest, newest, is_own=is_own)
     if deployment.candidate is not None and manifest.version < deployment.candidate.version:
         return deployment, []  # announced before the one that is on its way, and arrived after it
-    if problem := check_signed(trust, context, manifest, context.settings.gateway.id if is_own else ALL):
+    if problem := check_signed(context, manifest, context.settings.gateway.id if is_own else ALL):
         return _refuse_announcement(deployment, manifest, f"refused: {problem}", is_own=is_own)
     deployment = replace(deployment, announced=max(deployment.announced, manifest.version))
     if name == deployment.models.current.name and not _is_lost(deployment, name):  # in force, signed by a new key
         models = replace(deployment.models, newest=manifest.version)
         return replace(deployment, models=models, candidate=None), [save(models)]
-    if trust.newest is not None and manifest.version < trust.newest.version:
-        why = f"is older than {trust.newest.version}, which the aggregator has signed to be the newest"
+    if manifest.version < signed_version:
+        why = f"is older than {signed_version}, which the aggregator has signed to be the newest"
         return _refuse_announcement(deployment, manifest, why, is_own=is_own)
     if problem := mismatch(manifest, context.settings):
         return _refuse(deployment, manifest, f"refused: {problem}")
@@ -129,9 +129,10 @@ def _refuse(deployment: Deployment, manifest: Manifest, why: str, *, is_final: b
 
 
 def put_in_force(
-    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, bodies: Mapping[str, bytes]
+    deployment: Deployment, context: Context, pipeline: Pipeline, own: Arrays, bodies: Mapping[str, bytes]
 ) -> Swap:
-    """Take the next step on the way of the candidate, whose body is looked for among `bodies`, by digest.
+    """Take the next step on the way of the candidate, whose body is looked for among `bodies`, by digest;
+    `own` is what this gateway keeps for itself in its training.
 
     That a model is loaded is stored in a step of its own, before anything loads it: one that ends the process would end
     it at every start.
@@ -149,7 +150,7 @@ def put_in_force(
         return deployment, pipeline, effects
     if context.store.is_unstored:  # the mark is not on the disk, and what is not loaded ends nothing
         return waiting
-    return _load(deployment, context, pipeline, training, manifest, body)
+    return _load(deployment, context, pipeline, own, manifest, body)
 
 
 def _mark(deployment: Deployment, context: Context, manifest: Manifest) -> Result:
@@ -172,12 +173,12 @@ def _mark(deployment: Deployment, context: Context, manifest: Manifest) -> Resul
 
 
 def _load(
-    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, manifest: Manifest, body: bytes
+    deployment: Deployment, context: Context, pipeline: Pipeline, own: Arrays, manifest: Manifest, body: bytes
 ) -> Swap:
     """Load the candidate and put it in force, or say why not."""
     swap = _swap if pipeline.commissioned else _borrow
     try:
-        return swap(deployment, context, pipeline, training, manifest, body)
+        return swap(deployment, context, pipeline, own, manifest, body)
     except UntriedError as error:
         deployment, effects = _put_off(deployment, context, manifest, error)
     except UNFIT as error:  # the agent lives: a refusal is no load that did not end
@@ -195,12 +196,12 @@ def _put_off(deployment: Deployment, context: Context, manifest: Manifest, why: 
 
 
 def _swap(
-    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, manifest: Manifest, body: bytes
+    deployment: Deployment, context: Context, pipeline: Pipeline, own: Arrays, manifest: Manifest, body: bytes
 ) -> Swap:
     """Put the candidate in force if it is as it should be; the proven one before is kept. Raises one of `UNFIT`."""
-    personal = {name: own for name, own in own_in(training, manifest.run).items() if name in manifest.personal}
+    personal = {name: array for name, array in own.items() if name in manifest.personal}
     bundle = Bundle(manifest, body, personal)
-    judge, watching = examine_model(deployment.examine, context, pipeline, bundle, training.own)
+    judge, watching = examine_model(deployment.examine, context, pipeline, bundle, own)
     found = run_in_shadow(context, pipeline, judge, watching)
     before = pipeline.judge
     if before is not None and before.drift is not None:  # another model is no other baseline
@@ -256,7 +257,7 @@ def _can_borrow(deployment: Deployment, pipeline: Pipeline, manifest: Manifest) 
 
 
 def _borrow(
-    deployment: Deployment, context: Context, pipeline: Pipeline, _training: Training, manifest: Manifest, body: bytes
+    deployment: Deployment, context: Context, pipeline: Pipeline, _own: Arrays, manifest: Manifest, body: bytes
 ) -> Swap:
     """Put the candidate in force at the level of the site; it stays the candidate until the baseline is whole.
 

@@ -21,7 +21,7 @@ from fedgate.config.protocol.messages import Manifest, MessageError
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.deployment.examination import Examine, take_any
 from fedgate.gateway_agent.events import Save, Wanted
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, WindowResult
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult
 from fedgate.models.arrays import Arrays, joined, parted
 
 MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fedgate.gateway_agent.feature_row import Row
-from fedgate.gateway_agent.monitor.recurrence import Gaps
+from fedgate.gateway_agent.pipeline.recurrence import Gaps
 from fedgate.models.arrays import Arrays
 
 

@@ -23,9 +23,9 @@ from fedgate.gateway_agent.deployment.deployment import (
 from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise, describe_broken_promise
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted
 from fedgate.gateway_agent.feature_row import FeatureRow
-from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline, WindowResult, is_alarming, judge_row
-from fedgate.gateway_agent.monitor.recurrence import BLANK
+from fedgate.gateway_agent.pipeline.memory import save_memory
+from fedgate.gateway_agent.pipeline.pipeline import UNSEEN, Pipeline, WindowResult, is_alarming, judge_row
+from fedgate.gateway_agent.pipeline.recurrence import BLANK
 from fedgate.models.alarms.false_alarm_test import is_broken, level_at
 from fedgate.models.onnx_policy import ModelRefusedError
 from fedgate.models.time_units import NS

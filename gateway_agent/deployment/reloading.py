@@ -29,11 +29,10 @@ from fedgate.gateway_agent.deployment.validation import (
     mismatch,
 )
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted, refuse
-from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel, restore_watching
-from fedgate.gateway_agent.monitor.monitor import MEMORY, find_memory_owner
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, make_beside
-from fedgate.gateway_agent.monitor.recurrence import from_bytes
-from fedgate.gateway_agent.training.training import Training
+from fedgate.gateway_agent.pipeline.decision import DecisionState, ScoringModel
+from fedgate.gateway_agent.pipeline.memory import restore_memory
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, make_beside
+from fedgate.models.arrays import Arrays
 from fedgate.models.onnx_policy import ModelRefusedError
 
 
@@ -41,12 +40,12 @@ def reload(
     deployment: Deployment,
     context: Context,
     pipeline: Pipeline,
-    training: Training,
+    own: Arrays,
     blobs: Mapping[str, bytes],
     failed: str = "",
 ) -> Swap:
     """Put the stored model back in force, examined like a new one, with what it remembered; where it is unfit now, or
-    has just `failed`, the one before it, until the next start tries again.
+    has just `failed`, the one before it, until the next start tries again. `own` has the gateway's normalisation.
 
     Its signature was checked before it was stored. Checking it again would leave a gateway without a model after an
     update that knows more of a manifest than the one that stored it.
@@ -58,11 +57,11 @@ def reload(
     problem = failed or _why_not(deployment, context, is_there)
     if not problem:
         try:
-            deployment, pipeline, judge = _restore(deployment, context, pipeline, training, blobs, models.slot)
+            deployment, pipeline, judge = _restore(deployment, context, pipeline, own, blobs, models.slot)
         except (*UNFIT, *UNREADABLE) as error:
             problem, is_there = f"refused: {error}", not isinstance(error, UNREADABLE)  # then its bytes come anew
         else:
-            trial, effects = _restore_trial(deployment, context, pipeline, training, blobs)
+            trial, effects = _restore_trial(deployment, context, pipeline, own, blobs)
             unreachable = describe_out_of_reach(pipeline, judge)
             effects += refuse(unreachable) if unreachable else []
             return replace(deployment, trial=trial), pipeline, effects
@@ -75,7 +74,7 @@ def reload(
             deployment = replace(deployment, unrun_ns=context.uptime_ns)
         return deployment, pipeline, effects
     try:
-        deployment, pipeline, _ = _restore(deployment, context, pipeline, training, blobs, models.other)
+        deployment, pipeline, _ = _restore(deployment, context, pipeline, own, blobs, models.other)
     except (*UNFIT, *UNREADABLE) as error:
         effects.append(Log("warning", f"stored model {models.previous.version}, the one before: {error}"))
         return deployment, pipeline, effects
@@ -84,12 +83,12 @@ def reload(
 
 
 def load_due(
-    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, blobs: Mapping[str, bytes]
+    deployment: Deployment, context: Context, pipeline: Pipeline, own: Arrays, blobs: Mapping[str, bytes]
 ) -> Swap:
     """Load what was asked for, see `Deployment.reload_due`."""
     failed = deployment.reload_due or ""
     deployment = replace(deployment, reload_due=None)
-    deployment, pipeline, effects = reload(deployment, context, pipeline, training, blobs, failed)
+    deployment, pipeline, effects = reload(deployment, context, pipeline, own, blobs, failed)
     if deployment.manifest is None or failed or deployment.is_stood_in_for:
         return deployment, pipeline, effects
     text = f"model {deployment.version} is in force again, in a new session"
@@ -114,20 +113,19 @@ def _restore(
     deployment: Deployment,
     context: Context,
     pipeline: Pipeline,
-    training: Training,
+    own: Arrays,
     blobs: Mapping[str, bytes],
     slot: str,
 ) -> tuple[Deployment, Pipeline, ScoringModel]:
     """Put the model of a slot in force; raises one of `UNFIT` or `UNREADABLE`."""
-    manifest, judge, watching = _load_stored(context, pipeline, training, blobs[slot])
-    memory, watched = from_bytes(blobs.get(MEMORY), find_memory_owner(context, manifest))
-    watching = restore_watching(watched) if watched else watching
+    manifest, judge, watching = _load_stored(context, pipeline, own, blobs[slot])
+    memory, watched = restore_memory(blobs, context, manifest)
     deployment = replace(deployment, manifest=manifest, tried=(name_manifest(manifest), context.uptime_ns))
-    return deployment, replace(pipeline, judge=judge, memory=memory, watching=watching), judge
+    return deployment, replace(pipeline, judge=judge, memory=memory, watching=watched or watching), judge
 
 
 def _load_stored(
-    context: Context, pipeline: Pipeline, training: Training, stored: bytes
+    context: Context, pipeline: Pipeline, own: Arrays, stored: bytes
 ) -> tuple[Manifest, ScoringModel, DecisionState]:
     """Raises one of `UNFIT` or `UNREADABLE`."""
     bundle = read(stored)
@@ -138,18 +136,18 @@ def _load_stored(
     # It was tried and measured when it was new: a processor that is busy or hot as it starts, or memory that lacks for
     # another process, is no fault of it.
     unmeasured = replace(context, stopwatch=int)
-    return bundle.manifest, *examine_model(take_any, unmeasured, pipeline, bundle, training.own)
+    return bundle.manifest, *examine_model(take_any, unmeasured, pipeline, bundle, own)
 
 
 def _restore_trial(
-    deployment: Deployment, context: Context, pipeline: Pipeline, training: Training, blobs: Mapping[str, bytes]
+    deployment: Deployment, context: Context, pipeline: Pipeline, own: Arrays, blobs: Mapping[str, bytes]
 ) -> tuple[Probation | None, list[Wanted]]:
     """Return the model before in the shadow of the one in force, where that is not yet proven."""
     models = deployment.models
     if is_proven(models, context.settings) or not models.previous.version or models.other not in blobs:
         return deployment.trial, []
     try:
-        manifest, judge, watching = _load_stored(context, pipeline, training, blobs[models.other])
+        manifest, judge, watching = _load_stored(context, pipeline, own, blobs[models.other])
     except (*UNFIT, *UNREADABLE) as error:
         return deployment.trial, [Log("warning", f"stored model {models.previous.version}, the one before: {error}")]
     return Probation(manifest, make_beside(pipeline, judge, watching)), []

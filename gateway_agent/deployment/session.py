@@ -36,7 +36,7 @@ class Scorer:
     """A loaded model with this gateway's own tensors in it: `scorer(x)` maps features (n, F) to scores (n,).
 
     `washout_rows` and `max_gap_rows` are those of a model with a memory, see
-    `fedgate.gateway_agent.monitor.recurrence`.
+    `fedgate.gateway_agent.pipeline.recurrence`.
     """
 
     def __init__(self, model: bytes, personal: Mapping[str, Array]) -> None:

@@ -14,8 +14,8 @@ from fedgate.gateway_agent.deployment.deployment import Bundle
 from fedgate.gateway_agent.deployment.examination import Examination, Examine
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.feature_row import Row
-from fedgate.gateway_agent.monitor.decision import DecisionState, ScoringModel
-from fedgate.gateway_agent.monitor.pipeline import (
+from fedgate.gateway_agent.pipeline.decision import DecisionState, ScoringModel
+from fedgate.gateway_agent.pipeline.pipeline import (
     Pipeline,
     calibrate_model,
     count_gaps,
@@ -24,7 +24,7 @@ from fedgate.gateway_agent.monitor.pipeline import (
     make_beside,
     stack_rows,
 )
-from fedgate.gateway_agent.monitor.recurrence import score
+from fedgate.gateway_agent.pipeline.recurrence import score
 from fedgate.models import onnx_policy
 from fedgate.models.alarms.false_alarm_test import LEVEL, TOLERANCE, block_share, block_windows, is_broken
 from fedgate.models.alarms.profile import ProfileError

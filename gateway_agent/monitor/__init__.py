@@ -1,1 +1,1 @@
-"""From samples to alarms: the pipeline of one baseline, one model and one level."""
+"""What is watched, and which alarms are active."""

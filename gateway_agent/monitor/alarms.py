@@ -16,9 +16,9 @@ from fedgate.config.settings.settings import GatewaySettings, Source
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, Wanted
 from fedgate.gateway_agent.monitor import evidence
-from fedgate.gateway_agent.monitor.decision import SCORE, ScoringModel
 from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
-from fedgate.gateway_agent.monitor.pipeline import WindowResult
+from fedgate.gateway_agent.pipeline.decision import SCORE, ScoringModel
+from fedgate.gateway_agent.pipeline.pipeline import WindowResult
 from fedgate.models.alarms.attribution import Evidence
 from fedgate.models.alarms.rule_statistics import Stuck
 from fedgate.models.alarms.rules import Height

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, stack_rows
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, stack_rows
 from fedgate.models.alarms.attribution import Columns, Evidence, evidence_of
 from fedgate.models.alarms.threshold import Transition
 from fedgate.models.features.spec import feature_names

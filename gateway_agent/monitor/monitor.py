@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 
 from fedgate.config.protocol.alarm_book import AlarmBook
-from fedgate.config.protocol.messages import Manifest
-from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import Save
-from fedgate.gateway_agent.monitor import decision, recurrence
-from fedgate.gateway_agent.monitor.pipeline import UNSEEN, Pipeline
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline
 from fedgate.gateway_agent.sources.frames import Offsets
 
-MEMORY, ALARMS = "memory", "alarms"  # keys of stored blobs
+ALARMS = "alarms"  # key of a stored blob
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
 
 
@@ -43,18 +39,3 @@ def save_alarms(monitor: Monitor) -> Save:
     """Return the effect that stores which alarms are active."""
     held = {"anomaly": asdict(monitor.pipeline.alarm), **monitor.alarms.dump()}
     return Save(ALARMS, json.dumps(held).encode())
-
-
-def save_memory(pipeline: Pipeline, context: Context, manifest: Manifest | None) -> list[Save]:
-    """Return the effect that stores what the model in force and the rules remember, none where that is nothing."""
-    remembers = pipeline.memory.tensors or pipeline.watching != UNSEEN
-    if manifest is None or not pipeline.commissioned or not remembers:
-        return []
-    watching = decision.dump_watching(pipeline.watching)
-    return [Save(MEMORY, recurrence.to_bytes(pipeline.memory, watching, find_memory_owner(context, manifest)))]
-
-
-def find_memory_owner(context: Context, manifest: Manifest) -> recurrence.Owner:
-    """Return whose memory that of a model is now."""
-    rules = context.settings.alarm.model_dump_json().encode()
-    return recurrence.Owner(manifest.model.digest, context.boot_id, context.clock, hashlib.sha256(rules).hexdigest())

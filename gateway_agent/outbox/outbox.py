@@ -19,6 +19,7 @@ from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
     TELEMETRY_PRIORITY,
+    UPDATE_PRIORITY,
     Dequeue,
     Effect,
     Enqueue,
@@ -49,6 +50,11 @@ class Outbox(DeliveryQueue[Item]):
     received_ns: int = 0  # when the aggregator last said anything, since the boot
     bytes_waiting: int = 0  # that the broker has not acknowledged
     conflict: str = ""  # what keeps ending the connection
+
+    @property
+    def is_update_waiting(self) -> bool:
+        """Whether an update waits for its receipt."""
+        return any(item.priority == UPDATE_PRIORITY for item in self.items.values())
 
 
 def enqueue(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Outbox, list[Effect]]:

@@ -36,8 +36,8 @@ from fedgate.gateway_agent.events import (
     StoreState,
     Tick,
 )
-from fedgate.gateway_agent.monitor.monitor import MEMORY
 from fedgate.gateway_agent.outbox.outbox import SEQUENCE, is_tombstone
+from fedgate.gateway_agent.pipeline.memory import MEMORY
 from fedgate.gateway_agent.runtime.write_budget import restore_day
 from fedgate.gateway_agent.state import FLASH, LINK, Host, State, Stored, to_store
 from fedgate.gateway_agent.storage.store import Store

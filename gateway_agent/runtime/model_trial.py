@@ -27,7 +27,7 @@ from fedgate.config.protocol import wire
 from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.feature_row import FeatureRow
-from fedgate.gateway_agent.monitor import recurrence
+from fedgate.gateway_agent.pipeline import recurrence
 from fedgate.models.arrays import joined, parted
 from fedgate.models.onnx_policy import ModelRefusedError
 

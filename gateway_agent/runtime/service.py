@@ -7,8 +7,8 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
 from fedgate.gateway_agent.events import Durable, Log, Outward, Save, StoreState
-from fedgate.gateway_agent.monitor.monitor import save_memory
 from fedgate.gateway_agent.outbox import scores
+from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.runtime.commit_policy import CommitPolicy
 from fedgate.gateway_agent.state import RESCUED, SECRET, Host, State, Stored, restore
 from fedgate.gateway_agent.storage.store import Store

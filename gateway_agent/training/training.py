@@ -17,7 +17,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import digest_of, split
-from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.context import Context, check_signed
 from fedgate.gateway_agent.events import (
     OF_ROUND,
     UPDATE_PRIORITY,
@@ -33,9 +33,7 @@ from fedgate.gateway_agent.events import (
     Wanted,
     refuse,
 )
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, collect_data
-from fedgate.gateway_agent.outbox.outbox import Outbox
-from fedgate.gateway_agent.trust.trust import Trust, check_signed
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, collect_data
 from fedgate.models.arrays import COUNTED as IS_COUNTED
 from fedgate.models.arrays import FEATURES, OF_ONE_GATEWAY, Arrays, is_fleeting, joined, parted, ratchet
 from fedgate.models.federated.protocol.algorithm import NORMALISATION, normalise
@@ -121,7 +119,7 @@ def note_receipt(training: Training) -> tuple[Training, list[Effect]]:
     return training, [save_counted(training)]
 
 
-def receive_invitation(training: Training, context: Context, trust: Trust, payload: bytes) -> Result:
+def receive_invitation(training: Training, context: Context, payload: bytes) -> Result:
     """Take in the announcement of a round; the one before it, unanswered or not, is over.
 
     An empty payload says that no round is open. An invitation decides what is computed from this gateway's data and
@@ -134,7 +132,7 @@ def receive_invitation(training: Training, context: Context, trust: Trust, paylo
     shared_bytes, most_bytes = message.shared.size_bytes, context.settings.limits.max_update_bytes
     if message.features != context.settings.features:
         return _refuse_round(training, message, "its features differ from the [features] of this gateway")
-    if problem := check_signed(trust, context, message, ALL):
+    if problem := check_signed(context, message, ALL):
         return training, refuse(f"round {message.round_index}: {problem}")
     if shared_bytes > most_bytes:
         reason = f"its shared parameters have {shared_bytes} bytes, at most {most_bytes} are taken"
@@ -160,10 +158,10 @@ def receive_invitation(training: Training, context: Context, trust: Trust, paylo
 
 
 def take_part(
-    training: Training, context: Context, pipeline: Pipeline, outbox: Outbox, bodies: Mapping[str, bytes]
+    training: Training, context: Context, pipeline: Pipeline, bodies: Mapping[str, bytes], *, is_update_waiting: bool
 ) -> Result:
     """Start the training where there is a round to answer and all it needs is here; ask for the shared parameters if
-    not.
+    not. An update that waits for its receipt decides, by whether it is counted, on what the next one says.
     """
     message = training.round
     if message is None or training.running is not None or not pipeline.commissioned or not training.can_train:
@@ -181,8 +179,8 @@ def take_part(
         return replace(training, refused_round=round_number(*number)), []
     if message.cohort is not None and context.settings.gateway.id not in message.cohort:
         return training, []
-    if any(item.priority == UPDATE_PRIORITY for item in outbox.items.values()):
-        return training, []  # whether the last update was counted decides on what the next one says
+    if is_update_waiting:
+        return training, []
     shared = bodies.get(message.shared.digest)
     if shared is None:
         return training, [Fetch(message.shared)]

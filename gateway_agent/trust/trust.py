@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-from fedgate.config.protocol.messages import Keys, MessageError, Newest, Signed, name_audience
+from fedgate.config.protocol.messages import Keys, MessageError, Newest
 from fedgate.config.protocol.topics import ALL
-from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.context import SYNCHRONISED, Context, check_signed, format_day
 from fedgate.gateway_agent.events import (
     Effect,
     KeysChanged,
@@ -31,11 +30,7 @@ from fedgate.models.time_units import NS
 
 NEWEST, SIGNER = "newest", "signer"  # keys of stored blobs
 REFUSED = "keys of the site refused:"
-SYNCHRONISED = "synchronised"
 WITHHELD_S = 3_600.0  # for which a model that was signed may be on its way: lost announcements are repeated meanwhile
-
-
-Verified = Callable[[bytes, str], bool]  # (message, signature): whether the release key made it
 
 
 class KeysOutcome(NamedTuple):
@@ -57,7 +52,6 @@ def take_none(_body: bytes) -> KeysOutcome:
 class Trust:
     """By which keys, and by which numbers, what arrives is judged."""
 
-    verified: Verified  # tells whether the release key signed some bytes
     take_keys: Take = take_none  # keeps a statement of the site's keys
     refused_keys: str = ""  # the statement refused last, by its SHA-256
     signer: str = ""  # whose the numbers of models and trainings here are: the release key, by its SHA-256
@@ -65,25 +59,10 @@ class Trust:
     newest_ns: int = 0  # when this process took it in, since the boot
     stale: str = ""  # why what is here may not be the newest
 
-
-def check_signed(trust: Trust, context: Context, message: Signed, gateway: str) -> str:
-    """Return why a message that was announced to a gateway, or to `topics.ALL`, does not count; else an empty string.
-
-    Whether it has expired is asked of a clock that is known to be right alone.
-    """
-    audience = name_audience(context.settings.gateway.site, gateway)
-    if not trust.verified(message.signed_bytes(), message.signature):
-        return "its signature is not the release key's"
-    if message.audience != audience:
-        return f"it is for {message.audience!r} and was announced to {audience!r}"
-    if context.clock == SYNCHRONISED and 0 < message.expires_ns < context.now_ns:
-        return f"it expired on {_date(message.expires_ns)}"
-    return ""
-
-
-def _date(t_ns: int) -> str:
-    """Return the day of a moment, in UTC."""
-    return f"{datetime.fromtimestamp(t_ns // NS, UTC):%Y-%m-%d}"
+    @property
+    def signed_version(self) -> int:
+        """The newest model that the aggregator has signed to be; 0: not known."""
+        return self.newest.version if self.newest else 0
 
 
 def receive_numbers(trust: Trust, context: Context, payload: bytes) -> tuple[Trust, list[Effect]]:
@@ -95,7 +74,7 @@ def receive_numbers(trust: Trust, context: Context, payload: bytes) -> tuple[Tru
     if known is not None and not _is_newer(message, known):
         is_older = _numbers(message) != _numbers(known)
         return trust, repeat_numbers(trust, context) if is_older else []
-    if reason := check_signed(trust, context, message, ALL):
+    if reason := check_signed(context, message, ALL):
         raise MessageError(f"newest: {reason}")
     trust = replace(trust, newest=message, newest_ns=context.uptime_ns)
     return trust, [Save(NEWEST, message.received_bytes()), *repeat_numbers(trust, context)]
@@ -139,8 +118,8 @@ def _stale(trust: Trust, context: Context, highest_version: int) -> str:
         return ""
     if context.clock == SYNCHRONISED and 0 < known.expires_ns < context.now_ns:
         return (
-            f"what the aggregator signed last expired on {_date(known.expires_ns)}: it has been away since, or the "
-            "broker keeps back what it says; the model in force goes on"
+            f"what the aggregator signed last expired on {format_day(known.expires_ns)}: it has been away since, or "
+            "the broker keeps back what it says; the model in force goes on"
         )
     if known.version > highest_version and context.uptime_ns - trust.newest_ns >= WITHHELD_S * NS:
         return f"the aggregator has signed that there is a model {known.version}, and it has not been announced here"

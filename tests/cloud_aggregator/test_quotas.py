@@ -154,7 +154,7 @@ def test_a_site_as_large_as_its_broker_is_invited_and_told_of_in_one_message(tmp
         assert RoundOpen.from_bytes(invitation.payload).cohort == names
         told = largest_alarm("fleet").model_dump() | {"common": "power", "gateways": names, "text": "t" * SHORT_MAX}
         fleet = replace(state.alarms.fleet, alarm=FleetAlarm.model_validate(told))
-        effects = handling.publish_alarms(replace(state.alarms, fleet=fleet), state.context, state.access)[1]
+        effects = handling.publish_alarms(replace(state.alarms, fleet=fleet), state.context, state.access.gateways)[1]
         golden = ((-1.1754943508222875e-38,) * (GOLDEN_VALUES // GOLDEN_ROWS),) * GOLDEN_ROWS
         widest = FIRST[0].model_copy(update={"golden_x": golden, "golden_score": golden[0][:GOLDEN_ROWS]})
         assert (

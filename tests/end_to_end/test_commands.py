@@ -196,7 +196,7 @@ def test_a_gateways_status_says_how_the_link_is_and_what_is_received(folder: Pat
     value, text = shown(gateway_agent, capsys, *arguments)
     assert value["link"]["state"] == "unknown" and "not up yet, or not stored yet" in text
     assert value["sources"]["deck"]["state"] == "received" and "within the last 60 s" in text
-    context = Context(gateway_settings(), "boot", up_ns, starts=2, is_connected=True)
+    context = Context(gateway_settings(), "boot", up_ns, verified=lambda *_: True, starts=2, is_connected=True)
     store.commit([Save(STARTS, b"2"), save_link(context)])
     value, text = shown(gateway_agent, capsys, *arguments)
     since = datetime.fromisoformat(value["link"]["since"])

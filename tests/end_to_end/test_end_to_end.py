@@ -20,7 +20,7 @@ from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import mosquitto_program
 from fedgate.firmware_sim.demo.scenarios import STORIES
-from fedgate.gateway_agent.monitor import pipeline
+from fedgate.gateway_agent.pipeline import pipeline
 from fedgate.gateway_agent.state import SECRET
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.detectors import DETECTORS

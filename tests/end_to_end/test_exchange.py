@@ -16,8 +16,8 @@ import pytest
 from fedgate.cloud_aggregator.events import Received
 from fedgate.cloud_aggregator.storage import store as disk
 from fedgate.config.protocol.messages import Status
-from fedgate.gateway_agent.monitor import pipeline
-from fedgate.gateway_agent.monitor.pipeline import stack_rows
+from fedgate.gateway_agent.pipeline import pipeline
+from fedgate.gateway_agent.pipeline.pipeline import stack_rows
 from fedgate.gateway_agent.runtime.training_worker import add_labelled
 from fedgate.models.arrays import FEATURES as X
 from fedgate.models.arrays import Arrays, equal

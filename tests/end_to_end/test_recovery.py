@@ -19,9 +19,9 @@ from fedgate.config.runtime import cli
 from fedgate.config.runtime.sqlite import StoreError
 from fedgate.gateway_agent.deployment.validation import describe_out_of_reach
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, UPDATE_PRIORITY
-from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor.decision import ScoringModel
-from fedgate.gateway_agent.monitor.pipeline import GAP_HOPS, replace_model
+from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline.decision import ScoringModel
+from fedgate.gateway_agent.pipeline.pipeline import GAP_HOPS, replace_model
 from fedgate.gateway_agent.state import BaselineError
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.alarms.threshold import AlarmState, Levels

@@ -71,7 +71,7 @@ def _agents() -> tuple[State, ...]:
     open_round = next(message for message in MESSAGES if isinstance(message, RoundOpen))
     shared = wire.encode({"w": frame_shape()})
     invited = open_round.model_copy(update={"shared": describe(shared, BIG), "features": gateway_settings().features})
-    watching = changed(in_force(), "trust", verified=lambda _message, _signature: True)
+    watching = changed(in_force(), "context", verified=lambda _message, _signature: True)
     asked, _ = machine.step(
         watching, watching.context.now_ns, events.Received(_topic("all", "round", "open"), invited.to_bytes())
     )

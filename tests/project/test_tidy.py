@@ -82,17 +82,14 @@ NEVER_IN_THE_AGENT = {
     "uvicorn",
 }
 
-# Components take their own record and the context; of another they may read the record, and the values in it.
+# A component takes its own record, the context and values: it imports no other component, not even its record.
 COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("deployment/", "downloads", "monitor/", "outbox/", "training/", "trust/")),
-    *(f"cloud_aggregator/{name}/" for name in ("access", "alarms", "releases", "rounds")),
+    *(f"cloud_aggregator/{name}" for name in ("access/", "alarms/", "presence", "releases/", "rounds/")),
 )
 TO_COMPONENTS = (
-    *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "sources")),
-    *(f"gateway_agent/{name}/{name}" for name in ("monitor", "outbox", "training", "trust")),
-    *(f"gateway_agent/monitor/{name}" for name in ("decision", "pipeline", "recurrence")),
+    *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "pipeline", "sources")),
     *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "enrolment", "events", "limits", "names")),
-    *(f"cloud_aggregator/{name}/{name}" for name in ("access", "rounds")),
 )
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
 DOES_IO = {"runtime", "storage", "commands", "pki", "backup"}

@@ -70,13 +70,13 @@ def with_record(state: cloud_state.State, part: str, **changes: Any) -> cloud_st
 
 def receive_model(state: cloud_state.State, new: ModelRelease) -> tuple[cloud_state.State, list[cloud_events.Effect]]:
     """Let the training have made a model."""
-    releases, effects = deploy.receive_model(state.releases, state.context, state.access, new)
+    releases, effects = deploy.receive_model(state.releases, state.context, state.access.gateways, new)
     return replace(state, releases=releases), effects
 
 
 def stop_rollout(state: cloud_state.State, why: str) -> tuple[cloud_state.State, list[cloud_events.Effect]]:
     """Stop the release at hand."""
-    releases, effects = deploy.stop_rollout(state.releases, state.context, state.access, why)
+    releases, effects = deploy.stop_rollout(state.releases, state.context, state.access.gateways, why)
     return replace(state, releases=releases), effects
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedgate.firmware_sim.world.environment.setup import FRAME_S, SHIFT
 from fedgate.gateway_agent.feature_row import FeatureRow
-from fedgate.gateway_agent.monitor.decision import ScoringModel
-from fedgate.gateway_agent.monitor.pipeline import stack_rows
+from fedgate.gateway_agent.pipeline.decision import ScoringModel
+from fedgate.gateway_agent.pipeline.pipeline import stack_rows
 from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.time_units import NS
 

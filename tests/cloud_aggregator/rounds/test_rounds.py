@@ -38,6 +38,6 @@ def test_a_round_that_comes_to_nothing_half_way_is_none() -> None:
             made.tick()
     rounds = replace(made.cloud.rounds, total={}, counted={"east": "a", "north": "b"}, first_update_ns=0)
     context = replace(made.cloud.context, uptime_ns=10**19)
-    closed, effects = close_if_due(rounds, context, made.cloud.access)
+    closed, effects = close_if_due(rounds, context, made.cloud.access.gateways, set())
     assert (closed.server.phase, closed.since_release) == (0, 0)
     assert closed.opened and not [effect for effect in effects if isinstance(effect, BuildModel)]

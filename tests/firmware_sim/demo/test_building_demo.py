@@ -20,8 +20,8 @@ from fedgate.firmware_sim.demo.building import RoomAlarm
 from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS
 from fedgate.firmware_sim.demo.rooms import Building, RoomsError
 from fedgate.gateway_agent.deployment.session import Scorer
-from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor import recurrence
+from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline import recurrence
 from fedgate.models.arrays import Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import FeatureSpec, feature_names

@@ -15,7 +15,7 @@ from fedgate.firmware_sim.world.promises.rounds import Rounds
 from fedgate.gateway_agent.events import Outward, Train
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import alarms
-from fedgate.gateway_agent.monitor.decision import ScoringModel
+from fedgate.gateway_agent.pipeline.decision import ScoringModel
 from fedgate.models.alarms.threshold import Levels
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.features.spec import FeatureSpec

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.access import device_sessions
-from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSession
 from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.context import Context as CloudContext
+from fedgate.cloud_aggregator.context import Statuses
+from fedgate.cloud_aggregator.events import BuildModel
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.releases.deploy import Result, build_model
 from fedgate.cloud_aggregator.releases.releases import Releases
-from fedgate.cloud_aggregator.rounds.rounds import Rounds
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import LARGEST, Alarm, Message, Score, Signed, Status, Want
@@ -43,7 +43,6 @@ from fedgate.firmware_sim.world.promises.checks import Witness
 from fedgate.firmware_sim.world.promises.latest import Latest
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment import activation
-from fedgate.gateway_agent.trust.trust import Trust
 from tests.firmware_sim.world.test_world_network import network
 from tests.support.sites import topic
 from tests.support.soak import some
@@ -210,16 +209,16 @@ def test_a_step_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 # Defects of the product, put back.
 
 
-def for_anybody(trust: Trust, context: Context, message: Signed, gateway: str) -> str:
+def for_anybody(context: Context, message: Signed, gateway: str) -> str:
     """Return why a message does not count as if whom it is for were all the same."""
-    return "" if trust.verified(message.signed_bytes(), message.signature) else f"not signed for {gateway}"
+    return "" if context.verified(message.signed_bytes(), message.signature) else f"not signed for {gateway}"
 
 
-def build_believing(releases: Releases, context: CloudContext, access: Access, rounds: Rounds, gateways: int) -> Result:
+def build_believing(releases: Releases, context: CloudContext, statuses: Statuses, wanted: BuildModel) -> Result:
     """Make a model under a version as if what gateways say of theirs were true."""
-    highest = max((one.model_version for one in access.gateways.values()), default=0)
+    highest = max((one.model_version for one in statuses.values()), default=0)
     releases = replace(releases, newest=releases.newest.changed(highest_version=highest))
-    return build_model(releases, context, access, rounds, gateways)
+    return build_model(releases, context, statuses, wanted)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from fedgate.config.protocol.messages import Manifest, name_audience
 from fedgate.config.protocol.transfer import describe
 from fedgate.gateway_agent.deployment.deployment import MODEL, MODELS
 from fedgate.gateway_agent.events import Log, Save
-from fedgate.gateway_agent.monitor.pipeline import stack_rows
+from fedgate.gateway_agent.pipeline.pipeline import stack_rows
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.training.training import own_in, save_own

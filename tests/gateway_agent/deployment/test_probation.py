@@ -15,7 +15,7 @@ import pytest
 
 from fedgate.config.protocol.messages import Manifest, name_audience
 from fedgate.gateway_agent.deployment.probation import SLOW_STEPS, STORED_S
-from fedgate.gateway_agent.monitor.recurrence import Memory
+from fedgate.gateway_agent.pipeline.recurrence import Memory
 from fedgate.gateway_agent.status import status
 from fedgate.models.alarms.false_alarm_test import LEAST_BLOCKS
 from fedgate.models.arrays import Array, Arrays, Floats

@@ -25,7 +25,7 @@ from fedgate.gateway_agent.deployment.deployment import (
 from fedgate.gateway_agent.deployment.probation import AGAIN_S, STEADY_S
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.monitor.alarms import NO_MODEL
-from fedgate.gateway_agent.monitor.recurrence import Memory
+from fedgate.gateway_agent.pipeline.recurrence import Memory
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
@@ -133,7 +133,7 @@ def test_how_fast_the_processor_is_at_a_start_is_no_reason_against_a_stored_mode
     clock = iter(range(0, 10**18, 10**12))
     blank = _blank(gateway, lambda: next(clock))
     pipeline = blank.monitor.pipeline
-    found, *_ = reloading.reload(blank.deployment, blank.context, pipeline, blank.training, gateway.shelf.blobs)
+    found, *_ = reloading.reload(blank.deployment, blank.context, pipeline, blank.training.own, gateway.shelf.blobs)
     assert found.manifest == SENSITIVE[0]
 
 

@@ -14,7 +14,7 @@ import pytest
 from fedgate.config.protocol.messages import Alarm, Score
 from fedgate.gateway_agent.context import StoreHealth
 from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Enqueue, Log, Received
-from fedgate.gateway_agent.monitor.decision import ScoringModel
+from fedgate.gateway_agent.pipeline.decision import ScoringModel
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.models.alarms.threshold import Levels

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.events import Effect, Enqueue
-from fedgate.gateway_agent.monitor import alarms, decision
+from fedgate.gateway_agent.monitor import alarms
+from fedgate.gateway_agent.pipeline import decision
 from fedgate.gateway_agent.state import State
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import in_force

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.deployment.examination import Examination
-from fedgate.gateway_agent.monitor import decision
-from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import SCORE, DecisionState, ScoringModel
-from fedgate.gateway_agent.monitor.monitor import find_memory_owner as owner_of
-from fedgate.gateway_agent.monitor.pipeline import Pipeline, WindowResult
-from fedgate.gateway_agent.monitor.recurrence import BLANK, Owner
+from fedgate.gateway_agent.pipeline import decision
+from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline import recurrence as recall
+from fedgate.gateway_agent.pipeline.decision import SCORE, DecisionState, ScoringModel
+from fedgate.gateway_agent.pipeline.memory import find_owner as owner_of
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult
+from fedgate.gateway_agent.pipeline.recurrence import BLANK, Owner
 from fedgate.models.alarms.profile import ProfileError
 from fedgate.models.alarms.threshold import CalibrationError
 from fedgate.models.arrays import Array, Arrays, Floats

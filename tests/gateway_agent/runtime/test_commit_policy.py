@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.messages import Receipt
 from fedgate.gateway_agent.events import Connection, Dequeue, Durable, Enqueue, Item, Keep, Outward, Received, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
-from fedgate.gateway_agent.monitor.monitor import ALARMS, MEMORY
+from fedgate.gateway_agent.monitor.monitor import ALARMS
+from fedgate.gateway_agent.pipeline.memory import MEMORY
 from fedgate.gateway_agent.runtime.commit_policy import SPENT_COMMIT_S, WriteBatch, may_wait
 from fedgate.gateway_agent.runtime.service import Service
 from fedgate.gateway_agent.state import LINK, Stored

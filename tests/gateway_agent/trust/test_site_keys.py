@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import stat
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -142,7 +141,7 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
         known[0] = body == good
         return KeysOutcome(is_new=known[0], problem="" if known[0] else "its signature is not the root key's")
 
-    state = changed(commissioned(), "trust", verified=lambda *_: known[0], take_keys=take)
+    state = changed(changed(commissioned(), "context", verified=lambda *_: known[0]), "trust", take_keys=take)
     manifest = released(1)[0]
     announced = heard("manifest", "current", manifest.to_bytes(), "all")
     state, _ = after(state, announced)
@@ -159,7 +158,8 @@ def test_a_model_that_the_key_before_could_not_vouch_for_is_taken_when_the_keys_
 
 def test_numbers_that_the_key_before_signed_are_kept_anew_with_the_new_one() -> None:
     """The aggregator believes none but its own key, and may ask for them when its store is lost."""
-    state = changed(commissioned(), "trust", verified=lambda *_: True, take_keys=lambda _: KeysOutcome(is_new=True))
+    state = changed(commissioned(), "context", verified=lambda *_: True)
+    state = changed(state, "trust", take_keys=lambda _: KeysOutcome(is_new=True))
     numbers = Newest(version=1, highest_version=1, training=1, audience="bridge/all", expires_ns=2 * T0_NS)
     old, new = (heard("newest", "current", one.to_bytes(), "all") for one in (numbers, numbers.changed(signature="n")))
     state, _ = after(state, old, new)
@@ -184,9 +184,8 @@ def going_by(key: Ed25519PrivateKey, state: State, *, is_new: bool) -> State:
     def verified(body: bytes, signature: str) -> bool:
         return signing.verify(key.public_key(), body, signature)
 
-    state = replace(
-        state, trust=replace(state.trust, verified=verified, take_keys=lambda _: KeysOutcome(is_new=is_new))
-    )
+    state = changed(state, "context", verified=verified)
+    state = changed(state, "trust", take_keys=lambda _: KeysOutcome(is_new=is_new))
     return after(state, heard("keys", "current", signed(release_key=signing.encode_public_key(key).decode()), "all"))[0]
 
 

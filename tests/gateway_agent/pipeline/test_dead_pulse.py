@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgate.config.settings.alarm import AlarmTable
-from fedgate.gateway_agent.monitor import pipeline
+from fedgate.gateway_agent.pipeline import pipeline
 from fedgate.models.testing.fleet import T0_NS
 from fedgate.models.time_units import NS
 from fedgate.models.windows.grid import Block, StreamSpec

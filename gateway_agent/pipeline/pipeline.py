@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.feature_row import FeatureRow, Row
-from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import Commissioned, DecisionState, ScoringModel, calibrate, judge_window
-from fedgate.gateway_agent.monitor.recurrence import BLANK, Gaps, Memory, Model
+from fedgate.gateway_agent.pipeline import recurrence as recall
+from fedgate.gateway_agent.pipeline.decision import Commissioned, DecisionState, ScoringModel, calibrate, judge_window
+from fedgate.gateway_agent.pipeline.recurrence import BLANK, Gaps, Memory, Model
 from fedgate.models.alarms import threshold
 from fedgate.models.alarms.rules import Height
 from fedgate.models.alarms.threshold import AlarmState, Transition

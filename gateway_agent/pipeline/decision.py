@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.feature_row import FeatureRow, Row
-from fedgate.gateway_agent.monitor.recurrence import Gaps, Model
+from fedgate.gateway_agent.pipeline.recurrence import Gaps, Model
 from fedgate.models.alarms import drift, profile, rules, threshold
 from fedgate.models.alarms.drift import DriftState, Reference
 from fedgate.models.alarms.profile import Profile

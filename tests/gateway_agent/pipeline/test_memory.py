@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fedgate.gateway_agent.events import Connection, Publish
 from fedgate.gateway_agent.feature_row import FeatureRow
-from fedgate.gateway_agent.monitor import pipeline as walk
-from fedgate.gateway_agent.monitor import recurrence as recall
-from fedgate.gateway_agent.monitor.decision import ScoringModel
-from fedgate.gateway_agent.monitor.monitor import save_memory
-from fedgate.gateway_agent.monitor.recurrence import BLANK, Memory, Owner
+from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline import recurrence as recall
+from fedgate.gateway_agent.pipeline.decision import ScoringModel
+from fedgate.gateway_agent.pipeline.memory import save_memory
+from fedgate.gateway_agent.pipeline.recurrence import BLANK, Memory, Owner
 from fedgate.gateway_agent.state import State
 from fedgate.models.alarms.threshold import Levels
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
