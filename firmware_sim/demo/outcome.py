@@ -45,7 +45,7 @@ class Trace:
         model_version: (n,) version of the model that scored it.
         alarms: in the order they were raised.
         window_s: length of every window.
-        bytes_sent: from this gateway to the broker, over the whole run.
+        bytes_sent: from this gateway to the broker, over the whole run; None where there was no broker.
         trivial: (n,) score of a trivial detector for comparison, or None.
     """
 
@@ -59,8 +59,8 @@ class Trace:
     model_version: NDArray[np.int64]
     alarms: tuple[AlarmSpan, ...]
     window_s: float
-    bytes_sent: int
-    bytes_received: int
+    bytes_sent: int | None
+    bytes_received: int | None
     trivial: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
@@ -128,8 +128,8 @@ class GatewayResult:
     precision: float
     auc: float
     trivial_auc: float | None
-    bytes_sent: int
-    bytes_received: int
+    bytes_sent: int | None
+    bytes_received: int | None
     model_version: int | None
 
     @property

@@ -142,6 +142,10 @@ def _number(value: float | None, digits: str) -> str:
     return "-" if value is None or math.isnan(value) else format(value, digits)
 
 
+def _kilobytes(count: int | None) -> str:
+    return _number(None if count is None else count / 1000, ".1f")
+
+
 def _rate(result: GatewayResult) -> str:
     bound = result.false_alarms_per_hour_bound
     rate = _number(result.false_alarms_per_hour, ".3g")
@@ -162,8 +166,8 @@ COLUMNS: tuple[tuple[str, Callable[[GatewayResult], str]], ...] = (
     ("\nprecision", lambda result: _number(result.precision, ".3f")),
     ("\nAUC", lambda result: _number(result.auc, ".3f")),
     ("trivial\nAUC", lambda result: _number(result.trivial_auc, ".3f")),
-    ("sent\n[kB]", lambda result: f"{result.bytes_sent / 1000:.1f}"),
-    ("received\n[kB]", lambda result: f"{result.bytes_received / 1000:.1f}"),
+    ("sent\n[kB]", lambda result: _kilobytes(result.bytes_sent)),
+    ("received\n[kB]", lambda result: _kilobytes(result.bytes_received)),
     ("\nmodel", lambda result: "-" if result.model_version is None else str(result.model_version)),
 )
 

@@ -100,9 +100,9 @@ def evaluate(experiment: Experiment, say: Callable[[str], None]) -> dict[str, An
     data = _load(experiment)
     rows = data.rows if isinstance(data, Table) else next(iter(data.gateways.values())).rows
     chosen = _with_normalisation(experiment, data)
-    algorithm = _built(experiment.algorithm, rows.x.shape[1], chosen)
+    algorithm = build_algorithm(experiment.algorithm, rows.x.shape[1], chosen)
     apart = {key: value for key, value in chosen.items() if key not in FOR_FLEETS}
-    alone = algorithm if apart == chosen else _built(experiment.algorithm, rows.x.shape[1], apart)
+    alone = algorithm if apart == chosen else build_algorithm(experiment.algorithm, rows.x.shape[1], apart)
     plan = _plan(experiment, algorithm.labels)
     trials, splits = [], []
     for index in range(experiment.repeats):
@@ -184,7 +184,8 @@ def _with_normalisation(experiment: Experiment, data: Table | Folder) -> dict[st
     return {**(as_they_are if isinstance(data, Table) else {"normalisation": "own"}), **experiment.settings}
 
 
-def _built(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
+def build_algorithm(name: str, feature_count: int, chosen: dict[str, Any]) -> Algorithm:
+    """Return the algorithm of this name with the chosen settings; raises `OptionError`."""
     if chosen.get("survey") is not None:
         raise OptionError("--set survey: expected none, a survey gives levels to gateways of a live site; leave it out")
     for key, value in chosen.items():

@@ -23,22 +23,32 @@ def cut_windows(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Rec
 
     Raises `SignalError` for streams that do not bring these channels or not at this rate.
     """
-    begin_ns = BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
     state = start(spec, streams)
-    jumps_ns = [0, *recording.gaps.lost_ns.tolist()]
-    for (first, end), jump_ns in zip(recording.gaps.parts(len(recording.values)), jumps_ns, strict=True):
+    for jump_ns, block in cut_blocks(spec, streams, recording):
         if state.begun and abs(jump_ns) >= state.duration_ns(state.far - 1):
             reason = f"time jumped by {jump_ns / 1e9:+.3f} s: the windows begin anew"
             yield Lost(state.time_ns(state.next), spec.channels, reason)
             state = start(spec, streams)
-        for row in range(first, end, spec.samples):
+        state, events = push(state, block)
+        yield from events
+    yield from rest(state)
+
+
+def cut_blocks(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Recording) -> Iterator[tuple[int, Block]]:
+    """Yield the samples of a recording as its streams bring them, a hop at a time, each block with the time in ns that
+    is missing before it: 0 but behind a gap, negative where the time stamps go back.
+    """
+    begin_ns = BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
+    jumps_ns = [0, *recording.gaps.lost_ns.tolist()]
+    for (first, end), jump_ns in zip(recording.gaps.parts(len(recording.values)), jumps_ns, strict=True):
+        missing_ns = jump_ns
+        for row in range(first, end, spec.hop_samples):
             t_ns = begin_ns + recording.gaps.stamp_ns(row, recording.rate_hz)
-            values = recording.values[row : min(row + spec.samples, end)]  # (T, C)
+            values = recording.values[row : min(row + spec.hop_samples, end)]  # (T, C)
             for stream in streams:
                 columns = [spec.channels.index(channel) for channel in stream.channels]
-                state, events = push(state, Block(stream.name, t_ns, recording.rate_hz, values[:, columns]))
-                yield from events
-    yield from rest(state)
+                yield missing_ns, Block(stream.name, t_ns, recording.rate_hz, values[:, columns])
+                missing_ns = 0
 
 
 def count_lost(spec: FeatureSpec, events: Iterable[Window | Lost]) -> int:

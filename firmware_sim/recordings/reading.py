@@ -15,9 +15,12 @@ RECORDING = "a CSV, npz, mat, WAV, miniSEED or Parquet file, or a shipped one su
 READ = "what the file does not say of itself, e.g. --read rate_hz=100 --read timestamp=time; the keys are below"
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the recording, and what it does not say of itself."""
-    command.add_argument("recording", type=Path, help=RECORDING)
+def add_arguments(command: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the recording, or `several` of them, and what they do not say of themselves."""
+    if several:
+        command.add_argument("recordings", nargs="+", type=Path, metavar="recording", help=RECORDING)
+    else:
+        command.add_argument("recording", type=Path, help=RECORDING)
     command.add_argument("--read", action="append", default=[], metavar="KEY=VALUE", help=READ)
     command.epilog = f"{command.epilog or ''}\n\n{keys()}"
 
@@ -50,11 +53,17 @@ def options_of(texts: Sequence[str]) -> dict[str, object]:
 
 def recording_of(arguments: argparse.Namespace) -> Recording:
     """Return the recording that is named; raises `RecordingError`, or `ValueError` for a bad --read."""
+    return read_recording(arguments.recording, arguments.read)
+
+
+def read_recording(path: Path, texts: Sequence[str]) -> Recording:
+    """Return the recording at a path, or the shipped one of this name; `texts` are those of --read. Raises
+    `RecordingError`, or `ValueError` for a bad text.
+    """
     try:
-        options = ReadOptions.model_validate(options_of(arguments.read))
+        options = ReadOptions.model_validate(options_of(texts))
     except ValidationError as error:
         raise ValueError(f"--read {find_first_problem(error)}; firmware-sim info --help lists the keys") from None
-    path: Path = arguments.recording
     return read(shipped(str(path)) if not path.exists() and str(path) in shipped_names() else path, options)
 
 

@@ -1,0 +1,140 @@
+"""A backtest as the command asks for it: recordings in the roles of the features, an algorithm, and what is written."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedgate.config.protocol.messages import find_first_problem
+from fedgate.config.runtime import cli, files
+from fedgate.config.settings.settings import AggregatorSettings, Baseline, GatewaySettings, load
+from fedgate.config.settings.training import AlgorithmChoice
+from fedgate.firmware_sim.backtest.backtest import Backtest, backtest, join
+from fedgate.firmware_sim.demo import report
+from fedgate.firmware_sim.demo.outcome import Scenario, evaluate
+from fedgate.firmware_sim.evaluate.command import FOR_FLEETS, build_algorithm
+from fedgate.firmware_sim.evaluate.datasets import DataError
+from fedgate.firmware_sim.evaluate.experiment import settings_of
+from fedgate.firmware_sim.evaluate.folders import in_roles
+from fedgate.firmware_sim.recordings import Recording, reading
+from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY, State
+from fedgate.models.features.spec import feature_names
+
+NO_STATES = "Nothing says that the structure was damaged: all of it counts as healthy, and every alarm as false."
+REPORT_MODE = 0o644
+ALONE = "The model is of this gateway alone; on a site it learns from others too."
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run a backtest and write its page.
+
+    Raises:
+        EvaluationError, SettingsError, RecordingError, ValueError: one line that says what cannot be used.
+    """
+    settings = _settings(arguments)
+    recording, notes = _recording(arguments, settings)
+    choice = _choice(arguments)
+    algorithm = build_algorithm(choice.name, len(feature_names(settings.features)), choice.settings)
+    if algorithm.labels:
+        raise ValueError(f"--algorithm: {choice.name} learns from labels here; expected one that needs none")
+    found = backtest(settings, recording, algorithm, choice.seed)
+    damage = tuple((one.start_s, one.end_s, one.text) for one in recording.states if one.label == DAMAGED)
+    notes += [found.warning[0].upper() + found.warning[1:] + "."] if found.warning else []
+    names = ", ".join(path.name for path in arguments.recordings)
+    title = f"{settings.gateway.id} on {names}"
+    data = f"{', '.join(recording.channel_names)} of {names}, {recording.length_s:.0f} s at {recording.rate_hz:g} Hz."
+    scenario = Scenario(title, data, damage, (0.0, found.commissioned_s), (ALONE, *notes))
+    trace = found.trace(", ".join(f"{one.name} [{one.unit}]" if one.unit else one.name for one in recording.channels))
+    faulty = ", ".join(f"{channel} in {count}" for channel, count in found.faulty.items())
+    facts: dict[str, object] = {
+        "algorithm": choice.name,
+        "baseline windows": settings.baseline.windows,
+        "windows scored": len(found.windows),
+        "windows lost": found.lost,
+        "windows with a faulty channel": faulty or "none",
+    }
+    paths = report.write(scenario, [trace], arguments.out, facts)
+    table = arguments.out / "windows.csv"
+    files.write(table, _csv(found, settings).encode(), REPORT_MODE)
+    result = evaluate(trace, scenario)
+    written = [str(path) for path in (*paths, table)]
+    text = f"{report.table([result])}\n\n{_alarms(found)}\n\n{', '.join(written)}"
+    cli.show(arguments, {**report.to_json(scenario, [result], facts), "files": written}, text)
+
+
+def _settings(arguments: argparse.Namespace) -> GatewaySettings:
+    settings = load(arguments.config, GatewaySettings)
+    if arguments.baseline is None:
+        return settings
+    try:
+        baseline = Baseline(windows=arguments.baseline, calibration_share=settings.baseline.calibration_share)
+    except ValidationError as error:
+        raise ValueError(f"--baseline: {find_first_problem(error)}") from None
+    return settings.model_copy(update={"baseline": baseline})
+
+
+def _recording(arguments: argparse.Namespace, settings: GatewaySettings) -> tuple[Recording, list[str]]:
+    """Return the recordings in the roles of the features as one, and what is to be said of what is known of it."""
+    spec = settings.features
+    channels = arguments.channels.split(",") if arguments.channels else list(spec.channels)
+    if len(channels) != len(spec.channels):
+        raise DataError(f"--channels: {len(channels)} given; expected one for each of {', '.join(spec.channels)}")
+    roles = dict(zip(spec.channels, channels, strict=True))
+    read = [(str(path), reading.read_recording(path, arguments.read)) for path in arguments.recordings]
+    whole = join([in_roles(path, each, spec, roles) for path, each in read])
+    if arguments.damaged:
+        return replace(whole, states=_between(arguments.damaged, whole.length_s)), []
+    if any(each.states for _, each in read):
+        return whole, []
+    return replace(whole, states=(State(0.0, whole.length_s, HEALTHY, "healthy"),)), [NO_STATES]
+
+
+def _between(damaged: Sequence[State], end_s: float) -> tuple[State, ...]:
+    """Return damage with what is healthy between; raises `DataError` where spans overlap."""
+    states, reached_s = list[State](), 0.0
+    for state in sorted(damaged, key=lambda one: one.start_s):
+        if state.start_s < reached_s or state.end_s > end_s:
+            found = f"--damaged {state.start_s:g}:{state.end_s:g}"
+            raise DataError(f"{found}: expected spans that do not overlap, within the {end_s:g} s of the recordings")
+        states += [State(reached_s, state.start_s, HEALTHY, "healthy"), state]
+        reached_s = state.end_s
+    return (*states, State(reached_s, end_s, HEALTHY, "healthy"))
+
+
+def _choice(arguments: argparse.Namespace) -> AlgorithmChoice:
+    """Return what is trained, without what means nothing for one gateway."""
+    choice = AlgorithmChoice(name=arguments.algorithm) if arguments.algorithm else AlgorithmChoice()
+    if arguments.aggregator_config:
+        choice = load(arguments.aggregator_config, AggregatorSettings).algorithm
+    kept = {key: value for key, value in choice.settings.items() if key not in FOR_FLEETS}
+    return choice.model_copy(update={"settings": settings_of(arguments.set, kept)})
+
+
+def _csv(found: Backtest, settings: GatewaySettings) -> str:
+    """Return a line for each window that was judged."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = feature_names(settings.features)
+    writer.writerow(["end_s", "score", "level", "is_alarmed", "label", "rule", "feature", *names])
+    for window in found.windows:
+        figures: list[Any] = [f"{window.end_s:.3f}", f"{window.score:.6g}", f"{window.level:.6g}"]
+        figures += [int(window.is_alarmed), window.label, window.rule, window.feature]
+        writer.writerow([*figures, *(f"{value:.6g}" for value in window.row)])
+    return text.getvalue()
+
+
+def _alarms(found: Backtest) -> str:
+    """Return a line for each alarm."""
+    if not found.alarms:
+        return "no alarm"
+    return "\n".join(
+        f"alarm {alarm.alarm_id}: raised at {alarm.raised_s:.0f} s, "
+        + ("still active" if alarm.cleared_s is None else f"cleared at {alarm.cleared_s:.0f} s")
+        for alarm in found.alarms
+    )
