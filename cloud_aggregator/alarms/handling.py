@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Literal
 
 from fedgate.cloud_aggregator.alarms import fleet, home_assistant, register, webhook
-from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms, find_device
+from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
 from fedgate.cloud_aggregator.alarms.register import Cards
-from fedgate.cloud_aggregator.context import Context, Statuses
+from fedgate.cloud_aggregator.context import Context, Statuses, find_device
 from fedgate.cloud_aggregator.events import (
     ClearAlarm,
     Effect,

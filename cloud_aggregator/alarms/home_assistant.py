@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
-from fedgate.cloud_aggregator.alarms.records import Alarms, find_device
-from fedgate.cloud_aggregator.context import Context, Statuses
+from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.context import Context, Statuses, find_device
 from fedgate.cloud_aggregator.events import Effect, Publish, RecordDiscovery
 from fedgate.config.protocol.topics import ALL, CLOUD
 from fedgate.config.runtime.version import VERSION
