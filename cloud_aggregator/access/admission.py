@@ -116,17 +116,17 @@ def _issue(access: Access, registry: Registry, context: Context, request: Certif
         if one.key == request.key and not one.reason and one.issued_ns <= now_ns and one.authority == request.authority
     ]
     if usable and usable[-1].not_after_ns - now_ns > (usable[-1].not_after_ns - usable[-1].issued_ns) / 2:
-        access, effects = _with_registry(access, registry)
+        access, effects = _change_registry(access, registry)
         return access, [*effects, Issue(request.number, usable[-1])]
     not_after_ns = now_ns + round(identity.certificate_days * DAY_NS)
     made = Certificate(request.serial, request.gateway, request.key, now_ns, not_after_ns, authority=request.authority)
     old = _list_expired(registry, request.gateway, now_ns - round(identity.grace_days * DAY_NS))
-    access, effects = _with_registry(access, registry.without_certificates(old).with_certificates(made))
+    access, effects = _change_registry(access, registry.without_certificates(old).with_certificates(made))
     log = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
     return access, [*effects, Issue(request.number, made), log]
 
 
-def _with_registry(access: Access, registry: Registry) -> Result:
+def _change_registry(access: Access, registry: Registry) -> Result:
     """Return the record with what is true now of who belongs here; that is stored, and the broker is notified of it."""
     return replace(access, registry=registry), [*list_changes(access.registry or Registry(), registry)]
 
@@ -143,12 +143,12 @@ def _list_expired(registry: Registry, gateway: str, before_ns: int) -> list[str]
 def admit_token(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Let a device in that will come with a token of this digest."""
     gateway, replaces = str(body["gateway"]), bool(body["replaces"])
-    registry = _registry(access)
+    registry = _require_registry(access)
     check_token(registry, gateway, replaces=replaces)
     expires_ns = context.now_ns + round(float(body["hours"]) * HOUR_NS)
     token = Token(str(body["digest"]), gateway, expires_ns, replaces)
     expired = [one.digest for one in registry.passes.values() if one.expires_ns <= context.now_ns]
-    access, stored = _with_registry(access, registry.without_passes(expired).with_pass(token))
+    access, stored = _change_registry(access, registry.without_passes(expired).with_pass(token))
     text = f"{gateway} may enrol within {body['hours']:g} hours"
     if registry.of(gateway) and not (context.settings.identity or Identity()).restart_command:
         text += "; then restart the broker, which denies the name until it has forgotten the device that had it"
@@ -167,15 +167,15 @@ def note_certificate(access: Access, context: Context, body: dict[str, Any]) -> 
     made = Certificate(
         str(body["serial"]), name, str(body["key"]), context.now_ns, int(body["not_after_ns"]), authority=authority
     )
-    access, stored = _with_registry(access, _registry(access).with_certificates(made))
+    access, stored = _change_registry(access, _require_registry(access).with_certificates(made))
     return access, stored, f"{name} has a certificate"
 
 
 def revoke_gateway(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Shut a gateway out. What of it was counted stays in the sum; what is on its way is dropped."""
-    gateway, registry = str(body["gateway"]), _registry(access)
+    gateway, registry = str(body["gateway"]), _require_registry(access)
     check_enrolled(registry, gateway)
-    access, stored = _with_registry(access, registry.without(gateway, "revoked", context.now_ns))
+    access, stored = _change_registry(access, registry.without(gateway, "revoked", context.now_ns))
     text = f"{gateway} is revoked: its messages count no more"
     return access.without(gateway), [*stored, DropUploads(gateway)], text
 
@@ -192,7 +192,7 @@ def remove_gateway(access: Access, context: Context, alarmed: Container[str], bo
     gateway, stored = str(body["gateway"]), list[Wanted]()
     check_known(access, alarmed, gateway)
     if access.registry is not None:
-        access, stored = _with_registry(access, access.registry.without(gateway, "removed", context.now_ns))
+        access, stored = _change_registry(access, access.registry.without(gateway, "removed", context.now_ns))
     access, left = _forget_device(access, context, gateway, "removed")
     return access, [*stored, *left], f"{gateway} is forgotten"
 
@@ -213,7 +213,7 @@ def _forget_device(access: Access, context: Context, gateway: str, how: Literal[
     return access, [ForgetGateway(gateway), *cleared, ForgetDevice(gateway, how)]
 
 
-def _registry(access: Access) -> Registry:
+def _require_registry(access: Access) -> Registry:
     if access.registry is None:
         raise OrderError("this site has no [identity]; 'cloud-aggregator init' makes one")
     return access.registry

@@ -151,7 +151,7 @@ class Restoring:
             lines = self._prepare_store(staged, manifest, known)
             files = map_places(self._config, settings)
             written, kept = self._write_small(manifest, files)
-            lines += _certificates_as_stated(settings)
+            lines += _follow_statement(settings)
             aside = database.put(staged)
         missing = [str(path) for name, path in files.items() if is_secret(name) and not path.exists()]
         return {"store": database.name, "written": written, "kept": kept, "set_aside": aside, "missing": missing} | {
@@ -220,7 +220,7 @@ def _read_known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Cer
     return known, lost
 
 
-def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
+def _follow_statement(settings: AggregatorSettings) -> list[str]:
     """Have the certificates follow the keys that the site goes by: those that are here may be newer than the backup.
     Where a file that this takes is missing, nothing is changed.
     """

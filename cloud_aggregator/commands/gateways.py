@@ -40,7 +40,7 @@ def add(commands: cli.Commands) -> None:
     """Add the command."""
     parts = commands.add_group("gateways", "who belongs to the site, who gets in, who is put out", examples=EXAMPLES)
     parts.add("list", _list, "show who is enrolled, until when, and who was shut out")
-    token = parts.add("token", _token, "print a token that admits one device under a name, once")
+    token = parts.add("token", _make_token, "print a token that admits one device under a name, once")
     revoke = parts.add("revoke", _revoke, "shut a gateway out at once")
     remove = parts.add("remove", _remove, "forget a gateway that is gone for good")
     for part in (token, revoke, remove):
@@ -54,13 +54,13 @@ def _list(arguments: argparse.Namespace) -> None:
     settings = load(arguments.config, SiteSettings)
     with open_store(settings.aggregator.store) as store:
         registry, seen = store.registry(), {row["gateway"]: row["seen_ns"] or None for row in store.rows("gateways")}
-    rows = list(_rows(registry, list_denied_names(settings.identity, registry), seen))
+    rows = list(_list_rows(registry, list_denied_names(settings.identity, registry), seen))
     tokens = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())
     waiting = f"\ntokens not used yet: {', '.join(tokens)}" if tokens else ""
     cli.show(arguments, {"gateways": rows, "tokens": tokens}, cli.format_rows(COLUMNS, rows) + waiting)
 
 
-def _rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None]) -> Iterator[dict[str, Any]]:
+def _list_rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None]) -> Iterator[dict[str, Any]]:
     """Yield who is enrolled or was shut out, then who has only spoken."""
 
     def row(gateway: str, state: str, until_ns: int | None = None) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None
         yield row(NAMELESS, f"revoked, serial {one.serial}")
 
 
-def _token(arguments: argparse.Namespace) -> None:
+def _make_token(arguments: argparse.Namespace) -> None:
 
     settings = load(arguments.config, SiteSettings)
     check_gateway(arguments.gateway)

@@ -134,10 +134,10 @@ def _show(arguments: argparse.Namespace) -> None:
         "alarms_expected": report.expected,
         "canaries": rows,
     }
-    cli.show(arguments, summary, _text(summary))
+    cli.show(arguments, summary, _format(summary))
 
 
-def _text(summary: dict[str, Any]) -> str:
+def _format(summary: dict[str, Any]) -> str:
     version, waiting = summary["version_of_all"], summary["waiting"]
     lines = [f"all gateways: {f'model {version}' if version else 'no model yet'}; [release] mode = {summary['mode']!r}"]
     if summary["stage"] != "none":

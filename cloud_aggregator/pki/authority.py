@@ -78,13 +78,13 @@ class Authority:
         last = min(validity[1], self.certificate.not_valid_after_utc)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (
-            _builder(name, self.certificate.subject, key, serial, (validity[0], last))
+            _make_builder(name, self.certificate.subject, key, serial, (validity[0], last))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage("digital_signature"), critical=True)
+            .add_extension(_make_usage("digital_signature"), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(issuer, critical=False)
         )
-        if names := [_general_name(host) for host in hosts]:
+        if names := [_make_general_name(host) for host in hosts]:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
@@ -196,14 +196,14 @@ def make_authority_certificate(name: str, key: pki.PrivateKey, now: datetime) ->
     """
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
-        _builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_VALIDITY))
+        _make_builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_VALIDITY))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        .add_extension(_make_usage("key_cert_sign", "crl_sign"), critical=True)
     )
     return pki.certificate_pem(builder.sign(key, hashes.SHA256()))
 
 
-def _builder(
+def _make_builder(
     name: str, issuer: x509.Name, key: PublicKey, serial: int, validity: tuple[datetime, datetime]
 ) -> x509.CertificateBuilder:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -215,11 +215,11 @@ def _builder(
     )
 
 
-def _usage(*purposes: str) -> x509.KeyUsage:
+def _make_usage(*purposes: str) -> x509.KeyUsage:
     return x509.KeyUsage(**{usage: usage in purposes for usage in KEY_USAGES})
 
 
-def _general_name(host: str) -> x509.GeneralName:
+def _make_general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -44,7 +44,7 @@ class Quarantine:
         `ended` are certificates that the broker takes no more, `outlived` those with a name that is good, by serial;
         `process` is what runs, see `broker_process.find_running`.
         """
-        self._keep({serial: _since(self._seen.get(serial), process) for serial, _ in ended})
+        self._keep({serial: _look_again(self._seen.get(serial), process) for serial, _ in ended})
         return self.denied(outlived)
 
     def denied(self, outlived: Iterable[tuple[str, str]]) -> frozenset[str]:
@@ -66,7 +66,7 @@ def list_denied_names(spec: Identity | None, registry: Registry) -> frozenset[st
     return frozenset() if spec is None else Quarantine(spec.folder / OUTLIVED).denied(registry.outlived())
 
 
-def _since(known: str | None, process: str | None) -> str:
+def _look_again(known: str | None, process: str | None) -> str:
     """Return what is known of a certificate, with one more look at the broker."""
     if known in (None, UNSEEN):
         return UNSEEN if process is None else process

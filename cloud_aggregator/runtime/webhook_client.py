@@ -34,8 +34,8 @@ class WebhookClient:
 
     def __init__(self, spec: Webhook, done: Callable[[Posted], None]) -> None:
         self._spec, self._done = spec, done
-        self._tls = _tls(spec)
-        self._secret = None if spec.secret_file is None else _secret(spec.secret_file)
+        self._tls = _make_tls(spec)
+        self._secret = None if spec.secret_file is None else _read_secret(spec.secret_file)
 
     def send(self, effect: Send) -> None:
         """Begin to post a change; returns at once."""
@@ -113,7 +113,7 @@ def _cut(connected: socket.socket, expired: threading.Event) -> None:
         socket.socket.shutdown(connected, socket.SHUT_RDWR)  # of the connection below TLS, whose state is not ours
 
 
-def _tls(spec: Webhook) -> ssl.SSLContext | None:
+def _make_tls(spec: Webhook) -> ssl.SSLContext | None:
     if spec.parts.scheme == "http":
         return None
     try:
@@ -122,7 +122,7 @@ def _tls(spec: Webhook) -> ssl.SSLContext | None:
         raise SettingsError(f"webhook.ca_file: {spec.ca_file} cannot be used ({error})") from None
 
 
-def _secret(path: Path) -> str:
+def _read_secret(path: Path) -> str:
     try:
         secret = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -131,7 +131,7 @@ class PostgresqlDatabase:
         return self._held or self._connect("service" if create else "reader")
 
     def _connect(self, program: str) -> Connection:
-        given = {"application_name": _application(program), "connect_timeout": CONNECT_S, **ALIVE}
+        given = {"application_name": _name_application(program), "connect_timeout": CONNECT_S, **ALIVE}
         try:
             db = create_engine(self.name, poolclass=NullPool, connect_args=given).connect()
             db.execute(DURABLE)
@@ -211,7 +211,7 @@ def _advance_sequences(db: Connection) -> None:
             db.execute(select(func.setval(sequence, func.coalesce(func.max(column), 0) + 1, False)))
 
 
-def _application(program: str) -> str:
+def _name_application(program: str) -> str:
     """Return as what a connection shows in `pg_stat_activity`: which program, which process, on which machine."""
     return f"fedgate {program}, process {os.getpid()} on {socket.gethostname()}"[:NAME_BYTES]
 

@@ -153,7 +153,7 @@ def set_up(connection: sqlite3.Connection, _record: Any) -> None:
 
 
 @compiles(OctetLength, "sqlite")
-def _octet_length(element: OctetLength, compiler: Any, **more: Any) -> str:
+def _compile_octet_length(element: OctetLength, compiler: Any, **more: Any) -> str:
     """Count bytes, for which SQLite has a function only since 3.43."""
     return f"length(CAST({compiler.process(element.clauses, **more)} AS BLOB))"
 

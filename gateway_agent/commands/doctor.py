@@ -66,7 +66,7 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     if settings.training.enabled:
         yield from check_imports(TRAINING, OPTIONAL, until_s - LEFT_S)
     yield measure_throughput(settings, stored)
-    yield from _brokers(settings, until_s)
+    yield from _check_brokers(settings, until_s)
 
 
 def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
@@ -197,13 +197,13 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     return found.window_s, f" (the model in a process of its own, without files and network{without})"
 
 
-def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
+def _check_brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
     from fedgate.config.doctor import broker, network, service
 
     name = settings.gateway.id
     trial = broker.try_gateway(settings.broker, settings.gateway.site, name, settings.limits.max_payload_bytes)
     trial = replace(trial, why_mute=lambda: _notice(settings))
-    yield from _members(settings)
+    yield from _describe_members(settings)
     yield from service.check_way_to_broker(trial, name, ENROL, until_s)
     if settings.sensors.broker is not None:
         found, _ = network.reach(settings.sensors.broker)
@@ -224,7 +224,7 @@ def _notice(settings: GatewaySettings) -> str:
         return ""
 
 
-def _members(settings: GatewaySettings) -> Iterator[Finding]:
+def _describe_members(settings: GatewaySettings) -> Iterator[Finding]:
     """Say among whom this gateway takes part in masked sums, where it was enrolled."""
     if settings.identity is None or not settings.trust.keys.exists():
         return

@@ -54,7 +54,7 @@ def reload(
     if models.current.version == 0:
         return deployment, pipeline, []
     is_there = models.slot in blobs
-    problem = failed or _why_not(deployment, context, is_there)
+    problem = failed or _find_obstacle(deployment, context, is_there)
     if not problem:
         try:
             deployment, pipeline, judge = _restore(deployment, context, pipeline, own, blobs, models.slot)
@@ -97,7 +97,7 @@ def load_due(
     return deployment, pipeline, [*effects, Log("info", text), PublishStatus()]
 
 
-def _why_not(deployment: Deployment, context: Context, is_there: bool) -> str:
+def _find_obstacle(deployment: Deployment, context: Context, is_there: bool) -> str:
     """Return why the stored model is not even tried, or an empty string."""
     tries = deployment.models.tries(deployment.models.current.digest)
     if not is_there:

@@ -197,7 +197,7 @@ class Store:
             "anomaly_active": any(alarm["kind"] == "anomaly" for alarm in alarms),
             "sensor_alarms": {one["cause"]: one["onset_ns"] for one in alarms if one["kind"] == "sensor"},
             "model": find_in_force(held.blobs),
-            "privacy_epsilon": _epsilon(held),
+            "privacy_epsilon": _read_epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
             "link": _read_link(held),
             "damage": list(rows.read(self._db).damage),
@@ -222,7 +222,7 @@ def _read_link(held: Stored) -> dict[str, Any] | None:
     return link if is_of_this_start else None
 
 
-def _epsilon(held: Stored) -> float | Literal["unknown"] | None:
+def _read_epsilon(held: Stored) -> float | Literal["unknown"] | None:
     """Return what was spent of this gateway's privacy, nothing where it keeps no account of that."""
     own = wire.decode(held.blobs[OWN], size_max=len(held.blobs[OWN]))[0] if OWN in held.blobs else {}
     spent = restore_ledger(held, own).get(EPSILON)
