@@ -69,7 +69,7 @@ class Context:
         """Return a message signed for a gateway or for all, see `sign_message`."""
         return sign_message(message, self.key, name_audience(self.settings.aggregator.site, gateway), self.now_ns)
 
-    def chunks(self, gateway: str, parcel: Payload, missing: tuple[int, ...] = ()) -> list[Publish]:
+    def make_chunks(self, gateway: str, parcel: Payload, missing: tuple[int, ...] = ()) -> list[Publish]:
         """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
         transfer, body = parcel
         wanted = list_requested(missing, transfer.chunks)

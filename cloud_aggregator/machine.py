@@ -254,7 +254,7 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
             return _put(
                 state,
                 handling.receive_alarm(
-                    state.alarms, context, access.gateways, gateway, alarm, access.cards_of(gateway)
+                    state.alarms, context, access.gateways, gateway, alarm, access.find_cards(gateway)
                 ),
             )
         case "tombstone":

@@ -84,7 +84,7 @@ def begin(state: State, stored: Stored) -> Result:
     """
     context = replace(state.context, starts=state.context.starts + 1)
     models = state.deployment.models
-    state = replace(state, context=context, deployment=replace(state.deployment, marked=models.counted_at_start()))
+    state = replace(state, context=context, deployment=replace(state.deployment, marked=models.list_marked_at_start()))
     effects: list[Effect] = [save_starts(context)]
     features = save_features(context)
     if stored.blobs.get(FEATURES) != features.body:

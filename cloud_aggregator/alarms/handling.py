@@ -55,7 +55,7 @@ def receive_alarm(
 
 def _count_change(alarms: Alarms, context: Context, gateway: str, alarm: Alarm) -> Alarms:
     """Count one more change of a gateway's alarms; raises `MessageError` where it has to wait."""
-    before = alarms.changed.get(gateway, Allowance()).after(context.uptime_ns, CHANGE_S)
+    before = alarms.changed.get(gateway, Allowance()).compute_used(context.uptime_ns, CHANGE_S)
     most = CHANGES - RESERVED if alarm.kind == "sensor" else CHANGES
     if before + 1 > most:
         raise MessageError(f"{gateway} raises and clears more than {most} at once, and more than one in {CHANGE_S:g} s")

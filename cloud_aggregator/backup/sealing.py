@@ -71,12 +71,12 @@ class Unsealer:
     def read(self, size: int) -> bytes:
         """Return so many bytes, fewer at the end alone."""
         while len(self._held) < size and not self._is_over:
-            self._held += self._unsealed()
+            self._held += self._unseal()
         found = bytes(self._held[:size])
         del self._held[:size]
         return found
 
-    def _unsealed(self) -> bytes:
+    def _unseal(self) -> bytes:
         whole = PIECE_BYTES + TAG_BYTES
         piece = self._ahead + self._source.read(whole + 1 - len(self._ahead))
         piece, self._ahead = piece[:whole], piece[whole:]

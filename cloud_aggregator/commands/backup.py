@@ -168,7 +168,7 @@ def copy_store(database: Database, copy: Path) -> tuple[int, archive.Facts]:
     held_bytes, disk = database.size_bytes(), os.statvfs(copy.parent)
     if disk.f_bavail * disk.f_frsize < held_bytes + SPARE_BYTES:
         raise OSError(f"{copy.parent}: a copy of {held_bytes / MIB:.0f} MiB has no room here; make room")
-    with database.snapshot() as db:
+    with database.open_snapshot() as db:
         facts, made_ns = read_facts(db), time.time_ns()
         sqlite.make_copy(db, copy, Progress("copying", copying.count_rows(db), "rows").advance)
     return made_ns, facts

@@ -91,8 +91,8 @@ def read_stored(store: Path | DatabaseUrl) -> Stored:
 
     try:
         with open_store(store) as opened:
-            speakers = frozenset(row["gateway"] for row in opened.rows("gateways", "gateway"))
-            return Stored(opened.registry(), speakers)
+            speakers = frozenset(row["gateway"] for row in opened.read_rows("gateways", "gateway"))
+            return Stored(opened.read_registry(), speakers)
     except StoreError:
         return Stored(Registry(), frozenset())
 
@@ -116,12 +116,12 @@ def _check_keys(settings: AggregatorSettings, stored: Stored) -> Iterator[Findin
 
     identity = settings.identity
 
-    def private() -> str:
+    def check_key() -> str:
         site_keys.release_key(settings.aggregator, identity.folder if identity else None)
         return f"{settings.aggregator.release_key} can sign"
 
     advice = "cloud-aggregator init makes one; restore it from a backup where gateways trust it already"
-    yield guard("release key", (signing.KeyFileError,), advice, private)
+    yield guard("release key", (signing.KeyFileError,), advice, check_key)
     if identity is not None:
         yield root_key(identity)
         yield from list_denied(identity, stored.registry)
@@ -239,8 +239,8 @@ def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
     def check() -> str:
         if not database.exists():
             return f"{database.name} is made when the aggregator starts"
-        with open_store(place) as store, database.snapshot() as db:
-            notes.append(store.backup_note())
+        with open_store(place) as store, database.open_snapshot() as db:
+            notes.append(store.read_backup_note())
             return f"{database.name} is whole: {describe_facts(read_facts(db))}"
 
     advice = "where it is damaged, stop the service and restore store and release key from one backup"
@@ -264,13 +264,13 @@ def last_backup(held: BackupNote | None, now_ns: int) -> Finding:
 
 def _check_webhook(spec: Webhook) -> Iterator[Finding]:
 
-    def reached() -> str:
+    def check_reached() -> str:
         webhook_client.check(spec)
         port = spec.parts.port or (443 if spec.parts.scheme == "https" else 80)
         with socket.create_connection((spec.parts.hostname or "", port), timeout=REACH_S):
             return f"{spec.parts.hostname}:{port} takes connections (nothing was posted)"
 
-    yield guard("webhook", (OSError, SettingsError), "alarms wait in the queue; check webhook.url", reached)
+    yield guard("webhook", (OSError, SettingsError), "alarms wait in the queue; check webhook.url", check_reached)
 
 
 def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:

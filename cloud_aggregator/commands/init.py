@@ -146,7 +146,7 @@ def _fill_in(folder: Path, root_file: Path) -> str:
 def _renew(folder: Path, given: list[str]) -> None:
 
     authority = Authority(folder)
-    hosts = dict.fromkeys([*LOCAL, *given] if given else authority.hosts())
+    hosts = dict.fromkeys([*LOCAL, *given] if given else authority.list_hosts())
     authority.write_own(site_folder.site_of(folder), hosts, datetime.now(UTC))
     until = f"{authority.own_end():%Y-%m-%d}"
     print(f"{folder}: server.pem for {', '.join(hosts)} and cloud.pem are good until {until}")

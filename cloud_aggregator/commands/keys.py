@@ -92,12 +92,12 @@ def _read_registry(settings: SiteSettings) -> Registry:
     if not choose_database(settings.aggregator.store).exists():
         return Registry()
     with open_store(settings.aggregator.store) as store:
-        return store.registry()
+        return store.read_registry()
 
 
 def _list_lacking(settings: SiteSettings, folder: Path) -> list[str]:
     """Return who has no certificate of the newest authority."""
-    return _read_registry(settings).lacking(Authority(folder).fingerprint, time.time_ns())
+    return _read_registry(settings).list_lacking(Authority(folder).fingerprint, time.time_ns())
 
 
 def _show(arguments: argparse.Namespace) -> None:

@@ -67,8 +67,8 @@ def _list_models(store: Store, _arguments: argparse.Namespace) -> list[Row]:
     from fedgate.cloud_aggregator.storage.models_table import state_of
 
     rows, release = (
-        store.rows("models", "version", "manifest", "canary_ns", "released_ns", "stopped_ns"),
-        store.models.rollout(),
+        store.read_rows("models", "version", "manifest", "canary_ns", "released_ns", "stopped_ns"),
+        store.models.read_rollout(),
     )
     return [_model(row, state_of(row, release, rows[-1]["version"])) for row in rows]
 
@@ -86,21 +86,21 @@ def _model(row: Row, state: str) -> Row:
 
 
 def _list_alarms(store: Store, _arguments: argparse.Namespace) -> list[Row]:
-    rows = [row | _format_moments(row, "onset", "raised", "cleared") for row in store.rows("alarms")]
+    rows = [row | _format_moments(row, "onset", "raised", "cleared") for row in store.read_rows("alarms")]
     return sorted(rows, key=lambda row: (row["onset_ns"], row["gateway"]))
 
 
 def _list_rounds(store: Store, _arguments: argparse.Namespace) -> list[Row]:
-    return [row | _format_moments(row, "closed") for row in store.rows("rounds")]
+    return [row | _format_moments(row, "closed") for row in store.read_rows("rounds")]
 
 
 def _list_losses(store: Store, arguments: argparse.Namespace) -> list[Row]:
-    rows = [row for row in store.rows("losses") if arguments.gateway in (None, row["gateway"])]
+    rows = [row for row in store.read_rows("losses") if arguments.gateway in (None, row["gateway"])]
     return [row | _format_moments(row, "first", "last", "received") for row in rows]
 
 
 def _list_orders(store: Store, arguments: argparse.Namespace) -> list[Row]:
-    rows = store.rows("orders")
+    rows = store.read_rows("orders")
     return [_order(row) for row in (rows if arguments.all else rows[-NEWEST:])]
 
 

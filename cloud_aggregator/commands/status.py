@@ -119,15 +119,19 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
 
     settings = load(config, AggregatorSettings)
     with open_store(settings.aggregator.store) as store:
-        beats, rows, closed = store.rows("service"), store.rows("gateways"), store.rows("rounds", "id")
-        training, alarms, released = store.training(), store.alarms(), store.rows("models", "version", "released_ns")
-        registry, held_ns = store.registry(), store.database.held_since_ns()
+        beats, rows, closed = store.read_rows("service"), store.read_rows("gateways"), store.read_rows("rounds", "id")
+        training, alarms, released = (
+            store.read_training(),
+            store.read_alarms(),
+            store.read_rows("models", "version", "released_ns"),
+        )
+        registry, held_ns = store.read_registry(), store.database.find_held_since_ns()
     found = describe_health(beats[0] if beats else None, held_ns, now_ns)
     is_site = settings.identity is not None
     unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
     gateways = [_summarise_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
     gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
-    denied = list_denied_names(settings.identity, registry) if registry.outlived() else frozenset()
+    denied = list_denied_names(settings.identity, registry) if registry.list_outlived() else frozenset()
     for one in gateways:
         causes = sorted({known.alarm.cause for known in register.select_active(alarms.book, one["gateway"])})
         conflicts = [cause.removeprefix(OF_OURS) for cause in causes if cause.startswith(OF_OURS)]

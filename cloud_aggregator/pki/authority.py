@@ -64,9 +64,9 @@ class Authority:
     def issue(self, name: str, key: PublicKey, serial: int, not_before: datetime, not_after: datetime) -> bytes:
         """Return a certificate, in PEM, with which `name` can log in at the broker."""
         span = (not_before - self._skew, not_after)
-        return pki.certificate_pem(self._signed(name, key, serial, span, (CLIENT_USE,), ()))
+        return pki.certificate_pem(self._sign(name, key, serial, span, (CLIENT_USE,), ()))
 
-    def _signed(
+    def _sign(
         self,
         name: str,
         key: PublicKey,
@@ -98,7 +98,7 @@ class Authority:
             path = self.folder / key_file
             key = pki.load_key(path) if path.exists() else pki.make_key(path)
             validity = (SINCE_EVER, now + OWN_VALIDITY)
-            made = self._signed(name, key.public_key(), x509.random_serial_number(), validity, usages, names)
+            made = self._sign(name, key.public_key(), x509.random_serial_number(), validity, usages, names)
             pki.write(self.folder / file, pki.certificate_pem(made), PUBLIC_MODE)
 
     def has_own(self) -> bool:
@@ -112,7 +112,7 @@ class Authority:
     def _own(self) -> list[x509.Certificate]:
         return [pki.load_certificate(self.folder / name) for name in (SERVER, CLOUD_CERTIFICATE)]
 
-    def hosts(self) -> list[str]:
+    def list_hosts(self) -> list[str]:
         """Return the hosts that the broker's certificate names."""
         held = pki.load_certificate(self.folder / SERVER)
         names = held.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -127,7 +127,7 @@ class Authority:
         aggregator is away, the broker would refuse everybody.
         """
         wanted = dict(revoked)
-        held = {issuer: one.keys() for issuer, one in self._revoked().items()}
+        held = {issuer: one.keys() for issuer, one in self._read_lists().items()}
         if held == {one.subject: wanted.keys() for one in self.believed}:
             return False
         body = b"".join(self._list(*pair, wanted) for pair in self._pairs)
@@ -147,13 +147,13 @@ class Authority:
             builder = builder.add_revoked_certificate(entry.build())
         return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def revoked(self) -> dict[int, datetime]:
+    def read_revoked(self) -> dict[int, datetime]:
         """Return serial number and moment of each certificate on the list, where there is one; raises
         `IdentityError`.
         """
-        return {serial: at for one in self._revoked().values() for serial, at in one.items()}
+        return {serial: at for one in self._read_lists().values() for serial, at in one.items()}
 
-    def _revoked(self) -> dict[x509.Name, dict[int, datetime]]:
+    def _read_lists(self) -> dict[x509.Name, dict[int, datetime]]:
         """Return the lists in the file, by the name of their authority; none where there is no file."""
         path = self.folder / REVOKED
         if not path.exists():

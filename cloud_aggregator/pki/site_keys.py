@@ -111,7 +111,7 @@ class KeyChange:
         """Put new keys in place of those of a site. The authority before stays beside the new one until it is
         dropped.
         """
-        with self._settled() as before:
+        with self._hold_settled() as before:
             public, authorities = before.release_key, before.authorities
             if authority and len(authorities) >= AT_ONCE:
                 raise KeyFileError(
@@ -131,20 +131,20 @@ class KeyChange:
 
     def drop_before(self) -> Keys:
         """Drop the authority before the newest; broker and aggregator show certificates of the newest from now on."""
-        with self._settled() as before:
+        with self._hold_settled() as before:
             if len(before.authorities) < AT_ONCE:
                 raise KeyFileError(f"{self.folder}: one authority is in force, and none is to be dropped")
             newest = Authority(self.folder)
-            newest.write_own(before.site, newest.hosts(), self.now)  # good while both are believed
+            newest.write_own(before.site, newest.list_hosts(), self.now)  # good while both are believed
             return self._follow(before, authorities=before.authorities[:1])
 
     def pin(self, members: Sequence[str]) -> Keys:
         """Have the root key name who may take part in masked sums, see `pki.name_member`; nobody named: any gateway."""
-        with self._settled() as before:
+        with self._hold_settled() as before:
             return self._follow(before, members=tuple(members))
 
     @contextmanager
-    def _settled(self) -> Iterator[Keys]:
+    def _hold_settled(self) -> Iterator[Keys]:
         """Hold the folder, all files being as the statement in force says, which `root` has signed."""
         with pki.lock_folder(self.folder):
             keys = read_statement(self.folder)

@@ -292,7 +292,7 @@ def list_reminders(releases: Releases, context: Context, statuses: Statuses) -> 
     if releases.manifest is not None and any(one.lacks(releases.manifest.version) for one in statuses.values()):
         effects.append(announce.manifest(context, releases.manifest))
     for name in releases.recipients:
-        new, status = releases.alone(name), statuses.get(name)
+        new, status = releases.find_alone(name), statuses.get(name)
         if new is not None and status is not None and status.lacks(new.manifest.version):
             effects.append(announce.manifest(context, new.manifest, name))
     return effects

@@ -55,7 +55,7 @@ class WebhookClient:
         """
         host = self._spec.parts.hostname
         try:
-            status = self._status(post)
+            status = self._request(post)
         except TimeoutError:
             return Posted(post.id, f"{host} did not answer within {self._spec.timeout_s:g} s")
         except (OSError, http.client.HTTPException) as error:
@@ -66,7 +66,7 @@ class WebhookClient:
         is_refused = status in CLIENT_ERRORS and status not in OF_THE_SENDER
         return Posted(post.id, f"{host} answers {status}{elsewhere}", is_refused)
 
-    def _status(self, post: Post) -> int:
+    def _request(self, post: Post) -> int:
         parts, timeout_s = self._spec.parts, self._spec.timeout_s
         host, port = parts.hostname or "", parts.port
         if self._tls is None:
@@ -82,7 +82,7 @@ class WebhookClient:
             deadline.daemon = True
             deadline.start()
             try:
-                connection.request("POST", path, post.body, self._headers(post))
+                connection.request("POST", path, post.body, self._make_headers(post))
                 return connection.getresponse().status
             except (OSError, http.client.HTTPException):
                 if expired.is_set():
@@ -93,7 +93,7 @@ class WebhookClient:
         finally:
             connection.close()
 
-    def _headers(self, post: Post) -> dict[str, str]:
+    def _make_headers(self, post: Post) -> dict[str, str]:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"fedgate/{VERSION}",

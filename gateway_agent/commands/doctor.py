@@ -79,12 +79,12 @@ def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
     secrets = (settings.broker.key_file, settings.broker.password_file)
     yield from service.machine(file, settings.gateway.store, needed_bytes, secrets)
 
-    def trusted() -> str:
+    def check_trusted() -> str:
         signature_worker.check(settings.trust.release_key)
         return f"{settings.trust.release_key} is the key of a site"
 
     advice = "copy release.pub from the aggregator"
-    yield guard("release key", (signature_worker.ReleaseKeyError, OSError), advice, trusted)
+    yield guard("release key", (signature_worker.ReleaseKeyError, OSError), advice, check_trusted)
     if settings.training.labelled is not None:
 
         def table() -> str:
@@ -102,15 +102,15 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
         yield ok("store", f"{path} is made when the agent starts")
         return
 
-    def opened() -> str:
+    def check_opened() -> str:
         running = "" if store_lock.find_holder(path) is None else " of a running agent"
         with open_store(settings) as reader:
-            held = reader.summary()
+            held = reader.summarise()
         windows = f"{held['baseline_windows']} of {settings.baseline.windows} windows of the baseline"
         return f"{path}{running}: {windows}, {len(held['outbox'])} items wait to be sent"
 
     advice = "the agent sets a damaged store aside when it starts, see docs/reference/operations.md"
-    yield guard("store", (StoreError, OSError, ValueError), advice, opened)
+    yield guard("store", (StoreError, OSError, ValueError), advice, check_opened)
     if not os.access(path, os.W_OK):
         yield failure("store access", f"{path} cannot be written by this user", "run this as the user of the service")
 
@@ -230,7 +230,7 @@ def _describe_members(settings: GatewaySettings) -> Iterator[Finding]:
         return
     from fedgate.config.identity import signing, statement
 
-    def among() -> str:
+    def list_members() -> str:
         root, body = signing.load_public(settings.trust.root_key), settings.trust.keys.read_bytes()
         keys = statement.check(body, root)
         if not keys.members:
@@ -238,4 +238,4 @@ def _describe_members(settings: GatewaySettings) -> Iterator[Finding]:
         return f"masked sums: among the {len(keys.members)} that statement {keys.number} of the root key names"
 
     errors = (statement.StatementError, signing.KeyFileError, OSError)
-    yield guard("members", errors, ENROL, among)
+    yield guard("members", errors, ENROL, list_members)

@@ -29,7 +29,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     settings = load(arguments.config, GatewaySettings)
     with open_store(settings) as store:
-        summary = store.summary()
+        summary = store.summarise()
     summary |= {
         "gateway": settings.gateway.id,
         "site": settings.gateway.site,

@@ -165,7 +165,7 @@ def _mark(deployment: Deployment, context: Context, manifest: Manifest) -> Resul
     tried = replace(deployment, tried=(name, context.uptime_ns))
     if digest in unfinished:
         return tried, []
-    if problem := deployment.models.tries(digest).why_no_more(context.boot_id):
+    if problem := deployment.models.find_attempts(digest).why_no_more(context.boot_id):
         is_final = name != deployment.models.current.name  # what was in force may be again
         return _refuse(replace(deployment, candidate=None), manifest, f"refused: {problem}", is_final=is_final)
     models = deployment.models.with_load(digest, context.boot_id)

@@ -78,7 +78,7 @@ class Agent(App):
     def _receive(self, topic: str, payload: bytes) -> None:
         """Take in a message, from the network thread."""
         if topic == self._echo.topic:
-            self._echo.came_back()
+            self._echo.note_return()
         else:
             self.loop.offer(Received(topic, payload), len(topic) + len(payload))
 

@@ -31,13 +31,13 @@ def check(path: Path) -> None:
 def make_verifier(path: Path) -> Callable[[bytes, str], bool]:
     """Return the check against the key in a file; whatever goes wrong in a child counts as no."""
 
-    def verified(message: bytes, signature: str) -> bool:
+    def verify_message(message: bytes, signature: str) -> bool:
         try:
             return _run_child(path, signature, message).returncode == 0
         except (OSError, subprocess.SubprocessError):  # no room for a child, or no answer: it is announced again
             return False
 
-    return verified
+    return verify_message
 
 
 def _run_child(path: Path, signature: str, message: bytes) -> subprocess.CompletedProcess[bytes]:

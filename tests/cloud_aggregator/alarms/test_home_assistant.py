@@ -59,9 +59,9 @@ Retained = dict[str, bytes]
 
 
 def started(*gateways: str, store: Store | None = None, **tables: Any) -> State:
-    known = store.statuses() if store else dict.fromkeys(gateways, WATCHING)
+    known = store.read_statuses() if store else dict.fromkeys(gateways, WATCHING)
     settings = aggregator_settings(**{**ON, **tables})
-    stored = Stored(gateways=known, alarms=store.alarms()) if store else Stored(gateways=known)
+    stored = Stored(gateways=known, alarms=store.read_alarms()) if store else Stored(gateways=known)
     return start_cloud(settings, stored, T0_NS)
 
 
