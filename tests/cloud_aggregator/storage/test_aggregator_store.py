@@ -58,7 +58,7 @@ from fedgate.cloud_aggregator.events import RecordRound, SaveTraining
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.database import DatabaseUrl
 store = Store(DatabaseUrl(sys.argv[1]) if "://" in sys.argv[1] else Path(sys.argv[1]))
-number = len(store.rows("rounds"))
+number = len(store.read_rows("rounds"))
 while True:
     number += 1
     training = SaveTraining({"number": np.full(2_000, number)})
