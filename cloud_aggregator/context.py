@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.events import Publish
 from fedgate.config.identity import signing
-from fedgate.config.protocol.messages import STATUS, Receipt, Signed, Status, Transfer, name_audience
+from fedgate.config.protocol.messages import STATUS, Device, Receipt, Signed, Status, Transfer, name_audience
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
 from fedgate.config.protocol.transfer import cut_pieces, list_requested
 from fedgate.config.settings.settings import AggregatorSettings
@@ -69,7 +69,7 @@ class Context:
         """Return a message signed for a gateway or for all, see `sign_message`."""
         return sign_message(message, self.key, name_audience(self.settings.aggregator.site, gateway), self.now_ns)
 
-    def chunks(self, gateway: str, parcel: Payload, missing: tuple[int, ...] = ()) -> list[Publish]:
+    def make_chunks(self, gateway: str, parcel: Payload, missing: tuple[int, ...] = ()) -> list[Publish]:
         """Return the chunks of a body for one gateway or all of them; all chunks where none are named."""
         transfer, body = parcel
         wanted = list_requested(missing, transfer.chunks)
@@ -85,3 +85,8 @@ class Context:
         """Return the answer to a status of a gateway: a number to be named in those that follow."""
         receipt = Receipt(accepted=True, challenge=number)
         return Publish(self.topic(gateway, "receipt", STATUS), receipt.to_bytes())
+
+
+def find_device(statuses: Statuses, gateway: str) -> Device | None:
+    """Return what a gateway has reported of what it watches."""
+    return statuses[gateway].device if gateway in statuses else None

@@ -99,7 +99,7 @@ class Revoke:
     ended: tuple[tuple[str, int], ...]
     barred: frozenset[str]
     cut: tuple[str, ...]
-    outlived: tuple[tuple[str, str], ...] = ()  # see `Registry.outlived`
+    outlived: tuple[tuple[str, str], ...] = ()  # see `Registry.list_outlived`
     order: int = 0  # whose answer waits for this; 0: none
     answer: str = ""
 

@@ -33,6 +33,6 @@ class Allowance:
     amount: float = 0.0
     at_ns: int = 0
 
-    def after(self, uptime_ns: int, each_s: float) -> float:
+    def compute_used(self, uptime_ns: int, each_s: float) -> float:
         """Return how much is used at `uptime_ns`, where it has one more each `each_s`."""
         return max(self.amount - (uptime_ns - self.at_ns) / NS / each_s, 0.0)

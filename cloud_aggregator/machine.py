@@ -248,13 +248,13 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
             seen_ns = presence.find_seen_ns(state.presence, context, status, is_retained=is_retained)
             return _put(state, statuses.receive_status(access, context, gateway, status, seen_ns))
         case "update":
-            return _put(state, intake.chunk_arrived(state.rounds, context, _sender(access, gateway), payload))
+            return _put(state, intake.receive_chunk(state.rounds, context, _find_sender(access, gateway), payload))
         case "alarm":
             alarm = Alarm.from_bytes(payload)
             return _put(
                 state,
                 handling.receive_alarm(
-                    state.alarms, context, access.gateways, gateway, alarm, access.cards_of(gateway)
+                    state.alarms, context, access.gateways, gateway, alarm, access.find_cards(gateway)
                 ),
             )
         case "tombstone":
@@ -270,7 +270,7 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
 
 
-def _sender(access: Access, gateway: str) -> Sender:
+def _find_sender(access: Access, gateway: str) -> Sender:
     members = None if access.registry is None else access.registry.keys.get(gateway, frozenset())
     return Sender(gateway, gateway in access.gateways, gateway in access.twins, members)
 

@@ -37,7 +37,9 @@ def apply(state: State, wanted: Sequence[Wanted]) -> Result:
                 releases, more = deploy.build_model(state.releases, context, statuses, one)
                 state = replace(state, releases=releases)
             case RaiseAlarm() | ClearAlarm():
-                alarms, more = handling.change_ours(alarms, context, statuses, one, state.access.cards_of(one.gateway))
+                alarms, more = handling.change_ours(
+                    alarms, context, statuses, one, state.access.find_cards(one.gateway)
+                )
             case StatusChanged(gateway=gateway, before=before):
                 alarms, more = handling.follow_status(alarms, context, statuses, gateway, before)
             case ForgetDevice(gateway=gateway, how=how):

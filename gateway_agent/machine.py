@@ -84,7 +84,7 @@ def begin(state: State, stored: Stored) -> Result:
     """
     context = replace(state.context, starts=state.context.starts + 1)
     models = state.deployment.models
-    state = replace(state, context=context, deployment=replace(state.deployment, marked=models.counted_at_start()))
+    state = replace(state, context=context, deployment=replace(state.deployment, marked=models.list_marked_at_start()))
     effects: list[Effect] = [save_starts(context)]
     features = save_features(context)
     if stored.blobs.get(FEATURES) != features.body:
@@ -99,7 +99,7 @@ def begin(state: State, stored: Stored) -> Result:
         effects += more
     pipeline = state.monitor.pipeline
     loaded = reloading.reload(state.deployment, state.context, pipeline, state.training.own, stored.blobs)
-    state, more = _deployment(state, loaded)
+    state, more = _put_swap(state, loaded)
     return state, [*effects, *more]
 
 
@@ -131,7 +131,7 @@ def _route(state: State, event: Event) -> Result:
         case Reload(blobs=blobs):
             pipeline = state.monitor.pipeline
             own = state.training.own
-            return _deployment(state, reloading.load_due(state.deployment, state.context, pipeline, own, blobs))
+            return _put_swap(state, reloading.load_due(state.deployment, state.context, pipeline, own, blobs))
 
 
 def _advance(state: State) -> Result:
@@ -144,7 +144,7 @@ def _advance(state: State) -> Result:
     if state.deployment.candidate is not None:
         own = training.own_in(state.training, state.deployment.candidate.run)
         put = activation.put_in_force(state.deployment, state.context, pipeline, own, bodies)
-        state, more = _deployment(state, put)
+        state, more = _put_swap(state, put)
         effects += more
     needed = {state.deployment.candidate.model.digest} if state.deployment.candidate else set()
     needed |= {state.training.round.shared.digest} if state.training.round else set()
@@ -201,7 +201,7 @@ def _report(state: State, *found: Finding) -> Result:
     return _put(state, alarms.report_findings(state.monitor, state.context, found))
 
 
-def _deployment(state: State, swap: Swap) -> Result:
+def _put_swap(state: State, swap: Swap) -> Result:
     deployment, pipeline, wanted = swap
     if pipeline is not state.monitor.pipeline:
         state = replace(state, monitor=replace(state.monitor, pipeline=pipeline))
@@ -401,7 +401,7 @@ def _push_samples(state: State, source: Source, block: Block) -> Result:
         pipeline, readings = walk.push(state.monitor.pipeline, block)
     except ModelRefusedError as error:  # the model in force cannot be run on it
         left = probation.leave(state.deployment, state.context, state.monitor.pipeline, str(error))
-        state, more = _deployment(state, left)
+        state, more = _put_swap(state, left)
         effects += more
         pipeline, readings = walk.push(state.monitor.pipeline, block)
     elapsed_ns = state.context.stopwatch() - began_ns
@@ -415,7 +415,7 @@ def _push_samples(state: State, source: Source, block: Block) -> Result:
     pipeline = state.monitor.pipeline
     if state.deployment.trial is not None:
         watched = probation.watch_model(state.deployment, state.context, pipeline, readings, elapsed_ns)
-        state, more = _deployment(state, watched)
+        state, more = _put_swap(state, watched)
         effects += more
     if pipeline.commissioned and not was_commissioned:
         state, more = _finish_baseline(state)

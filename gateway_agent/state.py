@@ -96,7 +96,7 @@ def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
 
     Raises `BaselineError` where the stored baseline does not fit the settings.
     """
-    training = _training(stored, host)
+    training = _restore_training(stored, host)
     _check_baseline(settings, stored, training.own)
     context = Context(
         settings=settings,
@@ -161,7 +161,7 @@ def restore_ledger(stored: Stored, own: Arrays) -> Arrays:
     return max(copies, key=lambda copy: float(copy.get(SPENT, 0.0)))
 
 
-def _training(stored: Stored, host: Host) -> Training:
+def _restore_training(stored: Stored, host: Host) -> Training:
     """Return the training as `training.save_own` and `save_counted` stored it."""
     own, meta = wire.decode(stored.blobs[OWN]) if OWN in stored.blobs else ({}, {})
     awaited, is_counted, last_counted = json.loads(stored.blobs.get(COUNTED, b'["", true, ""]'))

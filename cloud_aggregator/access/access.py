@@ -26,7 +26,7 @@ class Access:
         """The gateways under whose id two devices speak."""
         return {gateway for gateway, sessions in self.sessions.items() if sessions.is_twin}
 
-    def cards_of(self, gateway: str) -> dict[str, str]:
+    def find_cards(self, gateway: str) -> dict[str, str]:
         """Return the cards that were told apart under a name, by boot."""
         return self.sessions[gateway].cards if gateway in self.sessions else {}
 

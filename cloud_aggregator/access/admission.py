@@ -67,7 +67,7 @@ def _admit(access: Access, context: Context, request: CertificateRequested) -> R
     if token.key not in ("", request.key):
         raise SecondDeviceError("the token was used by another device; if that was not you, revoke this gateway")
     _check_key(registry, request)
-    held = registry.of(request.gateway)
+    held = registry.list_certificates(request.gateway)
     if ended := [one.reason for one in held if one.key == request.key and one.reason]:
         raise AdmissionError(f"this key of {request.gateway} was {ended[-1]}; {NEW_KEY}")
     others = [one for one in held if one.key != request.key and one.reason != "removed"]
@@ -93,7 +93,7 @@ def _check_key(registry: Registry, request: CertificateRequested) -> None:
 def _renew(access: Access, context: Context, request: CertificateRequested) -> Result:
     registry, identity = _site(access, context)
     _check_key(registry, request)
-    held = [one for one in registry.of(request.gateway) if one.key == request.key]
+    held = [one for one in registry.list_certificates(request.gateway) if one.key == request.key]
     if all(one.reason for one in held):
         why = held[-1].reason if held else "not enrolled with this key"
         raise AdmissionError(f"{request.gateway} is {why}; it needs a token")
@@ -111,22 +111,22 @@ def _issue(access: Access, registry: Registry, context: Context, request: Certif
     identity, now_ns = context.settings.identity or Identity(), context.now_ns
     usable = [
         one
-        for one in registry.of(request.gateway)
+        for one in registry.list_certificates(request.gateway)
         # What was made while our clock was ahead is not good yet, and others than ours may be believed by nobody soon.
         if one.key == request.key and not one.reason and one.issued_ns <= now_ns and one.authority == request.authority
     ]
     if usable and usable[-1].not_after_ns - now_ns > (usable[-1].not_after_ns - usable[-1].issued_ns) / 2:
-        access, effects = _with_registry(access, registry)
+        access, effects = _change_registry(access, registry)
         return access, [*effects, Issue(request.number, usable[-1])]
     not_after_ns = now_ns + round(identity.certificate_days * DAY_NS)
     made = Certificate(request.serial, request.gateway, request.key, now_ns, not_after_ns, authority=request.authority)
     old = _list_expired(registry, request.gateway, now_ns - round(identity.grace_days * DAY_NS))
-    access, effects = _with_registry(access, registry.without_certificates(old).with_certificates(made))
+    access, effects = _change_registry(access, registry.without_certificates(old).with_certificates(made))
     log = Log("info", f"{request.gateway} has a certificate for {identity.certificate_days:g} days")
     return access, [*effects, Issue(request.number, made), log]
 
 
-def _with_registry(access: Access, registry: Registry) -> Result:
+def _change_registry(access: Access, registry: Registry) -> Result:
     """Return the record with what is true now of who belongs here; that is stored, and the broker is notified of it."""
     return replace(access, registry=registry), [*list_changes(access.registry or Registry(), registry)]
 
@@ -136,28 +136,28 @@ def _list_expired(registry: Registry, gateway: str, before_ns: int) -> list[str]
     says: it may be ahead for a moment, and what is forgotten cannot be revoked. Nor are those that were ended, which
     the broker's list would know more of than we.
     """
-    held = sorted((one for one in registry.of(gateway) if not one.reason), key=lambda one: one.issued_ns)
+    held = sorted((one for one in registry.list_certificates(gateway) if not one.reason), key=lambda one: one.issued_ns)
     return [one.serial for one in held[:-KEPT] if one.not_after_ns < before_ns]
 
 
 def admit_token(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Let a device in that will come with a token of this digest."""
     gateway, replaces = str(body["gateway"]), bool(body["replaces"])
-    registry = _registry(access)
+    registry = _require_registry(access)
     check_token(registry, gateway, replaces=replaces)
     expires_ns = context.now_ns + round(float(body["hours"]) * HOUR_NS)
     token = Token(str(body["digest"]), gateway, expires_ns, replaces)
     expired = [one.digest for one in registry.passes.values() if one.expires_ns <= context.now_ns]
-    access, stored = _with_registry(access, registry.without_passes(expired).with_pass(token))
+    access, stored = _change_registry(access, registry.without_passes(expired).with_pass(token))
     text = f"{gateway} may enrol within {body['hours']:g} hours"
-    if registry.of(gateway) and not (context.settings.identity or Identity()).restart_command:
+    if registry.list_certificates(gateway) and not (context.settings.identity or Identity()).restart_command:
         text += "; then restart the broker, which denies the name until it has forgotten the device that had it"
     return access, stored, text
 
 
 def check_token(registry: Registry, gateway: str, *, replaces: bool) -> None:
     """Raise `OrderError` where a token under this name needs `--replace`."""
-    if any(one.reason != "removed" for one in registry.of(gateway)) and not replaces:
+    if any(one.reason != "removed" for one in registry.list_certificates(gateway)) and not replaces:
         raise OrderError(f"{gateway} is or was enrolled; give --replace to put another device in its place")
 
 
@@ -167,15 +167,15 @@ def note_certificate(access: Access, context: Context, body: dict[str, Any]) -> 
     made = Certificate(
         str(body["serial"]), name, str(body["key"]), context.now_ns, int(body["not_after_ns"]), authority=authority
     )
-    access, stored = _with_registry(access, _registry(access).with_certificates(made))
+    access, stored = _change_registry(access, _require_registry(access).with_certificates(made))
     return access, stored, f"{name} has a certificate"
 
 
 def revoke_gateway(access: Access, context: Context, body: dict[str, Any]) -> Answer:
     """Shut a gateway out. What of it was counted stays in the sum; what is on its way is dropped."""
-    gateway, registry = str(body["gateway"]), _registry(access)
+    gateway, registry = str(body["gateway"]), _require_registry(access)
     check_enrolled(registry, gateway)
-    access, stored = _with_registry(access, registry.without(gateway, "revoked", context.now_ns))
+    access, stored = _change_registry(access, registry.without(gateway, "revoked", context.now_ns))
     text = f"{gateway} is revoked: its messages count no more"
     return access.without(gateway), [*stored, DropUploads(gateway)], text
 
@@ -183,7 +183,7 @@ def revoke_gateway(access: Access, context: Context, body: dict[str, Any]) -> An
 def check_enrolled(registry: Registry, gateway: str) -> None:
     """Raise `OrderError` where a gateway has neither a certificate nor a token that could be revoked."""
     has_token = any(one.gateway == gateway for one in registry.passes.values())
-    if not has_token and all(one.reason for one in registry.of(gateway)):
+    if not has_token and all(one.reason for one in registry.list_certificates(gateway)):
         raise OrderError(f"no gateway {gateway!r} is enrolled; 'cloud-aggregator gateways list' shows which are")
 
 
@@ -192,14 +192,14 @@ def remove_gateway(access: Access, context: Context, alarmed: Container[str], bo
     gateway, stored = str(body["gateway"]), list[Wanted]()
     check_known(access, alarmed, gateway)
     if access.registry is not None:
-        access, stored = _with_registry(access, access.registry.without(gateway, "removed", context.now_ns))
+        access, stored = _change_registry(access, access.registry.without(gateway, "removed", context.now_ns))
     access, left = _forget_device(access, context, gateway, "removed")
     return access, [*stored, *left], f"{gateway} is forgotten"
 
 
 def check_known(access: Access, alarmed: Container[str], gateway: str) -> None:
     """Raise `OrderError` where a gateway is not enrolled, and has sent nothing that could be forgotten."""
-    held = access.registry.of(gateway) if access.registry is not None else []
+    held = access.registry.list_certificates(gateway) if access.registry is not None else []
     if gateway not in access.gateways and gateway not in alarmed and all(one.reason for one in held):
         raise OrderError(f"no gateway {gateway!r} is known; 'cloud-aggregator gateways list' shows which are")
 
@@ -213,7 +213,7 @@ def _forget_device(access: Access, context: Context, gateway: str, how: Literal[
     return access, [ForgetGateway(gateway), *cleared, ForgetDevice(gateway, how)]
 
 
-def _registry(access: Access) -> Registry:
+def _require_registry(access: Access) -> Registry:
     if access.registry is None:
         raise OrderError("this site has no [identity]; 'cloud-aggregator init' makes one")
     return access.registry

@@ -92,11 +92,11 @@ def note_status(sessions: DeviceSessions, status: Status, now_ns: int) -> tuple[
     if known is None or (sessions.known[0].store_id != known.store_id and status.starts > known.starts):
         sessions = sessions.challenged(now_ns)
         before = replace(before, challenge=sessions.challenge, answered=0)
-    session = _with_status(before, status, status.monotonic_ns, sessions.challenge)
+    session = _take_status(before, status, status.monotonic_ns, sessions.challenge)
     others = tuple(one for one in sessions.known if one is not known)
     present = next(iter(sessions.known), before)
     conflict = _find_conflict(session, before, others, present)
-    is_news = present is before or conflict == "identity-twin" or _follows(session, present)
+    is_news = present is before or conflict == "identity-twin" or _is_present(session, present)
     sessions = replace(sessions, known=_arrange(session, others, is_news=is_news))
     if conflict == "identity-twin":
         return _doubt(sessions, now_ns), is_news, conflict
@@ -122,7 +122,7 @@ def _is_of(session: DeviceSession, status: Status) -> bool:
     return (session.store_id, session.boot_id) == (status.store_id, status.boot_id)
 
 
-def _with_status(before: DeviceSession, status: Status, monotonic_ns: int, newest: int) -> DeviceSession:
+def _take_status(before: DeviceSession, status: Status, monotonic_ns: int, newest: int) -> DeviceSession:
     """Return a session with one more status; a challenge above the newest one is not of this store of ours."""
     answered = status.challenge if status.challenge <= newest else 0
     return replace(
@@ -160,7 +160,7 @@ def _is_undone(one: DeviceSession, session: DeviceSession) -> bool:
     return is_later and session.starts <= one.starts_stored
 
 
-def _follows(session: DeviceSession, present: DeviceSession) -> bool:
+def _is_present(session: DeviceSession, present: DeviceSession) -> bool:
     """Tell whether a session is the present one now, and does not only come late."""
     is_restart = session.store_id == present.store_id and session.starts > present.starts
     return session.outlasts(present) or (is_restart and not session.is_undone)

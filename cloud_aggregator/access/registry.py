@@ -63,7 +63,7 @@ class Registry:
     def _living(self) -> frozenset[str]:
         return frozenset(one.gateway for one in self.certificates.values() if not one.reason)
 
-    def of(self, gateway: str) -> list[Certificate]:
+    def list_certificates(self, gateway: str) -> list[Certificate]:
         """Return the certificates of a gateway, the newest last."""
         held = [one for one in self.certificates.values() if one.gateway == gateway]
         return sorted(held, key=lambda one: (one.not_after_ns, one.serial))
@@ -93,9 +93,9 @@ class Registry:
     def without(self, gateway: str, reason: Reason, now_ns: int) -> Registry:
         """Return the registry with a gateway out and its tokens void: nobody comes by one that lies about."""
         void = [one.digest for one in self.passes.values() if one.gateway == gateway]
-        return self.with_ended(self.of(gateway), reason, now_ns).without_passes(void)
+        return self.with_ended(self.list_certificates(gateway), reason, now_ns).without_passes(void)
 
-    def lacking(self, authority: str, now_ns: int) -> list[str]:
+    def list_lacking(self, authority: str, now_ns: int) -> list[str]:
         """Return who would be shut out with all authorities but this one, and is good until then."""
         living = [one for one in self.certificates.values() if not one.reason and one.not_after_ns > now_ns]
         having = {one.gateway for one in living if one.authority == authority} - ROLES  # of whom there may be several
@@ -106,11 +106,11 @@ class Registry:
         one = self.certificates.get(serial)
         return one is not None and bool(one.reason)
 
-    def ended(self) -> tuple[tuple[str, int], ...]:
+    def list_ended(self) -> tuple[tuple[str, int], ...]:
         """Return serial and moment of each certificate that counts no more."""
         return tuple((one.serial, one.ended_ns) for one in self.certificates.values() if one.reason)
 
-    def outlived(self) -> tuple[tuple[str, str], ...]:
+    def list_outlived(self) -> tuple[tuple[str, str], ...]:
         """Return serial and name of each certificate that counts no more and whose name is good all the same."""
         over = (one for one in self.certificates.values() if one.reason)
         return tuple((one.serial, one.gateway) for one in over if one.gateway in self._living)
@@ -127,5 +127,5 @@ def list_changes(before: Registry, after: Registry) -> list[RecordRegistry | Rev
     found: list[RecordRegistry | Revoke] = [stored] if stored != RecordRegistry() else []
     ended = {one.gateway for one in stored.certificates if one.reason}
     if ended or before.barred != after.barred:
-        found.append(Revoke(after.ended(), after.barred, tuple(sorted(ended)), after.outlived()))
+        found.append(Revoke(after.list_ended(), after.barred, tuple(sorted(ended)), after.list_outlived()))
     return found

@@ -21,7 +21,7 @@ def receive_status(access: Access, context: Context, gateway: str, status: Statu
     held, before = access, access.gateways.get(gateway)
     if status.state == "offline" and before is not None:  # a last will knows nothing but that; the rest is still true
         status = before.model_copy(update={"state": "offline"})
-    access, status, noticed = _with_all_spent(access, gateway, status)
+    access, status, noticed = _keep_most_spent(access, gateway, status)
     if status.state == "online":
         access, found, is_news = duplicates.note_status(access, context, gateway, status)
     else:
@@ -49,7 +49,7 @@ def _explain_old(access: Access, gateway: str, status: Status) -> str:
     return "it was sent before one that is here already"
 
 
-def _with_all_spent(access: Access, gateway: str, status: Status) -> tuple[Access, Status, list[Wanted]]:
+def _keep_most_spent(access: Access, gateway: str, status: Status) -> tuple[Access, Status, list[Wanted]]:
     """Return a status with the most that this gateway has ever said of what it spent of its privacy, and notice one
     that says less: its account was begun anew, or is an older one.
     """

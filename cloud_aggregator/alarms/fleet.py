@@ -84,7 +84,7 @@ def judge(
 
 def find_largest_group(alarms: Register, window_ns: int) -> Group:
     """Return the gateways whose anomalies began within `window_ns`, as many as possible; of equals the latest."""
-    onsets = [(known, gateway) for gateway in alarms for known in _anomalies(alarms, gateway)]
+    onsets = [(known, gateway) for gateway in alarms for known in _list_anomalies(alarms, gateway)]
     onsets.sort(key=lambda onset: (onset[0].onset_ns, onset[1], onset[0].alarm.id))
     first, best, place = 0, 0, slice(0)
     inside: Counter[str] = Counter()
@@ -101,7 +101,7 @@ def find_largest_group(alarms: Register, window_ns: int) -> Group:
     return dict(sorted(group.items()))
 
 
-def _anomalies(alarms: Register, gateway: str) -> list[AlarmRecord]:
+def _list_anomalies(alarms: Register, gateway: str) -> list[AlarmRecord]:
     return [known for known in select_active(alarms, gateway) if known.alarm.kind == "anomaly"]
 
 
@@ -115,7 +115,7 @@ def _raise(fleet: Fleet, group: Group, watching: set[str], now_ns: int) -> Fleet
         kind="anomaly",
         state="raised",
         severity=max((known.alarm.severity for known in group.values()), key=SEVERITIES.index),
-        text=held.text if held else _text(common, group, watching),
+        text=held.text if held else _describe_causes(common, group, watching),
         onset_ns=min(known.onset_ns for known in group.values()),
         t_ns=raised_ns,
         common=common,
@@ -134,7 +134,7 @@ def cause_of(group: Group) -> Common:
     return "undetermined"
 
 
-def _text(common: Common, group: Group, watching: set[str]) -> str:
+def _describe_causes(common: Common, group: Group, watching: set[str]) -> str:
     onsets = [known.onset_ns for known in group.values()]
     names = ", ".join(list(group)[:NAMED_MAX]) + (", ..." if len(group) > NAMED_MAX else "")
     at_peace = len(watching - group.keys())

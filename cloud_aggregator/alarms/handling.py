@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Literal
 
 from fedgate.cloud_aggregator.alarms import fleet, home_assistant, register, webhook
-from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms, find_device
+from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
 from fedgate.cloud_aggregator.alarms.register import Cards
-from fedgate.cloud_aggregator.context import Context, Statuses
+from fedgate.cloud_aggregator.context import Context, Statuses, find_device
 from fedgate.cloud_aggregator.events import (
     ClearAlarm,
     Effect,
@@ -44,18 +44,18 @@ def receive_alarm(
     Raises `MessageError` where too many came lately. Such a change has no answer, so its gateway keeps it and sends it
     again until it is taken.
     """
-    alarms = _with_quiet(alarms, gateway, None)
+    alarms = _put_quiet(alarms, gateway, None)
     if reason := register.find_refusal(alarms.book, gateway, alarm):
         return _refuse(alarms, context, gateway, alarm, reason)
     if not register.is_known(alarms.book.get(gateway, {}).get(alarm.id), alarm):
-        alarms = _with_change(alarms, context, gateway, alarm)
+        alarms = _count_change(alarms, context, gateway, alarm)
     alarms, effects = apply_change(alarms, context, statuses, gateway, alarm, cards)
     return alarms, [*effects, context.receipt(gateway, alarm.item)]
 
 
-def _with_change(alarms: Alarms, context: Context, gateway: str, alarm: Alarm) -> Alarms:
+def _count_change(alarms: Alarms, context: Context, gateway: str, alarm: Alarm) -> Alarms:
     """Count one more change of a gateway's alarms; raises `MessageError` where it has to wait."""
-    before = alarms.changed.get(gateway, Allowance()).after(context.uptime_ns, CHANGE_S)
+    before = alarms.changed.get(gateway, Allowance()).compute_used(context.uptime_ns, CHANGE_S)
     most = CHANGES - RESERVED if alarm.kind == "sensor" else CHANGES
     if before + 1 > most:
         raise MessageError(f"{gateway} raises and clears more than {most} at once, and more than one in {CHANGE_S:g} s")
@@ -134,15 +134,15 @@ def _end(
     return alarms, effects
 
 
-def _with_quiet(alarms: Alarms, gateway: str, quiet: register.Quiet | None) -> Alarms:
+def _put_quiet(alarms: Alarms, gateway: str, quiet: register.Quiet | None) -> Alarms:
     others = {name: one for name, one in alarms.quiet.items() if name != gateway}
     return replace(alarms, quiet=others if quiet is None else {**others, gateway: quiet})
 
 
-def _forgotten(alarms: Alarms, context: Context, statuses: Statuses, gateway: str) -> Result:
+def _end_forgotten(alarms: Alarms, context: Context, statuses: Statuses, gateway: str) -> Result:
     """End what a gateway no longer knows of, where its statuses have said so for long enough."""
     quiet = register.note_quiet(alarms.quiet.get(gateway), statuses[gateway], context.uptime_ns)
-    alarms = _with_quiet(alarms, gateway, quiet)
+    alarms = _put_quiet(alarms, gateway, quiet)
     if quiet is None or not quiet.is_over(context.uptime_ns):
         return alarms, []
     ends = register.end_forgotten(alarms.book, gateway, context.now_ns)
@@ -154,7 +154,7 @@ def end_alarms_of_device(
 ) -> Result:
     """End the alarms of a device that is gone, taken away or replaced, and take back what it retained of them."""
     ends = register.end_of_device(alarms.book, gateway, context.now_ns, how)
-    alarms, effects = _end(_with_quiet(alarms, gateway, None), context, statuses, gateway, ends, how)
+    alarms, effects = _end(_put_quiet(alarms, gateway, None), context, statuses, gateway, ends, how)
     causes = sorted({known.alarm.cause for known in alarms.book.get(gateway, {}).values()})
     cleared = [Publish(context.topic(gateway, "alarm", cause), b"", retain=True) for cause in causes]
     return alarms, [*effects, *cleared]
@@ -163,7 +163,7 @@ def end_alarms_of_device(
 def follow_status(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, before: Status | None) -> Result:
     """End the alarms that a gateway no longer knows of, and tell of a change in what it says of its device."""
     after = statuses[gateway]
-    alarms, ends = _forgotten(alarms, context, statuses, gateway)
+    alarms, ends = _end_forgotten(alarms, context, statuses, gateway)
     if before is not None and (before.device, before.version) == (after.device, after.version):
         return alarms, ends
     alarms, published = _describe_device(alarms, context, statuses, gateway)
@@ -188,7 +188,7 @@ def _describe_device(alarms: Alarms, context: Context, statuses: Statuses, gatew
 def publish_alarms(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
     """Tell again how every alarm is now: brokers forget, and not every message arrived."""
     alarms = replace(alarms, quiet={})
-    alarms, effects = home_assistant.sync(alarms, context, statuses)
+    alarms, effects = home_assistant.publish_all(alarms, context, statuses)
     for gateway in alarms.book:
         effects += _notify_building_of_gateway(alarms, context, statuses, gateway)
     return alarms, [*effects, *_publish_fleet(alarms, context, statuses)]
@@ -201,7 +201,7 @@ def judge_fleet(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
     alarms = replace(alarms, fleet=now)
     effects: list[Effect] = []
     if now.alarm is not None and now.alarm != before.alarm:
-        alarms, effects = _fleet_changed(alarms, context, statuses, before.alarm, now.alarm)
+        alarms, effects = _report_fleet(alarms, context, statuses, before.alarm, now.alarm)
     for gateway in sorted(alarms.undescribed):
         alarms, published = _describe_device(alarms, context, statuses, gateway)
         effects += published
@@ -213,10 +213,10 @@ def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
     spec = context.settings.webhook
     if spec is None:
         return alarms, []
-    return _with_queue(alarms, webhook.receive_result(alarms.queue, spec, event, context.uptime_ns))
+    return _put_queue(alarms, webhook.receive_result(alarms.queue, spec, event, context.uptime_ns))
 
 
-def _fleet_changed(
+def _report_fleet(
     alarms: Alarms, context: Context, statuses: Statuses, before: FleetAlarm | None, now: FleetAlarm
 ) -> Result:
     effects: list[Effect] = [RecordFleet(now, context.now_ns)]
@@ -275,16 +275,16 @@ def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, al
     post = webhook.post_of(
         context.settings.aggregator.site, gateway, alarm, find_device(statuses, gateway), active=active
     )
-    return _with_queue(alarms, webhook.enqueue(alarms.queue, spec, post))
+    return _put_queue(alarms, webhook.enqueue(alarms.queue, spec, post))
 
 
 def send_posts(alarms: Alarms, context: Context) -> Result:
     """Send what is due of what waits for the webhook, where the site has one."""
     if context.settings.webhook is None:
         return alarms, []
-    return _with_queue(alarms, webhook.send_due(alarms.queue, context.uptime_ns))
+    return _put_queue(alarms, webhook.send_due(alarms.queue, context.uptime_ns))
 
 
-def _with_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]]) -> Result:
+def _put_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]]) -> Result:
     queue, effects = changed
     return replace(alarms, queue=queue), effects

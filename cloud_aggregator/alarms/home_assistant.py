@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
-from fedgate.cloud_aggregator.alarms.records import Alarms, find_device
-from fedgate.cloud_aggregator.context import Context, Statuses
+from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.context import Context, Statuses, find_device
 from fedgate.cloud_aggregator.events import Effect, Publish, RecordDiscovery
 from fedgate.config.protocol.topics import ALL, CLOUD
 from fedgate.config.runtime.version import VERSION
@@ -27,7 +27,7 @@ AVAILABLE = "{{ value_json.state }}"  # `online` and `offline`, which are what H
 NAMES = {ANOMALY: "Anomaly", CAUSE: "Fleet alarm"}
 
 
-def sync(alarms: Alarms, context: Context, statuses: Statuses) -> tuple[Alarms, list[Effect]]:
+def publish_all(alarms: Alarms, context: Context, statuses: Statuses) -> tuple[Alarms, list[Effect]]:
     """Return everything there is to tell after a connect, and what is to be taken back."""
     before = alarms.discovered
     alarms, effects = publish(alarms, context, statuses, ALL, *statuses)
@@ -41,14 +41,14 @@ def publish(
     """Publish gateways and their alarms; with `only_new` those that were not published."""
     wanted: dict[str, bytes] = {}
     for gateway in gateways:
-        wanted |= _documents_of(alarms, context, statuses, gateway)
+        wanted |= _make_documents(alarms, context, statuses, gateway)
     new = wanted.keys() - alarms.discovered
     shown = [Publish(where, body, retain=True) for where, body in wanted.items() if where in new or not only_new]
     stored = [RecordDiscovery(where) for where in sorted(new)]
     return replace(alarms, discovered=alarms.discovered | new), [*stored, *shown]
 
 
-def _documents_of(alarms: Alarms, context: Context, statuses: Statuses, gateway: str) -> dict[str, bytes]:
+def _make_documents(alarms: Alarms, context: Context, statuses: Statuses, gateway: str) -> dict[str, bytes]:
     """Return the documents of one gateway, or of the site itself, by topic."""
     if not context.settings.home_assistant.enabled:
         return {}
@@ -57,19 +57,19 @@ def _documents_of(alarms: Alarms, context: Context, statuses: Statuses, gateway:
     else:
         seen = {known.alarm.cause for known in alarms.book.get(gateway, {}).values()}
         causes = sorted({ANOMALY} | seen)
-    return {_topic(context, gateway, cause): _document(context, statuses, gateway, cause) for cause in causes}
+    return {_make_topic(context, gateway, cause): _document(context, statuses, gateway, cause) for cause in causes}
 
 
-def _topic(context: Context, gateway: str, cause: str) -> str:
+def _make_topic(context: Context, gateway: str, cause: str) -> str:
     prefix = context.settings.home_assistant.prefix
-    return f"{prefix}/binary_sensor/{_node(context, gateway)}/{_plain(cause)}/config"
+    return f"{prefix}/binary_sensor/{_name_node(context, gateway)}/{_escape(cause)}/config"
 
 
-def _node(context: Context, gateway: str) -> str:
-    return f"fedgate_s{_plain(context.settings.aggregator.site)}_s{_plain(gateway)}"
+def _name_node(context: Context, gateway: str) -> str:
+    return f"fedgate_s{_escape(context.settings.aggregator.site)}_s{_escape(gateway)}"
 
 
-def _plain(name: str) -> str:
+def _escape(name: str) -> str:
     """Return a name in the letters that discovery allows, which lack the dot; other names stay other names.
 
     An underscore is followed by what it stands for, so that `_s` is free to part names.
@@ -82,7 +82,7 @@ def _document(context: Context, statuses: Statuses, gateway: str, cause: str) ->
     state_topic = context.topic(gateway, "alarm", cause)
     document = {
         "name": NAMES.get(cause, cause),
-        "unique_id": f"{_node(context, gateway)}_s{_plain(cause)}",
+        "unique_id": f"{_name_node(context, gateway)}_s{_escape(cause)}",
         "state_topic": state_topic,
         "value_template": STATE,
         "payload_on": "ON",
@@ -98,16 +98,16 @@ def _document(context: Context, statuses: Statuses, gateway: str, cause: str) ->
             }
         ],
         "qos": 1,
-        "device": _device(context, statuses, gateway),
+        "device": _describe_device(context, statuses, gateway),
         "origin": {"name": "fedgate", "sw_version": VERSION},
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _device(context: Context, statuses: Statuses, gateway: str) -> dict[str, Any]:
+def _describe_device(context: Context, statuses: Statuses, gateway: str) -> dict[str, Any]:
     site = context.settings.aggregator.site
     if gateway == ALL:
-        return {"identifiers": [_node(context, ALL)], "name": f"fedgate site {site}", "sw_version": VERSION}
+        return {"identifiers": [_name_node(context, ALL)], "name": f"fedgate site {site}", "sw_version": VERSION}
     device, status = find_device(statuses, gateway), statuses.get(gateway)
     fields = {
         "manufacturer": device.manufacturer if device else "",
@@ -118,8 +118,8 @@ def _device(context: Context, statuses: Statuses, gateway: str) -> dict[str, Any
     }
     known = {key: value for key, value in fields.items() if value}
     return {
-        "identifiers": [_node(context, gateway)],
+        "identifiers": [_name_node(context, gateway)],
         "name": f"{site} {gateway}",
         **known,
-        "via_device": _node(context, ALL),
+        "via_device": _name_node(context, ALL),
     }

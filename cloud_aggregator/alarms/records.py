@@ -9,10 +9,8 @@ from typing import Any
 from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
 from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_alarms
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, sort_by_turns
-from fedgate.cloud_aggregator.context import Statuses
 from fedgate.cloud_aggregator.events import Post
 from fedgate.cloud_aggregator.limits import Allowance
-from fedgate.config.protocol.messages import Device
 from fedgate.config.protocol.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"
@@ -48,8 +46,3 @@ def restore_alarms_record(
         queue=Queue(sort_by_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
         discovered=frozenset(discovered),
     )
-
-
-def find_device(statuses: Statuses, gateway: str) -> Device | None:
-    """Return what a gateway has reported of what it watches."""
-    return statuses[gateway].device if gateway in statuses else None

@@ -73,7 +73,7 @@ def take(
     known = of_gateway.get(alarm.id)
     if known is not None and is_known(known, alarm):
         return alarms, known, False
-    now_known = _with_onset(of_gateway, alarm, now_ns, cards or {}) if known is None else _join(known, alarm)
+    now_known = _make_record(of_gateway, alarm, now_ns, cards or {}) if known is None else _join(known, alarm)
     of_gateway = {**of_gateway, alarm.id: now_known}
     return {**alarms, gateway: _prune(of_gateway, alarm.cause)}, now_known, True
 
@@ -85,7 +85,7 @@ def is_known(known: AlarmRecord | None, alarm: Alarm) -> bool:
     return known.is_raised if alarm.state == "raised" else known.is_cleared and not known.ended
 
 
-def _with_onset(of_gateway: dict[str, AlarmRecord], alarm: Alarm, now_ns: int, cards: Cards) -> AlarmRecord:
+def _make_record(of_gateway: dict[str, AlarmRecord], alarm: Alarm, now_ns: int, cards: Cards) -> AlarmRecord:
     is_possible = SET_NS <= alarm.onset_ns <= now_ns + AHEAD_NS
     is_believed = is_possible and alarm.clock != "unsynchronised"
     same = [known for known in of_gateway.values() if known.alarm.cause == alarm.cause]
@@ -249,13 +249,13 @@ def find_refusal(alarms: Register, gateway: str, alarm: Alarm) -> str:
         return f"alarms of {len(standing)} causes stand, and {ACTIVE_CAUSES_MAX} are the most of one gateway"
     if alarm.cause not in causes and len(causes) >= CAUSES_MAX:
         return f"alarms of {len(causes)} causes are known, and {CAUSES_MAX} are the most of one gateway"
-    characters = sum(map(_characters, (alarm, *(known.alarm for known in of_gateway.values()))))
+    characters = sum(map(_count_characters, (alarm, *(known.alarm for known in of_gateway.values()))))
     if characters > TEXTS_MAX:
         return f"its alarms would have {characters} characters, and {TEXTS_MAX} are the most of one gateway"
     return ""
 
 
-def _characters(alarm: Alarm) -> int:
+def _count_characters(alarm: Alarm) -> int:
     return sum(map(len, (alarm.id, alarm.text, alarm.feature, alarm.rule, alarm.boot_id, alarm.model_digest)))
 
 

@@ -78,7 +78,7 @@ def enqueue(queue: Queue, spec: Webhook, post: Post) -> tuple[Queue, list[Effect
     effects: list[Effect] = [Enqueue(post.id, post)]
     queue = queue.having(post.id, post)
     while len(queue.items) > 1 + len(queue.sent_ns) and _is_overfull(queue, spec):
-        lost = _heaviest(queue)
+        lost = _find_heaviest(queue)
         queue = replace(queue.without([lost.id]), dropped=queue.dropped + 1)
         effects += [Dequeue(lost.id), RecordCount(DROPPED, queue.dropped)]
         if queue.dropped.bit_count() == 1:  # logged at 1, 2, 4, 8, ...: a flood must not fill the log too
@@ -92,7 +92,7 @@ def _is_overfull(queue: Queue, spec: Webhook) -> bool:
     return len(posts) > spec.queue or sum(len(one.body) for one in posts) > WAITING_BYTES_MAX
 
 
-def _heaviest(queue: Queue) -> Post:
+def _find_heaviest(queue: Queue) -> Post:
     """Return the oldest change of the gateway with the most bytes, but for what is under way.
 
     A change counts for as many bytes as the headers that go with it, at least.

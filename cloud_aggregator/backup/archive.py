@@ -159,7 +159,7 @@ def open_backup(path: Path, passphrase: str | None) -> Iterator[tuple[Manifest, 
             source = raw if passphrase is None else cast(BinaryIO, Unsealer(raw, passphrase))
             with tarfile.open(fileobj=source, mode="r|") as tar:
                 manifest = _manifest(tar)
-                yield manifest, _parts(tar, manifest)
+                yield manifest, _iterate_parts(tar, manifest)
                 if tar.next() is not None:
                     raise ArchiveError("it holds more than its manifest names")
             while source.read(PIECE_BYTES):  # the last piece of what is sealed says that nothing is missing
@@ -176,10 +176,10 @@ def _manifest(tar: tarfile.TarFile) -> Manifest:
     member = tar.next()
     if member is None or member.name != MANIFEST or not member.isreg() or member.size > MANIFEST_BYTES_MAX:
         raise ArchiveError(f"its first member is not {MANIFEST}")
-    body = _of(tar, member).read()
+    body = _open_member(tar, member).read()
     if (second := tar.next()) is None or second.name != ITS_DIGEST or not second.isreg():
         raise ArchiveError(f"its second member is not {ITS_DIGEST}")
-    if _of(tar, second).read(MANIFEST_BYTES_MAX) != _digest_line(body):
+    if _open_member(tar, second).read(MANIFEST_BYTES_MAX) != _digest_line(body):
         raise ArchiveError(f"{MANIFEST} is damaged: its SHA-256 is another")
     try:
         number = json.loads(body)["format"]
@@ -193,7 +193,7 @@ def _manifest(tar: tarfile.TarFile) -> Manifest:
         raise ArchiveError(f"its manifest cannot be read ({error.error_count()} faults)") from None
 
 
-def _parts(tar: tarfile.TarFile, manifest: Manifest) -> Iterator[tuple[Part, BinaryIO]]:
+def _iterate_parts(tar: tarfile.TarFile, manifest: Manifest) -> Iterator[tuple[Part, BinaryIO]]:
     for part in manifest.parts:
         member = tar.next()
         if member is None or (member.name, member.size, member.isreg()) != (part.name, part.size_bytes, True):
@@ -201,10 +201,10 @@ def _parts(tar: tarfile.TarFile, manifest: Manifest) -> Iterator[tuple[Part, Bin
         if part.name != STORE and part.size_bytes > SMALL_BYTES_MAX:
             raise ArchiveError(f"{part.name} has {part.size_bytes} bytes, at most {SMALL_BYTES_MAX} are read")
         digest = hashlib.sha256()
-        yield part, cast(BinaryIO, _Watched(_of(tar, member), digest.update))
+        yield part, cast(BinaryIO, _Watched(_open_member(tar, member), digest.update))
         if digest.hexdigest() != part.sha256:
             raise ArchiveError(f"{part.name} is damaged: its SHA-256 is not that of the manifest")
 
 
-def _of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> BinaryIO:
+def _open_member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> BinaryIO:
     return cast(BinaryIO, tar.extractfile(member))

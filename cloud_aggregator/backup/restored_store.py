@@ -40,18 +40,18 @@ def renew(stored: Stored, made: str, made_ns: int, now_ns: int, known: Iterable[
     `known` are the certificates of the store that is replaced, where there is one that can be read.
     """
     parts = (
-        _training(stored),
+        _renew_training(stored),
         _release(stored, made, now_ns),
         _keep_revoked(stored.registry, known),
-        _tokens(stored.registry, made_ns),
-        _orders(stored, made),
+        _void_tokens(stored.registry, made_ns),
+        _refuse_orders(stored, made),
     )
     return Renewal(
         [effect for part in parts for effect in part.effects], [line for part in parts for line in part.lines]
     )
 
 
-def _training(stored: Stored) -> Renewal:
+def _renew_training(stored: Stored) -> Renewal:
     """Begin the training anew: its rounds since are answered, and no gateway answers twice."""
     if stored.training is None:
         return Renewal([], [])
@@ -87,7 +87,7 @@ def _keep_revoked(registry: Registry, known: Iterable[Certificate]) -> Renewal:
     return Renewal([RecordRegistry(over)], lines)
 
 
-def _tokens(registry: Registry, made_ns: int) -> Renewal:
+def _void_tokens(registry: Registry, made_ns: int) -> Renewal:
     """Void the tokens that were not used: one that was used since would admit a second device."""
     unused = [one for one in registry.passes.values() if not one.key and one.expires_ns > made_ns]
     who = ", ".join(sorted({one.gateway for one in unused}))
@@ -95,7 +95,7 @@ def _tokens(registry: Registry, made_ns: int) -> Renewal:
     return Renewal([RecordRegistry(passes=tuple(replace(one, expires_ns=made_ns) for one in unused))], lines)
 
 
-def _orders(stored: Stored, made: str) -> Renewal:
+def _refuse_orders(stored: Stored, made: str) -> Renewal:
     """Refuse what waited: it may have been carried out since."""
     text = f"the store was put back from a backup of {made}, in which this waited: it may be done; order it again"
     effects: list[Durable] = [Answered(number, "refused", text) for number, _, _ in stored.orders]

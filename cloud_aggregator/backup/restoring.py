@@ -78,8 +78,8 @@ class Restoring:
             raise ValueError("the backup has no store or no settings; take another backup")
         database = SqliteDatabase(staged)
         try:
-            with database.snapshot() as db:
-                schema = database.schema_version(db)
+            with database.open_snapshot() as db:
+                schema = database.read_schema_version(db)
         except OSError as error:
             raise ValueError(f"the store in the backup: {error}") from None
         if schema != manifest.schema_version:
@@ -151,7 +151,7 @@ class Restoring:
             lines = self._prepare_store(staged, manifest, known)
             files = map_places(self._config, settings)
             written, kept = self._write_small(manifest, files)
-            lines += _certificates_as_stated(settings)
+            lines += _follow_statement(settings)
             aside = database.put(staged)
         missing = [str(path) for name, path in files.items() if is_secret(name) and not path.exists()]
         return {"store": database.name, "written": written, "kept": kept, "set_aside": aside, "missing": missing} | {
@@ -163,9 +163,11 @@ class Restoring:
         """Make the store that was read good to go on with; return what that means."""
         with closing(Store(staged)) as store:
             orders = tuple(
-                (int(row["number"]), row["kind"], row["body"]) for row in store.rows("orders") if row["answer"] is None
+                (int(row["number"]), row["kind"], row["body"])
+                for row in store.read_rows("orders")
+                if row["answer"] is None
             )
-            held = Stored(store.training(), store.models.rollout(), store.registry(), orders)
+            held = Stored(store.read_training(), store.models.read_rollout(), store.read_registry(), orders)
             renewal = renew(held, cli.format_time(manifest.made_ns), manifest.made_ns, time.time_ns(), known)
             store.commit(renewal.effects)
             store.note_backup(BackupNote(manifest.made_ns, str(self._file), manifest.has_keys))
@@ -201,7 +203,7 @@ def _read_known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Cer
     if not database.exists():
         return [], []
     try:
-        with database.snapshot() as db:
+        with database.open_snapshot() as db:
             facts, since = read_facts(db), count_alarms_since(db, manifest.made_ns)
             known = list(registry_table.read(db).certificates.values())
     except (OSError, ValueError) as error:
@@ -220,7 +222,7 @@ def _read_known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Cer
     return known, lost
 
 
-def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
+def _follow_statement(settings: AggregatorSettings) -> list[str]:
     """Have the certificates follow the keys that the site goes by: those that are here may be newer than the backup.
     Where a file that this takes is missing, nothing is changed.
     """
@@ -237,7 +239,7 @@ def _certificates_as_stated(settings: AggregatorSettings) -> list[str]:
         authority = Authority(folder)
         if authority.has_own():
             return []
-        authority.write_own(keys.site, authority.hosts(), datetime.now(UTC))
+        authority.write_own(keys.site, authority.list_hosts(), datetime.now(UTC))
         return [f"server.pem and cloud.pem are of the authority of {site_keys.STATEMENT} (number {keys.number})"]
 
 

@@ -53,7 +53,7 @@ class Sealer:
         self._held.clear()
 
     def _seal(self, piece: bytes, *, is_last: bool) -> None:
-        self._out.write(self._cipher.encrypt(_nonce(self._number, is_last=is_last), piece, self._head))
+        self._out.write(self._cipher.encrypt(_make_nonce(self._number, is_last=is_last), piece, self._head))
         self._number += 1
 
 
@@ -71,18 +71,18 @@ class Unsealer:
     def read(self, size: int) -> bytes:
         """Return so many bytes, fewer at the end alone."""
         while len(self._held) < size and not self._is_over:
-            self._held += self._unsealed()
+            self._held += self._unseal()
         found = bytes(self._held[:size])
         del self._held[:size]
         return found
 
-    def _unsealed(self) -> bytes:
+    def _unseal(self) -> bytes:
         whole = PIECE_BYTES + TAG_BYTES
         piece = self._ahead + self._source.read(whole + 1 - len(self._ahead))
         piece, self._ahead = piece[:whole], piece[whole:]
         self._is_over = not self._ahead
         try:
-            found = self._cipher.decrypt(_nonce(self._number, is_last=self._is_over), piece, self._head)
+            found = self._cipher.decrypt(_make_nonce(self._number, is_last=self._is_over), piece, self._head)
         except InvalidTag:
             if self._number == 0:
                 raise SealError("the passphrase is another one, or the file is damaged") from None
@@ -95,5 +95,5 @@ def _key(passphrase: str, salt: bytes) -> bytes:
     return Scrypt(salt=salt, length=KEY_BYTES, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P).derive(passphrase.encode())
 
 
-def _nonce(number: int, *, is_last: bool) -> bytes:
+def _make_nonce(number: int, *, is_last: bool) -> bytes:
     return number.to_bytes(11, "big") + bytes([is_last])

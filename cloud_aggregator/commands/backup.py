@@ -45,7 +45,7 @@ written, 1 where it could not be (a disk, another backup at work), 2 where what 
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "write one file from which the site can be put back"
-    command = commands.add("backup", _backup, text, description=TEXT, examples=EXAMPLES)
+    command = commands.add("backup", _run, text, description=TEXT, examples=EXAMPLES)
     command.add_argument("file", type=Path, metavar="FILE", help="where to; a backup that is there is replaced")
     one = command.add_mutually_exclusive_group()  # none is on the command line, where everybody can read it
     one.add_argument("--encrypt", action="store_true", dest="asks", help="seal it with a passphrase that is asked for")
@@ -91,7 +91,7 @@ class Progress:
             sys.stderr.write(f"{NAME}: {self._what}: {share:.0%} of {self._shown}\n")
 
 
-def _backup(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
 
     settings = load(arguments.config, AggregatorSettings)
     passphrase = read_passphrase(arguments, is_new=True)
@@ -168,7 +168,7 @@ def copy_store(database: Database, copy: Path) -> tuple[int, archive.Facts]:
     held_bytes, disk = database.size_bytes(), os.statvfs(copy.parent)
     if disk.f_bavail * disk.f_frsize < held_bytes + SPARE_BYTES:
         raise OSError(f"{copy.parent}: a copy of {held_bytes / MIB:.0f} MiB has no room here; make room")
-    with database.snapshot() as db:
+    with database.open_snapshot() as db:
         facts, made_ns = read_facts(db), time.time_ns()
         sqlite.make_copy(db, copy, Progress("copying", copying.count_rows(db), "rows").advance)
     return made_ns, facts

@@ -68,12 +68,12 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield finding
     stored = read_stored(settings.aggregator.store)
     yield from _machine(arguments.config, settings)
-    yield from _keys(settings, stored)
+    yield from _check_keys(settings, stored)
     if works:
-        yield from _training(settings, stored)
+        yield from _check_training(settings, stored)
         yield from _store(settings.aggregator.store)
     if settings.webhook is not None:
-        yield from _webhook(settings.webhook)
+        yield from _check_webhook(settings.webhook)
     yield from _broker(settings, until_s)
     yield from broker_file(arguments.config.parent / BROKER_FILE, settings.limits.max_payload_bytes)
 
@@ -91,8 +91,8 @@ def read_stored(store: Path | DatabaseUrl) -> Stored:
 
     try:
         with open_store(store) as opened:
-            speakers = frozenset(row["gateway"] for row in opened.rows("gateways", "gateway"))
-            return Stored(opened.registry(), speakers)
+            speakers = frozenset(row["gateway"] for row in opened.read_rows("gateways", "gateway"))
+            return Stored(opened.read_registry(), speakers)
     except StoreError:
         return Stored(Registry(), frozenset())
 
@@ -112,16 +112,16 @@ def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
     yield from service.machine(file, store, MODELS_KEPT * settings.limits.max_model_bytes, secrets)
 
 
-def _keys(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
+def _check_keys(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
 
     identity = settings.identity
 
-    def private() -> str:
+    def check_key() -> str:
         site_keys.release_key(settings.aggregator, identity.folder if identity else None)
         return f"{settings.aggregator.release_key} can sign"
 
     advice = "cloud-aggregator init makes one; restore it from a backup where gateways trust it already"
-    yield guard("release key", (signing.KeyFileError,), advice, private)
+    yield guard("release key", (signing.KeyFileError,), advice, check_key)
     if identity is not None:
         yield root_key(identity)
         yield from list_denied(identity, stored.registry)
@@ -148,7 +148,7 @@ def list_denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
         yield warning("broker", text, "restart the broker: systemctl restart fedgate-broker")
 
 
-def _training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
+def _check_training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
     from fedgate.cloud_aggregator.runtime import defence
 
     name = "training"
@@ -159,12 +159,12 @@ def _training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]
         yield failure(name, fit_line(error), "correct [algorithm], [defence] or the files it names")
         return
     yield ok(name, f"{settings.algorithm.name}, defence {settings.defence.kind}")
-    yield _memory(settings, algorithm, max(len(stored.speakers), 1))
+    yield _check_memory(settings, algorithm, max(len(stored.speakers), 1))
     if settings.algorithm.settings.get("masking") is not None:
-        yield cohort(settings, stored, _members(settings))
+        yield cohort(settings, stored, _read_members(settings))
 
 
-def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -> Finding:
+def _check_memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -> Finding:
 
     server = algorithm.start(generator(settings.algorithm.seed, 0, "cloud"))
     state = sum(array.nbytes for arrays in (server.global_state, server.server_state) for array in arrays.values())
@@ -172,7 +172,7 @@ def _memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: int) -
     update = find_largest_update(algorithm, server, settings.limits)
     # The state, the sum and both as bytes; and what is on its way: of each gateway one update, whole at the end.
     needed = 4 * state + (1 if bounded else gateways) * update + gateways * update
-    free = _available_bytes()
+    free = _read_available_bytes()
     each = "" if bounded else ", and its updates are kept until the round closes"
     text = f"up to {needed // MIB} MiB with {gateways} gateways sending at once{each}; {free // MIB} MiB are free"
     if free and needed > free:
@@ -211,7 +211,7 @@ def cohort(settings: AggregatorSettings, stored: Stored, members: Collection[str
     return warning("masking", text, "enrol more gateways, have 'keys members' name them, or set masking.fewest to 3")
 
 
-def _members(settings: AggregatorSettings) -> tuple[str, ...]:
+def _read_members(settings: AggregatorSettings) -> tuple[str, ...]:
     """Return who may take part in masked sums; empty where anybody may, or where the statement cannot be read, which is
     a finding of its own.
     """
@@ -222,7 +222,7 @@ def _members(settings: AggregatorSettings) -> tuple[str, ...]:
         return ()
 
 
-def _available_bytes() -> int:
+def _read_available_bytes() -> int:
     try:
         found = re.search(r"MemAvailable:\s+(\d+) kB", MEMORY.read_text(encoding="ascii"))
     except OSError:
@@ -239,8 +239,8 @@ def _store(place: Path | DatabaseUrl) -> Iterator[Finding]:
     def check() -> str:
         if not database.exists():
             return f"{database.name} is made when the aggregator starts"
-        with open_store(place) as store, database.snapshot() as db:
-            notes.append(store.backup_note())
+        with open_store(place) as store, database.open_snapshot() as db:
+            notes.append(store.read_backup_note())
             return f"{database.name} is whole: {describe_facts(read_facts(db))}"
 
     advice = "where it is damaged, stop the service and restore store and release key from one backup"
@@ -262,15 +262,15 @@ def last_backup(held: BackupNote | None, now_ns: int) -> Finding:
     return warning("backup", f"{days:.0f} days old, {text}", advice) if days > BACKUP_DAYS else ok("backup", text)
 
 
-def _webhook(spec: Webhook) -> Iterator[Finding]:
+def _check_webhook(spec: Webhook) -> Iterator[Finding]:
 
-    def reached() -> str:
+    def check_reached() -> str:
         webhook_client.check(spec)
         port = spec.parts.port or (443 if spec.parts.scheme == "https" else 80)
         with socket.create_connection((spec.parts.hostname or "", port), timeout=REACH_S):
             return f"{spec.parts.hostname}:{port} takes connections (nothing was posted)"
 
-    yield guard("webhook", (OSError, SettingsError), "alarms wait in the queue; check webhook.url", reached)
+    yield guard("webhook", (OSError, SettingsError), "alarms wait in the queue; check webhook.url", check_reached)
 
 
 def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ def add(commands: cli.Commands) -> None:
     """Add the command."""
     parts = commands.add_group("gateways", "who belongs to the site, who gets in, who is put out", examples=EXAMPLES)
     parts.add("list", _list, "show who is enrolled, until when, and who was shut out")
-    token = parts.add("token", _token, "print a token that admits one device under a name, once")
+    token = parts.add("token", _make_token, "print a token that admits one device under a name, once")
     revoke = parts.add("revoke", _revoke, "shut a gateway out at once")
     remove = parts.add("remove", _remove, "forget a gateway that is gone for good")
     for part in (token, revoke, remove):
@@ -53,14 +53,17 @@ def _list(arguments: argparse.Namespace) -> None:
 
     settings = load(arguments.config, SiteSettings)
     with open_store(settings.aggregator.store) as store:
-        registry, seen = store.registry(), {row["gateway"]: row["seen_ns"] or None for row in store.rows("gateways")}
-    rows = list(_rows(registry, list_denied_names(settings.identity, registry), seen))
+        registry, seen = (
+            store.read_registry(),
+            {row["gateway"]: row["seen_ns"] or None for row in store.read_rows("gateways")},
+        )
+    rows = list(_list_rows(registry, list_denied_names(settings.identity, registry), seen))
     tokens = sorted(one.gateway for one in registry.passes.values() if not one.key and one.expires_ns > time.time_ns())
     waiting = f"\ntokens not used yet: {', '.join(tokens)}" if tokens else ""
     cli.show(arguments, {"gateways": rows, "tokens": tokens}, cli.format_rows(COLUMNS, rows) + waiting)
 
 
-def _rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None]) -> Iterator[dict[str, Any]]:
+def _list_rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None]) -> Iterator[dict[str, Any]]:
     """Yield who is enrolled or was shut out, then who has only spoken."""
 
     def row(gateway: str, state: str, until_ns: int | None = None) -> dict[str, Any]:
@@ -68,18 +71,20 @@ def _rows(registry: Registry, denied: frozenset[str], seen: dict[str, int | None
         return {"gateway": gateway, "state": state, **times}
 
     for gateway in sorted(registry.names):
-        held = registry.of(gateway)
+        held = registry.list_certificates(gateway)
         last = next((one for one in reversed(held) if not one.reason), held[-1])
         state = last.reason or ("enrolled, denied until the broker is restarted" if gateway in denied else "enrolled")
         if state != "removed":
             yield row(gateway, state, last.not_after_ns)
     for gateway in sorted(seen.keys() - registry.names):
         yield row(gateway, "not enrolled")
-    for one in sorted(registry.of(NAMELESS), key=lambda one: one.serial):  # of a store that is older than revoked.crl
+    for one in sorted(
+        registry.list_certificates(NAMELESS), key=lambda one: one.serial
+    ):  # of a store that is older than revoked.crl
         yield row(NAMELESS, f"revoked, serial {one.serial}")
 
 
-def _token(arguments: argparse.Namespace) -> None:
+def _make_token(arguments: argparse.Namespace) -> None:
 
     settings = load(arguments.config, SiteSettings)
     check_gateway(arguments.gateway)
@@ -94,11 +99,11 @@ def _token(arguments: argparse.Namespace) -> None:
     body = {"gateway": token.gateway, "digest": token.digest, "hours": arguments.hours, "replaces": arguments.replace}
 
     def check(store: Store) -> None:
-        admission.check_token(store.registry(), arguments.gateway, replaces=arguments.replace)
+        admission.check_token(store.read_registry(), arguments.gateway, replaces=arguments.replace)
 
     answer = place_order(arguments, "token", body, check)
-    text = f"{answer.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.text()}\n"
-    cli.show(arguments, {"token": token.text(), "text": answer.text}, text)
+    text = f"{answer.text}; on it:\n\n  gateway-agent enrol -c gateway.toml --token {token.format()}\n"
+    cli.show(arguments, {"token": token.format(), "text": answer.text}, text)
 
 
 def _revoke(arguments: argparse.Namespace) -> None:
@@ -109,7 +114,7 @@ def _revoke(arguments: argparse.Namespace) -> None:
         )
 
     def check(store: Store) -> None:
-        admission.check_enrolled(store.registry(), arguments.gateway)
+        admission.check_enrolled(store.read_registry(), arguments.gateway)
 
     order(arguments, "revoke", {"gateway": arguments.gateway}, check)
 
@@ -118,7 +123,7 @@ def _remove(arguments: argparse.Namespace) -> None:
     is_site = load(arguments.config, SiteSettings).identity is not None
 
     def check(store: Store) -> None:
-        access = Access(store.statuses(), registry=store.registry() if is_site else None)
-        admission.check_known(access, store.alarms().book, arguments.gateway)
+        access = Access(store.read_statuses(), registry=store.read_registry() if is_site else None)
+        admission.check_known(access, store.read_alarms().book, arguments.gateway)
 
     order(arguments, "remove", {"gateway": arguments.gateway}, check)

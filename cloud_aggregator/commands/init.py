@@ -82,10 +82,10 @@ def add(commands: cli.Commands) -> None:
     kind = command.add_mutually_exclusive_group()
     kind.add_argument("--loopback", action="store_true", help="no certificates: for a broker on this machine only")
     kind.add_argument("--renew-server", action="store_true", help="make the certificates of broker and aggregator anew")
-    command.set_defaults(act=_init)
+    command.set_defaults(act=_run)
 
 
-def _init(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.folder
     port, root_file = _check(arguments, folder)
     if arguments.renew_server:
@@ -99,7 +99,7 @@ def _init(arguments: argparse.Namespace) -> None:
         _write_loopback(folder, arguments.site, port)
         return
     _write_site(folder.resolve(), arguments.site, arguments.host, port, root_file.resolve())
-    print(_text(folder, root_file))
+    print(_fill_in(folder, root_file))
     if os.geteuid() == 0:
         cli.complain("cloud-aggregator", AS_ROOT)
 
@@ -126,7 +126,7 @@ def _check(arguments: argparse.Namespace, folder: Path) -> tuple[int, Path]:
     return port, root_file
 
 
-def _text(folder: Path, root_file: Path) -> str:
+def _fill_in(folder: Path, root_file: Path) -> str:
     from fedgate.models.federated.secure_aggregation.options import Masking
 
     settings = shlex.quote(str(folder / "aggregator.toml"))
@@ -146,7 +146,7 @@ def _text(folder: Path, root_file: Path) -> str:
 def _renew(folder: Path, given: list[str]) -> None:
 
     authority = Authority(folder)
-    hosts = dict.fromkeys([*LOCAL, *given] if given else authority.hosts())
+    hosts = dict.fromkeys([*LOCAL, *given] if given else authority.list_hosts())
     authority.write_own(site_folder.site_of(folder), hosts, datetime.now(UTC))
     until = f"{authority.own_end():%Y-%m-%d}"
     print(f"{folder}: server.pem for {', '.join(hosts)} and cloud.pem are good until {until}")
@@ -173,11 +173,11 @@ def _write_site(folder: Path, site: str, given: list[str], port: int, root_file:
     )
     _write(folder / "mosquitto.conf", conf)
     _write(folder / ACCESS_LIST, fill_in(_template("mosquitto.acl"), site), pki.PRIVATE_MODE)
-    aggregator = _with_broker(
+    aggregator = _put_broker(
         fill_in(_template("aggregator.toml"), site), TLS.format(host="localhost", port=port, name=CLOUD)
     )
     _write(folder / "aggregator.toml", aggregator + CLOUD_IDENTITY.format(**words))
-    gateway = _with_broker(fill_in(_template("gateway.toml"), site), TLS.format(host=public, port=port, name="gateway"))
+    gateway = _put_broker(fill_in(_template("gateway.toml"), site), TLS.format(host=public, port=port, name="gateway"))
     _write(folder / "gateway.toml", gateway + GATEWAY_IDENTITY.format(**words))
 
 
@@ -198,7 +198,7 @@ def fill_in(template: str, site: str) -> str:
     return changed.replace(f'site = "{SITE}"', f'site = "{site}"')
 
 
-def _with_broker(text: str, table: str) -> str:
+def _put_broker(text: str, table: str) -> str:
     return BROKER_TABLE.sub(lambda _: f"[broker]\n{table}\n", text, count=1)
 
 

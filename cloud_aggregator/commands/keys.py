@@ -65,7 +65,7 @@ def add(commands: cli.Commands) -> None:
     rotate = parts.add("rotate", _rotate, text)
     finish = parts.add("finish", _finish, "drop the authority before the newest")
     text = "print the keys of the gateways, or have the root key say who takes part in masked sums"
-    members = parts.add("members", _members, text, description=MEMBERS)
+    members = parts.add("members", _run_members, text, description=MEMBERS)
     where = "the private root key (default: where 'init' wrote it)"
     for part in (rotate, finish, members):
         part.add_argument("--root-key", type=Path, default=None, metavar="PATH", help=where)
@@ -85,19 +85,19 @@ def _site(arguments: argparse.Namespace) -> tuple[SiteSettings, Identity]:
     return settings, settings.identity
 
 
-def _registry(settings: SiteSettings) -> Registry:
+def _read_registry(settings: SiteSettings) -> Registry:
     """Return who was let in: nobody by a service that never ran."""
     from fedgate.cloud_aggregator.storage.store import choose_database
 
     if not choose_database(settings.aggregator.store).exists():
         return Registry()
     with open_store(settings.aggregator.store) as store:
-        return store.registry()
+        return store.read_registry()
 
 
-def _lacking(settings: SiteSettings, folder: Path) -> list[str]:
+def _list_lacking(settings: SiteSettings, folder: Path) -> list[str]:
     """Return who has no certificate of the newest authority."""
-    return _registry(settings).lacking(Authority(folder).fingerprint, time.time_ns())
+    return _read_registry(settings).list_lacking(Authority(folder).fingerprint, time.time_ns())
 
 
 def _show(arguments: argparse.Namespace) -> None:
@@ -108,7 +108,7 @@ def _show(arguments: argparse.Namespace) -> None:
     authorities = [
         {"fingerprint": pki.fingerprint(one), "until": f"{one.not_valid_after_utc:%Y-%m-%d}"} for one in held
     ]
-    lacking = _lacking(settings, spec.folder) if len(held) > 1 else []
+    lacking = _list_lacking(settings, spec.folder) if len(held) > 1 else []
     facts = {
         "site": keys.site,
         "statement": keys.number,
@@ -135,7 +135,7 @@ def _rotate(arguments: argparse.Namespace) -> None:
 
 def _finish(arguments: argparse.Namespace) -> None:
     settings, spec = _site(arguments)
-    lacking = _lacking(settings, spec.folder)
+    lacking = _list_lacking(settings, spec.folder)
     if lacking and not arguments.anyway:
         problem = (
             f"{', '.join(lacking)}: no certificate of the newest authority yet. Wait for those that run, and 'gateways "
@@ -146,19 +146,19 @@ def _finish(arguments: argparse.Namespace) -> None:
     _change(arguments, lambda change: change.drop_before())
 
 
-def _members(arguments: argparse.Namespace) -> None:
+def _run_members(arguments: argparse.Namespace) -> None:
     if arguments.set is None and not arguments.unset:
         _show_members(arguments)
         return
     members = [] if arguments.unset else _read_members(arguments.set)
-    left_out = _list_left_out(_registry(_site(arguments)[0]).members, members)
+    left_out = _list_left_out(_read_registry(_site(arguments)[0]).members, members)
     _change(arguments, lambda change: change.pin(members), left_out)
 
 
 def _show_members(arguments: argparse.Namespace) -> None:
 
     settings, spec = _site(arguments)
-    keys, gateways = site_keys.read_statement(spec.folder), _registry(settings).members
+    keys, gateways = site_keys.read_statement(spec.folder), _read_registry(settings).members
     members = keys.members
     listed = f"the {len(members)} members of statement {keys.number}" if members else "nobody: any gateway may"
     names = [*members, *sorted(gateways.keys() - {*members}, key=lambda key: gateways[key])]

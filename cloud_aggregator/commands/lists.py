@@ -58,17 +58,17 @@ def _list(one: List, arguments: argparse.Namespace) -> None:
     cli.show(arguments, rows, cli.format_rows(one.columns, rows))
 
 
-def _moments(row: Row, *names: str) -> Row:
+def _format_moments(row: Row, *names: str) -> Row:
     """Return moments of a row as text, under the names that they have without their unit."""
     return {name: cli.format_time(row[f"{name}_ns"]) for name in names}
 
 
-def _models(store: Store, _arguments: argparse.Namespace) -> list[Row]:
+def _list_models(store: Store, _arguments: argparse.Namespace) -> list[Row]:
     from fedgate.cloud_aggregator.storage.models_table import state_of
 
     rows, release = (
-        store.rows("models", "version", "manifest", "canary_ns", "released_ns", "stopped_ns"),
-        store.models.rollout(),
+        store.read_rows("models", "version", "manifest", "canary_ns", "released_ns", "stopped_ns"),
+        store.models.read_rollout(),
     )
     return [_model(row, state_of(row, release, rows[-1]["version"])) for row in rows]
 
@@ -79,28 +79,28 @@ def _model(row: Row, state: str) -> Row:
         "version": row["version"],
         "state": state,
         "made": cli.format_time(manifest["created_ns"]),
-        **_moments(row, "canary", "released", "stopped"),
+        **_format_moments(row, "canary", "released", "stopped"),
         **{name: manifest["model"][name] for name in ("digest", "size_bytes")},
         **{name: manifest[name] for name in ("algorithm", "detector", "run", "round_index", "gateways")},
     }
 
 
-def _alarms(store: Store, _arguments: argparse.Namespace) -> list[Row]:
-    rows = [row | _moments(row, "onset", "raised", "cleared") for row in store.rows("alarms")]
+def _list_alarms(store: Store, _arguments: argparse.Namespace) -> list[Row]:
+    rows = [row | _format_moments(row, "onset", "raised", "cleared") for row in store.read_rows("alarms")]
     return sorted(rows, key=lambda row: (row["onset_ns"], row["gateway"]))
 
 
-def _rounds(store: Store, _arguments: argparse.Namespace) -> list[Row]:
-    return [row | _moments(row, "closed") for row in store.rows("rounds")]
+def _list_rounds(store: Store, _arguments: argparse.Namespace) -> list[Row]:
+    return [row | _format_moments(row, "closed") for row in store.read_rows("rounds")]
 
 
-def _losses(store: Store, arguments: argparse.Namespace) -> list[Row]:
-    rows = [row for row in store.rows("losses") if arguments.gateway in (None, row["gateway"])]
-    return [row | _moments(row, "first", "last", "received") for row in rows]
+def _list_losses(store: Store, arguments: argparse.Namespace) -> list[Row]:
+    rows = [row for row in store.read_rows("losses") if arguments.gateway in (None, row["gateway"])]
+    return [row | _format_moments(row, "first", "last", "received") for row in rows]
 
 
-def _orders(store: Store, arguments: argparse.Namespace) -> list[Row]:
-    rows = store.rows("orders")
+def _list_orders(store: Store, arguments: argparse.Namespace) -> list[Row]:
+    rows = store.read_rows("orders")
     return [_order(row) for row in (rows if arguments.all else rows[-NEWEST:])]
 
 
@@ -120,7 +120,7 @@ LISTS = {
             *("version", "state", "made", "canary", "released", "stopped", "algorithm", "detector", "gateways"),
             *("size_bytes", "digest"),
         ),
-        _models,
+        _list_models,
     ),
     "alarms": List(
         "list the alarms, newest last",
@@ -128,7 +128,7 @@ LISTS = {
             *("gateway", "cause", "rule", "severity", "onset", "raised", "cleared", "ended", "score", "level"),
             *("model_version", "clock", "common", "gateways"),
         ),
-        _alarms,
+        _list_alarms,
     ),
     "rounds": List(
         "list the closed rounds",
@@ -136,18 +136,18 @@ LISTS = {
             *("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "late"),
             *("refused", "bytes_received"),
         ),
-        _rounds,
+        _list_rounds,
     ),
     "losses": List(
         "list what gateways had to give up, newest last",
         ("gateway", "kind", "items", "size_bytes", "first", "last", "why", "received"),
-        _losses,
+        _list_losses,
         examples=LOSSES_EXAMPLES,
     ),
     "orders": List(
         "list what was ordered of the service, and what became of it",
         ("number", "kind", "what", "state", "answer"),
-        _orders,
+        _list_orders,
         ORDERS,
         ORDERS_EXAMPLES,
     ),

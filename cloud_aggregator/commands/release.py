@@ -91,13 +91,13 @@ def _check_decision(kind: str, store: Store) -> None:
 def _check_release(version: int | None, store: Store) -> None:
     from fedgate.cloud_aggregator.releases import deploy
 
-    stored = store.models.of(version) if version is not None and 0 < version <= LARGEST else None
+    stored = store.models.read_version(version) if version is not None and 0 < version <= LARGEST else None
     deploy.find_model(_read_releases(store), version, stored)
 
 
 def _read_releases(store: Store) -> Releases:
 
-    return restore(store.models.rollout(), store.models.of, store.models.latest())
+    return restore(store.models.read_rollout(), store.models.read_version, store.models.read_latest())
 
 
 def _show(arguments: argparse.Namespace) -> None:
@@ -105,7 +105,7 @@ def _show(arguments: argparse.Namespace) -> None:
 
     settings = load(arguments.config, AggregatorSettings)
     with open_store(settings.aggregator.store) as store:
-        stored, gateways = _read_releases(store), store.statuses()
+        stored, gateways = _read_releases(store), store.read_statuses()
     stage, base, hop_s = stored.rollout, stored.version, settings.features.hop_s
     report = rollout.report(stage, gateways, base, settings.release, hop_s)
     why = stage.why
@@ -134,10 +134,10 @@ def _show(arguments: argparse.Namespace) -> None:
         "alarms_expected": report.expected,
         "canaries": rows,
     }
-    cli.show(arguments, summary, _text(summary))
+    cli.show(arguments, summary, _format(summary))
 
 
-def _text(summary: dict[str, Any]) -> str:
+def _format(summary: dict[str, Any]) -> str:
     version, waiting = summary["version_of_all"], summary["waiting"]
     lines = [f"all gateways: {f'model {version}' if version else 'no model yet'}; [release] mode = {summary['mode']!r}"]
     if summary["stage"] != "none":

@@ -51,7 +51,7 @@ def _restore(arguments: argparse.Namespace) -> int:
         report = _put_back(arguments, backup.read_passphrase(arguments, is_new=False))
     except OSError as error:
         return cli.report_retry(backup.NAME, error)
-    cli.show(arguments, report, _text(report))
+    cli.show(arguments, report, _format(report))
     return 0
 
 
@@ -85,7 +85,7 @@ def _put_back(arguments: argparse.Namespace, passphrase: str | None) -> dict[str
         return report
 
 
-def _text(report: dict[str, Any]) -> str:
+def _format(report: dict[str, Any]) -> str:
     from fedgate.cloud_aggregator.backup.facts import describe_facts
 
     facts = describe_facts(Facts(**{name: report[name] for name in Facts.model_fields}))

@@ -77,7 +77,7 @@ class Health:
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "show whether the service works, the gateways and the training at hand"
-    command = commands.add("status", _status, text, description=TEXT, examples=EXAMPLES)
+    command = commands.add("status", _run, text, description=TEXT, examples=EXAMPLES)
     command.add_argument("--wide", action="store_true", help="show all columns, however wide the table gets")
     command.add_argument("--check", action="store_true", help="one line and an exit code for monitoring: 0, 1, 2 or 3")
 
@@ -100,10 +100,10 @@ def describe_health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int
     return Health(work, held_ns, row["beat_ns"], is_its_own and row["is_connected"], link_ns, as_of_ns)
 
 
-def _status(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     if not arguments.check:
         summary = summarise(arguments.config, time.time_ns())
-        cli.show(arguments, summary, f"{_text(summary)}\n{show_gateways(summary['gateways'], arguments.wide)}")
+        cli.show(arguments, summary, f"{_format(summary)}\n{show_gateways(summary['gateways'], arguments.wide)}")
         return OK
     try:
         summary = summarise(arguments.config, time.time_ns())
@@ -119,15 +119,19 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
 
     settings = load(config, AggregatorSettings)
     with open_store(settings.aggregator.store) as store:
-        beats, rows, closed = store.rows("service"), store.rows("gateways"), store.rows("rounds", "id")
-        training, alarms, released = store.training(), store.alarms(), store.rows("models", "version", "released_ns")
-        registry, held_ns = store.registry(), store.database.held_since_ns()
+        beats, rows, closed = store.read_rows("service"), store.read_rows("gateways"), store.read_rows("rounds", "id")
+        training, alarms, released = (
+            store.read_training(),
+            store.read_alarms(),
+            store.read_rows("models", "version", "released_ns"),
+        )
+        registry, held_ns = store.read_registry(), store.database.find_held_since_ns()
     found = describe_health(beats[0] if beats else None, held_ns, now_ns)
     is_site = settings.identity is not None
     unheard = registry.admitted - {row["gateway"] for row in rows} if is_site else frozenset()
-    gateways = [_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
+    gateways = [_summarise_gateway(row, found, registry.barred if is_site else frozenset(), now_ns) for row in rows]
     gateways += [{"gateway": name, "state": "unknown", "is_silent": False} for name in sorted(unheard)]
-    denied = list_denied_names(settings.identity, registry) if registry.outlived() else frozenset()
+    denied = list_denied_names(settings.identity, registry) if registry.list_outlived() else frozenset()
     for one in gateways:
         causes = sorted({known.alarm.cause for known in register.select_active(alarms.book, one["gateway"])})
         conflicts = [cause.removeprefix(OF_OURS) for cause in causes if cause.startswith(OF_OURS)]
@@ -135,7 +139,7 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
         one |= {"is_heard": one["gateway"] not in unheard, "is_denied": one["gateway"] in denied}
         if one["is_denied"]:
             one |= {"state": "unknown", "is_silent": False, "identity": "denied"}
-    place = _training(training, settings) if training else None
+    place = _summarise_training(training, settings) if training else None
     known = {row["gateway"]: Status.model_validate_json(row["status"]) for row in rows}
     fleet, queue = alarms.fleet, alarms.queue
     return {
@@ -167,7 +171,7 @@ def _service(found: Health, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns: int) -> dict[str, Any]:
+def _summarise_gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns: int) -> dict[str, Any]:
     shown = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.format_time(row["seen_ns"] or None)}
     if row["gateway"] in barred:
         shown["state"] = "revoked"
@@ -179,7 +183,7 @@ def _gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns:
     return shown
 
 
-def _training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, Any]:
+def _summarise_training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, Any]:
     """Return where a stored training is, and every single number that its algorithm reports or keeps, by name; but for
     those that the settings already say.
     """
@@ -228,7 +232,7 @@ def _line(service: dict[str, Any]) -> str:
     return f"{works[service['state']]}; {age}"
 
 
-def _text(summary: dict[str, Any]) -> str:
+def _format(summary: dict[str, Any]) -> str:
     lines = [_line(summary["service"])]
     lines.append(f"{summary['rounds_closed']} rounds closed, model version {summary['model_version']}")
     if summary["store_is_older"]:

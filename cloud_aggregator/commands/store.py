@@ -49,7 +49,7 @@ def place_order(
     is ordered where `check` raises by what the store holds; it is not asked while others wait, which may change that.
     """
     with open_stated(arguments) as store:
-        if check is not None and not store.orders():
+        if check is not None and not store.read_orders():
             check(store)
         number = store.order(kind, body)
         until_s = time.monotonic() + WAIT_S

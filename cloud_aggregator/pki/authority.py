@@ -64,9 +64,9 @@ class Authority:
     def issue(self, name: str, key: PublicKey, serial: int, not_before: datetime, not_after: datetime) -> bytes:
         """Return a certificate, in PEM, with which `name` can log in at the broker."""
         span = (not_before - self._skew, not_after)
-        return pki.certificate_pem(self._signed(name, key, serial, span, (CLIENT_USE,), ()))
+        return pki.certificate_pem(self._sign(name, key, serial, span, (CLIENT_USE,), ()))
 
-    def _signed(
+    def _sign(
         self,
         name: str,
         key: PublicKey,
@@ -78,13 +78,13 @@ class Authority:
         last = min(validity[1], self.certificate.not_valid_after_utc)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (
-            _builder(name, self.certificate.subject, key, serial, (validity[0], last))
+            _make_builder(name, self.certificate.subject, key, serial, (validity[0], last))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage("digital_signature"), critical=True)
+            .add_extension(_make_usage("digital_signature"), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(issuer, critical=False)
         )
-        if names := [_general_name(host) for host in hosts]:
+        if names := [_make_general_name(host) for host in hosts]:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
@@ -98,7 +98,7 @@ class Authority:
             path = self.folder / key_file
             key = pki.load_key(path) if path.exists() else pki.make_key(path)
             validity = (SINCE_EVER, now + OWN_VALIDITY)
-            made = self._signed(name, key.public_key(), x509.random_serial_number(), validity, usages, names)
+            made = self._sign(name, key.public_key(), x509.random_serial_number(), validity, usages, names)
             pki.write(self.folder / file, pki.certificate_pem(made), PUBLIC_MODE)
 
     def has_own(self) -> bool:
@@ -112,7 +112,7 @@ class Authority:
     def _own(self) -> list[x509.Certificate]:
         return [pki.load_certificate(self.folder / name) for name in (SERVER, CLOUD_CERTIFICATE)]
 
-    def hosts(self) -> list[str]:
+    def list_hosts(self) -> list[str]:
         """Return the hosts that the broker's certificate names."""
         held = pki.load_certificate(self.folder / SERVER)
         names = held.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -127,7 +127,7 @@ class Authority:
         aggregator is away, the broker would refuse everybody.
         """
         wanted = dict(revoked)
-        held = {issuer: one.keys() for issuer, one in self._revoked().items()}
+        held = {issuer: one.keys() for issuer, one in self._read_lists().items()}
         if held == {one.subject: wanted.keys() for one in self.believed}:
             return False
         body = b"".join(self._list(*pair, wanted) for pair in self._pairs)
@@ -147,13 +147,13 @@ class Authority:
             builder = builder.add_revoked_certificate(entry.build())
         return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def revoked(self) -> dict[int, datetime]:
+    def read_revoked(self) -> dict[int, datetime]:
         """Return serial number and moment of each certificate on the list, where there is one; raises
         `IdentityError`.
         """
-        return {serial: at for one in self._revoked().values() for serial, at in one.items()}
+        return {serial: at for one in self._read_lists().values() for serial, at in one.items()}
 
-    def _revoked(self) -> dict[x509.Name, dict[int, datetime]]:
+    def _read_lists(self) -> dict[x509.Name, dict[int, datetime]]:
         """Return the lists in the file, by the name of their authority; none where there is no file."""
         path = self.folder / REVOKED
         if not path.exists():
@@ -196,14 +196,14 @@ def make_authority_certificate(name: str, key: pki.PrivateKey, now: datetime) ->
     """
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
-        _builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_VALIDITY))
+        _make_builder(name, issuer, key.public_key(), x509.random_serial_number(), (SINCE_EVER, now + CA_VALIDITY))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        .add_extension(_make_usage("key_cert_sign", "crl_sign"), critical=True)
     )
     return pki.certificate_pem(builder.sign(key, hashes.SHA256()))
 
 
-def _builder(
+def _make_builder(
     name: str, issuer: x509.Name, key: PublicKey, serial: int, validity: tuple[datetime, datetime]
 ) -> x509.CertificateBuilder:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -215,11 +215,11 @@ def _builder(
     )
 
 
-def _usage(*purposes: str) -> x509.KeyUsage:
+def _make_usage(*purposes: str) -> x509.KeyUsage:
     return x509.KeyUsage(**{usage: usage in purposes for usage in KEY_USAGES})
 
 
-def _general_name(host: str) -> x509.GeneralName:
+def _make_general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

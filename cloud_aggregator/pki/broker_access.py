@@ -108,7 +108,7 @@ class BrokerAccess:
     def _update_broker(self, bar: Revoke) -> str:
         changed = self._authority.write_revoked((int(serial, 16), to_datetime(t_ns)) for serial, t_ns in bar.ended)
         self._process, before = broker_process.find_running(self._spec), self._held
-        held = self._quarantine.held(bar.ended, bar.outlived, self._process)
+        held = self._quarantine.list_held(bar.ended, bar.outlived, self._process)
         self._is_unread |= changed | self._authority.write_barred(bar.barred | held)
         by_hand = self.reload() if self._is_unread or bar.ended else ""
         self._held = held

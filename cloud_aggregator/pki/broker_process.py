@@ -42,7 +42,7 @@ def find_running(spec: Identity) -> str | None:
     if spec.broker_pid_file is None:
         return None
     try:
-        return _name(_pid(spec.broker_pid_file))
+        return _name(_read_pid(spec.broker_pid_file))
     except (OSError, ValueError):
         return ""
 
@@ -54,7 +54,7 @@ def _run(name: str, command: tuple[str, ...]) -> None:
         raise BrokerError(f"identity.{name} failed ({error})") from None
 
 
-def _pid(pid_file: Path) -> int:
+def _read_pid(pid_file: Path) -> int:
     """Return the broker's number. Numbers are given anew, and what asks a broker to read ends most other programs."""
     pid = int(pid_file.read_text(encoding="ascii"))
     if BROKER not in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace"):
@@ -71,7 +71,7 @@ def _name(pid: int) -> str:
 
 def _hang_up(pid_file: Path) -> None:
     try:
-        pid = _pid(pid_file)
+        pid = _read_pid(pid_file)
         _wait_until_caught(pid)
         os.kill(pid, signal.SIGHUP)
     except (OSError, ValueError) as error:

@@ -60,7 +60,7 @@ class RateLimiter:
         self._since_s = 0.0
         self._counts: dict[str, int] = {}
 
-    def allows(self, address: str, now_s: float) -> bool:
+    def admit(self, address: str, now_s: float) -> bool:
         """Count one connection of an address; False where it has had enough in this minute."""
         if now_s - self._since_s >= MINUTE_S or now_s < self._since_s:
             self._since_s, self._counts = now_s, {}
@@ -112,7 +112,7 @@ class _Listener(socket.socket):
             self.close()
             raise
 
-    def by_client(self, client: Client) -> _Connection | None:
+    def find_connection(self, client: Client) -> _Connection | None:
         """Return the open connection of a client; None where it was cut meanwhile."""
         return self._open.get(client)
 
@@ -121,7 +121,7 @@ class _Listener(socket.socket):
         while True:
             accepted, peer = super().accept()
             client = (str(peer[0]), int(peer[1]))
-            if self._limiter.allows(client[0], time.monotonic()) and self._has_place(client[0]):
+            if self._limiter.admit(client[0], time.monotonic()) and self._has_place(client[0]):
                 self._open[client] = _Connection(accepted, client, lambda client: self._open.pop(client, None))
                 return accepted, peer
             accepted.close()
@@ -155,7 +155,7 @@ class EnrolmentServer:
         self.renew()
         self._keys, self._enrol = keys, enrol
         self._listener: _Listener | None = None
-        self._server = uvicorn.Server(self._config())
+        self._server = uvicorn.Server(self._configure())
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -187,12 +187,12 @@ class EnrolmentServer:
                 self._server.run(sockets=[self._listener])
             return
 
-    def by_client(self, client: Client | None) -> _Connection | None:
+    def find_connection(self, client: Client | None) -> _Connection | None:
         """Return the open connection of a client; None where it was cut meanwhile."""
-        return None if client is None or self._listener is None else self._listener.by_client(client)
+        return None if client is None or self._listener is None else self._listener.find_connection(client)
 
-    def _config(self) -> uvicorn.Config:
-        of_client = self.by_client
+    def _configure(self) -> uvicorn.Config:
+        of_client = self.find_connection
 
         class Protocol(H11Protocol):
             """HTTP that tells the listener of its connections."""

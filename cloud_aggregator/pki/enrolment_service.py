@@ -84,16 +84,16 @@ class EnrolmentService:
             listen, (certificate, key) = settings.enrolment.listen, (spec.folder / SERVER, spec.folder / SERVER_KEY)
             self._server = EnrolmentServer(listen, certificate, key, lambda: self._keys_answer, self._enrol)
 
-    def listed(self) -> Listed:
+    def read_list(self) -> Listed:
         """Return who is revoked by the broker's list, which may be newer than the store."""
         try:
-            held = self._authority.revoked()
+            held = self._authority.read_revoked()
         except (OSError, pki.IdentityError) as error:
             LOG.warning("who was revoked is known by the store alone: %s", error)
             held = {}
         return Listed(tuple((f"{serial:x}", round(at.timestamp()) * NS) for serial, at in held.items()))
 
-    def stated(self, order: int = 0) -> Stated:
+    def read_statement(self, order: int = 0) -> Stated:
         """Return the keys that the site goes by, all files being as they say; raises `OSError` or `ValueError`."""
         folder, release_file = self._spec.folder, self._settings.aggregator.release_key
         with pki.lock_folder(folder):  # a command may be about to state keys that it has made
@@ -111,7 +111,9 @@ class EnrolmentService:
         `half_answered` are the orders whose answer waited for the broker when the process before this one ended.
         """
         barred = registry.barred
-        problem = self._broker_access.bar(Revoke(registry.ended(), barred, tuple(sorted(barred)), registry.outlived()))
+        problem = self._broker_access.bar(
+            Revoke(registry.list_ended(), barred, tuple(sorted(barred)), registry.list_outlived())
+        )
         for order in half_answered:
             self._put(Revoked(order, DONE, problem))
         if self._server is not None:
@@ -159,7 +161,7 @@ class EnrolmentService:
         """Go by what an operator has put there, and have the broker do so where it is about authorities."""
         before = self._authority.believed
         try:
-            found = self.stated(order)
+            found = self.read_statement(order)
             if self._server is not None:
                 self._server.renew()
         except (OSError, ValueError) as error:
@@ -199,7 +201,7 @@ class EnrolmentService:
         now = datetime.now(UTC)
         if self._authority.own_end() - now > RENEWED_BEFORE:
             return
-        self._authority.write_own(self._settings.aggregator.site, self._authority.hosts(), now)
+        self._authority.write_own(self._settings.aggregator.site, self._authority.list_hosts(), now)
         LOG.info("server.pem and cloud.pem are new; good until %s", self._authority.own_end().date())
         if self._server is not None:
             self._server.renew()

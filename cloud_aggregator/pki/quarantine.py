@@ -36,7 +36,7 @@ class Quarantine:
         except ValueError as error:
             raise IdentityError(f"{path}: damaged ({error}); remove it, and restart the broker") from None
 
-    def held(
+    def list_held(
         self, ended: Iterable[tuple[str, int]], outlived: Iterable[tuple[str, str]], process: str | None
     ) -> frozenset[str]:
         """Return the names, of those with ended certificates that are good again, which must stay denied.
@@ -44,10 +44,10 @@ class Quarantine:
         `ended` are certificates that the broker takes no more, `outlived` those with a name that is good, by serial;
         `process` is what runs, see `broker_process.find_running`.
         """
-        self._keep({serial: _since(self._seen.get(serial), process) for serial, _ in ended})
-        return self.denied(outlived)
+        self._keep({serial: _look_again(self._seen.get(serial), process) for serial, _ in ended})
+        return self.list_denied(outlived)
 
-    def denied(self, outlived: Iterable[tuple[str, str]]) -> frozenset[str]:
+    def list_denied(self, outlived: Iterable[tuple[str, str]]) -> frozenset[str]:
         """Return the names that stay denied, by the last look at the broker."""
         return frozenset(name for serial, name in outlived if self._seen.get(serial) != OVER)
 
@@ -63,10 +63,10 @@ class Quarantine:
 
 def list_denied_names(spec: Identity | None, registry: Registry) -> frozenset[str]:
     """Return the names of a site that its broker denies though they are good; raises `IdentityError`, `OSError`."""
-    return frozenset() if spec is None else Quarantine(spec.folder / OUTLIVED).denied(registry.outlived())
+    return frozenset() if spec is None else Quarantine(spec.folder / OUTLIVED).list_denied(registry.list_outlived())
 
 
-def _since(known: str | None, process: str | None) -> str:
+def _look_again(known: str | None, process: str | None) -> str:
     """Return what is known of a certificate, with one more look at the broker."""
     if known in (None, UNSEEN):
         return UNSEEN if process is None else process

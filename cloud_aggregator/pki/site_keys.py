@@ -48,21 +48,21 @@ def find_lacking(body: bytes, root: bytes, release: bytes, authority: bytes) -> 
     names. Raises `ValueError` for a statement that is not the root key's.
     """
     keys = statement.check(body, signing.read_public(root, ROOT_PUB))
-    held = {_public(one) for one in (*pki.split_pem(release), *pki.split_pem(authority))}
-    wanted = {CA_KEY: {_pem(pki.read_certificate(one.encode()).public_key()) for one in keys.authorities}}
-    wanted[RELEASE] = {_pem(signing.read_public(keys.release_key.encode(), RELEASE))}
+    held = {_read_public(one) for one in (*pki.split_pem(release), *pki.split_pem(authority))}
+    wanted = {CA_KEY: {_encode(pki.read_certificate(one.encode()).public_key()) for one in keys.authorities}}
+    wanted[RELEASE] = {_encode(signing.read_public(keys.release_key.encode(), RELEASE))}
     return keys.number, [name for name, some in wanted.items() if not held >= some]
 
 
-def _public(private: bytes) -> bytes:
+def _read_public(private: bytes) -> bytes:
     """Return the public half of a key in PEM, empty where it cannot be read."""
     try:
-        return _pem(serialization.load_pem_private_key(private, password=None).public_key())
+        return _encode(serialization.load_pem_private_key(private, password=None).public_key())
     except signing.UNREADABLE:
         return b""
 
 
-def _pem(public: PublicKeyTypes) -> bytes:
+def _encode(public: PublicKeyTypes) -> bytes:
     return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -94,7 +94,7 @@ def make_root_key(folder: Path, site: str, release_file: Path, root_file: Path, 
     pki.write(folder / ROOT_PUB, signing.encode_public_key(root), PUBLIC_MODE)
     release = signing.encode_public_key(signing.load_private(release_file))
     authorities = pki.split_pem((folder / CA).read_bytes())
-    keys = statement.sign(root, site, 1, release, authorities, _seconds_ns(now))
+    keys = statement.sign(root, site, 1, release, authorities, _round_to_seconds_ns(now))
     pki.write(folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
 
 
@@ -111,7 +111,7 @@ class KeyChange:
         """Put new keys in place of those of a site. The authority before stays beside the new one until it is
         dropped.
         """
-        with self._settled() as before:
+        with self._hold_settled() as before:
             public, authorities = before.release_key, before.authorities
             if authority and len(authorities) >= AT_ONCE:
                 raise KeyFileError(
@@ -131,20 +131,20 @@ class KeyChange:
 
     def drop_before(self) -> Keys:
         """Drop the authority before the newest; broker and aggregator show certificates of the newest from now on."""
-        with self._settled() as before:
+        with self._hold_settled() as before:
             if len(before.authorities) < AT_ONCE:
                 raise KeyFileError(f"{self.folder}: one authority is in force, and none is to be dropped")
             newest = Authority(self.folder)
-            newest.write_own(before.site, newest.hosts(), self.now)  # good while both are believed
+            newest.write_own(before.site, newest.list_hosts(), self.now)  # good while both are believed
             return self._follow(before, authorities=before.authorities[:1])
 
     def pin(self, members: Sequence[str]) -> Keys:
         """Have the root key name who may take part in masked sums, see `pki.name_member`; nobody named: any gateway."""
-        with self._settled() as before:
+        with self._hold_settled() as before:
             return self._follow(before, members=tuple(members))
 
     @contextmanager
-    def _settled(self) -> Iterator[Keys]:
+    def _hold_settled(self) -> Iterator[Keys]:
         """Hold the folder, all files being as the statement in force says, which `root` has signed."""
         with pki.lock_folder(self.folder):
             keys = read_statement(self.folder)
@@ -164,7 +164,7 @@ class KeyChange:
             before.number + 1,
             following.release_key.encode(),
             [one.encode() for one in following.authorities],
-            _seconds_ns(self.now),
+            _round_to_seconds_ns(self.now),
             following.members,
         )
         pki.write(self.folder / STATEMENT, keys.to_bytes(), PUBLIC_MODE)
@@ -187,7 +187,7 @@ def settle(folder: Path, release_file: Path, keys: Keys) -> None:
     _replace(release_file, signing.encode_private_key(key), PRIVATE_MODE)
 
 
-def _seconds_ns(moment: datetime) -> int:
+def _round_to_seconds_ns(moment: datetime) -> int:
     return round(moment.timestamp()) * NS
 
 

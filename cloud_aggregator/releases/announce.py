@@ -30,7 +30,7 @@ def announce(context: Context, made: ModelRelease, gateway: str = ALL) -> list[E
     """Return the announcement of a model and its chunks."""
     return [
         manifest(context, made.manifest, gateway),
-        *context.chunks(gateway, Payload(made.manifest.model, made.body)),
+        *context.make_chunks(gateway, Payload(made.manifest.model, made.body)),
     ]
 
 
@@ -42,7 +42,7 @@ def announce_keys(context: Context) -> list[Publish]:
 def list_announcements(releases: Releases, context: Context) -> list[Effect]:
     """Return the announcements that hold now, for a broker that may have lost them; without the models themselves."""
     effects: list[Effect] = [] if releases.manifest is None else [manifest(context, releases.manifest)]
-    alone = ((name, releases.alone(name)) for name in releases.recipients)
+    alone = ((name, releases.find_alone(name)) for name in releases.recipients)
     return [*effects, *(manifest(context, made.manifest, name) for name, made in alone if made is not None)]
 
 
@@ -55,9 +55,9 @@ def send_due_chunks(
     asks, and from then on one each `BODY_S`.
     """
     parcel = _parcel(releases, shared, gateway, digest)
-    effects = context.chunks(gateway, parcel, missing)
+    effects = context.make_chunks(gateway, parcel, missing)
     asked = len(effects) / parcel.transfer.chunks * min(len(parcel.body) / WHOLE_BYTES, 1.0)
-    before = releases.fetched.get(gateway, Allowance()).after(context.uptime_ns, BODY_S)
+    before = releases.fetched.get(gateway, Allowance()).compute_used(context.uptime_ns, BODY_S)
     if before + asked > BODIES:
         raise MessageError(f"{gateway} asks for more than {BODIES} bodies, and more than one in {BODY_S:g} s")
     return replace(releases, fetched={**releases.fetched, gateway: Allowance(before + asked, context.uptime_ns)}), [
@@ -66,7 +66,7 @@ def send_due_chunks(
 
 
 def _parcel(releases: Releases, shared: Payload | None, gateway: str, digest: str) -> Payload:
-    for made in (releases.everywhere, releases.alone(gateway)):
+    for made in (releases.everywhere, releases.find_alone(gateway)):
         if made is not None and digest == made.manifest.model.digest:
             return Payload(made.manifest.model, made.body)
     if shared is not None and digest == shared.transfer.digest:

@@ -116,7 +116,7 @@ def receive_model(releases: Releases, context: Context, statuses: Statuses, new:
     log = Log("info", f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}")
     effects: list[Effect] = [RecordModel(*new), log]
     if not stage.is_under_way and mode != "manual":
-        releases, more = _next(releases, context, statuses)
+        releases, more = _release_next(releases, context, statuses)
         return releases, [*effects, *more]
     text = (
         f": the release of model {stage.version} is under way"
@@ -145,7 +145,7 @@ def save(releases: Releases, context: Context) -> SaveRollout:
     return SaveRollout(dump(replace(releases, rollout=dated)), context.now_ns)
 
 
-def _next(releases: Releases, context: Context, statuses: Statuses) -> Result:
+def _release_next(releases: Releases, context: Context, statuses: Statuses) -> Result:
     """Release the model that waits, where there is one and the settings do not leave that to the operator."""
     new, table, current = releases.waiting, context.settings.release, releases.everywhere
     if new is not None and current is not None and _is_known(releases, new, current):
@@ -167,10 +167,10 @@ def _renumber(releases: Releases, context: Context, new: ModelRelease) -> tuple[
     since it was made.
     """
     is_newest = new.manifest.version == releases.highest_version
-    return (new, []) if is_newest else _once_more(releases, context, new)
+    return (new, []) if is_newest else _repeat_model(releases, context, new)
 
 
-def _once_more(releases: Releases, context: Context, old: ModelRelease) -> tuple[ModelRelease, list[Effect]]:
+def _repeat_model(releases: Releases, context: Context, old: ModelRelease) -> tuple[ModelRelease, list[Effect]]:
     """Return a model under a new version, as a gateway takes no version below one it had."""
     manifest = old.manifest.changed(version=releases.highest_version + 1, created_ns=context.now_ns)
     new = ModelRelease(manifest, old.body)
@@ -243,7 +243,7 @@ def continue_rollout(releases: Releases, context: Context, statuses: Statuses, w
         return releases, []
     releases = replace(releases, rollout=replace(releases.rollout, why=why))
     releases, effects = give_to_all(releases, context, candidate)
-    releases, more = _next(releases, context, statuses)
+    releases, more = _release_next(releases, context, statuses)
     return releases, [Log("info", f"release of model {candidate.manifest.version} goes on: {why}"), *effects, *more]
 
 
@@ -259,7 +259,7 @@ def stop_rollout(releases: Releases, context: Context, statuses: Statuses, why: 
     stage, recall, recorded = releases.rollout, None, list[Effect]()
     recalled, candidate, waiting = releases.recipients, releases.candidate, releases.waiting
     if releases.everywhere is not None:
-        recall, recorded = _once_more(releases, context, releases.everywhere)
+        recall, recorded = _repeat_model(releases, context, releases.everywhere)
     effects: list[Effect] = [Log("warning", f"release of model {stage.version} is stopped: {why}"), *recorded]
     digests = stage.stopping(candidate.manifest.model.digest) if candidate else stage.stopped
     version, given_back = (recall.manifest.version, recalled) if recall else (0, ())
@@ -275,7 +275,7 @@ def stop_rollout(releases: Releases, context: Context, statuses: Statuses, why: 
         effects += [announce.retract(context, name) for name in stage.canaries]
         effects.append(Log("warning", "there is no model before it: canaries that have it keep it until the next"))
     saved = save(releases, context)  # what the canaries are given back, before all are given what has waited
-    releases, more = _next(releases, context, statuses) if waiting is not None else (releases, [])
+    releases, more = _release_next(releases, context, statuses) if waiting is not None else (releases, [])
     return releases, [saved, *effects, *more]
 
 
@@ -292,7 +292,7 @@ def list_reminders(releases: Releases, context: Context, statuses: Statuses) -> 
     if releases.manifest is not None and any(one.lacks(releases.manifest.version) for one in statuses.values()):
         effects.append(announce.manifest(context, releases.manifest))
     for name in releases.recipients:
-        new, status = releases.alone(name), statuses.get(name)
+        new, status = releases.find_alone(name), statuses.get(name)
         if new is not None and status is not None and status.lacks(new.manifest.version):
             effects.append(announce.manifest(context, new.manifest, name))
     return effects
@@ -320,11 +320,11 @@ def find_model(releases: Releases, version: int | None, stored: tuple[Manifest, 
     return ModelRelease(*stored)
 
 
-def _once_more_ordered(releases: Releases, context: Context, stored: ModelRelease) -> tuple[ModelRelease, list[Effect]]:
+def _repeat_ordered(releases: Releases, context: Context, stored: ModelRelease) -> tuple[ModelRelease, list[Effect]]:
     """Return a stored model under a new version. Raises `OrderError`."""
     if stored.manifest.features != context.settings.features:
         raise OrderError(f"model {stored.manifest.version} is of other [features]: every gateway would refuse it")
-    return _once_more(releases, context, fit_to_limits(stored, context.settings.limits))
+    return _repeat_model(releases, context, fit_to_limits(stored, context.settings.limits))
 
 
 def release_ordered(
@@ -338,7 +338,7 @@ def release_ordered(
         raise OrderError(f"share {share} given; expected more than 0, and 1 at most")
     model = find_model(releases, order.body.get("version"), order.model)
     waiting = releases.waiting
-    renumber = _renumber if model is waiting else _once_more_ordered
+    renumber = _renumber if model is waiting else _repeat_ordered
     new, effects = renumber(releases, context, model)
     if waiting is not None and new.manifest.model == waiting.manifest.model:
         releases = replace(releases, waiting=None)

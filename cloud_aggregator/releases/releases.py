@@ -109,7 +109,7 @@ class Releases:
         models = (self.everywhere, self.candidate, self.recall, self.waiting)
         return {name: one for name, one in zip(HELD, models, strict=True) if one is not None}
 
-    def alone(self, gateway: str) -> ModelRelease | None:
+    def find_alone(self, gateway: str) -> ModelRelease | None:
         """Return what is announced to a gateway alone, None where it is what all have."""
         if self.rollout.is_under_way and gateway in self.rollout.canaries:
             return self.candidate

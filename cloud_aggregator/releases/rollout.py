@@ -61,7 +61,9 @@ def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: R
     """
     canaries = {name: gateways[name] for name in rollout.canaries if name in gateways}
     taken = {name: one for name, one in canaries.items() if one.model_version == rollout.version}
-    rejected = {name: one.rejected[str(rollout.version)] for name, one in canaries.items() if _rejects(one, rollout)}
+    rejected = {
+        name: one.rejected[str(rollout.version)] for name, one in canaries.items() if _has_rejected(one, rollout)
+    }
     days = {name: one.model_windows * hop_s / DAY_S for name, one in taken.items()}
     others = [one for name, one in gateways.items() if name not in canaries and one.model_version == base > 0]
     others_days = [(one.model_alarms, one.model_windows * hop_s / DAY_S) for one in others if one.model_windows > 0]
@@ -81,7 +83,7 @@ def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: R
     )
 
 
-def _rejects(status: Status, rollout: Rollout) -> bool:
+def _has_rejected(status: Status, rollout: Rollout) -> bool:
     return str(rollout.version) in status.rejected and status.model_version != rollout.version
 
 

@@ -32,7 +32,7 @@ class Sender(NamedTuple):
     members: frozenset[str] | None  # its keys, as masked sums name them; None: the site keeps no registry
 
 
-def chunk_arrived(rounds: Rounds, context: Context, sender: Sender, payload: bytes) -> tuple[Rounds, list[Effect]]:
+def receive_chunk(rounds: Rounds, context: Context, sender: Sender, payload: bytes) -> tuple[Rounds, list[Effect]]:
     """Take in a chunk of a gateway's update; raises `MessageError` for one that makes no sense.
 
     Chunks of a gateway that never reported its status are dropped without a receipt: it sends them again, and by then
@@ -90,7 +90,7 @@ def _receive_update(
         return _refuse(rounds, context, gateway, digest, str(error))
     expected = {"run": rounds.run, "round_index": rounds.server.round_index, "phase": rounds.server.phase}
     answers = {key: meta.get(key) for key in sorted(expected)}
-    if reason := _not_now(rounds, sender, is_present=answers == expected):
+    if reason := _find_hindrance(rounds, sender, is_present=answers == expected):
         return rounds, [Log("warning", f"update of {gateway} is not taken now: {reason}")]
     try:
         if late_updates.is_kept(rounds, context) and late_updates.age(rounds, meta) > 0:
@@ -98,7 +98,9 @@ def _receive_update(
             rounds, effects = late_updates.hold(rounds, context, gateway, update, held)
             return rounds, [*effects, context.receipt(gateway, digest)]
         if answers != expected:
-            raise UpdateError(f"it answers {answers}, the present round is {expected}{_older_store(answers, expected)}")
+            raise UpdateError(
+                f"it answers {answers}, the present round is {expected}{_explain_later_round(answers, expected)}"
+            )
     except UpdateError as error:
         return _refuse(rounds, context, gateway, digest, str(error))
     held = HoldUpdate(gateway, rounds.run, rounds.server.round_index, digest, body)
@@ -117,7 +119,7 @@ def _answer(
         if reason := _unfit(rounds, gateway, meta):
             raise UpdateError(reason)
         admitted = phase.admit(rounds.server, update) if update else {}
-        if reason := _not_its_own(context, sender, admitted):
+        if reason := _find_foreign_key(context, sender, admitted):
             raise UpdateError(reason)
         total = phase.reducer.merge(rounds.total, admitted) if update else rounds.total
     except UpdateError as error:
@@ -137,7 +139,7 @@ def _answer(
     return rounds, [*stored, save_training(rounds, context.anchor_ns), context.receipt(gateway, digest)]
 
 
-def _not_now(rounds: Rounds, sender: Sender, *, is_present: bool) -> str:
+def _find_hindrance(rounds: Rounds, sender: Sender, *, is_present: bool) -> str:
     """Return why nothing of a gateway can be counted for a while; empty where it can.
 
     That is no refusal, which is for good: its sender has no other answer to this round. It sends this one again.
@@ -149,7 +151,7 @@ def _not_now(rounds: Rounds, sender: Sender, *, is_present: bool) -> str:
     return ""
 
 
-def _older_store(answers: dict[str, Any], expected: dict[str, Any]) -> str:
+def _explain_later_round(answers: dict[str, Any], expected: dict[str, Any]) -> str:
     """Return what it means that an update answers a later round of the training; nothing where it does not."""
     index, present = answers["round_index"], int(expected["round_index"])
     if answers["run"] != expected["run"] or type(index) is not int or index <= present:
@@ -173,7 +175,7 @@ def _unfit(rounds: Rounds, gateway: str, meta: dict[str, Any]) -> str:
     return ""
 
 
-def _not_its_own(context: Context, sender: Sender, update: Arrays) -> str:
+def _find_foreign_key(context: Context, sender: Sender, update: Arrays) -> str:
     """Return why the keys of a masked round are not taken of a gateway; empty where they are, and for other updates."""
     member = member_of(update)
     if member is None:

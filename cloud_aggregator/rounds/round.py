@@ -51,7 +51,11 @@ def open_round(rounds: Rounds, context: Context, statuses: Statuses) -> tuple[Ro
         return rounds, [make_invitation(rounds, context)]
     shared = rounds.shared or pack_shared(rounds.server, context.settings.limits.max_payload_bytes)
     # Once: a service that was restarted since need not send it again, who lacks it asks.
-    sent = context.chunks(ALL, shared) if context.is_connected and rounds.sent_round < rounds.server.round_index else []
+    sent = (
+        context.make_chunks(ALL, shared)
+        if context.is_connected and rounds.sent_round < rounds.server.round_index
+        else []
+    )
     sent_round = rounds.server.round_index if sent else rounds.sent_round
     rounds = replace(rounds, opened=True, opened_ns=context.uptime_ns, invited_ns=context.uptime_ns)
     rounds = replace(rounds, shared=shared, sent_round=sent_round, rest_until_ns=0)

@@ -100,12 +100,12 @@ def restore(
     """
     settings = context.settings
     run = run_name(settings, beginning)
-    server = _with_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), context.key, run)
+    server = _put_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), context.key, run)
     rounds = Rounds(algorithm, run, numbering.number_training(context.now_ns), server, compared_ns=context.uptime_ns)
     return rounds if training is None else _resume(rounds, context, training, held)
 
 
-def _with_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
+def _put_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
     """Return the beginning of a training with a secret of this aggregator in place of the one that follows from the
     seed, which every gateway knows and could take its noise off with.
     """
@@ -168,18 +168,18 @@ def pack_shared(server: Server, max_payload_bytes: int) -> Payload:
     return Payload(describe(body, max_payload_bytes), body)
 
 
-def _parts(training: SaveTraining) -> dict[str, Arrays]:
+def _split(training: SaveTraining) -> dict[str, Arrays]:
     return {"shared": Arrays(), "kept": Arrays(), "total": Arrays()} | parted(training.arrays)
 
 
 def list_server_arrays(training: SaveTraining) -> Arrays:
     """Return the arrays of the server in a stored training."""
-    parts = _parts(training)
+    parts = _split(training)
     return {**parts["shared"], **parts["kept"]}
 
 
 def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapping[str, HoldUpdate]) -> Rounds:
-    parts, meta = _parts(training), training.meta
+    parts, meta = _split(training), training.meta
     if meta["run"].partition(".")[0] != rounds.run.partition(".")[0]:
         return replace(rounds, training=numbering.number_training(context.now_ns, meta["training"]))
     rounds = replace(
@@ -191,14 +191,14 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
         folded=parts["total"],
         counted=meta["counted"],
         counted_before=meta["counted_before"],
-        asked=_names(meta["asked"]),
+        asked=_read_names(meta["asked"]),
         asked_round=meta["asked_round"],
         sent_round=meta["sent_round"],
         answered=meta["answered"],
         remembered=meta["remembered"],
         turned_away=frozenset(meta["turned_away"]),
         given_up=meta["given_up"],
-        asked_before={index: _names(asked) for index, asked in meta["asked_before"]},
+        asked_before={index: _read_names(asked) for index, asked in meta["asked_before"]},
         held={gateway: one for gateway, one in held.items() if one.run == meta["run"]},
         refused=meta["refused"],
         bytes_received=meta["bytes_received"],
@@ -211,10 +211,10 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
         ),
         first_update_ns=context.uptime_ns if meta["counted"] else None,
     )
-    return _with_total(rounds)
+    return _sum_counted(rounds)
 
 
-def _with_total(rounds: Rounds) -> Rounds:
+def _sum_counted(rounds: Rounds) -> Rounds:
     """Return the training with what was counted in the round at hand in its total, and not among what came late."""
     reducer, total, unfolded_bytes = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.folded, 0
     now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
@@ -239,5 +239,5 @@ def _is_as_it_came(admitted: Arrays, update: Arrays) -> bool:
     )
 
 
-def _names(held: list[str] | None) -> tuple[str, ...] | None:
+def _read_names(held: list[str] | None) -> tuple[str, ...] | None:
     return None if held is None else tuple(held)

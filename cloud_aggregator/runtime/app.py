@@ -63,7 +63,7 @@ class Aggregator(App):
             self._enrolment = EnrolmentService(settings, settings.identity, self.loop.put)
             self.handlers |= dict.fromkeys(get_args(EnrolmentEffect), self._enrolment.carry_out)
             if not store.is_new:
-                registry_sync.check(store.name, store.registry(), self._enrolment.listed())
+                registry_sync.check(store.name, store.read_registry(), self._enrolment.read_list())
         if settings.webhook is not None:
             self.handlers[Send] = WebhookClient(settings.webhook, self.loop.put).send
         site = settings.aggregator.site
@@ -90,12 +90,12 @@ class Aggregator(App):
         """Let gateways enrol, where the site has identities."""
         LOG.info("aggregator of site %s, %s", self.settings.aggregator.site, self.settings.algorithm.name)
         if self._enrolment is not None and self.service.state.access.registry is not None:
-            self.step([self._enrolment.listed(), self._enrolment.stated()])
-            self._enrolment.start(self.service.state.access.registry, self.service.store.half_answered())
+            self.step([self._enrolment.read_list(), self._enrolment.read_statement()])
+            self._enrolment.start(self.service.state.access.registry, self.service.store.read_half_answered())
 
     def tick(self) -> Tick:
         """Carry out what the operator has ordered, and see to certificates and the broker's access list."""
-        for order in self.service.orders():
+        for order in self.service.read_orders():
             self.step([order])
         if self._enrolment is not None:
             self._enrolment.tick()

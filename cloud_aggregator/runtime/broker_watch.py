@@ -43,7 +43,7 @@ class Question:
     def is_answered(self) -> bool:
         """Ask, and tell whether the broker answers; any answer will do, a refusal too: who refuses is at work."""
         try:
-            return self._asked()
+            return self._ask()
         except ssl.SSLError:
             is_answer = True
         except OSError:  # nobody listens, nothing came in time, or the connection broke
@@ -51,9 +51,9 @@ class Question:
         self._close()
         return is_answer
 
-    def _asked(self) -> bool:
+    def _ask(self) -> bool:
         if self._line is None:
-            self._line = self._connected()
+            self._line = self._connect()
         else:
             self._line.sendall(PINGREQ)
         if not self._line.recv(64):  # it ended the connection, as it does with too many
@@ -65,7 +65,7 @@ class Question:
             self._line.close()
             self._line = None
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         """Return a connection on which the CONNECT has been said."""
         line: socket.socket = socket.create_connection(self._address, self._answer_s)
         if self._own is not None:
@@ -96,7 +96,7 @@ def watch(question: Question, supervisor: Supervisor, broker: int) -> None:
     was_found = False
     while os.getppid() == broker:
         if question.is_answered():
-            supervisor.works()
+            supervisor.report_work()
             was_found = True
         time.sleep(min(supervisor.pause_s, PAUSE_S) if was_found else BEGIN_S)
 

@@ -39,7 +39,7 @@ class Service(service.Service[State]):
         algorithm = defence.build_algorithm(settings, material)
         state = restore(settings, key, algorithm, _read(store), uptime_ns, beginning, anchor_ns)
         state = replace(state, presence=presence.start(store.service(), state.context))
-        super().__init__(machine.start_with_registry(state, store.registry()), step, self._commit_at_once)
+        super().__init__(machine.start_with_registry(state, store.read_registry()), step, self._commit_at_once)
         self.store = store
 
     def _commit_at_once(
@@ -76,16 +76,16 @@ class Service(service.Service[State]):
         self.state, effects = machine.advance(self.state, event)
         return [*result, *self.commit(uptime_ns, effects)]
 
-    def orders(self) -> list[Ordered]:
+    def read_orders(self) -> list[Ordered]:
         """Return what the operator has ordered since, oldest first; each is asked for again until it is answered."""
-        return [self._with_model(order) for order in self.store.orders()]
+        return [self._with_model(order) for order in self.store.read_orders()]
 
     def _with_model(self, order: Ordered) -> Ordered:
         """Return an order with the stored model that it names."""
         version = order.body.get("version")
         if not isinstance(version, int) or version > LARGEST:  # beyond which the store cannot look for one
             return order
-        return replace(order, model=self.store.models.of(version))
+        return replace(order, model=self.store.models.read_version(version))
 
     def close(self) -> list[Outward]:
         """Close the store; nothing is left to be told."""
@@ -95,11 +95,11 @@ class Service(service.Service[State]):
 
 def _read(store: Store) -> Stored:
     return Stored(
-        training=store.training(),
-        releases=releases.restore(store.models.rollout(), store.models.of, store.models.latest()),
-        gateways=store.statuses(),
-        alarms=store.alarms(),
-        held=store.held(),
-        sessions=store.sessions(),
-        seen=store.seen(),
+        training=store.read_training(),
+        releases=releases.restore(store.models.read_rollout(), store.models.read_version, store.models.read_latest()),
+        gateways=store.read_statuses(),
+        alarms=store.read_alarms(),
+        held=store.read_held(),
+        sessions=store.read_sessions(),
+        seen=store.read_seen(),
     )

@@ -34,8 +34,8 @@ class WebhookClient:
 
     def __init__(self, spec: Webhook, done: Callable[[Posted], None]) -> None:
         self._spec, self._done = spec, done
-        self._tls = _tls(spec)
-        self._secret = None if spec.secret_file is None else _secret(spec.secret_file)
+        self._tls = _make_tls(spec)
+        self._secret = None if spec.secret_file is None else _read_secret(spec.secret_file)
 
     def send(self, effect: Send) -> None:
         """Begin to post a change; returns at once."""
@@ -55,7 +55,7 @@ class WebhookClient:
         """
         host = self._spec.parts.hostname
         try:
-            status = self._status(post)
+            status = self._request(post)
         except TimeoutError:
             return Posted(post.id, f"{host} did not answer within {self._spec.timeout_s:g} s")
         except (OSError, http.client.HTTPException) as error:
@@ -66,7 +66,7 @@ class WebhookClient:
         is_refused = status in CLIENT_ERRORS and status not in OF_THE_SENDER
         return Posted(post.id, f"{host} answers {status}{elsewhere}", is_refused)
 
-    def _status(self, post: Post) -> int:
+    def _request(self, post: Post) -> int:
         parts, timeout_s = self._spec.parts, self._spec.timeout_s
         host, port = parts.hostname or "", parts.port
         if self._tls is None:
@@ -82,7 +82,7 @@ class WebhookClient:
             deadline.daemon = True
             deadline.start()
             try:
-                connection.request("POST", path, post.body, self._headers(post))
+                connection.request("POST", path, post.body, self._make_headers(post))
                 return connection.getresponse().status
             except (OSError, http.client.HTTPException):
                 if expired.is_set():
@@ -93,7 +93,7 @@ class WebhookClient:
         finally:
             connection.close()
 
-    def _headers(self, post: Post) -> dict[str, str]:
+    def _make_headers(self, post: Post) -> dict[str, str]:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"fedgate/{VERSION}",
@@ -113,7 +113,7 @@ def _cut(connected: socket.socket, expired: threading.Event) -> None:
         socket.socket.shutdown(connected, socket.SHUT_RDWR)  # of the connection below TLS, whose state is not ours
 
 
-def _tls(spec: Webhook) -> ssl.SSLContext | None:
+def _make_tls(spec: Webhook) -> ssl.SSLContext | None:
     if spec.parts.scheme == "http":
         return None
     try:
@@ -122,7 +122,7 @@ def _tls(spec: Webhook) -> ssl.SSLContext | None:
         raise SettingsError(f"webhook.ca_file: {spec.ca_file} cannot be used ({error})") from None
 
 
-def _secret(path: Path) -> str:
+def _read_secret(path: Path) -> str:
     try:
         secret = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

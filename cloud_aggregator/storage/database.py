@@ -27,7 +27,7 @@ class Database(Protocol):
     def release(self) -> None:
         """Let others have the store."""
 
-    def held_since_ns(self) -> int | None:
+    def find_held_since_ns(self) -> int | None:
         """Return since when a process has the store, in ns of Unix time by the clock of this machine, also where that
         process is not seen from here; None where nobody has it.
         """
@@ -38,13 +38,13 @@ class Database(Protocol):
     def connect(self, *, create: bool) -> Connection:
         """Return a connection; where this process has taken the store, the one that what it holds depends on."""
 
-    def schema_version(self, db: Connection) -> int:
+    def read_schema_version(self, db: Connection) -> int:
         """Return the number that `write_schema_version` wrote, 0 where there is none."""
 
     def write_schema_version(self, db: Connection, version: int) -> None:
         """Write that all tables of a version are there, within the transaction that is open."""
 
-    def snapshot(self) -> AbstractContextManager[Connection]:
+    def open_snapshot(self) -> AbstractContextManager[Connection]:
         """Open a transaction that reads all tables as they are at one moment, whatever is written meanwhile; raises
         `StoreError` too where the database itself is damaged, as far as it can tell.
         """

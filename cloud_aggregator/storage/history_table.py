@@ -47,7 +47,7 @@ class History:
         """Store one message, within the transaction that is open; one that is here already changes nothing."""
         match effect:
             case RecordLoss():
-                _loss(db, effect)
+                _put_loss(db, effect)
             case RecordScores(gateway=gateway, item=item, scores=scores):
                 if db.execute(select(SCORES.c.number).filter_by(gateway=gateway, item=item)).first():
                     return
@@ -71,7 +71,7 @@ def _prune_scores(db: Connection, gateway: str) -> None:
         db.execute(delete(SCORES).where(SCORES.c.gateway == gateway, SCORES.c.number <= newest_to_go))
 
 
-def _loss(db: Connection, effect: RecordLoss) -> None:
+def _put_loss(db: Connection, effect: RecordLoss) -> None:
     """Of several tombstones of one id the one with the most items is the whole truth."""
     stone = effect.tombstone
     key = {"gateway": effect.gateway, "id": stone.id, "kind": stone.kind}

@@ -86,19 +86,19 @@ class Models:
     def __init__(self, read: Callable[[Select[Any]], Sequence[Row[Any]]]) -> None:
         self._read = read
 
-    def latest(self) -> tuple[Manifest, bytes] | None:
+    def read_latest(self) -> tuple[Manifest, bytes] | None:
         """Return the newest model, if any."""
-        return self._first(select(MODELS).order_by(MODELS.c.version.desc()).limit(1))
+        return self._read_first(select(MODELS).order_by(MODELS.c.version.desc()).limit(1))
 
-    def of(self, version: int) -> tuple[Manifest, bytes] | None:
+    def read_version(self, version: int) -> tuple[Manifest, bytes] | None:
         """Return a model by its version, if there is one and its body is kept."""
-        return self._first(select(MODELS).where(MODELS.c.version == version, func.length(MODELS.c.body) > 0))
+        return self._read_first(select(MODELS).where(MODELS.c.version == version, func.length(MODELS.c.body) > 0))
 
-    def rollout(self) -> bytes | None:
+    def read_rollout(self) -> bytes | None:
         """Return how the release at hand stands, if one was ever staged."""
         rows = self._read(select(ROLLOUT.c.body))
         return rows[0].body if rows else None
 
-    def _first(self, statement: Select[Any]) -> tuple[Manifest, bytes] | None:
+    def _read_first(self, statement: Select[Any]) -> tuple[Manifest, bytes] | None:
         rows = self._read(statement)
         return (Manifest.model_validate_json(rows[0].manifest), rows[0].body) if rows else None

@@ -113,7 +113,7 @@ class PostgresqlDatabase:
             self._held.close()
             self._held = None
 
-    def held_since_ns(self) -> int | None:
+    def find_held_since_ns(self) -> int | None:
         """Return when the session began that has the store, None where nobody has it; by how long ago that was, so that
         the clock of the server does not matter. Of another user's session nobody but the server knows: now, then.
         """
@@ -124,14 +124,14 @@ class PostgresqlDatabase:
     def exists(self) -> bool:
         """Tell whether a store was ever made here."""
         with self._connect("reader") as db, name_errors(self, "cannot be read"):
-            return bool(self._tables(db))
+            return bool(self._list_tables(db))
 
     def connect(self, *, create: bool) -> Connection:
         """Return the connection that has the lock, or a new one."""
         return self._held or self._connect("service" if create else "reader")
 
     def _connect(self, program: str) -> Connection:
-        given = {"application_name": _application(program), "connect_timeout": CONNECT_S, **ALIVE}
+        given = {"application_name": _name_application(program), "connect_timeout": CONNECT_S, **ALIVE}
         try:
             db = create_engine(self.name, poolclass=NullPool, connect_args=given).connect()
             db.execute(DURABLE)
@@ -148,7 +148,7 @@ class PostgresqlDatabase:
             raise StoreError(f"{self.name}: {CANNOT_OPEN} (there is no schema of its search_path; CREATE SCHEMA first)")
         return db
 
-    def schema_version(self, db: Connection) -> int:
+    def read_schema_version(self, db: Connection) -> int:
         """Return the number in the table for it."""
         is_there = inspect(db).has_table(VERSION.name)
         return int(db.execute(VERSION.select()).scalar_one()) if is_there else 0
@@ -159,7 +159,7 @@ class PostgresqlDatabase:
         db.execute(insert(VERSION).values(version=version))
 
     @contextmanager
-    def snapshot(self) -> Iterator[Connection]:
+    def open_snapshot(self) -> Iterator[Connection]:
         """Read in one transaction, of which others see nothing."""
         with self._connect("reader") as db, name_errors(self, "cannot be read"):
             reading = db.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -185,8 +185,8 @@ class PostgresqlDatabase:
     def put(self, copy: Path) -> str:
         """Copy the rows of a file, in one transaction with the move of the tables before into a schema of their own."""
         db, aside = self.connect(create=True), ""
-        with name_errors(self, "cannot be written"), SqliteDatabase(copy).snapshot() as source, db.begin():
-            if tables := self._tables(db):
+        with name_errors(self, "cannot be written"), SqliteDatabase(copy).open_snapshot() as source, db.begin():
+            if tables := self._list_tables(db):
                 aside = f"before_{datetime.now(UTC):%Y%m%dt%H%M%S_%fz}"
                 db.execute(text(f"CREATE SCHEMA {aside}"))
                 for table in tables:
@@ -198,7 +198,7 @@ class PostgresqlDatabase:
         copy.unlink()
         return f"schema {aside}" if aside else ""
 
-    def _tables(self, db: Connection) -> list[str]:
+    def _list_tables(self, db: Connection) -> list[str]:
         return sorted({*META.tables, VERSION.name} & set(inspect(db).get_table_names()))
 
 
@@ -211,7 +211,7 @@ def _advance_sequences(db: Connection) -> None:
             db.execute(select(func.setval(sequence, func.coalesce(func.max(column), 0) + 1, False)))
 
 
-def _application(program: str) -> str:
+def _name_application(program: str) -> str:
     """Return as what a connection shows in `pg_stat_activity`: which program, which process, on which machine."""
     return f"fedgate {program}, process {os.getpid()} on {socket.gethostname()}"[:NAME_BYTES]
 

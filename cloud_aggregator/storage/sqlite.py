@@ -39,7 +39,7 @@ class SqliteDatabase:
     def hold(self, program: str) -> None:
         """Lock the file; the kernel takes the lock back however this process ends."""
         self._lock = store_lock.hold(self.path, program)
-        os.utime(self._lock)  # see `held_since_ns`
+        os.utime(self._lock)  # see `find_held_since_ns`
 
     def release(self) -> None:
         """Let others have the file."""
@@ -47,7 +47,7 @@ class SqliteDatabase:
             store_lock.release(self._lock)
             self._lock = None
 
-    def held_since_ns(self) -> int | None:
+    def find_held_since_ns(self) -> int | None:
         """Return when the process took the file that has it now, None where nobody has it."""
         held = store_lock.find_holder(self.path) is not None
         return store_lock.lock_file(self.path).stat().st_mtime_ns if held else None
@@ -66,15 +66,15 @@ class SqliteDatabase:
         if not (create or self.was_there):
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
         with sqlite.make_private_files(), name_errors(self, CANNOT_OPEN):
-            return self.engine().connect()
+            return self.make_engine().connect()
 
-    def engine(self) -> Engine:
+    def make_engine(self) -> Engine:
         """Return what makes connections to the file."""
         engine = create_engine(URL.create("sqlite", database=self.name), poolclass=NullPool)
         event.listen(engine, "connect", set_up)
         return engine
 
-    def schema_version(self, db: Connection) -> int:
+    def read_schema_version(self, db: Connection) -> int:
         """Return the number in the header of the file."""
         return int(db.exec_driver_sql("PRAGMA user_version").scalar_one())
 
@@ -83,7 +83,7 @@ class SqliteDatabase:
         db.exec_driver_sql(f"PRAGMA user_version = {version}")
 
     @contextmanager
-    def snapshot(self) -> Iterator[Connection]:
+    def open_snapshot(self) -> Iterator[Connection]:
         """Read in one transaction; in WAL mode a reader holds up no writer."""
         with name_errors(self, "cannot be read"), self.connect(create=False) as db, db.begin():
             db.exec_driver_sql("BEGIN")  # Python's module begins none for what only reads
@@ -153,7 +153,7 @@ def set_up(connection: sqlite3.Connection, _record: Any) -> None:
 
 
 @compiles(OctetLength, "sqlite")
-def _octet_length(element: OctetLength, compiler: Any, **more: Any) -> str:
+def _compile_octet_length(element: OctetLength, compiler: Any, **more: Any) -> str:
     """Count bytes, for which SQLite has a function only since 3.43."""
     return f"length(CAST({compiler.process(element.clauses, **more)} AS BLOB))"
 

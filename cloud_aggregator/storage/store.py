@@ -118,7 +118,7 @@ class Store:
 
     def _check_schema(self, create: bool) -> None:
         with self._db.begin():
-            found, reason = self.database.schema_version(self._db), ""
+            found, reason = self.database.read_schema_version(self._db), ""
             if found not in (0, SCHEMA_VERSION):
                 reason = refuse_schema(found, SCHEMA_VERSION, "aggregator", "move it away to begin a new training")
             elif found == 0 and not create:
@@ -134,7 +134,7 @@ class Store:
                 self.database.write_schema_version(self._db, SCHEMA_VERSION)
 
     @contextmanager
-    def _transaction(self, what: str) -> Iterator[None]:
+    def _open_transaction(self, what: str) -> Iterator[None]:
         """Make what is done within true together, on disk, or nothing of it.
 
         A connection that is lost is not made again: what it held, such as the lock, is lost with it.
@@ -154,7 +154,7 @@ class Store:
         given = list(effects)
         last = max((place for place, effect in enumerate(given) if isinstance(effect, SaveTraining)), default=-1)
         try:
-            with self._transaction("written"):
+            with self._open_transaction("written"):
                 for place, effect in enumerate(given):
                     if place == last or not isinstance(effect, SaveTraining):
                         self._apply(effect)
@@ -193,7 +193,7 @@ class Store:
             case RecordService():
                 put(self._db, SERVICE, {"id": 1}, vars(effect))
             case RecordFleet():
-                self._fleet(effect)
+                self._put_fleet(effect)
             case Enqueue(name=name, item=post):  # in its place in the queue, where one of this name waits
                 if self._db.execute(update(POSTS).where(POSTS.c.id == name).values(**vars(post))).rowcount == 0:
                     self._db.execute(insert(POSTS).values(**vars(post)))
@@ -229,19 +229,19 @@ class Store:
         put(self._db, ALARMS, key, values)
         self._history.prune_alarms(self._db, effect.gateway)
 
-    def _fleet(self, effect: RecordFleet) -> None:
+    def _put_fleet(self, effect: RecordFleet) -> None:
         alarm = effect.alarm
         values = {name: getattr(alarm, name) for name in (*ROW, "common")}
         values |= {f"{alarm.state}_ns": alarm.t_ns, "gateways": " ".join(alarm.gateways)}
         put(self._db, ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
 
-    def training(self) -> SaveTraining | None:
+    def read_training(self) -> SaveTraining | None:
         """Return the stored training, if any."""
-        with self._transaction("read"), self._decoding():
+        with self._open_transaction("read"), self._name_damage():
             return training_table.read(self._db)
 
     @contextmanager
-    def _decoding(self) -> Iterator[None]:
+    def _name_damage(self) -> Iterator[None]:
         """Name a damaged row: the training must not go on as if there were none, for what it holds was acknowledged."""
         try:
             yield
@@ -251,7 +251,7 @@ class Store:
             )
             raise StoreError(f"{self.name}: cannot be read ({reason})") from None
 
-    def statuses(self) -> dict[str, Status]:
+    def read_statuses(self) -> dict[str, Status]:
         """Return the last known status of every gateway."""
         rows = self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.status))
         return {row.gateway: Status.model_validate_json(row.status).compact() for row in rows}
@@ -261,25 +261,25 @@ class Store:
         rows = self._read(select(*(column for column in SERVICE.c if column.name != "id")))
         return RecordService(**rows[0]._asdict()) if rows else None
 
-    def seen(self) -> dict[str, int]:
+    def read_seen(self) -> dict[str, int]:
         """Return when every gateway was last received live; 0: not yet."""
         return {row.gateway: row.seen_ns for row in self._read(select(GATEWAYS.c.gateway, GATEWAYS.c.seen_ns))}
 
-    def sessions(self) -> dict[str, DeviceSessions]:
+    def read_sessions(self) -> dict[str, DeviceSessions]:
         """Return who speaks under the name of every gateway."""
         return restore_sessions((row.gateway, row.sessions) for row in self._read(select(GATEWAYS)))
 
-    def held(self) -> dict[str, HoldUpdate]:
+    def read_held(self) -> dict[str, HoldUpdate]:
         """Return the stored updates by gateway, in the order of arrival, each one whole: by the digest of its transfer,
         or, where it is stored as it was admitted, by its own.
         """
         rows = self._read(select(HELD).order_by(HELD.c.number))
-        with self._decoding():
+        with self._name_damage():
             for row in rows:
                 wire.decode(row.body, size_max=len(row.body), is_verified=digest_of(row.body) == row.digest)
         return {row.gateway: HoldUpdate(row.gateway, row.run, row.round_index, row.digest, row.body) for row in rows}
 
-    def alarms(self) -> Alarms:
+    def read_alarms(self) -> Alarms:
         """Return what is stored of alarms and of who was notified of them."""
         by_cause = func.row_number().over(
             partition_by=(ALARMS.c.gateway, ALARMS.c.cause),
@@ -296,33 +296,33 @@ class Store:
             counts={row.name: row.value for row in self._read(select(COUNTS))},
         )
 
-    def registry(self) -> Registry:
+    def read_registry(self) -> Registry:
         """Return who was let in."""
-        with self._transaction("read"):
+        with self._open_transaction("read"):
             return registry_table.read(self._db)
 
     def note_backup(self, note: BackupNote) -> None:
         """Remember the last backup of this store, or the one that it comes from."""
-        with self._transaction("written"):
+        with self._open_transaction("written"):
             put(self._db, BACKUP, {"id": 1}, note._asdict())
 
-    def backup_note(self) -> BackupNote | None:
+    def read_backup_note(self) -> BackupNote | None:
         """Return the last backup of this store; None where there was none."""
-        rows = self.rows("backup", *BackupNote._fields)
+        rows = self.read_rows("backup", *BackupNote._fields)
         return BackupNote(**rows[0]) if rows else None
 
     def order(self, kind: str, body: dict[str, Any]) -> int:
         """Store an order for the service, which may run in another process, and return its number."""
-        with self._transaction("written"):
+        with self._open_transaction("written"):
             order = insert(ORDERS).values(kind=kind, body=json.dumps(body)).returning(ORDERS.c.number)
             return int(self._db.execute(order).scalar_one())
 
-    def orders(self) -> list[Ordered]:
+    def read_orders(self) -> list[Ordered]:
         """Return the orders that have no answer yet, oldest first."""
         waiting = select(ORDERS).where(ORDERS.c.answer.is_(None)).order_by(ORDERS.c.number)
         return [Ordered(row.number, row.kind, json.loads(row.body)) for row in self._read(waiting)]
 
-    def half_answered(self) -> list[int]:
+    def read_half_answered(self) -> list[int]:
         """Return the orders that are done and whose answer waited for the broker, oldest first."""
         at_the_broker = select(ORDERS.c.number).where(ORDERS.c.answer == "").order_by(ORDERS.c.number)
         return [int(row.number) for row in self._read(at_the_broker)]
@@ -332,14 +332,14 @@ class Store:
         rows = self._read(select(ORDERS).where(ORDERS.c.number == number, ORDERS.c.answer.is_not(None)))
         return (rows[0].answer, rows[0].problem) if rows and rows[0].answer else None
 
-    def rows(self, name: str, *columns: str) -> list[dict[str, Any]]:
+    def read_rows(self, name: str, *columns: str) -> list[dict[str, Any]]:
         """Return the named columns (all where none are named) of a table, in the order of its key."""
         table = META.tables[name]
         chosen = [table.c[column] for column in columns] or list(table.c)
         return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
 
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
-        with self._transaction("read"):
+        with self._open_transaction("read"):
             return self._db.execute(statement).all()
 
     def close(self) -> None:

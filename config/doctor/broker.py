@@ -89,7 +89,7 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
             yield ok("broker login", f"user {trial.user} is let in by {_place(trial.broker)}")
             received = _check_echo(trial, probe, b"here")
     except ProbeError as error:
-        yield _not_let_in(trial, error)
+        yield _explain_refusal(trial, error)
         return
     if not received:
         own = watch(trial.site, trial.name, "doctor")
@@ -102,7 +102,7 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
     tests: tuple[tuple[str, Callable[[Trial], Finding]], ...] = (
         ("broker protocol", _check_protocol),
         ("broker message size", _size),
-        ("broker session", _session),
+        ("broker session", _check_session),
         ("broker retained", _check_retained),
         ("broker may say", _check_publish),
         ("broker others' topics", _check_isolation),
@@ -121,7 +121,7 @@ def _place(broker: Broker) -> str:
     return f"{broker.host}:{broker.port}"
 
 
-def _not_let_in(trial: Trial, error: ProbeError) -> Finding:
+def _explain_refusal(trial: Trial, error: ProbeError) -> Finding:
     if isinstance(error, RefusedError):
         advice = f"user {trial.user}: check its password, its certificate, whether it was revoked"
         return failure("broker login", f"{_place(trial.broker)} refuses user {trial.user}: {error}", advice)
@@ -154,7 +154,7 @@ def _check_protocol(trial: Trial) -> Finding:
     return ok(name, "MQTT 5" if largest == UNKNOWN.packet_bytes else f"MQTT 5, packets of up to {largest} bytes")
 
 
-def _passes(trial: Trial, size: int) -> bool:
+def _can_pass(trial: Trial, size: int) -> bool:
     try:
         with trial.probe() as probe:
             return _check_echo(trial, probe, secrets.token_bytes(8) + bytes(size - 8), "size")
@@ -164,18 +164,18 @@ def _passes(trial: Trial, size: int) -> bool:
 
 def _size(trial: Trial) -> Finding:
     name, largest = "broker message size", trial.largest_bytes
-    if _passes(trial, largest):
+    if _can_pass(trial, largest):
         return ok(name, f"{largest} bytes pass, the largest message of these settings")
     passes, fails = 0, largest
     while fails > max(passes, PAYLOAD_BYTES_MIN // 2) * FINENESS:
         size = max(int((passes * fails) ** 0.5) if passes else fails // 4, 16)
-        passes, fails = (size, fails) if _passes(trial, size) else (passes, size)
+        passes, fails = (size, fails) if _can_pass(trial, size) else (passes, size)
     least = f"at least {PAYLOAD_BYTES_MIN} must" if passes < PAYLOAD_BYTES_MIN else f"set it to {passes} at both ends"
     text = f"{passes} bytes pass, {fails} do not; limits.max_payload_bytes is {largest}"
     return failure(name, text, f"let the broker take more (Mosquitto: message_size_limit, max_packet_size), or {least}")
 
 
-def _session(trial: Trial) -> Finding:
+def _check_session(trial: Trial) -> Finding:
     """Return whether a session is kept for a client that goes away, and how many of the messages that it misses."""
     name, where, payloads = "broker session", trial.own("away-queue"), {secrets.token_bytes(8) for _ in range(QUEUED)}
     with trial.probe("-queue", keeps_session=True) as absent:
@@ -264,10 +264,10 @@ def _list_allowed(trial: Trial) -> list[str]:
             return [where for where in trial.never if not probe.publish(where, b"")]
     except ProbeError:
         with trial.probe() as probe:
-            return [where for where in trial.never if _comes_back(probe, where)]
+            return [where for where in trial.never if _has_come_back(probe, where)]
 
 
-def _comes_back(probe: Probe, where: str) -> bool:
+def _has_come_back(probe: Probe, where: str) -> bool:
     probe.subscribe(where)
     probe.publish(where, b"")
     return probe.receive(where, LISTEN_S) is not None

@@ -100,11 +100,11 @@ def disk(store: Path, needed_bytes: int, mounts: Path = MOUNTS) -> Iterator[Find
         yield warning("disk", text, "make room, or set smaller bounds")
     else:
         yield ok("disk", text)
-    yield _kind(mount_of(folder, mounts))
-    yield _writes(folder)
+    yield _judge_filesystem(mount_of(folder, mounts))
+    yield _check_writes(folder)
 
 
-def _kind(mount: Mount) -> Finding:
+def _judge_filesystem(mount: Mount) -> Finding:
     name, where = "file system", f"{mount.kind} on {mount.device or 'an unknown device'}"
     if mount.read_only:
         return failure(name, f"{where} is read-only", "mount it for writing, or move the store")
@@ -114,7 +114,7 @@ def _kind(mount: Mount) -> Finding:
     return ok(name, where)
 
 
-def _writes(folder: Path) -> Finding:
+def _check_writes(folder: Path) -> Finding:
     path, started_s = folder / f".doctor-{os.getpid()}", time.monotonic()
     try:
         write(path, bytes(4096), PRIVATE_MODE)

@@ -32,7 +32,7 @@ class Validity(NamedTuple):
 def reach(broker: Broker) -> tuple[list[Finding], bool]:
     """Return what is found on the way to a broker, and whether it is worth talking to."""
     found: list[Finding] = []
-    for step in (_files, _name, _port, _tls):
+    for step in (_check_files, _name, _port, _check_tls):
         finding = step(broker)
         found.append(finding)
         if finding.level == "failure":
@@ -40,7 +40,7 @@ def reach(broker: Broker) -> tuple[list[Finding], bool]:
     return found, True
 
 
-def _files(broker: Broker) -> Finding:
+def _check_files(broker: Broker) -> Finding:
     named = [path for path in (broker.password_file, broker.ca_file, broker.certificate_file, broker.key_file) if path]
     try:
         mqtt.check(broker)
@@ -79,7 +79,7 @@ def _port(broker: Broker) -> Finding:
     return ok(name, f"{place} answers within {took_s * 1e3:.0f} ms")
 
 
-def _tls(broker: Broker) -> Finding:
+def _check_tls(broker: Broker) -> Finding:
     name, context = "broker TLS", tls.make_context(broker)
     if context is None:
         if is_loopback(broker.host):
@@ -93,7 +93,7 @@ def _tls(broker: Broker) -> Finding:
         ):
             shown, version = secured.getpeercert() or {}, secured.version()
     except ssl.SSLCertVerificationError as error:
-        return failure(name, f"the broker's certificate is refused ({error.verify_message})", _advice(error, broker))
+        return failure(name, f"the broker's certificate is refused ({error.verify_message})", _advise(error, broker))
     except (OSError, ValueError) as error:
         problem = fit_line(error)
         advice = tls.REVOKED if tls.REVOKED in tls.advise(problem) else "is this the port with TLS?"
@@ -104,12 +104,12 @@ def _tls(broker: Broker) -> Finding:
     return age(name, validity, time.time(), renewal, f"{version}; ")
 
 
-def _advice(error: ssl.SSLCertVerificationError, broker: Broker) -> str:
+def _advise(error: ssl.SSLCertVerificationError, broker: Broker) -> str:
     message = error.verify_message.lower()
     if "not yet valid" in message:
-        return f"set the clock, which says {_day(time.time())}"
+        return f"set the clock, which says {_format_day(time.time())}"
     if "expired" in message:
-        return f"renew it at the broker; or set the clock, which says {_day(time.time())}"
+        return f"renew it at the broker; or set the clock, which says {_format_day(time.time())}"
     if "mismatch" in message or "hostname" in message:
         return f"broker.host must be a name in that certificate, {broker.host} is none"
     return f"broker.ca_file {broker.ca_file} must be of the authority that made it"
@@ -120,19 +120,21 @@ def age(name: str, validity: Validity, now_s: float, renewal: str, problem: str 
     left_days, whole_days = (validity.ends_s - now_s) / DAY_S, (validity.ends_s - validity.begins_s) / DAY_S
     # Our authority's own begin in 1970, so that a gateway without a clock can use them; so their age is not known.
     late_days = whole_days * LATE_SHARE if validity.begins_s > DAY_S else 0.0
-    text = f"{problem}{validity.subject} holds until {_day(validity.ends_s)}"
+    text = f"{problem}{validity.subject} holds until {_format_day(validity.ends_s)}"
     if now_s < validity.begins_s:
         return failure(
-            name, f"{validity.subject} holds from {_day(validity.begins_s)}", f"set the clock, which says {_day(now_s)}"
+            name,
+            f"{validity.subject} holds from {_format_day(validity.begins_s)}",
+            f"set the clock, which says {_format_day(now_s)}",
         )
     if left_days < 0:
-        return failure(name, f"{validity.subject} expired on {_day(validity.ends_s)}", renewal)
+        return failure(name, f"{validity.subject} expired on {_format_day(validity.ends_s)}", renewal)
     if left_days < min(SOON_DAYS, whole_days / 2) or left_days < late_days:
         return warning(name, f"{text}, {left_days:.0f} days", renewal)
     return ok(name, f"{text}, {left_days:.0f} days")
 
 
-def _day(unix_s: float) -> str:
+def _format_day(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="minutes")
 
 

@@ -68,7 +68,7 @@ class Token:
         """What the aggregator keeps of it."""
         return digest_token(self.secret)
 
-    def text(self) -> str:
+    def format(self) -> str:
         """Return the token as one word that can be copied."""
         body = base64.urlsafe_b64encode(json.dumps(asdict(self), separators=(",", ":")).encode()).decode().rstrip("=")
         return f"{TOKEN_PREFIX}.{body}.{_check(body)}"

@@ -403,10 +403,10 @@ class Maintenance(Message):
             what=alarm.cause,
             common=alarm.common if isinstance(alarm, FleetAlarm) else "",
             gateways=alarm.gateways if isinstance(alarm, FleetAlarm) else (),
-            since=_iso(alarm.onset_ns),
-            until=_iso(alarm.t_ns) if alarm.state == "cleared" else "",
+            since=_format_iso(alarm.onset_ns),
+            until=_format_iso(alarm.t_ns) if alarm.state == "cleared" else "",
         )
 
 
-def _iso(t_ns: int) -> str:
+def _format_iso(t_ns: int) -> str:
     return datetime.fromtimestamp(t_ns // 10**9, UTC).isoformat()

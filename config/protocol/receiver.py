@@ -87,7 +87,7 @@ class Receiver:
         try:
             assembly = known.assembly.add(header, piece)
             if assembly.is_whole:
-                return self.without(key), assembly.body()
+                return self.without(key), assembly.join()
         except MessageError:  # damaged on the way, this piece or one before it: begin again, and count it
             fresh = replace(known, assembly=Assembly(known.assembly.transfer))
             return replace(self.having(key, fresh), damaged=self.damaged + 1), None

@@ -126,7 +126,7 @@ class Assembly:
             raise MessageError(f"transfer {want.digest[:12]}: {held} bytes so far, {want.size_bytes} expected in all")
         return Assembly(want, {**self.pieces, header.index: piece}, held)
 
-    def body(self) -> bytes:
+    def join(self) -> bytes:
         """Return the whole body; raises `MessageError` where a chunk lacks or the digest does not fit."""
         if not self.is_whole:
             raise MessageError(f"transfer {self.transfer.digest[:12]}: {len(self.missing)} chunks are missing")

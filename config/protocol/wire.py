@@ -45,7 +45,7 @@ def encode(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any] | None = 
         array = np.asarray(arrays[name])
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         entry = [name, little.dtype.str, list(array.shape)]
-        _entry(entry)
+        _parse_entry(entry)
         listed.append(entry)
         bodies.append(little.reshape(-1).view(np.uint8).data)
     header = {"arrays": listed, "format": FORMAT, "meta": meta or {}}
@@ -56,7 +56,7 @@ def encode(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any] | None = 
     line = head + SEAL + _digest(head, bodies) + b'"}'
     if len(line) >= HEADER_BYTES_MAX:
         raise WireError(f"header: {len(line)} bytes given, at most {HEADER_BYTES_MAX} expected")
-    _header(line)
+    _parse_header(line)
     return b"".join([line, b"\n", *bodies])
 
 
@@ -72,9 +72,9 @@ def decode(
     end = payload.find(b"\n", 0, HEADER_BYTES_MAX)
     if end < 0:
         raise WireError(f"header: no line end within the first {HEADER_BYTES_MAX} bytes")
-    header = _header(payload[:end])
+    header = _parse_header(payload[:end])
     body = memoryview(payload)[end + 1 :]
-    layout = [_entry(entry) for entry in header["arrays"]]
+    layout = [_parse_entry(entry) for entry in header["arrays"]]
     expected = sum(size for _, _, _, size in layout)
     if expected != len(body):
         raise WireError(f"body: {len(body)} bytes given, {expected} expected from the header")
@@ -109,7 +109,7 @@ def _parse_whole_number(text: str) -> int:
     return int(text)
 
 
-def _header(line: bytes) -> dict[str, Any]:
+def _parse_header(line: bytes) -> dict[str, Any]:
     try:
         header = json.loads(line, parse_int=_parse_whole_number, parse_float=_number, parse_constant=_number)
         json.dumps(header, ensure_ascii=False).encode()  # half of a surrogate pair is no text, and fits in no message
@@ -126,7 +126,7 @@ def _header(line: bytes) -> dict[str, Any]:
     return header
 
 
-def _entry(entry: object) -> tuple[str, str, tuple[int, ...], int]:
+def _parse_entry(entry: object) -> tuple[str, str, tuple[int, ...], int]:
     match entry:
         case [str(name), str(dtype), [*sides]] if dtype in DTYPES and len(sides) <= DIMENSIONS_MAX:
             shape = tuple(side for side in sides if type(side) is int and side >= 0)

@@ -179,7 +179,7 @@ def start_and_serve(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    Supervisor().starting()
+    Supervisor().report_start()
     try:
         service = start()
     except store_error as error:

@@ -87,12 +87,12 @@ class Loop(Generic[Event]):
             if now_s >= next_tick_s:
                 next_tick_s = now_s + TICK_S
                 step([tick()])
-                supervisor.works()
-            if events := self._waiting(max(next_tick_s - time.monotonic(), 0.0), at_once):
+                supervisor.report_work()
+            if events := self._take_waiting(max(next_tick_s - time.monotonic(), 0.0), at_once):
                 step(events)
-        supervisor.stopping()
+        supervisor.report_stop()
 
-    def _waiting(self, timeout_s: float, at_once: int) -> list[Event]:
+    def _take_waiting(self, timeout_s: float, at_once: int) -> list[Event]:
         """Return the events that wait, after so long at most where none does; none, too, where it is to stop."""
         events: list[Event] = []
         try:
@@ -100,12 +100,12 @@ class Loop(Generic[Event]):
                 taken = self._events.get(timeout=timeout_s) if not events else self._events.get_nowait()
                 if taken is None:
                     break
-                events.append(taken[0] if taken else self._next_offered())
+                events.append(taken[0] if taken else self._take_offered())
         except queue.Empty:
             pass
         return events
 
-    def _next_offered(self) -> Event:
+    def _take_offered(self) -> Event:
         """Return the oldest message of the sender whose turn it is, who then waits for all others."""
         with self._offering:
             sender = next(iter(self._senders))

@@ -69,7 +69,7 @@ def _hold(store: Path, program: str) -> int:
         )
     path = lock_file(store)
     if _is_ours(path):
-        raise _in_use(store, program, os.getpid())
+        raise _make_error(store, program, os.getpid())
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_MODE)
     try:
         if os.geteuid() == 0:  # and the service is another user's, to whom the folder belongs
@@ -77,19 +77,19 @@ def _hold(store: Path, program: str) -> int:
             os.fchown(lock, owner.st_uid, owner.st_gid)
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = _holder(lock)
+        holder = _find_holder(lock)
         os.close(lock)
-        raise _in_use(store, program, holder or 0) from None  # None: it has just ended
+        raise _make_error(store, program, holder or 0) from None  # None: it has just ended
     except OSError:
         os.close(lock)
         raise
-    _taken[_identity(os.fstat(lock))] = os.getpid()
+    _taken[_identify(os.fstat(lock))] = os.getpid()
     return lock
 
 
 def release(lock: int) -> None:
     """Let others have the store."""
-    _taken.pop(_identity(os.fstat(lock)), None)
+    _taken.pop(_identify(os.fstat(lock)), None)
     os.close(lock)
 
 
@@ -107,7 +107,7 @@ def find_holder(store: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        return _holder(lock)
+        return _find_holder(lock)
     finally:
         os.close(lock)
 
@@ -120,22 +120,22 @@ def describe_process(process: int) -> str:
     return f"process {process}{f', since {started}' if started else ''} (ps -fp {process}, systemctl status {process})"
 
 
-def _in_use(store: Path, program: str, process: int) -> InUseError:
+def _make_error(store: Path, program: str, process: int) -> InUseError:
     return InUseError(f"{store}: another {program} runs on this store: {describe_process(process)}; stop it first")
 
 
 def _is_ours(path: Path) -> bool:
     try:
-        return _taken.get(_identity(path.stat())) == os.getpid()
+        return _taken.get(_identify(path.stat())) == os.getpid()
     except OSError:
         return False
 
 
-def _identity(stat: os.stat_result) -> tuple[int, int]:
+def _identify(stat: os.stat_result) -> tuple[int, int]:
     return stat.st_dev, stat.st_ino
 
 
-def _holder(lock: int) -> int | None:
+def _find_holder(lock: int) -> int | None:
     """Return the process in the way of a lock, 0 where it is of another namespace, None where there is none."""
     asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))

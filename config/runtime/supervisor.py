@@ -31,11 +31,11 @@ class Supervisor:
         self._due_s: float | None = None  # when it is to be notified next; None: it does not work yet
         self._failures = 0
 
-    def starting(self) -> None:
+    def report_start(self) -> None:
         """Say that the start goes on, and may take `START_S` more."""
         self._send(f"EXTEND_TIMEOUT_USEC={START_S * 1e6:.0f}")
 
-    def works(self) -> None:
+    def report_work(self) -> None:
         """Say that the work goes on: at the first call that it has begun, after that as often as is asked for."""
         now_s = self._now_s()
         if self._due_s is None:
@@ -46,7 +46,7 @@ class Supervisor:
             return
         self._due_s = now_s + self.pause_s
 
-    def stopping(self) -> None:
+    def report_stop(self) -> None:
         """Say that the service ends."""
         self._send("STOPPING=1")
 

@@ -65,7 +65,7 @@ def read(path: Path, spec: FeatureSpec) -> Arrays:
             if sorted(header) != sorted(names):
                 wrong = sorted(set(names).symmetric_difference(header)) or "a column twice"
                 raise LabelledError(f"{path}:2: expected a column for each feature and {LABEL!r}; differing: {wrong}")
-            lines, table = _numbers(path, file, len(header))
+            lines, table = _parse_numbers(path, file, len(header))
     except (OSError, UnicodeDecodeError) as error:
         raise LabelledError(f"{path}: cannot be read ({error})") from None
     held = dict(zip(header, table.T, strict=True))
@@ -81,7 +81,7 @@ def read(path: Path, spec: FeatureSpec) -> Arrays:
     return {FEATURES: x, LABELS: labels.astype(np.int64), MISSING: missing}
 
 
-def _numbers(path: Path, file: Iterable[str], columns: int) -> tuple[Sequence[int], Floats]:
+def _parse_numbers(path: Path, file: Iterable[str], columns: int) -> tuple[Sequence[int], Floats]:
     """Return the finite numbers (n, columns) that stand behind the header, and the line of each row."""
     lines, values = array("q"), array("d")
     for line, row in enumerate(file, start=3):

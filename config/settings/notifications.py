@@ -38,7 +38,7 @@ class Webhook(Table):
 
     @field_validator("url")
     @classmethod
-    def _one_receiver(cls, url: str) -> str:
+    def _check_receiver(cls, url: str) -> str:
         wanted = "expected http://host/path or https://host/path"
         try:
             parts = urlsplit(url)
@@ -52,7 +52,7 @@ class Webhook(Table):
         return url
 
     @model_validator(mode="after")
-    def _secret_stays_secret(self) -> Webhook:
+    def _check_secret(self) -> Webhook:
         if self.secret_file is not None and self.parts.scheme == "http" and not is_loopback(self.parts.hostname or ""):
             raise ValueError(f"secret_file: over http everyone on the way to {self.parts.hostname} reads it; use https")
         return self

@@ -32,11 +32,11 @@ def list_problems(text: str, error: ValidationError, kind: type[BaseModel]) -> l
     """
     found = error.errors()
     deeper = {problem["loc"][:length] for problem in found for length in range(len(problem["loc"]))}
-    own = [_describe(text, problem, kind) for problem in found if not _follows(problem, deeper)]
-    return _other_file(text, kind) or own
+    own = [_describe(text, problem, kind) for problem in found if not _is_consequence(problem, deeper)]
+    return _find_other_file(text, kind) or own
 
 
-def _follows(problem: Any, deeper: set[Path]) -> bool:
+def _is_consequence(problem: Any, deeper: set[Path]) -> bool:
     """Tell whether pydantic names a problem only because of others: an array with a bad element counts as too short,
     and a default that depends on a bad value cannot be made.
     """
@@ -81,15 +81,15 @@ def line_of(text: str, path: Path) -> int:
     5
     """
     lines = text.split("\n")
-    return 1 + bisect_left(range(1, len(lines)), True, key=partial(_holds, lines, path))
+    return 1 + bisect_left(range(1, len(lines)), True, key=partial(_has_path, lines, path))
 
 
-def _holds(lines: Sequence[str], path: Path, count: int) -> bool:
+def _has_path(lines: Sequence[str], path: Path, count: int) -> bool:
     """Tell whether a path stands in the first lines of a document."""
-    return _find_known(_beginning(lines[:count]), path) == path
+    return _find_known(_parse_beginning(lines[:count]), path) == path
 
 
-def _beginning(lines: Sequence[str]) -> dict[str, Any]:
+def _parse_beginning(lines: Sequence[str]) -> dict[str, Any]:
     """Return what the first lines of a document say, whatever they leave open."""
     for length in range(len(lines), 0, -1):
         text = "\n".join(lines[:length])
@@ -99,7 +99,7 @@ def _beginning(lines: Sequence[str]) -> dict[str, Any]:
     return {}
 
 
-def _other_file(text: str, kind: type[BaseModel]) -> list[str]:
+def _find_other_file(text: str, kind: type[BaseModel]) -> list[str]:
     """Return the one problem of a file that is the other program's; nothing where it is not."""
     held = tomllib.loads(text)
     own = next((name for name in FILES if name in kind.model_fields), "")
@@ -115,13 +115,13 @@ def _guess_key(kind: type[BaseModel], location: tuple[str | int, ...]) -> str:
     for part in location[:-1]:
         if isinstance(part, str):  # not the place in an array; and not the name of a variant, which no field has
             fields = [one.model_fields[part].annotation for one in kinds if part in one.model_fields]
-            kinds = {found for field in fields for found in _models(field)} or kinds
+            kinds = {found for field in fields for found in _list_models(field)} or kinds
     names = sorted({name for one in kinds for name in one.model_fields})
     return next(iter(difflib.get_close_matches(str(location[-1]), names, n=1)), "")
 
 
-def _models(annotation: Any) -> set[type[BaseModel]]:
+def _list_models(annotation: Any) -> set[type[BaseModel]]:
     """Return the kinds of tables that a field may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {annotation}
-    return {found for part in get_args(annotation) for found in _models(part)}
+    return {found for part in get_args(annotation) for found in _list_models(part)}

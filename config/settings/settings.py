@@ -122,7 +122,7 @@ class Gateway(Table):
 
     @field_validator("id")
     @classmethod
-    def _one_gateway(cls, name: str) -> str:
+    def _check_name(cls, name: str) -> str:
         if name == ALL:
             raise ValueError(f"expected a name of this gateway's own; {ALL!r} stands for all gateways of a site")
         return name
@@ -141,7 +141,7 @@ class Baseline(Table):
     calibration_share: Annotated[float, Field(gt=0, lt=1)] = 1 / 3
 
     @model_validator(mode="after")
-    def _enough(self) -> Baseline:
+    def _check_enough(self) -> Baseline:
         parts = {"calibrate": self.calibration_windows, "train": self.windows - self.calibration_windows}
         for purpose, count in parts.items():
             if count < MINIMUM_SCORES:
@@ -167,7 +167,7 @@ class Limits(Table):
     incoming_bytes: Bytes = 24 * 1024 * 1024
 
     @model_validator(mode="after")
-    def _one_fits(self) -> Limits:
+    def _check_one_fits(self) -> Limits:
         if self.incoming_bytes < self.max_update_bytes:
             raise ValueError(
                 f"incoming_bytes = {self.incoming_bytes} is less than max_update_bytes = {self.max_update_bytes}: an "
@@ -244,7 +244,7 @@ class GatewaySettings(Table):
         return self
 
     @model_validator(mode="after")
-    def _probation_can_judge(self) -> GatewaySettings:
+    def _check_probation(self) -> GatewaySettings:
         windows, given_s = block_windows(self.features.hop_s), self.models.probation_s
         least_s = windows * self.features.hop_s
         if 0.0 < given_s < least_s:
@@ -255,7 +255,7 @@ class GatewaySettings(Table):
         return self
 
     @model_validator(mode="after")
-    def _channels_fit(self) -> GatewaySettings:
+    def _check_channels(self) -> GatewaySettings:
         names = [source.name for source in self.source]
         if len(set(names)) != len(names):
             raise ValueError(f"source: expected names that differ, got {names}")
@@ -301,7 +301,7 @@ class AggregatorSettings(SiteSettings, extra="forbid"):
     home_assistant: HomeAssistant = HomeAssistant()
 
     @model_validator(mode="after")
-    def _algorithm_builds(self) -> AggregatorSettings:
+    def _check_algorithm(self) -> AggregatorSettings:
         check_chunks_pass(self.limits, self.broker)
         check_algorithm(self.algorithm, self.rounds, self.features)
         return self

@@ -13,12 +13,12 @@ from fedgate.config.protocol.messages import Count, find_first_problem
 from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table
 
 
-def _without_end(value: Any) -> Any:
+def _allow_endless(value: Any) -> Any:
     return math.inf if value == "none" else value
 
 
 # "none" for what no cost allows; as a number it has no end.
-LabelCost = Annotated[float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_without_end)]
+LabelCost = Annotated[float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_allow_endless)]
 
 
 class AlgorithmChoice(Table):

@@ -87,9 +87,13 @@ class Link:
         self._pause_s_max = RECONNECT_S_MAX + random.randrange(RECONNECT_S_MAX)  # noqa: S311 - spreads load, guards nothing
         self._pauses_s = (0, 0)
         self._set_pauses((RECONNECT_S_MIN, self._pause_s_max))
-        client.on_publish, client.on_subscribe = self._published, self._subscribed
-        client.on_connect_fail, client.on_log = self._not_connected, self._logged
-        client.on_connect, client.on_disconnect, client.on_message = self._connected, self._disconnected, self._received
+        client.on_publish, client.on_subscribe = self._on_published, self._on_subscribed
+        client.on_connect_fail, client.on_log = self._on_not_connected, self._on_logged
+        client.on_connect, client.on_disconnect, client.on_message = (
+            self._on_connected,
+            self._on_disconnected,
+            self._on_received,
+        )
 
     def start(self) -> None:
         """Begin to connect; returns at once, also where there is no broker yet."""
@@ -171,34 +175,34 @@ class Link:
                 change(self._queue)
                 if self._queue.is_empty:
                     self._is_idle.notify_all()
-                message = self._queue.next()
+                message = self._queue.take()
             while message is not None:
                 number = self._client.publish(message.topic, message.payload, message.qos, message.retain).mid
                 self.bytes_sent += message.size
                 with self._lock:
                     self._queue.note_handed_over(number, message, time.monotonic())
-                    message = self._queue.next()
+                    message = self._queue.take()
 
-    def _published(self, _client: Any, _data: Any, number: int, reason: ReasonCode, _properties: Any) -> None:
+    def _on_published(self, _client: Any, _data: Any, number: int, reason: ReasonCode, _properties: Any) -> None:
         refusal = str(reason) if reason.is_failure else ""
-        self._news.put(partial(SendQueue.acknowledged, number=number, now_s=time.monotonic(), refusal=refusal))
+        self._news.put(partial(SendQueue.acknowledge, number=number, now_s=time.monotonic(), refusal=refusal))
 
-    def _connected(
+    def _on_connected(
         self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, properties: Properties | None
     ) -> None:
-        self._version.answered(reason)
+        self._version.note_answer(reason)
         if reason.is_failure:
             self._complaint = str(reason)
             return
         self._attempts = 0
         self._is_open, self._complaint = True, ""
-        self._conflict.connected(time.monotonic())
+        self._conflict.begin(time.monotonic())
         LOG.info("connected to broker %s:%d with MQTT %s", self._broker.host, self._broker.port, str(self._version))
         self._asked = {client.subscribe(topic, qos=1)[1]: topic for topic in self._subscriptions}
-        self._news.put(partial(SendQueue.opened, limits=limits_of(properties)))
+        self._news.put(partial(SendQueue.open, limits=limits_of(properties)))
         self._on_connection(True)
 
-    def _subscribed(
+    def _on_subscribed(
         self, _client: Any, _data: Any, number: int, reasons: Sequence[ReasonCode], _properties: Any
     ) -> None:
         topic = self._asked.pop(number, "")
@@ -210,7 +214,7 @@ class Link:
         # As paho goes from 3.1.1 to 3.1 itself; a new client would not know what is on the line.
         self._client._protocol = self._version.asked
 
-    def _not_connected(self, _client: Any, _data: Any) -> None:
+    def _on_not_connected(self, _client: Any, _data: Any) -> None:
         why = sys.exc_info()[1]  # paho calls this while it handles what went wrong, and does not tell it
         self._note_attempt(f"cannot be reached: {why}")
 
@@ -221,19 +225,19 @@ class Link:
             words = (self._broker.host, self._broker.port, problem, self._attempts)
             LOG.warning("broker %s:%d %s (attempt %d); trying on with MQTT %s", *words, str(self._version))
 
-    def _disconnected(
+    def _on_disconnected(
         self, _client: Any, _data: Any, flags: paho.DisconnectFlags, reason: ReasonCode, _properties: Any
     ) -> None:
-        self._ended(reason)
-        if self._conflict.ended(time.monotonic(), str(reason) if flags.is_disconnect_packet_from_server else ""):
+        self._note_end(reason)
+        if self._conflict.end(time.monotonic(), str(reason) if flags.is_disconnect_packet_from_server else ""):
             LOG.warning("broker %s:%d: %s", self._broker.host, self._broker.port, self._conflict.text)
         self._set_pauses(self._conflict.pauses_s(self._pause_s_max))
         self._news.put(SendQueue.cut)
         self._on_connection(False)
 
-    def _ended(self, reason: ReasonCode) -> None:
+    def _note_end(self, reason: ReasonCode) -> None:
         if "[SSL" not in self._complaint:  # where TLS ended it, the broker was never asked
-            self._version.ended()
+            self._version.note_end()
             self._ask_for_version()
         why = tls.advise(self._complaint) or reason
         if self._is_open:
@@ -242,7 +246,7 @@ class Link:
             self._note_attempt(f"ended the connection before it began: {why}")
         self._is_open, self._complaint = False, ""
 
-    def _logged(self, _client: Any, _data: Any, level: int, text: str) -> None:
+    def _on_logged(self, _client: Any, _data: Any, level: int, text: str) -> None:
         """Note what paho says of an error: with TLS 1.3 that is where the broker's reason to refuse us stands."""
         if level == paho.MQTT_LOG_ERR:
             self._complaint = text.removeprefix("failed to receive on socket: ")
@@ -252,7 +256,7 @@ class Link:
             self._pauses_s = pauses_s
             self._client.reconnect_delay_set(*pauses_s)
 
-    def _received(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
+    def _on_received(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
         self.bytes_received += len(message.topic) + len(message.payload)
         (self._on_retained if message.retain else self._on_message)(message.topic, bytes(message.payload))
 

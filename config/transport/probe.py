@@ -67,8 +67,8 @@ class Probe:
         client.on_log = self._on_log
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
         client.on_message = lambda _client, _data, message: self.messages.append(message)
-        client.on_subscribe = lambda _client, _data, number, codes, _properties: self._answered(number, codes)
-        client.on_publish = lambda _client, _data, number, code, _properties: self._answered(number, [code])
+        client.on_subscribe = lambda _client, _data, number, codes, _properties: self._on_answered(number, codes)
+        client.on_publish = lambda _client, _data, number, code, _properties: self._on_answered(number, [code])
         try:
             client.connect(broker.host, broker.port, keepalive=broker.keepalive_s)
         except (OSError, ssl.SSLError, ValueError) as error:
@@ -76,7 +76,7 @@ class Probe:
         self._wait(lambda: self._connected is not None)
         if self._connected is None:
             ended = f"the connection ended before the broker answered{tls.advise(self._complaint)}"
-            raise ProbeError(ended if self._ended else self._silent())
+            raise ProbeError(ended if self._ended else self._describe_silence())
         if self._connected.is_failure:
             raise RefusedError(str(self._connected))
 
@@ -117,9 +117,11 @@ class Probe:
             self._wait(lambda: number in self._answers)
             if number in self._answers:
                 return self._answers.pop(number)
-        raise ProbeError(f"the connection ended after {what}" if self._ended else f"{self._silent()} to {what}")
+        raise ProbeError(
+            f"the connection ended after {what}" if self._ended else f"{self._describe_silence()} to {what}"
+        )
 
-    def _silent(self) -> str:
+    def _describe_silence(self) -> str:
         return f"no answer within {self._answer_s:g} s"
 
     def _wait(self, done: Callable[[], bool], within_s: float | None = None) -> None:
@@ -128,7 +130,7 @@ class Probe:
             if self._client.loop(SLICE_S) != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 self._ended = True
 
-    def _answered(self, number: int, codes: list[ReasonCode]) -> None:
+    def _on_answered(self, number: int, codes: list[ReasonCode]) -> None:
         self._answers[number] = codes
 
     def _on_connect(

@@ -34,13 +34,13 @@ class ProtocolVersion:
     def __str__(self) -> str:
         return NAMES[self.asked]
 
-    def answered(self, reason: ReasonCode) -> None:
+    def note_answer(self, reason: ReasonCode) -> None:
         """The broker took the connection, or refused it for a reason."""
         self._has_answer = True
         if reason.value == UNSUPPORTED:
             self._refused = self.asked
 
-    def ended(self) -> None:
+    def note_end(self) -> None:
         """The connection is over, with an answer or without."""
         first, second = (MQTT_5, MQTT_3) if self._has_answer or self.asked == MQTT_3 else (MQTT_3, MQTT_5)
         self.asked = second if first == self._refused else first

@@ -90,7 +90,7 @@ class SendQueue:
         # was handed over last.
         self._turns: dict[tuple[int, str], int] = {}
         self._handed_turn: dict[int, int] = {}
-        # Id -> what was handed over; under `None` what `next` gave out and has no id yet.
+        # Id -> what was handed over; under `None` what `take` gave out and has no id yet.
         self._on_line: dict[int | None, HandedOver] = {}
         self.is_open = False  # while there is a connection
         self.window_bytes = WINDOW_BYTES_START
@@ -151,7 +151,7 @@ class SendQueue:
             LOG.error("%s: %d bytes are not sent, the broker takes %d (%s; number %d)", *words)
         return True
 
-    def opened(self, limits: Limits = UNKNOWN) -> None:
+    def open(self, limits: Limits = UNKNOWN) -> None:
         """A connection begins, to a broker that takes so much."""
         self.is_open = True
         self._limits = limits
@@ -160,16 +160,16 @@ class SendQueue:
     def wake(self) -> None:
         """Nothing is new, but that something waits."""
 
-    def next(self) -> Outgoing | None:
+    def take(self) -> Outgoing | None:
         """Return the message to hand over now, None where the line has enough; `note_handed_over` is to follow."""
-        while (message := self._take()) is not None and self._is_too_large(message):  # the broker before took more
+        while (message := self._take_due()) is not None and self._is_too_large(message):  # the broker before took more
             del self._on_line[None]
         return message
 
-    def _take(self) -> Outgoing | None:
+    def _take_due(self) -> Outgoing | None:
         if not self.is_open or not self._heaps or len(self._on_line) >= self._limits.messages:
             return None
-        urgency = self._due()
+        urgency = self._choose_urgency()
         turn, _, message = self._heaps[urgency][0]
         if self._on_line and self._on_line_bytes + message.size > self.window_bytes:
             return None
@@ -186,7 +186,7 @@ class SendQueue:
         self._on_line[None] = HandedOver(message)
         return message
 
-    def _due(self) -> int:
+    def _choose_urgency(self) -> int:
         """Return the urgency whose turn it is."""
         waiting = sorted(self._heaps)
         for urgency, less in pairwise(waiting):
@@ -205,7 +205,7 @@ class SendQueue:
         self._on_line.pop(None, None)
         self._on_line[number] = HandedOver(message, now_s, self._on_line_bytes + message.size)
 
-    def acknowledged(self, number: int, now_s: float, refusal: str = "") -> None:
+    def acknowledge(self, number: int, now_s: float, refusal: str = "") -> None:
         """Take in the broker's word for a message, and learn from it how much the line carries.
 
         With MQTT 5 that word may be a refusal: nobody got the message, and who waits for its receipt sends it again.

@@ -30,11 +30,11 @@ class SessionConflict:
         self._short = 0
         self.text = ""
 
-    def connected(self, now_s: float) -> None:
+    def begin(self, now_s: float) -> None:
         """A connection begins."""
         self._since_s = now_s
 
-    def ended(self, now_s: float, reason: str = "") -> bool:
+    def end(self, now_s: float, reason: str = "") -> bool:
         """A connection, if there was one, ended, for a reason where the broker gave one; True where that is worth a
         word now: at 4, 8, 16, ... in a row.
         """

@@ -66,7 +66,7 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     if settings.training.enabled:
         yield from check_imports(TRAINING, OPTIONAL, until_s - LEFT_S)
     yield measure_throughput(settings, stored)
-    yield from _brokers(settings, until_s)
+    yield from _check_brokers(settings, until_s)
 
 
 def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
@@ -79,12 +79,12 @@ def _machine(file: Path, settings: GatewaySettings) -> Iterator[Finding]:
     secrets = (settings.broker.key_file, settings.broker.password_file)
     yield from service.machine(file, settings.gateway.store, needed_bytes, secrets)
 
-    def trusted() -> str:
+    def check_trusted() -> str:
         signature_worker.check(settings.trust.release_key)
         return f"{settings.trust.release_key} is the key of a site"
 
     advice = "copy release.pub from the aggregator"
-    yield guard("release key", (signature_worker.ReleaseKeyError, OSError), advice, trusted)
+    yield guard("release key", (signature_worker.ReleaseKeyError, OSError), advice, check_trusted)
     if settings.training.labelled is not None:
 
         def table() -> str:
@@ -102,15 +102,15 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
         yield ok("store", f"{path} is made when the agent starts")
         return
 
-    def opened() -> str:
+    def check_opened() -> str:
         running = "" if store_lock.find_holder(path) is None else " of a running agent"
         with open_store(settings) as reader:
-            held = reader.summary()
+            held = reader.summarise()
         windows = f"{held['baseline_windows']} of {settings.baseline.windows} windows of the baseline"
         return f"{path}{running}: {windows}, {len(held['outbox'])} items wait to be sent"
 
     advice = "the agent sets a damaged store aside when it starts, see docs/reference/operations.md"
-    yield guard("store", (StoreError, OSError, ValueError), advice, opened)
+    yield guard("store", (StoreError, OSError, ValueError), advice, check_opened)
     if not os.access(path, os.W_OK):
         yield failure("store access", f"{path} cannot be written by this user", "run this as the user of the service")
 
@@ -197,13 +197,13 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     return found.window_s, f" (the model in a process of its own, without files and network{without})"
 
 
-def _brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
+def _check_brokers(settings: GatewaySettings, until_s: float) -> Iterator[Finding]:
     from fedgate.config.doctor import broker, network, service
 
     name = settings.gateway.id
     trial = broker.try_gateway(settings.broker, settings.gateway.site, name, settings.limits.max_payload_bytes)
     trial = replace(trial, why_mute=lambda: _notice(settings))
-    yield from _members(settings)
+    yield from _describe_members(settings)
     yield from service.check_way_to_broker(trial, name, ENROL, until_s)
     if settings.sensors.broker is not None:
         found, _ = network.reach(settings.sensors.broker)
@@ -224,13 +224,13 @@ def _notice(settings: GatewaySettings) -> str:
         return ""
 
 
-def _members(settings: GatewaySettings) -> Iterator[Finding]:
+def _describe_members(settings: GatewaySettings) -> Iterator[Finding]:
     """Say among whom this gateway takes part in masked sums, where it was enrolled."""
     if settings.identity is None or not settings.trust.keys.exists():
         return
     from fedgate.config.identity import signing, statement
 
-    def among() -> str:
+    def list_members() -> str:
         root, body = signing.load_public(settings.trust.root_key), settings.trust.keys.read_bytes()
         keys = statement.check(body, root)
         if not keys.members:
@@ -238,4 +238,4 @@ def _members(settings: GatewaySettings) -> Iterator[Finding]:
         return f"masked sums: among the {len(keys.members)} that statement {keys.number} of the root key names"
 
     errors = (statement.StatementError, signing.KeyFileError, OSError)
-    yield guard("members", errors, ENROL, among)
+    yield guard("members", errors, ENROL, list_members)

@@ -23,16 +23,16 @@ OF_A_MANIFEST = ("algorithm", "detector", "run", "round_index", "gateways")
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "show the models: in force, before, refused, and why"
-    commands.add("models", _models, text, description=TEXT, examples=EXAMPLES)
+    commands.add("models", _run, text, description=TEXT, examples=EXAMPLES)
 
 
-def _models(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import GatewaySettings, load
 
     settings = load(arguments.config, GatewaySettings)
     with open_store(settings) as store:
         summary = describe_models(store.read().blobs, settings)
-    cli.show(arguments, summary, _text(summary))
+    cli.show(arguments, summary, _format(summary))
 
 
 def describe_models(blobs: dict[str, bytes], settings: GatewaySettings) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def describe_model(stored: bytes | None) -> dict[str, Any] | None:
     return known | {name: getattr(manifest, name) for name in OF_A_MANIFEST}
 
 
-def _text(summary: dict[str, Any]) -> str:
+def _format(summary: dict[str, Any]) -> str:
     left_s = summary["probation_s"]
     rows = [
         ("in force", name_model(summary["current"]) or "none"),

@@ -20,16 +20,16 @@ UNKNOWN = "unknown since the agent's last commit"
 
 def add(commands: cli.Commands) -> None:
     """Add the command."""
-    commands.add("status", _status, "show whether the agent runs, and what it has stored")
+    commands.add("status", _run, "show whether the agent runs, and what it has stored")
 
 
-def _status(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     from fedgate.config.runtime import store_lock
     from fedgate.config.settings.settings import GatewaySettings, load
 
     settings = load(arguments.config, GatewaySettings)
     with open_store(settings) as store:
-        summary = store.summary()
+        summary = store.summarise()
     summary |= {
         "gateway": settings.gateway.id,
         "site": settings.gateway.site,
@@ -41,7 +41,7 @@ def _status(arguments: argparse.Namespace) -> None:
     summary["link"] = _find_link(summary, time.time_ns() - time.monotonic_ns())
     summary["sources"] = {source.name: _find_source(summary, source) for source in settings.source}
     summary["sentence"] = _sentence(summary)
-    cli.show(arguments, summary, f"{summary['sentence']}\n{cli.table(('what', 'value'), _rows(summary))}")
+    cli.show(arguments, summary, f"{summary['sentence']}\n{cli.table(('what', 'value'), _list_rows(summary))}")
 
 
 def _find_link(summary: dict[str, Any], anchor_ns: int) -> dict[str, Any]:
@@ -82,18 +82,18 @@ def _sentence(summary: dict[str, Any]) -> str:
     if not summary["running"]:
         return "The agent does not run; this is what it stored."
     if summary["model"] is not None:
-        return f"The agent watches with model {summary['model']['version']}: {_alarms(summary) or 'no alarm'}."
+        return f"The agent watches with model {summary['model']['version']}: {_list_alarms(summary) or 'no alarm'}."
     if windows < needed:
         return f"The agent learns what is normal: {windows} of {needed} windows."
     return "The agent has its baseline and waits for a model."
 
 
-def _alarms(summary: dict[str, Any]) -> str:
+def _list_alarms(summary: dict[str, Any]) -> str:
     """Return the causes of the alarms that stand."""
     return ", ".join([*(["anomaly"] if summary["anomaly_active"] else []), *summary["sensor_alarms"]])
 
 
-def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _list_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     waiting, epsilon = summary["waiting"], summary["privacy_epsilon"]
     spent = f"{epsilon:.4g}" if isinstance(epsilon, float) else epsilon
     items, size = (sum(held[what] for held in waiting.values()) for what in ("items", "bytes"))
@@ -104,7 +104,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("model in force", models.name_model(summary["model"]) or "none yet"),
         ("link to the broker", _describe_link(summary)),
         *((f"received of {name}", _describe_source(source)) for name, source in summary["sources"].items()),
-        ("active alarms", _alarms(summary) or "none"),
+        ("active alarms", _list_alarms(summary) or "none"),
         *([] if spent is None else [("privacy spent", f"epsilon {spent}")]),
         ("waiting to be sent", f"{items} items, {size} bytes of the store"),
         *((f"  {kind}", f"{held['items']}, {held['bytes']} bytes") for kind, held in waiting.items()),

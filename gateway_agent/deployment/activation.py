@@ -73,11 +73,11 @@ def _consider_manifest(
     """
     known, reason = deployment.refused
     name, newest = name_manifest(manifest), deployment.models.newest
-    is_known = known in (name, _announcement_name(manifest, is_own=is_own))
+    is_known = known in (name, _name_announcement(manifest, is_own=is_own))
     if final := deployment.models.why_not(name) or (reason if is_known else ""):
         return deployment, [] if context.refusal == final else refuse(final)
     if manifest.version <= newest and not _is_lost(deployment, name):
-        return _not_newer(deployment, manifest, newest, is_own=is_own)
+        return _refuse_older(deployment, manifest, newest, is_own=is_own)
     if deployment.candidate is not None and manifest.version < deployment.candidate.version:
         return deployment, []  # announced before the one that is on its way, and arrived after it
     if problem := check_signed(context, manifest, context.settings.gateway.id if is_own else ALL):
@@ -94,7 +94,7 @@ def _consider_manifest(
     return replace(deployment, candidate=manifest, candidate_is_own=is_own), []
 
 
-def _announcement_name(manifest: Manifest, *, is_own: bool) -> str:
+def _name_announcement(manifest: Manifest, *, is_own: bool) -> str:
     """Return the name of an announcement: one that is forged or misplaced must not keep out what it imitates."""
     return f"{name_manifest(manifest)}.{manifest.signature}.{is_own}"
 
@@ -104,7 +104,7 @@ def _is_lost(deployment: Deployment, name: str) -> bool:
     return (deployment.manifest is None or deployment.is_stood_in_for) and deployment.models.current.name == name
 
 
-def _not_newer(deployment: Deployment, manifest: Manifest, newest: int, *, is_own: bool) -> Result:
+def _refuse_older(deployment: Deployment, manifest: Manifest, newest: int, *, is_own: bool) -> Result:
     """Refuse a model that is older than one that was in force; quietly where that is as it should be: it is the one in
     force, or this gateway was given a newer one before the others.
     """
@@ -118,7 +118,7 @@ def _not_newer(deployment: Deployment, manifest: Manifest, newest: int, *, is_ow
 def _refuse_announcement(deployment: Deployment, manifest: Manifest, why: str, *, is_own: bool) -> Result:
     """Say why an announcement is not taken, and leave no trace of it in the store: anyone may have made it."""
     reason = f"model {manifest.version} {why}"
-    return replace(deployment, refused=(_announcement_name(manifest, is_own=is_own), reason)), refuse(reason)
+    return replace(deployment, refused=(_name_announcement(manifest, is_own=is_own), reason)), refuse(reason)
 
 
 def _refuse(deployment: Deployment, manifest: Manifest, why: str, *, is_final: bool = False) -> Result:
@@ -165,7 +165,7 @@ def _mark(deployment: Deployment, context: Context, manifest: Manifest) -> Resul
     tried = replace(deployment, tried=(name, context.uptime_ns))
     if digest in unfinished:
         return tried, []
-    if problem := deployment.models.tries(digest).why_no_more(context.boot_id):
+    if problem := deployment.models.find_attempts(digest).why_no_more(context.boot_id):
         is_final = name != deployment.models.current.name  # what was in force may be again
         return _refuse(replace(deployment, candidate=None), manifest, f"refused: {problem}", is_final=is_final)
     models = deployment.models.with_load(digest, context.boot_id)

@@ -122,13 +122,13 @@ class Models:
         """The slot that is not in force."""
         return OTHER if self.slot == MODEL else MODEL
 
-    def counted_at_start(self) -> frozenset[str]:
+    def list_marked_at_start(self) -> frozenset[str]:
         """Return the model whose load `mark_at_start` has marked; also where its bytes turn out to be lost.
 
         None where it rests as the one in force does: whatever loads it later has to mark it.
         """
-        digest = (self.previous if self.tries(self.current.digest).rests else self.current).digest
-        return frozenset() if self.tries(digest).rests else frozenset({digest})
+        digest = (self.previous if self.find_attempts(self.current.digest).rests else self.current).digest
+        return frozenset() if self.find_attempts(digest).rests else frozenset({digest})
 
     def rejecting(self, one: Rejected) -> Models:
         """Return the same with a version more that is not taken."""
@@ -142,15 +142,15 @@ class Models:
 
     def with_load(self, digest: str, boot_id: str) -> Models:
         """Return the same with a load more that has begun; to be stored before it begins."""
-        return replace(self, trying={**self.trying, digest: self.tries(digest).with_load(boot_id)})
+        return replace(self, trying={**self.trying, digest: self.find_attempts(digest).with_load(boot_id)})
 
-    def tries(self, digest: str) -> LoadAttempts:
+    def find_attempts(self, digest: str) -> LoadAttempts:
         """Return the loads of a model that were not finished."""
         return self.trying.get(digest, UNTRIED)
 
     def resting(self, digest: str) -> Models:
         """Return the same with a model that is not loaded at this start."""
-        return replace(self, trying={**self.trying, digest: self.tries(digest).resting()})
+        return replace(self, trying={**self.trying, digest: self.find_attempts(digest).resting()})
 
     def finished(self, *digests: str) -> Models:
         """Return the same without the loads of these models, or of any, that have not ended: this agent lives."""
@@ -311,7 +311,7 @@ def mark_at_start(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySet
     current, before = models.current, models.previous
     if current.version == 0:
         return None
-    reason = models.tries(current.digest).why_no_more(boot_id)
+    reason = models.find_attempts(current.digest).why_no_more(boot_id)
     if reason and before.version and not is_proven(models, settings):
         rejected = Rejected(current.version, current.name, f"model {current.version} rolled back: {reason}")
         models, reason = models.back().finished().rejecting(rejected), ""
@@ -319,7 +319,7 @@ def mark_at_start(blobs: Mapping[str, bytes], boot_id: str, settings: GatewaySet
         return save(models.with_load(models.current.digest, boot_id))
     models = models.resting(current.digest)
     if before.version:
-        is_deadly = bool(models.tries(before.digest).why_no_more(boot_id))
+        is_deadly = bool(models.find_attempts(before.digest).why_no_more(boot_id))
         models = models.resting(before.digest) if is_deadly else models.with_load(before.digest, boot_id)
     return save(models)
 

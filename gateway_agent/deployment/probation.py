@@ -180,7 +180,7 @@ def _request_reload(deployment: Deployment, context: Context) -> Result:
         return deployment, []
     digest = deployment.models.current.digest
     deployment = replace(deployment, reload_due="", unrun_ns=context.uptime_ns)
-    if not deployment.models.tries(digest).rests:
+    if not deployment.models.find_attempts(digest).rests:
         return deployment, []
     models = deployment.models.with_load(digest, context.boot_id)
     return replace(deployment, models=models, marked=deployment.marked | {digest}), [save(models)]

@@ -54,7 +54,7 @@ def reload(
     if models.current.version == 0:
         return deployment, pipeline, []
     is_there = models.slot in blobs
-    problem = failed or _why_not(deployment, context, is_there)
+    problem = failed or _find_obstacle(deployment, context, is_there)
     if not problem:
         try:
             deployment, pipeline, judge = _restore(deployment, context, pipeline, own, blobs, models.slot)
@@ -69,8 +69,8 @@ def reload(
     effects = refuse(text)
     if is_there:
         deployment = replace(deployment, refused=(models.current.name, text))
-    if not models.previous.version or models.other not in blobs or models.tries(models.previous.digest).rests:
-        if models.tries(models.current.digest).rests:  # the next start may be months away
+    if not models.previous.version or models.other not in blobs or models.find_attempts(models.previous.digest).rests:
+        if models.find_attempts(models.current.digest).rests:  # the next start may be months away
             deployment = replace(deployment, unrun_ns=context.uptime_ns)
         return deployment, pipeline, effects
     try:
@@ -97,9 +97,9 @@ def load_due(
     return deployment, pipeline, [*effects, Log("info", text), PublishStatus()]
 
 
-def _why_not(deployment: Deployment, context: Context, is_there: bool) -> str:
+def _find_obstacle(deployment: Deployment, context: Context, is_there: bool) -> str:
     """Return why the stored model is not even tried, or an empty string."""
-    tries = deployment.models.tries(deployment.models.current.digest)
+    tries = deployment.models.find_attempts(deployment.models.current.digest)
     if not is_there:
         return "is lost with what the store lost; it is taken again"
     if tries.rests:

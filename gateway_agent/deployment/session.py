@@ -70,15 +70,15 @@ class Scorer:
         """Return the scores (n,) of features (n, F), n >= 1, that follow on what the memory saw, and the memory after
         them; a block at a time.
         """
-        return self._blocks(x, self._personal, memory)
+        return self._score_blocks(x, self._personal, memory)
 
     def neutral(self, x: Array) -> Floats:
         """Return the scores (n,) of x without the gateway's own tensors, as the golden pair of the manifest was
         made.
         """
-        return self._blocks(x, {}, {})[0]
+        return self._score_blocks(x, {}, {})[0]
 
-    def _blocks(self, x: Array, personal: Arrays, memory: Arrays) -> tuple[Floats, Arrays]:
+    def _score_blocks(self, x: Array, personal: Arrays, memory: Arrays) -> tuple[Floats, Arrays]:
         rows, scores = np.asarray(x, dtype=np.float32), []
         for first in range(0, len(rows), BLOCK_ROWS):
             found, memory = self._run({**personal, **memory, "x": rows[first : first + BLOCK_ROWS]})

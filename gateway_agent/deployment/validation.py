@@ -86,7 +86,7 @@ def load_model(
     if missing:
         raise ModelRefusedError(f"it needs {missing}, which this gateway has not learned")
     onnx_policy.check(body)
-    golden_x = _golden_rows(manifest)
+    golden_x = _stack_golden(manifest)
     rows, gaps = stack_rows(pipeline.baseline), count_gaps(pipeline)
     examine(Examination(body, personal, golden_x, rows, gaps, stack_rows(pipeline.recent or pipeline.baseline)))
     scorer = Scorer(body, personal)
@@ -104,7 +104,7 @@ def load_model(
     return scorer, shadow
 
 
-def _golden_rows(manifest: Manifest) -> Row:
+def _stack_golden(manifest: Manifest) -> Row:
     feature_count = len(feature_names(manifest.features))
     if not manifest.golden_x or {len(row) for row in manifest.golden_x} != {feature_count}:
         raise ModelRefusedError(f"its golden inputs are not rows of {feature_count} features")
@@ -182,7 +182,7 @@ def describe_out_of_reach(pipeline: Pipeline, judge: ScoringModel) -> str:
     """
     if judge.rules is not None:  # of which any may raise it
         return ""
-    reached = float(np.nanmax(judge.model(_far_away(stack_rows(pipeline.baseline)))))
+    reached = float(np.nanmax(judge.model(_make_far_away(stack_rows(pipeline.baseline)))))
     if reached >= judge.levels.raise_level:
         return ""
     return (
@@ -191,7 +191,7 @@ def describe_out_of_reach(pipeline: Pipeline, judge: ScoringModel) -> str:
     )
 
 
-def _far_away(rows: Array) -> Array:
+def _make_far_away(rows: Array) -> Array:
     """Return windows (2 F, F) that no sound structure gives: each feature far up and far down, the others as usual."""
     usual, spread = np.median(rows, axis=0), FAR_SPREADS * (np.ptp(rows, axis=0) + np.abs(rows).max(axis=0) * FAR_SHARE)
     steps = np.diag(spread)

@@ -102,13 +102,13 @@ def queue_anomaly(
         "baseline_windows": len(monitor.pipeline.baseline),
     }
     if transition.kind == "cleared":
-        end = {**_moment(context, transition.t_ns), **measured, "weather": "", "power": ""}
-        return _report(monitor, context, *monitor.alarms.clear_once(ANOMALY, _text_of_end(monitor, transition), **end))
+        end = {**_describe_moment(context, transition.t_ns), **measured, "weather": "", "power": ""}
+        return _report(monitor, context, *monitor.alarms.clear_once(ANOMALY, _describe_end(monitor, transition), **end))
     weather, power = evidence.measure_evidence(monitor.pipeline, context, transition)
     alarm = Alarm(
-        **_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
+        **_describe_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
         kind="anomaly",
-        text=_text(judge, height) + _describe_evidence(weather=weather, power=power),
+        text=_describe_start(judge, height) + _describe_evidence(weather=weather, power=power),
         rule=height.rule,
         feature=height.feature or "",
         weather=weather,
@@ -124,19 +124,19 @@ def _describe_evidence(**measured: Evidence) -> str:
     return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
 
 
-def _text(judge: ScoringModel, height: Height) -> str:
+def _describe_start(judge: ScoringModel, height: Height) -> str:
     whose = "the site" if judge.is_borrowed else "this gateway's own baseline"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
 
 
-def _text_of_end(monitor: Monitor, transition: Transition) -> str:
+def _describe_end(monitor: Monitor, transition: Transition) -> str:
     raised = monitor.alarms.active.get(ANOMALY)
     what = "score" if raised is None or raised.rule == SCORE else "height of all rules"
     return f"{what} stayed below {transition.level:.3g}; its peak was {transition.score:.3g}"
 
 
-def _origin(monitor: Monitor, context: Context, cause: str, onset_ns: int, t_ns: int) -> dict[str, Any]:
+def _describe_origin(monitor: Monitor, context: Context, cause: str, onset_ns: int, t_ns: int) -> dict[str, Any]:
     """Return what an alarm that is raised at `t_ns` says of where it comes from.
 
     Its id names the boot and its number is among all alarms of the store, which no clock can repeat: where none is kept
@@ -149,11 +149,11 @@ def _origin(monitor: Monitor, context: Context, cause: str, onset_ns: int, t_ns:
         "state": "raised",
         "onset_ns": onset_ns,
         "sequence": 0 if context.store.is_unstored else monitor.alarms.raised + 1,
-        **_moment(context, t_ns),
+        **_describe_moment(context, t_ns),
     }
 
 
-def _moment(context: Context, t_ns: int) -> dict[str, Any]:
+def _describe_moment(context: Context, t_ns: int) -> dict[str, Any]:
     """Return what a change of an alarm at `t_ns` says of its time, so that it can be corrected."""
     return {
         "t_ns": t_ns,
@@ -184,18 +184,18 @@ def report_findings(monitor: Monitor, context: Context, found: Iterable[Finding]
     effects: list[Wanted] = []
     for finding in found:
         if finding.problem:
-            book, change = monitor.alarms.raise_once(_sensor_alarm(monitor, context, finding))
+            book, change = monitor.alarms.raise_once(_make_sensor_alarm(monitor, context, finding))
         else:
             end = OF_NO_SENSOR.get(finding.cause, "the sensor is well again")
-            book, change = monitor.alarms.clear_once(finding.cause, end, **_moment(context, finding.t_ns))
+            book, change = monitor.alarms.clear_once(finding.cause, end, **_describe_moment(context, finding.t_ns))
         monitor, more = _report(monitor, context, book, change)
         effects += more
     return monitor, effects
 
 
-def _sensor_alarm(monitor: Monitor, context: Context, finding: Finding) -> Alarm:
+def _make_sensor_alarm(monitor: Monitor, context: Context, finding: Finding) -> Alarm:
     return Alarm(
-        **_origin(monitor, context, finding.cause, finding.t_ns, finding.t_ns),
+        **_describe_origin(monitor, context, finding.cause, finding.t_ns, finding.t_ns),
         kind="sensor",
         severity="warning",
         text=finding.problem,
@@ -241,7 +241,7 @@ def check_stuck(reading: WindowResult) -> list[Finding]:
     return [*stuck, *(Finding(name_stuck_cause(name), reading.t_ns) for name in reading.moved)]
 
 
-def _channels(context: Context) -> list[tuple[Source, str]]:
+def _list_channels(context: Context) -> list[tuple[Source, str]]:
     return [(source, channel.role) for source in context.settings.source for channel in source.channels]
 
 
@@ -254,7 +254,7 @@ def check_window(
     window is one fault.
     """
     found, faulty_ns, at_ns = list[Finding](), dict(monitor.faulty_ns), context.monotonic_ns(t_ns)
-    for source, channel in _channels(context):
+    for source, channel in _list_channels(context):
         cause = f"faulty-{channel}"
         is_active = cause in monitor.alarms.active
         if channel in faulty:
@@ -273,7 +273,7 @@ def check_lost_window(monitor: Monitor, context: Context, lost: Lost) -> tuple[M
     """
     found, lost_ns, faulty_ns = list[Finding](), dict(monitor.lost_ns), dict(monitor.faulty_ns)
     at_ns = context.monotonic_ns(lost.t_ns)
-    for source, channel in _channels(context):
+    for source, channel in _list_channels(context):
         if channel not in lost.channels:
             continue
         lost_ns[channel] = min(lost_ns.get(channel, at_ns), at_ns)  # the sensor's own clock may have gone back

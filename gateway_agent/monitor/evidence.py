@@ -20,10 +20,10 @@ def measure_evidence(pipeline: Pipeline, context: Context, transition: Transitio
     if not since:
         return "", ""
     baseline, is_from_boot = stack_rows(pipeline.baseline), _is_from_boot(pipeline, context, onset_ns)
-    return evidence_of(_columns(context), baseline, stack_rows(since), is_from_boot=is_from_boot)
+    return evidence_of(_find_columns(context), baseline, stack_rows(since), is_from_boot=is_from_boot)
 
 
-def _columns(context: Context) -> Columns:
+def _find_columns(context: Context) -> Columns:
     names, spec = feature_names(context.settings.features), context.settings.alarm.covariates
     weather, power = (tuple(names.index(name) for name in given) for given in (spec.weather, spec.power))
     return Columns(weather, power, tuple(place for place, name in enumerate(names) if name.startswith(CALENDAR)))

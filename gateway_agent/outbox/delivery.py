@@ -58,7 +58,7 @@ def send_due(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, 
         return outbox, []
     under_way = [outbox.items[name] for name in outbox.sent_ns if _is_under_way(outbox, context, name)]
     effects, count, bulk_bytes = list[Effect](), 0, 0
-    for priority, names in _due(outbox, context).items():  # what is less important stops nothing
+    for priority, names in _list_due(outbox, context).items():  # what is less important stops nothing
         count += sum(item.priority == priority for item in under_way)
         bulk_bytes += sum(_bulk_bytes(item) for item in under_way if item.priority == priority)
         for name in names:
@@ -71,7 +71,7 @@ def send_due(outbox: Outbox, context: Context, active: Active) -> tuple[Outbox, 
     return outbox, effects
 
 
-def _due(outbox: Outbox, context: Context) -> dict[int, list[str]]:
+def _list_due(outbox: Outbox, context: Context) -> dict[int, list[str]]:
     """Return what is due of each class whose turn it is: what was not sent yet over this connection, no more of it than
     may be under way, and behind it what nobody answers.
     """

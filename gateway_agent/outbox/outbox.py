@@ -76,7 +76,7 @@ def _choose_victims(outbox: Outbox, context: Context, name: str, item: Item) -> 
     before = 0 if replaced is None else count_stored_bytes(name, replaced)
     excess = count_held_bytes(outbox.items) - before + count_stored_bytes(name, item) - context.settings.store.max_bytes
     victims: dict[str, Item] = {}
-    for other in _least_important_first(outbox, name, item.priority) if excess > 0 else ():
+    for other in _rank_least_important_first(outbox, name, item.priority) if excess > 0 else ():
         victims[other] = outbox.items[other]
         excess -= count_stored_bytes(other, victims[other])
         if excess <= 0:
@@ -85,7 +85,7 @@ def _choose_victims(outbox: Outbox, context: Context, name: str, item: Item) -> 
     return victims if excess <= 0 else {name: item}, "outbox-full"
 
 
-def _least_important_first(outbox: Outbox, name: str, priority: int) -> list[str]:
+def _rank_least_important_first(outbox: Outbox, name: str, priority: int) -> list[str]:
     names = [
         other
         for other, item in outbox.items.items()
@@ -122,12 +122,12 @@ def give_up(outbox: Outbox, context: Context, items: Mapping[str, Item], why: Re
         if before.bit_length() != total.bit_length():
             effects.append(Log("warning", f"{kind} given up ({total} so far): {why}"))
         outbox = replace(outbox, dropped={**outbox.dropped, kind: total})
-        outbox, recorded = _record_loss(outbox, context, _tombstone(context, priority, lost, why))
+        outbox, recorded = _record_loss(outbox, context, _make_tombstone(context, priority, lost, why))
         effects += recorded
     return outbox, effects
 
 
-def _tombstone(context: Context, priority: int, lost: Mapping[str, Item], why: Reason) -> Tombstone:
+def _make_tombstone(context: Context, priority: int, lost: Mapping[str, Item], why: Reason) -> Tombstone:
     """Return what says that these items, all of one class, are lost."""
     times = [item.t_ns for item in lost.values()]
     return Tombstone(

@@ -39,7 +39,7 @@ def publish(outbox: Outbox, context: Context, score: Score) -> tuple[Outbox, lis
 
 def queue_unsent(outbox: Outbox, context: Context) -> tuple[Outbox, list[Effect]]:
     """Queue what was kept."""
-    batches, effects = _batches(outbox.scores), list[Effect]()
+    batches, effects = _split_into_batches(outbox.scores), list[Effect]()
     outbox = replace(outbox, scores=())
     for batch in batches:
         body = telemetry.gather(batch, context.clock, context.boot_id).to_bytes()
@@ -50,7 +50,7 @@ def queue_unsent(outbox: Outbox, context: Context) -> tuple[Outbox, list[Effect]
     return outbox, effects
 
 
-def _batches(scores: tuple[Score, ...]) -> list[list[Score]]:
+def _split_into_batches(scores: tuple[Score, ...]) -> list[list[Score]]:
     """Return scores as batches of one model and level each, times rising: where they fall the clock was set back."""
     batches: list[list[Score]] = []
     for score in scores:

@@ -91,7 +91,7 @@ def calibrate(
         return ScoringModel(model, levels, drift=reference), DecisionState(drift=drift_state)
     from fedgate.models.alarms import rule_calibration
 
-    context, extra = _context(table, baseline, units, site)
+    context, extra = _learn_context(table, baseline, units, site)
     scores = np.where(
         baseline.is_settled & (np.arange(len(baseline.scores)) >= baseline.trained), baseline.scores, np.nan
     )
@@ -100,7 +100,7 @@ def calibrate(
     return ScoringModel(model, found.levels, found, context, reference), DecisionState(drift=drift_state)
 
 
-def _context(
+def _learn_context(
     table: AlarmTable, baseline: Commissioned, units: Arrays, site: Arrays
 ) -> tuple[Context | None, Mapping[str, Floats]]:
     """Return the profile of the training windows, and what it says (n,) of those behind them."""
@@ -152,12 +152,14 @@ def _step(
     if judge.rules is None:
         height = None if score is None else Height(score, SCORE, score, judge.levels.raise_level, None)
         return watching.rules, height, Still()
-    extra = {} if judge.context is None else {table.contextual_rule or "": _deviation(table, judge.context, seen)}
+    extra = (
+        {} if judge.context is None else {table.contextual_rule or "": _measure_deviation(table, judge.context, seen)}
+    )
     end_ns = 0 if seen.end_ns is None else seen.end_ns
     return rules.step(judge.rules, watching.rules, end_ns, score, seen.row, extra)
 
 
-def _deviation(table: AlarmTable, context: Context, seen: FeatureRow) -> float | None:
+def _measure_deviation(table: AlarmTable, context: Context, seen: FeatureRow) -> float | None:
     if table.contextual is None:
         return None
     end_ns = np.array([NEVER if seen.end_ns is None else seen.end_ns])
@@ -173,9 +175,9 @@ def describe_rules(judge: ScoringModel, watching: DecisionState) -> list[tuple[L
     logged: list[tuple[Literal["info", "warning"], str]] = []
     if judge.rules is not None:
         levels = [f"{name} {each.level:.3g}" for name, each in judge.rules.by_rule.items()]
-        levels += [f"{name} {_windows(each)} windows" for name, each in judge.rules.stuck.items()]
+        levels += [f"{name} {_format_windows(each)} windows" for name, each in judge.rules.stuck.items()]
         logged.append(("info", f"rules in force, with their levels: {', '.join(levels)}"))
-        for reason, names in _by_reason(judge.rules.left_out).items():
+        for reason, names in _group_by_reason(judge.rules.left_out).items():
             logged.append(("info", f"features {reason}: {', '.join(names)}"))
         logged += [("warning", f"rule {name} is silent: {reason}") for name, reason in judge.rules.silent.items()]
     if judge.context is not None:
@@ -188,13 +190,13 @@ def describe_rules(judge: ScoringModel, watching: DecisionState) -> list[tuple[L
     return logged
 
 
-def _windows(levels: Floats) -> str:
+def _format_windows(levels: Floats) -> str:
     """Return from how many windows on features are stuck, of those that can be."""
     known = np.ceil(levels[np.isfinite(levels)])
     return f"{known.min():.0f}" if known.min() == known.max() else f"{known.min():.0f} to {known.max():.0f}"
 
 
-def _by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+def _group_by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, reason in left_out.items():
         found.setdefault(reason, []).append(name)

@@ -104,7 +104,7 @@ def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[WindowResult]
 
 def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]:
     end_ns = window.t_ns + round(pipeline.spec.window_s * NS)
-    faulty = _faulty_channels(pipeline, window)
+    faulty = _find_faulty_channels(pipeline, window)
     if faulty:  # a broken sensor must never read as damage, nor be learned as normal
         return pipeline, WindowResult(end_ns, faulty=faulty)
     row = extract(pipeline.spec, window.values, window.t_ns)
@@ -116,7 +116,7 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]
         return pipeline, judged
     if not pipeline.commissioned:
         pipeline = replace(pipeline, baseline=(*pipeline.baseline, seen))
-    return _recalling(pipeline, seen), judged
+    return _remember(pipeline, seen), judged
 
 
 def _find_unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
@@ -127,7 +127,7 @@ def _find_unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str
     return (of_some, f"nothing was found to measure as {', '.join(names)}") if names else None
 
 
-def _recalling(pipeline: Pipeline, seen: FeatureRow) -> Pipeline:
+def _remember(pipeline: Pipeline, seen: FeatureRow) -> Pipeline:
     """Return the pipeline with a window more among the recent ones."""
     fitting = min(RECENT_WINDOWS, RECENT_BYTES // (seen.row.nbytes + WINDOW_BYTES))
     washout_rows = 0 if pipeline.judge is None else pipeline.judge.model.washout_rows
@@ -164,7 +164,7 @@ def judge_row(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowRes
     return replace(pipeline, alarm=alarm), WindowResult(end_ns, row, height, still.stuck, still.moved, transition)
 
 
-def _faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
+def _find_faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
     """Name the channels that are stuck, clipped or beyond what any sensor measures; a channel whose last value holds
     may well stand still.
     """
@@ -182,11 +182,11 @@ def collect_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
     it.
     """
     rows, end = stack_rows(pipeline.baseline), len(pipeline.baseline) - calibration_windows
-    ends_ns = _ends_ns(pipeline.baseline)[:end]
+    ends_ns = _stack_ends_ns(pipeline.baseline)[:end]
     return {FEATURES: rows[:end], MISSING: count_gaps(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
 
 
-def _ends_ns(windows: Sequence[FeatureRow]) -> NDArray[np.int64]:
+def _stack_ends_ns(windows: Sequence[FeatureRow]) -> NDArray[np.int64]:
     return np.array([NEVER if seen.end_ns is None else seen.end_ns for seen in windows], dtype=np.int64)
 
 
@@ -243,7 +243,7 @@ def calibrate_model(
     """
     baseline = Commissioned(
         stack_rows(pipeline.baseline),
-        _ends_ns(pipeline.baseline),
+        _stack_ends_ns(pipeline.baseline),
         count_gaps(pipeline),
         *scored,
         len(pipeline.baseline) - calibration_windows,

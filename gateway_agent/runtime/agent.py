@@ -71,14 +71,14 @@ class Agent(App):
             ),
         )
         self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
-        self.links = _links(settings, self._receive, lambda up: self.loop.put(Connection(up)))
+        self.links = _make_links(settings, self._receive, lambda up: self.loop.put(Connection(up)))
         self.handlers[Train] = self._start_training
         self.carry_out(self.service.first_effects)
 
     def _receive(self, topic: str, payload: bytes) -> None:
         """Take in a message, from the network thread."""
         if topic == self._echo.topic:
-            self._echo.came_back()
+            self._echo.note_return()
         else:
             self.loop.offer(Received(topic, payload), len(topic) + len(payload))
 
@@ -159,7 +159,7 @@ class Agent(App):
             self.loop.put(Trained(None, lines[-1][-STDERR_TAIL:]))
 
 
-def _links(
+def _make_links(
     settings: GatewaySettings, on_message: Callable[[str, bytes], None], on_connection: Callable[[bool], None]
 ) -> list[Link]:
     """Return the link to the aggregator's broker first and, where the sensors talk to another, the link to that."""

@@ -91,7 +91,7 @@ class WriteBatch:
         elif self._since_ns is None:
             self._since_ns = uptime_ns
 
-    def waited_s(self, uptime_ns: int) -> float:
+    def compute_wait_s(self, uptime_ns: int) -> float:
         """Return for how long the oldest of the effects has waited, 0 where there is none."""
         return 0.0 if self._since_ns is None else (uptime_ns - self._since_ns) / 1e9
 
@@ -105,7 +105,7 @@ class WriteBatch:
         """The blobs that wait."""
         return {key: effect.body for key, effect in self._blobs.items()}
 
-    def lost(self) -> str:
+    def describe_lost(self) -> str:
         """Say what ends with the agent, for no disk took it."""
         items = [one.item for one in self._items.values() if isinstance(one, Enqueue)]
         kinds = Counter(CLASSES[item.priority] for item in items)
@@ -114,7 +114,7 @@ class WriteBatch:
         listed = f"; alarms: {' '.join(alarms)}" if alarms else ""
         return f"the disk is full to the end; lost with this agent: {counted}, {len(self._windows)} windows{listed}"
 
-    def rests(self, effect: Outward) -> bool:
+    def is_unstored(self, effect: Outward) -> bool:
         """Tell whether a message says what is not stored yet. Telemetry may be published and then lost."""
         if not isinstance(effect, Publish):
             return False
@@ -126,7 +126,7 @@ class WriteBatch:
             for item in self._items.values()
         )
 
-    def stored(self) -> None:
+    def clear(self) -> None:
         """All of it is on the disk."""
         for name, effect in self._items.items():
             if isinstance(effect, Enqueue):
@@ -171,9 +171,11 @@ class CommitPolicy:
             effects = [*effects, self.save_flash(state)]
         self.batch.add((effect for effect in effects if isinstance(effect, Durable)), uptime_ns)
         outward = [effect for effect in effects if not isinstance(effect, Durable)]
-        resting = [effect for effect in outward if self.batch.rests(effect)]
+        resting = [effect for effect in outward if self.batch.is_unstored(effect)]
         if is_due := self._is_due(uptime_ns, bool(resting), is_tick):
-            self.held = [effect for effect in self.held if self.batch.rests(effect)]  # the rest was given up meanwhile
+            self.held = [
+                effect for effect in self.held if self.batch.is_unstored(effect)
+            ]  # the rest was given up meanwhile
         news = self.write(state) if is_due else []
         if is_due and not self.is_stuck:
             outward = [*self.held, *(effect for effect in outward if effect not in self.held)]
@@ -181,7 +183,7 @@ class CommitPolicy:
         else:
             self.held += [effect for effect in resting if effect not in self.held]
             outward = [effect for effect in outward if effect not in resting]
-        news = news or self._or_renew(state, lambda: self._look(state, events))
+        news = news or self._act_or_renew(state, lambda: self._look(state, events))
         return self.note(state), outward, news
 
     def _is_due(self, uptime_ns: int, is_resting: bool, is_tick: bool) -> bool:
@@ -191,11 +193,11 @@ class CommitPolicy:
             return is_tick
         is_spent = self.flash.written_bytes >= self._limits.flash_bytes_per_day
         patience_s = max(self._limits.group_commit_s, SPENT_COMMIT_S if is_spent else 0.0)
-        return self.batch.is_urgent or is_resting or self.batch.waited_s(uptime_ns) >= patience_s
+        return self.batch.is_urgent or is_resting or self.batch.compute_wait_s(uptime_ns) >= patience_s
 
     def write(self, state: State) -> list[Event]:
         """Store what was gathered, or remain stuck with it; return what the machine is to hear of that."""
-        return self._or_renew(state, lambda: self._write(state))
+        return self._act_or_renew(state, lambda: self._write(state))
 
     def _write(self, state: State) -> list[Event]:
         if self._broken:
@@ -204,7 +206,7 @@ class CommitPolicy:
             self._store.commit(self.batch.effects)
         except StoreFullError as error:
             return self._note_stuck(state, error)
-        self.batch.stored()
+        self.batch.clear()
         self.is_stuck = False
         text = "the disk is full: the store lives on its reserve"
         return self._note_full(state, text) if self._store.is_tight else []
@@ -225,7 +227,7 @@ class CommitPolicy:
         self._store.regain()
         return [] if self._store.is_tight else [StoreState("")]
 
-    def _or_renew(self, state: State, act: Callable[[], list[Event]]) -> list[Event]:
+    def _act_or_renew(self, state: State, act: Callable[[], list[Event]]) -> list[Event]:
         """Act on the store; where its file turns out to be damaged go on with a new one, which holds what the agent has
         in mind and what could be read of the old one.
         """
@@ -265,7 +267,7 @@ class CommitPolicy:
     def _account(self, state: State, uptime_ns: int) -> State:
         """Add up what was written since the last time; the account itself is written as rarely as will do."""
         written = self._store.written_bytes or 0
-        self.flash = self.flash.at(uptime_ns).plus(written - self._flash_counted)
+        self.flash = self.flash.move_to(uptime_ns).add(written - self._flash_counted)
         self._flash_counted = written
         grown = self.flash.written_bytes - self._flash_saved.written_bytes
         is_new = self.flash.started_ns != self._flash_saved.started_ns
@@ -276,4 +278,4 @@ class CommitPolicy:
     def save_flash(self, state: State) -> Save:
         """Return the effect that stores the account."""
         self._flash_saved = self.flash
-        return Save(FLASH, self.flash.stored(state.context.anchor_ns))
+        return Save(FLASH, self.flash.dump(state.context.anchor_ns))

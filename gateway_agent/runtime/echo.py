@@ -27,7 +27,7 @@ class Echo:
         """Note that it is said now, over a new connection; None: there is no connection any more."""
         self._sent_s, self._is_back = now_s, False
 
-    def came_back(self) -> None:
+    def note_return(self) -> None:
         """Note that it was received."""
         self._is_back, self.is_reported = True, False
 

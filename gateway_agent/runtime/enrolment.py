@@ -61,7 +61,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     Raises `EnrolmentError` where the aggregator cannot be reached, is not the one of the token, or refuses.
     """
     stated = _read_stated(token.address)
-    keys = _keys_of(token, stated, files)
+    keys = _fetch_keys(token, stated, files)
     believed = pki.read_certificate(keys.authorities[0].encode())
     context = trust(authorities=statement.bundle(keys).decode())  # what was checked and nothing else
     files.put_in_place()
@@ -73,7 +73,7 @@ def enrol(token: Token, files: Files, *, new_key: bool = False) -> Validity:
     trusted_keys.keep(files, keys, stated["keys"].encode())
     pki.write(locate_coming(files.certificate), pki.certificate_pem(made), PUBLIC_MODE)
     files.put_in_place()
-    return _validity(made, is_new=True, notice=_notice(answer))
+    return _read_validity(made, is_new=True, notice=_notice(answer))
 
 
 def _key_for(token: Token, files: Files, *, new_key: bool) -> PrivateKey:
@@ -105,7 +105,7 @@ def _read_stated(address: str) -> dict[str, str]:
     return _read(_ask(address, unchecked, KEYS, None), address, "keys of a site", "root_key", "keys")
 
 
-def _keys_of(token: Token, stated: dict[str, str], files: Files) -> Keys:
+def _fetch_keys(token: Token, stated: dict[str, str], files: Files) -> Keys:
     """Return what the root key signed that the token names."""
     root = stated["root_key"].encode()
     held = files.statement.read_bytes() if files.statement.exists() else None
@@ -152,7 +152,7 @@ def keep_renewed(gateway: str, files: Files, body: bytes, whose: str) -> Validit
     is_new = made.serial_number != held.serial_number
     if is_new:
         pki.write(files.certificate, pki.certificate_pem(made), PUBLIC_MODE)
-    return _validity(made if is_new else held, is_new=is_new, notice=_notice(answer))
+    return _read_validity(made if is_new else held, is_new=is_new, notice=_notice(answer))
 
 
 def ask_for_notice(gateway: str, address: str, files: Files) -> str:
@@ -163,10 +163,10 @@ def ask_for_notice(gateway: str, address: str, files: Files) -> str:
 def read_validity(files: Files) -> Validity:
     """Return from when to when the certificate that is here is good."""
     held = pki.load_certificate(files.certificate)
-    return replace(_validity(held), is_superseded=not pki.is_issued(held, [pki.load_certificate(files.authority)]))
+    return replace(_read_validity(held), is_superseded=not pki.is_issued(held, [pki.load_certificate(files.authority)]))
 
 
-def _validity(certificate: x509.Certificate, *, is_new: bool = False, notice: str = "") -> Validity:
+def _read_validity(certificate: x509.Certificate, *, is_new: bool = False, notice: str = "") -> Validity:
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return Validity(first.timestamp(), last.timestamp(), is_new=is_new, notice=notice)
 
@@ -217,10 +217,10 @@ def _ask(address: str, context: ssl.SSLContext, path: str, body: bytes | None) -
     if response.status == HTTPStatus.OK:
         return answer
     again = "; try again" if response.status in BUSY else ""
-    raise EnrolmentError(f"{address} refused: {_problem(answer)}{again}")
+    raise EnrolmentError(f"{address} refused: {_parse_problem(answer)}{again}")
 
 
-def _problem(answer: bytes) -> str:
+def _parse_problem(answer: bytes) -> str:
     try:
         return str(json.loads(answer)["problem"])[:400]
     except (ValueError, KeyError, TypeError):

@@ -69,7 +69,7 @@ class Renewer:
         """Keep a statement of the site's keys where its root key signed it; called by the thread of the machine."""
         if self._statement.exists() and self._statement.read_bytes() == statement:
             return KeysOutcome()
-        answer, problem = self._child("take", {"keys": statement.decode(errors="replace")})
+        answer, problem = self._run_child("take", {"keys": statement.decode(errors="replace")})
         if not answer.get("is_new"):
             return KeysOutcome(problem=problem)
         self._woken.set()  # the authority may be another
@@ -115,9 +115,9 @@ class Renewer:
 
     def _ask(self, act: str) -> bool:
         """Have the child do it; True where there is a new certificate."""
-        answer, problem = self._child(act, {})
+        answer, problem = self._run_child(act, {})
         if problem:
-            self._failed(problem)
+            self._note_failure(problem)
         if not answer:
             return False
         self._failures = 0
@@ -128,7 +128,7 @@ class Renewer:
         self._notice = answer["notice"]
         return bool(answer["is_new"])
 
-    def _child(self, act: str, more: dict[str, str]) -> tuple[dict[str, Any], str]:
+    def _run_child(self, act: str, more: dict[str, str]) -> tuple[dict[str, Any], str]:
         """Return what the child says and no problem, or nothing and why; nothing at all where the agent ends."""
         command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.enrolment"]
         job = json.dumps({"act": act, **self._job, **more}).encode()
@@ -143,7 +143,7 @@ class Renewer:
             return {}, lines[-1]
         return json.loads(done.stdout), ""
 
-    def _failed(self, problem: str) -> None:
+    def _note_failure(self, problem: str) -> None:
         self._failures += 1
         if self._failures.bit_count() == 1:  # at 1, 2, 4, 8, ...: an outage may last for weeks
             LOG.warning("certificate not renewed (attempt %d): %s; trying on", self._failures, problem)

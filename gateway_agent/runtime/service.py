@@ -62,4 +62,4 @@ class Service(service.Service[State]):
             self.store.make_room()
             self.step_all(uptime_ns, policy.write(self.state))
         self.store.close()
-        return [Log("warning", policy.batch.lost())] if policy.is_stuck else []
+        return [Log("warning", policy.batch.describe_lost())] if policy.is_stuck else []

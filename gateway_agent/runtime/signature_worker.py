@@ -23,7 +23,7 @@ class ReleaseKeyError(ValueError):
 
 def check(path: Path) -> None:
     """Raise `ReleaseKeyError` where the file holds no release key."""
-    done = _child(path, "", b"")
+    done = _run_child(path, "", b"")
     if done.returncode != NOT_THE_KEYS:  # nothing signed nothing: any key says so
         raise ReleaseKeyError(done.stderr.decode(errors="replace").strip())
 
@@ -31,16 +31,16 @@ def check(path: Path) -> None:
 def make_verifier(path: Path) -> Callable[[bytes, str], bool]:
     """Return the check against the key in a file; whatever goes wrong in a child counts as no."""
 
-    def verified(message: bytes, signature: str) -> bool:
+    def verify_message(message: bytes, signature: str) -> bool:
         try:
-            return _child(path, signature, message).returncode == 0
+            return _run_child(path, signature, message).returncode == 0
         except (OSError, subprocess.SubprocessError):  # no room for a child, or no answer: it is announced again
             return False
 
-    return verified
+    return verify_message
 
 
-def _child(path: Path, signature: str, message: bytes) -> subprocess.CompletedProcess[bytes]:
+def _run_child(path: Path, signature: str, message: bytes) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-P", "-m", "fedgate.gateway_agent.runtime.signature_worker", str(path), signature]
     return subprocess.run(command, input=message, capture_output=True, timeout=CHILD_S, check=False)  # noqa: S603 - our own module
 

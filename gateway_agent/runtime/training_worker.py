@@ -62,7 +62,7 @@ def answer(job: bytes, files: Sequence[Path] = ()) -> bytes:
     secret, drawn = bytes.fromhex(order["secret"]), np.frombuffer(_draw_secret(order), dtype=np.uint8)
     rng = generator(order["seed"], order["round_index"] // algorithm.stride, order["gateway"], secret)
     own, data, known = parts.get("own", {}), {**parts["data"], SECRET: drawn}, parts.get("labelled", {})
-    data |= _membership(*files) if files and order["settings"].get("masking") is not None else {}
+    data |= _describe_membership(*files) if files and order["settings"].get("masking") is not None else {}
     if algorithm.labels and not known:
         return wire.encode(joined({"own": own, "update": {}}), {"remarks": [NO_LABELS]})
     train = algorithm.phases[order["phase"]].train
@@ -88,7 +88,7 @@ def _draw_secret(order: dict[str, Any]) -> bytes:
     return drawn
 
 
-def _membership(key: Path, root: Path, keys: Path) -> Arrays:
+def _describe_membership(key: Path, root: Path, keys: Path) -> Arrays:
     """Return what a gateway shows of itself in a masked round, and among whom it takes part; raises `ValueError`."""
     from fedgate.config.identity import pki, signing, statement
 

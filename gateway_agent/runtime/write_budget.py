@@ -14,15 +14,15 @@ class WriteBudget(NamedTuple):
     started_ns: int = 0  # since the boot; before it, too
     written_bytes: int = 0
 
-    def at(self, uptime_ns: int) -> WriteBudget:
+    def move_to(self, uptime_ns: int) -> WriteBudget:
         """Return the account at a moment: a day that is over begins anew."""
         return self if uptime_ns - self.started_ns < DAY_NS else WriteBudget(uptime_ns)
 
-    def stored(self, anchor_ns: int) -> bytes:
+    def dump(self, anchor_ns: int) -> bytes:
         """Return the account as it is stored, by the wall clock: another boot has another uptime."""
         return json.dumps((self.started_ns + anchor_ns, self.written_bytes)).encode()
 
-    def plus(self, size_bytes: int) -> WriteBudget:
+    def add(self, size_bytes: int) -> WriteBudget:
         """Return the account with more written."""
         return WriteBudget(self.started_ns, self.written_bytes + size_bytes)
 
@@ -36,4 +36,4 @@ def restore_day(body: bytes | None, uptime_ns: int, anchor_ns: int) -> WriteBudg
     if body is None:
         return WriteBudget(uptime_ns)
     started_ns, written_bytes = json.loads(body)
-    return WriteBudget(min(started_ns - anchor_ns, uptime_ns), written_bytes).at(uptime_ns)
+    return WriteBudget(min(started_ns - anchor_ns, uptime_ns), written_bytes).move_to(uptime_ns)

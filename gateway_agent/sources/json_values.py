@@ -27,14 +27,14 @@ def read(source: Source, payload: bytes, now_ns: int) -> Block:
     except (ValueError, RecursionError) as error:
         raise MessageError(f"source {source.name}: payload is not JSON ({error})") from None
     values = [
-        _number(source, channel.path, _at(source, document, channel.path)) * channel.gain + channel.bias
+        _number(source, channel.path, _find_value(source, document, channel.path)) * channel.gain + channel.bias
         for channel in source.channels
     ]
-    t_ns = now_ns if not source.time_path else _time_ns(source, _at(source, document, source.time_path))
+    t_ns = now_ns if not source.time_path else _time_ns(source, _find_value(source, document, source.time_path))
     return Block(stream=source.name, t_ns=t_ns, rate_hz=0.0, values=np.array([values]))
 
 
-def _at(source: Source, document: Any, path: str) -> Any:
+def _find_value(source: Source, document: Any, path: str) -> Any:
     found = document
     for part in () if path == WHOLE_PAYLOAD else path.split("."):
         if not isinstance(found, dict) or part not in found:

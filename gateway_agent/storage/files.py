@@ -84,20 +84,20 @@ def _is_empty(db: sqlite3.Connection) -> bool:
     is_older = 0 < schema < SCHEMA_VERSION and again in (schema, -APPLICATION)
     if is_older or SCHEMA_VERSION < schema == again <= NEWER_MAX:
         reason = sqlite.refuse_schema(
-            schema, SCHEMA_VERSION, "agent", f"move {_path(db)} away, and this gateway is commissioned anew"
+            schema, SCHEMA_VERSION, "agent", f"move {_find_path(db)} away, and this gateway is commissioned anew"
         )
-        raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
+        raise StoreError(f"{_find_path(db)}: cannot be opened as the agent's store ({reason})")
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if tables and not tables >= OURS:
         reason = "it is the database of another program; name another file"
-        raise StoreError(f"{_path(db)}: cannot be opened as the agent's store ({reason})")
+        raise StoreError(f"{_find_path(db)}: cannot be opened as the agent's store ({reason})")
     is_empty = (schema, again) == (0, -APPLICATION) and not tables
     if not is_empty and (schema, again) != (SCHEMA_VERSION, SCHEMA_VERSION):
-        raise StoreDamagedError(f"{_path(db)}: its header is not what was written")
+        raise StoreDamagedError(f"{_find_path(db)}: its header is not what was written")
     return is_empty
 
 
-def _path(db: sqlite3.Connection) -> str:
+def _find_path(db: sqlite3.Connection) -> str:
     return str(db.execute("PRAGMA database_list").fetchone()[2])
 
 

@@ -98,7 +98,7 @@ def apply(db: sqlite3.Connection, effect: Durable) -> None:
 def read(db: sqlite3.Connection) -> Found:
     """Return everything that can be read whole."""
     damage: list[str] = []
-    tables = {table: list(_rows(db, table, damage)) for table in TABLES}
+    tables = {table: list(_read_rows(db, table, damage)) for table in TABLES}
     payloads: dict[str, dict[int, bytes]] = {}
     for name, number, body in tables["payload"]:
         payloads.setdefault(name, {})[number] = body
@@ -117,14 +117,14 @@ def read(db: sqlite3.Connection) -> Found:
     return Found(stored, tuple(damage))
 
 
-def _rows(db: sqlite3.Connection, table: str, damage: list[str]) -> list[tuple[Any, ...]]:
+def _read_rows(db: sqlite3.Connection, table: str, damage: list[str]) -> list[tuple[Any, ...]]:
     """Return the whole rows of a table in order: those before a page that cannot be read, and those behind it."""
     kinds = TABLES[table].kinds
     rows: dict[tuple[Value, ...], tuple[Any, ...]] = {}
     late: list[tuple[Any, ...]] = []
     for is_first in (True, False):
         broken: list[str] = []
-        for key, row, total in _readable(db, table, is_first, broken):
+        for key, row, total in _read_until_damage(db, table, is_first, broken):
             if key in rows:  # met in the middle
                 break
             if not all(map(isinstance, row, kinds)) or compute_checksum(row) != total:
@@ -142,7 +142,7 @@ def _rows(db: sqlite3.Connection, table: str, damage: list[str]) -> list[tuple[A
 Row = tuple[tuple[Value, ...], tuple[Any, ...], Value]  # its key, what is in it, and its checksum
 
 
-def _readable(db: sqlite3.Connection, table: str, is_first: bool, broken: list[str]) -> Iterator[Row]:
+def _read_until_damage(db: sqlite3.Connection, table: str, is_first: bool, broken: list[str]) -> Iterator[Row]:
     """Yield the rows from one end of a table to the first page that cannot be read; why not is put into `broken`."""
     key: tuple[Value, ...] = ()
     try:

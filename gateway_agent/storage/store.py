@@ -64,7 +64,7 @@ class Store:
         if self._is_read_only:
             self._db = files.open_database(self.path, read_only=True)
             return
-        with self._counting():
+        with self._count_written():
             files.finish_renewal(self.path)
             try:
                 self._open_or_renew()
@@ -103,7 +103,7 @@ class Store:
         Raises `StoreFullError` where there is no room for one; the damaged file stays then, and this may be called
         again.
         """
-        with self._counting():
+        with self._count_written():
             self._db.close()
             found = files.rescue(self.path, reason)
             blobs = {**found.stored.blobs, **stored.blobs}
@@ -126,7 +126,7 @@ class Store:
         `StoreDamagedError` where the file is damaged; nothing of the effects is in the store then.
         """
         held = list(effects)
-        with self._counting():
+        with self._count_written():
             try:
                 self._commit(held)
             except StoreFullError:
@@ -149,7 +149,7 @@ class Store:
 
     def regain(self) -> None:
         """Try to lay in a reserve that was used up; raises `StoreDamagedError`."""
-        with self._counting():
+        with self._count_written():
             self._regain()
 
     def _regain(self) -> None:
@@ -167,7 +167,7 @@ class Store:
                 raise classify_error(error)(f"{self.path}: cannot be written ({error})") from None
 
     @contextmanager
-    def _counting(self) -> Iterator[None]:
+    def _count_written(self) -> Iterator[None]:
         """Count what is written within."""
         before = _count_written_bytes()
         try:
@@ -184,7 +184,7 @@ class Store:
             raise StoreDamagedError(f"{self.path}: {found.damage[0]}")
         return found.stored
 
-    def summary(self) -> dict[str, Any]:
+    def summarise(self) -> dict[str, Any]:
         """Return, as JSON-able values, what `gateway-agent status` shows."""
         held = self.read()
         alarms = json.loads(held.blobs.get("alarms", b'{"active": []}'))["active"]
@@ -197,7 +197,7 @@ class Store:
             "anomaly_active": any(alarm["kind"] == "anomaly" for alarm in alarms),
             "sensor_alarms": {one["cause"]: one["onset_ns"] for one in alarms if one["kind"] == "sensor"},
             "model": find_in_force(held.blobs),
-            "privacy_epsilon": _epsilon(held),
+            "privacy_epsilon": _read_epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
             "link": _read_link(held),
             "damage": list(rows.read(self._db).damage),
@@ -222,7 +222,7 @@ def _read_link(held: Stored) -> dict[str, Any] | None:
     return link if is_of_this_start else None
 
 
-def _epsilon(held: Stored) -> float | Literal["unknown"] | None:
+def _read_epsilon(held: Stored) -> float | Literal["unknown"] | None:
     """Return what was spent of this gateway's privacy, nothing where it keeps no account of that."""
     own = wire.decode(held.blobs[OWN], size_max=len(held.blobs[OWN]))[0] if OWN in held.blobs else {}
     spent = restore_ledger(held, own).get(EPSILON)

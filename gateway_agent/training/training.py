@@ -199,7 +199,7 @@ def _job(
     parts = {
         "shared": wire.decode(shared)[0],
         "own": own_in(training, message.run),
-        "data": {**data, IS_COUNTED: np.array(training.is_counted), **_of_this_gateway(context)},
+        "data": {**data, IS_COUNTED: np.array(training.is_counted), **_choose_own_settings(context)},
         "labelled": training.labelled,
     }
     order = {
@@ -217,7 +217,7 @@ def _job(
     return wire.encode(joined(parts), order)
 
 
-def _of_this_gateway(context: Context) -> Arrays:
+def _choose_own_settings(context: Context) -> Arrays:
     """Return what the settings say of this gateway alone, as the algorithms look for it beside the rows."""
     chosen = {name: getattr(context.settings.training, name) for name in OF_ONE_GATEWAY}
     return {name: np.array(value) for name, value in chosen.items() if value is not None}
@@ -240,7 +240,7 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
         kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
         training = replace(training, last_counted="", answered_before=kept)  # in this training nothing was
     answered = (message.run, message.round_index)
-    remarks = _remarks(training, message, remarked.get("remarks", ()))
+    remarks = _replace_remarks(training, message, remarked.get("remarks", ()))
     is_news = remarks != training.remarks
     training = replace(training, own=parts.get("own", {}), answered=answered, remarks=remarks)
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
@@ -257,7 +257,7 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
     return training, [*saved, Deliver(digest, item), *logged, *([PublishStatus()] if is_news else [])]
 
 
-def _remarks(training: Training, message: RoundOpen, texts: Sequence[str]) -> dict[int, str]:
+def _replace_remarks(training: Training, message: RoundOpen, texts: Sequence[str]) -> dict[int, str]:
     """Return the remarks of the trainings so far with those of the latest: it replaces what an exchange of an earlier
     round left under its phase or a later one.
     """

@@ -72,7 +72,7 @@ def receive_numbers(trust: Trust, context: Context, payload: bytes) -> tuple[Tru
     """
     message, known = Newest.from_bytes(payload), trust.newest
     if known is not None and not _is_newer(message, known):
-        is_older = _numbers(message) != _numbers(known)
+        is_older = _list_numbers(message) != _list_numbers(known)
         return trust, repeat_numbers(trust, context) if is_older else []
     if reason := check_signed(context, message, ALL):
         raise MessageError(f"newest: {reason}")
@@ -102,12 +102,12 @@ def watch_age(trust: Trust, context: Context, highest_version: int) -> tuple[Tru
     return replace(trust, stale=stale), [log, PublishStatus()]
 
 
-def _numbers(message: Newest) -> tuple[int, int, int]:
+def _list_numbers(message: Newest) -> tuple[int, int, int]:
     return message.version, message.highest_version, message.training
 
 
 def _is_newer(message: Newest, known: Newest) -> bool:
-    ours, theirs = (*_numbers(known), known.expires_ns), (*_numbers(message), message.expires_ns)
+    ours, theirs = (*_list_numbers(known), known.expires_ns), (*_list_numbers(message), message.expires_ns)
     grown = [theirs[index] > ours[index] for index in range(4)]
     return any(grown) and all(theirs[index] >= ours[index] for index in range(3))
 

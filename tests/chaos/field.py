@@ -187,7 +187,7 @@ class Field:
         """Return rows of the aggregator's store, which may be in use."""
         store = Registry(self.folder / "aggregator.db", create=False)
         try:
-            return store.rows(table, *columns)
+            return store.read_rows(table, *columns)
         finally:
             store.close()
 

@@ -86,5 +86,5 @@ def test_what_waits_beyond_a_restart_waits_on_where_the_clock_was_set_before(tmp
         end_ns = made.now_ns + 300 * NS
         made.service.state = with_record(made.service.state, "rounds", rest_until_ns=end_ns)
         made.hear(ClockSet(YEAR_S * NS))
-        held = made.service.store.training()
+        held = made.service.store.read_training()
         assert held is not None and held.meta["rest_until_ns"] == end_ns + YEAR_S * NS

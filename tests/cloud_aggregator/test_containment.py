@@ -104,7 +104,7 @@ def test_who_goes_on_is_blocked_for_an_hour_and_the_operator_is_told(
     service.step(begun_ns + 2 * HOUR_NS, Tick())
     assert receipts(service.step(begun_ns + 2 * HOUR_NS, alarm("west"))) == {"west": [True]}
     assert active(service, "west") == ["anomaly"]
-    rows = [row for row in service.store.rows("alarms") if row["cause"] == CAUSE]
+    rows = [row for row in service.store.read_rows("alarms") if row["cause"] == CAUSE]
     assert [(row["ended"], row["cleared_ns"]) for row in rows] == [("", begun_ns + 2 * HOUR_NS)]
     service.close()
 
@@ -151,7 +151,7 @@ def test_a_round_that_cannot_be_closed_or_released_is_nobodys(
 def test_an_order_that_names_a_version_of_no_model_is_answered(tmp_path: Path, version: int) -> None:
     service = begun(tmp_path / "a.db")
     number = service.store.order("release", {"share": 1.0, "to_all": True, "version": version})
-    service.step_all(T0_NS + NS, service.orders())
+    service.step_all(T0_NS + NS, service.read_orders())
     assert service.store.answer(number) == (
         "refused",
         f"version {version} given, and no such model is stored (any more); see cloud-aggregator models",
@@ -169,11 +169,11 @@ def test_an_order_that_cannot_be_carried_out_is_not_obeyed_again_at_every_start(
         raise ZeroDivisionError("a defect")
 
     monkeypatch.setattr(admission, "remove_gateway", divide)
-    told = service.step_all(T0_NS + NS, [alarm("east"), *service.orders()])
+    told = service.step_all(T0_NS + NS, [alarm("east"), *service.read_orders()])
     assert receipts(told) == {"east": [True]} and service.state.access.gateways["west"] == before
     answer, problem = service.store.answer(number) or ("", "")
     assert answer == "refused" and problem.startswith("it could not be carried out, nothing was changed (ZeroDivision")
-    assert not service.orders()
+    assert not service.read_orders()
     service.close()
 
 

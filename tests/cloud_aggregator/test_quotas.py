@@ -203,7 +203,7 @@ def test_who_raises_without_end_is_slowed_down_and_nothing_of_it_is_lost(tmp_pat
             said = made.hear(*waiting, at_once=True, after_s=10.0 * CHANGE_S)
             assert all(one.accepted for one in receipts(said)) and len(receipts(said)) >= 10
             waiting = waiting[len(receipts(said)) :]
-        assert not waiting and len(made.service.store.rows("alarms", "id")) == CHANGES + 10 + 50
+        assert not waiting and len(made.service.store.read_rows("alarms", "id")) == CHANGES + 10 + 50
 
 
 def test_alarms_of_many_long_texts_are_refused_before_they_fill_the_memory(
@@ -233,7 +233,7 @@ def test_a_flood_of_alarms_crowds_nobody_else_out_at_the_webhook(
         assert sum(len(one.body) for one in posts) <= 1_000_000 and held.dropped > 20
         assert [one.gateway for one in posts].index("north") == 1  # what is under way stays
         assert [one.gateway for one in posts[:4]].count("north") == 2
-        assert len(made.service.store.rows("posts")) == len(posts)
+        assert len(made.service.store.read_rows("posts")) == len(posts)
         said = made.hear(Posted(posts[0].id))
         assert [one.post.gateway for one in said if isinstance(one, Send)] == ["north"]
         made.restart()
@@ -259,7 +259,7 @@ def test_scores_of_a_gateway_are_bounded_in_bytes_and_those_of_others_stay(
             item = hashlib.sha256(payload).hexdigest()
             (receipt,) = receipts(made.hear(heard(gateway, "telemetry", payload, item)))
             assert receipt.accepted
-        rows = made.service.store.rows("scores", "gateway", "t_ns", "body")
+        rows = made.service.store.read_rows("scores", "gateway", "t_ns", "body")
         assert [row["gateway"] for row in rows] == ["north", *["west"] * 4] and rows[-1]["t_ns"] == 20
         assert sum(len(row["body"]) for row in rows[1:]) <= 1_000_000
 
@@ -364,13 +364,13 @@ def test_a_flood_leaves_a_table_of_the_aggregator_in_its_bound(tmp_path: Path, t
         if table == "backup":
             made.note_backup(store.BackupNote(number, "file", True))
         made.commit(CLOUD[table](number))
-    rows = len(made.rows(table))
+    rows = len(made.read_rows(table))
     assert rows == 1 if table in ONE else KEPT <= rows <= KEPT + (LOOKED_THROUGH if table == "alarms" else 0)
     if table == "models":
-        assert [bool(row["body"]) for row in made.rows(table)] == [False] * (KEPT - 3) + [True] * 3
+        assert [bool(row["body"]) for row in made.read_rows(table)] == [False] * (KEPT - 3) + [True] * 3
     if table == "held":
         made.commit([DropHeld()])
-        assert not made.rows(table)
+        assert not made.read_rows(table)
     made.close()
 
 
@@ -383,7 +383,7 @@ def test_a_flood_leaves_the_alarms_of_a_gateway_in_their_bytes(tmp_path: Path, m
         for said in ("raised", "cleared"):
             told = largest_alarm(id=f"{number}" + WIDE * 200, state=said)
             made.commit([RecordAlarm("north", told, number, number)])
-    rows = made.rows("alarms", "gateway", "text", "id", "feature")
+    rows = made.read_rows("alarms", "gateway", "text", "id", "feature")
     sizes = [sum(len(row[name].encode()) for name in ("text", "id", "feature")) for row in rows]
     assert rows[0]["gateway"] == "west" and sum(sizes) <= 500_000 + LOOKED_THROUGH * max(sizes)
     assert rows[-1]["id"].startswith(f"{FLOOD - 1}")
@@ -449,7 +449,7 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     for name in ("west", "north"):
         state, _ = machine.step(state, T0_NS, heard(name, "status", READY.to_bytes()))
     line, numbers = SendQueue(), count()
-    line.opened()
+    line.open()
     carried = dict.fromkeys(("west", "north"), 0)
     for tenth in range(300):
         for name in ("west", "north") if tenth % 50 == 7 else ("west",):
@@ -459,9 +459,9 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
             for one in publishes(effects):
                 assert line.add(Outgoing(one.topic, one.payload, False, 1), urgency(one.topic))
         room = 200_000
-        while room > 0 and (message := line.next()) is not None:
+        while room > 0 and (message := line.take()) is not None:
             line.note_handed_over(number := next(numbers), message, 0.0)
-            line.acknowledged(number, 0.1)
+            line.acknowledge(number, 0.1)
             room -= message.size
             carried[party(message.topic)] += message.size
     assert carried["north"] > 6 * 3 * 60_000 and carried["west"] < 5 * (len(body) + 65_536)

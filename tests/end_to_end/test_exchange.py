@@ -211,7 +211,9 @@ def test_alarms_reach_the_registry_once_whatever_the_link(tmp_path: Path, seed: 
         made.feed(who, samples(40, 10), WATCHED_S + 40.0)
     made.restart("cloud")
     made.run(made.settled)
-    rows = [row for row in store.rows("alarms") if row["gateway"] in NAMES]  # there may be one of the fleet besides
+    rows = [
+        row for row in store.read_rows("alarms") if row["gateway"] in NAMES
+    ]  # there may be one of the fleet besides
     store.close()
     assert sorted((row["gateway"], row["cause"]) for row in rows) == sorted([(who, "anomaly") for who in NAMES] * 2)
     for row in rows:

@@ -184,7 +184,7 @@ def test_a_broker_that_comes_later_is_found_and_the_end_is_told(tmp_path: Path) 
         with running("cloud_aggregator", tmp_path):
             until(lambda: state_of(heard, cloud) == "online")
     registry = Registry(tmp_path / "aggregator.db", create=False)
-    assert [(row["gateway"], row["online"]) for row in registry.rows("gateways")] == [(ME, False)]
+    assert [(row["gateway"], row["online"]) for row in registry.read_rows("gateways")] == [(ME, False)]
     registry.close()
 
 
@@ -229,7 +229,7 @@ def test_with_the_cloud_away_a_gateway_goes_on_watching_and_delivers_its_alarms_
             with broker(tmp_path / "cloud", port=cloud_port), running("cloud_aggregator", tmp_path):
                 until(lambda: not outbox(tmp_path), agent, tmp_path / "gateway.log")
     registry = Registry(tmp_path / "aggregator.db", create=False)
-    (row,) = registry.rows("alarms")
+    (row,) = registry.read_rows("alarms")
     registry.close()
     assert (row["gateway"], row["cause"], row["model_version"]) == (ME, "anomaly", 1)
     assert row["raised_ns"] < row["cleared_ns"]

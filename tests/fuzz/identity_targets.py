@@ -38,7 +38,7 @@ def _sealed_token(data: bytes) -> None:
     """Read a token whose check is right, whatever is in it."""
     body = base64.urlsafe_b64encode(data).decode().rstrip("=")
     token = pki.read_token(f"{pki.TOKEN_PREFIX}.{body}.{pki._check(body)}")
-    assert pki.read_token(token.text()) == token
+    assert pki.read_token(token.format()) == token
 
 
 def _wrapped(reader: Callable[[bytes], object], label: str) -> Callable[[bytes], object]:
@@ -55,7 +55,7 @@ def targets() -> dict[str, Target]:
     request = pki.make_request(KEY, "gateway-1")
     request_der = x509.load_pem_x509_csr(request).public_bytes(serialization.Encoding.DER)
     certificate, label = _certificate(), "CERTIFICATE"
-    token = TOKEN.text()
+    token = TOKEN.format()
     inside = base64.urlsafe_b64decode(token.split(".")[1] + "==")
     requests = _wrapped(pki.read_request, "CERTIFICATE REQUEST")
 

@@ -97,7 +97,7 @@ def _assembled(data: bytes) -> None:
     assembly = Assembly(Transfer(digest=hashlib.sha256(BODY).hexdigest(), size_bytes=len(BODY), chunks=4))
     for piece in (*split(BODY, LIMIT)[:3], data):
         assembly = assembly.add(*parse_chunk(piece))
-    assert assembly.body() == BODY  # what has the digest is the body
+    assert assembly.join() == BODY  # what has the digest is the body
 
 
 def targets() -> dict[str, Target]:

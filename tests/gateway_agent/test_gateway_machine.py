@@ -239,7 +239,10 @@ def test_what_a_training_warned_of_stands_in_the_status_until_a_later_one_has_no
         told = [Status.from_bytes(effect.payload).training_remarks for effect in sent(effects, "status")]
         assert told == [expected] * (expected != shown)
         shown = expected
-        assert [status(one).training_remarks for one in (state, agent(gateway_settings(), shelf))] == [shown, shown]
+        assert [status(one).training_remarks for one in (state, agent(gateway_settings(), shelf))] == [
+            shown,
+            shown,
+        ]
 
 
 def test_another_training_begins_without_remarks() -> None:

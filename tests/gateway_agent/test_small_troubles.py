@@ -259,7 +259,7 @@ def test_a_revoked_certificate_is_named_with_what_to_do() -> None:
     assert "was revoked" in said and "gateway-agent enrol --new-key" in said
     assert tls.advise("connection refused") == "connection refused" and tls.advise("") == ""
     trial = broker.try_gateway(Broker(), "bridge", ME, 1_024)
-    found = broker._not_let_in(trial, ProbeError(f"the connection ended: {said}"))
+    found = broker._explain_refusal(trial, ProbeError(f"the connection ended: {said}"))
     assert found.level == "failure" and found.advice == tls.REVOKED
 
 

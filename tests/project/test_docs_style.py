@@ -20,7 +20,6 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 LINE_LENGTH, SENTENCES_MAX, GOAL_WORDS, DECISIONS_MAX, DECISION_WORDS = 100, 5, 900, 25, 400
 SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][)*]))(?<!e\.g\.)(?<!i\.e\.)(?<!al\.)(?<!\d\.)\s+(?=[A-Z`*\[(])")
 ITEM = re.compile(r"\s*([-*]|\d+\.)\s")
-OF_A_WALK = re.compile(r"\d+\. `\S+\.py`: ")  # printed by tests/support/walks.py
 TEST_NAME = re.compile(r"`(tests/|test_)")
 
 
@@ -45,8 +44,7 @@ def faults(text: str) -> Iterator[str]:
     """Yield what is wrong with the prose of a page, by line."""
     for first, block in prose(text):
         for number, line in enumerate(block, start=first):
-            is_long = len(line) > LINE_LENGTH and " " in line.strip().removeprefix("- ")
-            if is_long and not OF_A_WALK.match(line):
+            if len(line) > LINE_LENGTH and " " in line.strip().removeprefix("- "):
                 yield f"{number}: {len(line)} characters, wrap at {LINE_LENGTH}"
             if TEST_NAME.search(line):
                 yield f"{number}: a test is named; name it in docs/reference/tests.md"

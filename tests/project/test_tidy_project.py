@@ -139,8 +139,8 @@ def untyped(root: Path, packages: Iterable[str]) -> Iterator[str]:
 
 
 def crowded(root: Path, packages: Iterable[str]) -> Iterator[str]:
-    """Yield folders with more modules than one can keep in mind, and those of which the map says something else."""
-    page = (root / "docs" / "architecture.md").read_text("utf-8")
+    """Yield folders with more modules than one can keep in mind, and those of which their list says something else."""
+    page = (root / "docs" / "reference" / "folders.md").read_text("utf-8")
     for package in packages:
         for folder in sorted({path.parent for path in (root / package).rglob("*.py")}):
             count = len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
@@ -148,9 +148,9 @@ def crowded(root: Path, packages: Iterable[str]) -> Iterator[str]:
                 yield f"{name_of(folder)}:1: {count} modules, at most {MODULES_MAX}; make a folder for some"
             text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
             sentence = " ".join(text.partition("\n\n")[0].split())
-            is_on_map = not name_of(folder).startswith(STUDIES)  # each study says what it is in its report
-            if is_on_map and f"| `{name_of(folder)}/` | {sentence} |" not in page:
-                yield f"docs/architecture.md:1: expected a row for {name_of(folder)}/ that says: {sentence}"
+            is_listed = not name_of(folder).startswith(STUDIES)  # each study says what it is in its report
+            if is_listed and f"| `{name_of(folder)}/` | {sentence} |" not in page:
+                yield f"docs/reference/folders.md:1: expected a row for {name_of(folder)}/ that says: {sentence}"
 
 
 def told(faults: Iterable[str]) -> str:
@@ -186,7 +186,7 @@ def test_every_package_ships_its_types() -> None:
     assert not faults, told(faults)
 
 
-def test_no_folder_is_crowded_and_the_map_is_true() -> None:
+def test_no_folder_is_crowded_and_their_list_is_true() -> None:
     faults = list(crowded(ROOT, PACKAGES))
     assert not faults, told(faults)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -49,7 +50,7 @@ NAMES = ("north", "south")
 SAMPLE, UPDATE = "A sample to an alarm, and back to its receipt", "An update to a model in force"
 UP = {"status", "update", "alarm", "want", "newest"}
 PAGE = ROOT / "docs" / "architecture.md"
-SENTENCE_LENGTH = 110
+PARTICULARS = re.compile(r"[:;] | \(")
 Call = tuple[str, str]  # file and function
 
 
@@ -203,21 +204,25 @@ def walks() -> dict[str, Walk]:
     return {SAMPLE: sample, UPDATE: update}
 
 
-def sentence_of(file: str) -> str:
-    """Return the first sentence of a module's docstring."""
+def phrase_of(file: str) -> str:
+    """Return what the first sentence of a module's docstring says before it goes into particulars."""
     text = " ".join((ast.get_docstring(ast.parse((ROOT / file).read_text("utf-8"))) or "").partition("\n\n")[0].split())
-    text = re.split(r"(?<! al)\.\s", text)[0]
-    return (text if len(text) <= SENTENCE_LENGTH else text.partition(": ")[0]).rstrip(".")
+    sentence = re.split(r"(?<! al)\.\s", text)[0].rstrip(".").removesuffix(" (ours)")
+    short = PARTICULARS.split(sentence)[0]
+    return short if len(short.split()) > 1 else sentence
 
 
 def lines(title: str, walk: Walk) -> list[str]:
-    """Return what the page says of a walk."""
+    """Return what the page says of a walk; a folder is named where it is entered."""
     head = (
         f"{len(walk.files)} modules, {len(walk.crossings)} calls from one into another, {walk.returns} of them returns."
     )
-    return [f"### {title}", "", head, ""] + [
-        f"{number}. `{file}`: {sentence_of(file)}" for number, file in enumerate(walk.files, start=1)
-    ]
+    shown = [f"### {title}", "", head, "", "| folder | module | what it is |", "|---|---|---|"]
+    for before, file in pairwise(["", *walk.files]):
+        folder = Path(file).parent
+        entered = "" if folder == Path(before).parent else f"`{folder}/`"
+        shown.append(f"| {entered} | `{Path(file).stem}` | {phrase_of(file)} |")
+    return shown
 
 
 if __name__ == "__main__":

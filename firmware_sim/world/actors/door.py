@@ -340,11 +340,11 @@ class Door:
     # The aggregator.
 
     def _opened(self, host: CloudHost, service: Service) -> None:
-        self.witness.opened(service.store.registry())
+        self.witness.opened(service.store.read_registry())
         self._keeper = keeper = Keeper(self, host, self._spec)
-        host.step(keeper.listed())
+        host.step(keeper.read_list())
         if host.is_up and service.state.access.registry is not None:
-            keeper.start(service.state.access.registry, service.store.half_answered())
+            keeper.start(service.state.access.registry, service.store.read_half_answered())
 
     def carry_out(self, effect: EnrolmentEffect) -> None:
         """Do what the aggregator decided."""
@@ -415,7 +415,7 @@ class Door:
 
     def read(self) -> None:
         """Let the broker read its files."""
-        self._listed = frozenset(Authority(self._spec.folder).revoked())
+        self._listed = frozenset(Authority(self._spec.folder).read_revoked())
 
     def admits(self, device: str) -> bool:
         """Tell whether the broker lets a client in: by time and list; the aggregator's own certificate is good."""

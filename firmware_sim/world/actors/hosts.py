@@ -264,7 +264,7 @@ class CloudHost(Machine):
     def ticks(self) -> Iterator[cloud_events.Event]:
         """Yield what the operator has ordered, and that time has passed."""
         if self.world.witness.releases.has_waiting:
-            yield from there(self.service).orders()
+            yield from there(self.service).read_orders()
         if self.world.door is not None:
             self.world.door.tick()
         yield cloud_events.Tick()

@@ -207,7 +207,7 @@ class GatewayStore(gateway_store.Store):
 class _SharedEngine(sqlite.SqliteDatabase):
     """As the real one; all stores share one engine, for SQLAlchemy writes each statement anew for another."""
 
-    def engine(self) -> Engine:
+    def make_engine(self) -> Engine:
         _opening[0] = self.path
         return _ENGINE
 
@@ -231,7 +231,7 @@ class CloudStore(cloud_store.Store):
         return {
             (name, *(row[column.name] for column in table.primary_key)): row
             for name, table in META.tables.items()
-            for row in self.rows(name)
+            for row in self.read_rows(name)
         }
 
     def fill(self, is_full: bool) -> None:

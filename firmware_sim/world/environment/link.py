@@ -50,7 +50,7 @@ class Line:
             self._violate(f"{message.topic} was to carry {message.size} bytes, more than a broker takes")
 
     def _hand_over(self) -> None:
-        while (message := self.queue.next()) is not None:
+        while (message := self.queue.take()) is not None:
             number = next(self._numbers)
             self.queue.note_handed_over(number, message, self._scheduler.elapsed_s)
             self._compare(message)
@@ -92,14 +92,14 @@ class Line:
         if qos > 0 and (connection != self._connection or self._is_dead):
             return
         self._held.pop(number, None)
-        self.queue.acknowledged(number, self._scheduler.elapsed_s)
+        self.queue.acknowledge(number, self._scheduler.elapsed_s)
         self._hand_over()
 
     def opened(self) -> None:
         """A connection begins: what the broker said no word of is sent again."""
-        self.conflict.connected(self._scheduler.elapsed_s)
+        self.conflict.begin(self._scheduler.elapsed_s)
         self._again()
-        self.queue.opened()
+        self.queue.open()
         self._hand_over()
 
     def _again(self) -> None:
@@ -110,7 +110,7 @@ class Line:
 
     def cut(self) -> tuple[float, float]:
         """The connection is over; return the shortest and the longest pause before the next."""
-        self.conflict.ended(self._scheduler.elapsed_s)
+        self.conflict.end(self._scheduler.elapsed_s)
         self._connection += 1
         self.queue.cut()
         return self.conflict.pauses_s(RECONNECT_S_MAX)

@@ -324,7 +324,7 @@ class Witness:
     def audit(self, store: Store) -> None:
         """Compare what the aggregator's registry holds in the end with what gateways told."""
         self.devices.lost |= {item for item in self.missing() if item[0] in self.certificates.out}
-        of_gateways = [row for row in store.rows("alarms") if row["gateway"] not in (topics.ALL, self.hostile)]
+        of_gateways = [row for row in store.read_rows("alarms") if row["gateway"] not in (topics.ALL, self.hostile)]
         rows = {(row["gateway"], row["id"]): row for row in of_gateways if not row["cause"].startswith(BY_AGGREGATOR)}
         reported: dict[tuple[str, str], dict[str, list[Alarm]]] = {}
         for (gateway, item), alarms in self.alarms.items():
@@ -336,7 +336,7 @@ class Witness:
             self.violate(f"alarm {key[1]} of {key[0]} is in the registry and no store of a gateway ever held it")
         for key in sorted(reported.keys() & rows.keys()):
             self._same(rows[key], reported[key])
-        self.rounds.audit(store.rows("rounds"), self.acknowledged & self.updates.keys())
+        self.rounds.audit(store.read_rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
         self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.damages.counts
         self.counts |= self.releases.audit(store)

@@ -107,12 +107,12 @@ class Releases:
 
     def opened(self, store: Store) -> None:
         """See that a restart goes on with the release, and the answers, that were stored."""
-        if (store.models.rollout() or b"") != self._rollout:
+        if (store.models.read_rollout() or b"") != self._rollout:
             self._violate("a restart went on with another release than was stored")
         self._compare(store)
 
     def _compare(self, store: Store) -> None:
-        rows = store.rows("orders") if self._orders else []
+        rows = store.read_rows("orders") if self._orders else []
         if {row["number"]: row["kind"] for row in rows} != self._orders:
             self._violate(f"the store holds the orders {[row['number'] for row in rows]}, given were {self._orders}")
         answers = {row["number"]: (row["answer"], row["problem"]) for row in rows if row["answer"] is not None}

@@ -124,7 +124,10 @@ def test_a_second_device_of_one_name_is_refused_and_an_alarm_unless_the_operator
     bar = only(effects, Revoke)
     assert (bar.cut, bar.barred, bar.outlived) == (("north",), frozenset(), (("north", "north"),))
     assert registry(state).admitted == {"north"}
-    assert {one.key: one.reason for one in registry(state).of("north")} == {"north's": "replaced", "new": ""}
+    assert {one.key: one.reason for one in registry(state).list_certificates("north")} == {
+        "north's": "replaced",
+        "new": "",
+    }
     assert "is replaced" in refusal(after(state, asks(key="north's", digest=""))[1])
     # A token that was made before the first device came does not let a second one in either.
     state, _ = after(begun(), token(), token(digest=OTHER), asks())
@@ -171,7 +174,7 @@ def test_certificates_that_expired_long_ago_are_forgotten_but_for_the_newest(tmp
             effects += more
         store.commit([one for one in effects if isinstance(one, Durable) and not isinstance(one, Answered)])
         held = registry(state).certificates
-        assert len(held) == admission.KEPT + 1 and store.registry().certificates == held
+        assert len(held) == admission.KEPT + 1 and store.read_registry().certificates == held
         assert max(held.values(), key=lambda one: one.issued_ns).serial == f"{39:x}f"
 
 
@@ -324,12 +327,12 @@ def test_a_restart_decides_as_before(tmp_path: Path) -> None:
         ):
             state, effects = after(state, event)
             store.commit([one for one in effects if isinstance(one, Durable) and not isinstance(one, Answered)])
-            assert set(store.registry().certificates.values()) == set(registry(state).certificates.values())
-            live = {one for one in store.registry().passes.values() if one.expires_ns}
+            assert set(store.read_registry().certificates.values()) == set(registry(state).certificates.values())
+            live = {one for one in store.read_registry().passes.values() if one.expires_ns}
             assert live == set(registry(state).passes.values())
-        again = begun(store.registry(), gateways=("north", "south"))
+        again = begun(store.read_registry(), gateways=("north", "south"))
     assert again.access.gateways.keys() == {"south"} and registry(again).admitted == {"south"}
-    assert registry(again).ended() == registry(state).ended() and registry(again).barred == {"north"}
+    assert registry(again).list_ended() == registry(state).list_ended() and registry(again).barred == {"north"}
 
 
 def spent(epsilon: float | None, **said: Any) -> Status:

@@ -65,7 +65,7 @@ class Device:
 
 
 def alarms(made: Cloud) -> list[tuple[str, bool]]:
-    rows = made.service.store.rows("alarms", *ALARM_COLUMNS)
+    rows = made.service.store.read_rows("alarms", *ALARM_COLUMNS)
     assert all(row["gateway"] == "north" and row["kind"] == "sensor" for row in rows)
     return [(row["cause"], row["cleared_ns"] is not None) for row in sorted(rows, key=lambda row: row["raised_ns"])]
 

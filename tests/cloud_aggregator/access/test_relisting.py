@@ -40,8 +40,8 @@ def test_an_older_store_revokes_again_whom_the_list_names_and_says_so_once(
     backed_up(site, tmp_path / "backup.db")
     with aggregator_of(site), closing(Store(site.path / "aggregator.db")) as store:
         store.order("revoke", {"gateway": "west"})
-        until(lambda: site.authority.revoked().keys() == {0xA2})
-    moment = site.authority.revoked()[0xA2]
+        until(lambda: site.authority.read_revoked().keys() == {0xA2})
+    moment = site.authority.read_revoked()[0xA2]
     site.authority.write_revoked([(0xA2, moment), (0xB7, moment)])  # and one that was enrolled after the backup
     for path in site.path.glob("aggregator.db*"):
         path.unlink()
@@ -51,7 +51,7 @@ def test_an_older_store_revokes_again_whom_the_list_names_and_says_so_once(
         registry = aggregator.service.state.access.registry
         assert registry is not None and registry.admitted == {"east"} and registry.barred == {"west"}
     assert "this store is older than revoked.crl, which names 2 certificates more: serial b7, west" in caplog.text
-    assert site.authority.revoked().keys() == {0xA2, 0xB7}
+    assert site.authority.read_revoked().keys() == {0xA2, 0xB7}
     caplog.clear()
     with aggregator_of(site):
         assert "older than revoked.crl" not in caplog.text
@@ -88,7 +88,7 @@ def test_a_copy_of_the_file_without_its_log_is_refused_beside_a_list_and_taken_n
                 and aggregator.service.state.access.registry.certificates
             )
         )
-    assert site.authority.revoked().keys() == {0xA2}
+    assert site.authority.read_revoked().keys() == {0xA2}
 
 
 def test_an_empty_file_is_told_of_where_no_list_says_that_it_is_a_copy(

@@ -90,11 +90,11 @@ def test_a_later_alarm_ends_the_one_that_was_forgotten_and_everyone_is_told(tmp_
         state, effects = after(state, event)
         onto = retained(effects, onto)
         kept(store, effects)
-    first, second = store.rows("alarms")
+    first, second = store.read_rows("alarms")
     assert (first["ended"], first["cleared_ns"], first["rule"]) == ("superseded", T0_NS + 50 * NS, "point")
     assert (second["ended"], second["cleared_ns"]) == ("", T0_NS + 51 * NS)
     assert [(one.state, one.id) for one in onto.values()] == [("cleared", f"a.anomaly.{T0_NS + 50 * NS}")]
-    again = site(alarms=store.alarms())
+    again = site(alarms=store.read_alarms())
     held, was = (
         {key: (one.ended, one.active, one.onset_ns) for key, one in end.alarms.book["a"].items()}
         for end in (again, state)
@@ -102,7 +102,7 @@ def test_a_later_alarm_ends_the_one_that_was_forgotten_and_everyone_is_told(tmp_
     assert held == was and active(again) == []
     effects = after(again, alarm("a", "cleared", t_ns=T0_NS + 20 * NS))[1]  # its own word comes after all
     kept(store, effects)
-    assert (store.rows("alarms")[0]["ended"], store.rows("alarms")[0]["cleared_ns"]) == ("", T0_NS + 20 * NS)
+    assert (store.read_rows("alarms")[0]["ended"], store.read_rows("alarms")[0]["cleared_ns"]) == ("", T0_NS + 20 * NS)
     store.close()
 
 
@@ -123,7 +123,7 @@ def test_without_a_clock_what_came_later_is_later_also_after_a_restart(tmp_path:
         kept(store, effects)
     expected = [f"anomaly.{T0_NS - 950_000_000 * NS}"]
     assert active(state) == expected
-    assert active(site(alarms=store.alarms())) == expected
+    assert active(site(alarms=store.read_alarms())) == expected
     store.close()
 
 

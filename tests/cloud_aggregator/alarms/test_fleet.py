@@ -293,7 +293,7 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     first, second, third = story((DIP, DIP, DIP))
     state, effects = after(state, first, second)
     committed(store, effects)
-    state = site(alarms=store.alarms())  # a restart between two alarms loses nothing of what they measured
+    state = site(alarms=store.read_alarms())  # a restart between two alarms loses nothing of what they measured
     for events in ([third, Tick()], rebooted("a", "b"), [Tick()]):
         state, effects = after(state, *events)
         committed(store, effects)
@@ -303,7 +303,7 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     shown = _shown(tmp_path, capsys)
     assert before.text in shown["status"] and "power" in shown["alarms"] and "a b c" in shown["alarms"]
     store = Store(path)
-    again = site(alarms=store.alarms())
+    again = site(alarms=store.read_alarms())
     assert standing(again) == before and again.alarms.book == state.alarms.book
     again, effects = after(again, Connection(True), Tick())
     assert said([one for one in effects if not isinstance(one, Publish)]) == []  # nothing new to store ...
@@ -314,8 +314,8 @@ def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.
     again, effects = after(again, Tick(), at_s=11 + CLEAR_S)
     committed(store, effects)
     assert said(effects)[0].state == "cleared" and not any(isinstance(one, Log) for one in effects[:1])
-    assert store.alarms().fleet == again.alarms.fleet
-    assert len([row for row in store.rows("alarms") if row["gateway"] == "all"]) == 1
+    assert store.read_alarms().fleet == again.alarms.fleet
+    assert len([row for row in store.read_rows("alarms") if row["gateway"] == "all"]) == 1
     store.close()
     assert before.text not in _shown(tmp_path, capsys)["status"]
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms.handling import DESCRIBED_S
-from fedgate.cloud_aggregator.alarms.home_assistant import _plain
+from fedgate.cloud_aggregator.alarms.home_assistant import _escape
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordDiscovery, Tick
 from fedgate.cloud_aggregator.runtime.app import Aggregator
 from fedgate.cloud_aggregator.state import State, Stored
@@ -59,9 +59,9 @@ Retained = dict[str, bytes]
 
 
 def started(*gateways: str, store: Store | None = None, **tables: Any) -> State:
-    known = store.statuses() if store else dict.fromkeys(gateways, WATCHING)
+    known = store.read_statuses() if store else dict.fromkeys(gateways, WATCHING)
     settings = aggregator_settings(**{**ON, **tables})
-    stored = Stored(gateways=known, alarms=store.alarms()) if store else Stored(gateways=known)
+    stored = Stored(gateways=known, alarms=store.read_alarms()) if store else Stored(gateways=known)
     return start_cloud(settings, stored, T0_NS)
 
 
@@ -159,7 +159,7 @@ def test_states_and_availability_are_read_from_the_messages_that_are_there() -> 
 
 @given(st.lists(st.text("ab_.-s", min_size=1, max_size=5), min_size=2, max_size=2, unique=True))
 def test_names_that_differ_stay_different_in_the_letters_that_discovery_allows(names: list[str]) -> None:
-    plain = [_plain(name) for name in names]
+    plain = [_escape(name) for name in names]
     assert plain[0] != plain[1] and all(re.fullmatch(r"[a-zA-Z0-9_-]+", one) for one in plain)
     assert not any(re.search(r"(?<!_)(__)*_s", one) for one in plain)  # which parts site, gateway and cause
 

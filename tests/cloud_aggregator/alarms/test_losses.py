@@ -48,7 +48,7 @@ def test_a_tombstone_that_grows_is_one_row_and_each_of_its_sizes_has_its_receipt
         for stone in (STONE, grown, STONE, grown):  # repeated and in any order
             assert lost(made, stone) == [stone.item]
         lost(made, STONE.model_copy(update={"kind": "alarm"}))
-        rows = made.service.store.rows("losses", "gateway", "kind", "items", "size_bytes", "why")
+        rows = made.service.store.read_rows("losses", "gateway", "kind", "items", "size_bytes", "why")
     assert [tuple(row.values()) for row in rows] == [
         ("north", "telemetry", 7, 2_000, "outbox-full flash-budget"),
         ("north", "alarm", 3, 900, "outbox-full"),
@@ -64,7 +64,7 @@ def test_scores_of_an_outage_are_stored_once_and_acknowledged(tmp_path: Path) ->
         for _ in range(2):
             assert receipts(made.hear(heard("north", "telemetry", payload, item))) == [Receipt(accepted=True)]
         ((t_ns, windows, body),) = (
-            row.values() for row in made.service.store.rows("scores", "t_ns", "windows", "body")
+            row.values() for row in made.service.store.read_rows("scores", "t_ns", "windows", "body")
         )
         assert (t_ns, windows) == (T0_NS, 4) and spread(type(batch).from_bytes(body.encode())) == scores
         assert not made.hear(heard("north", "telemetry", payload, "0" * 64)) or not receipts(made.said[-1:])
@@ -88,7 +88,7 @@ def test_the_newest_of_each_gateway_are_kept(tmp_path: Path, monkeypatch: pytest
             stone = STONE.model_copy(update={"id": f"{number}"})
             store.commit([RecordLoss("north", stone, 1), RecordScores("north", f"{number}", batch, 1)])
         for table, column in (("losses", "id"), ("scores", "item")):
-            kept = [tuple(row.values()) for row in store.rows(table, "gateway", column)]
+            kept = [tuple(row.values()) for row in store.read_rows(table, "gateway", column)]
             assert kept == [("west", "first"), ("north", "3"), ("north", "4"), ("north", "5")]
 
 
@@ -105,7 +105,7 @@ def test_alarms_that_are_over_are_kept_in_bounds_and_those_that_stand_for_ever(
             for said in ("raised", "cleared"):
                 alarm = ALARM.model_copy(update={"id": f"{number}", "state": said})
                 store.commit([RecordAlarm("north", alarm, number, number)])
-        kept = {row["id"] for row in store.rows("alarms", "id")}
+        kept = {row["id"] for row in store.read_rows("alarms", "id")}
         assert {"stands", "other", "99", "75"} <= kept and "50" not in kept and len(kept) <= 2 + 30 + 10
 
 

@@ -142,7 +142,7 @@ def test_after_a_reconnect_and_a_restart_everything_that_stands_is_told_again(tm
         ("b", "anomaly", "raised"),
         ("b", "silent-x", "raised"),
     ]
-    stored = Stored(gateways={**dict.fromkeys(ALL, WATCHING), **store.statuses()}, alarms=store.alarms())
+    stored = Stored(gateways={**dict.fromkeys(ALL, WATCHING), **store.read_statuses()}, alarms=store.read_alarms())
     again = start_cloud(aggregator_settings(), stored, T0_NS)
     store.close()
     assert retained(after(again, Connection(True))[1]) == expected
@@ -208,7 +208,7 @@ def test_the_store_holds_the_state_of_every_alarm_that_stands(tmp_path: Path) ->
     for event in events:
         state, effects = after(state, event)
         store.commit([one for one in effects if isinstance(one, Durable)])
-    restored: State = site(alarms=store.alarms())
+    restored: State = site(alarms=store.read_alarms())
     store.close()
     standing = [known.alarm.id for known in restored.alarms.book["a"].values() if known.active]
     assert standing == [f"a.anomaly.{T0_NS + 30 * NS}"]  # the first of all that came

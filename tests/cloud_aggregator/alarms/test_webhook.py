@@ -199,7 +199,7 @@ def test_the_queue_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path = configured(tmp_path, 'url = "http://127.0.0.1:9/"')
     store = Store(tmp_path / "aggregator.db")
     store.commit([*(Enqueue(name, Post(name, b"x")) for name in "abc"), Dequeue("a")])
-    assert [(row["id"], row["body"]) for row in store.rows("posts")] == [("b", b"x"), ("c", b"x")]
+    assert [(row["id"], row["body"]) for row in store.read_rows("posts")] == [("b", b"x"), ("c", b"x")]
     store.close()
     database = sqlite3.connect(tmp_path / "aggregator.db")
     database.execute("INSERT INTO counts VALUES (?, 7)", (DROPPED,))

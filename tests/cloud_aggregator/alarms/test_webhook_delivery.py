@@ -105,8 +105,8 @@ class Service:
         chosen = {"retry_s": 0.01, "retry_max_s": 0.02, "timeout_s": 0.5, **hook}
         config = aggregator_settings(webhook=chosen)
         self.store = Store(path)
-        gateways = {**dict.fromkeys(ALL, WATCHING), **self.store.statuses()}
-        self.state: State = start_cloud(config, Stored(gateways=gateways, alarms=self.store.alarms()), T0_NS)
+        gateways = {**dict.fromkeys(ALL, WATCHING), **self.store.read_statuses()}
+        self.state: State = start_cloud(config, Stored(gateways=gateways, alarms=self.store.read_alarms()), T0_NS)
         self.events: queue.Queue[Event] = queue.Queue()
         self.enqueued: list[str] = []
         self.log: list[str] = []
@@ -235,7 +235,7 @@ def test_a_receiver_that_comes_later_hears_everything_across_restarts(tmp_path: 
     assert late.taken == expected and len(expected) == 12
     service.cut()
     late.close()
-    assert Store(path).rows("posts") == []
+    assert Store(path).read_rows("posts") == []
 
 
 def test_a_power_cut_between_taking_and_removing_delivers_again_under_the_same_id(
@@ -276,7 +276,7 @@ def test_turned_off_nothing_is_queued_and_what_waited_waits_on(tmp_path: Path, r
     service.cut()
     store = Store(tmp_path / "a.db")
     state = start_cloud(
-        aggregator_settings(), Stored(gateways={"a": Status(state="online")}, alarms=store.alarms()), T0_NS
+        aggregator_settings(), Stored(gateways={"a": Status(state="online")}, alarms=store.read_alarms()), T0_NS
     )
     effects: list[Effect] = []
     events: list[Event] = [*changes(2, 50), Tick(), Posted("x")]
@@ -284,7 +284,7 @@ def test_turned_off_nothing_is_queued_and_what_waited_waits_on(tmp_path: Path, r
         state, more = machine.step(state, T0_NS, event)
         effects += more
     assert not [one for one in effects if isinstance(one, Enqueue | Send | Dequeue)]
-    assert len(store.rows("posts")) == len(state.alarms.queue.items) == 2
+    assert len(store.read_rows("posts")) == len(state.alarms.queue.items) == 2
     store.close()
 
 

@@ -87,7 +87,7 @@ def opened(site: Folder, *effects: Effect) -> Iterator[Store]:
 
 def noted(site: Folder) -> BackupNote | None:
     with opened(site) as store:
-        return store.backup_note()
+        return store.read_backup_note()
 
 
 @cache
@@ -161,8 +161,8 @@ def test_a_backup_of_a_running_store_brings_back_what_a_copy_of_its_file_loses(
         str(site.path), str(new)
     )
     with closing(Store(new / "aggregator.db", create=False)) as back:
-        assert len(back.rows("alarms")) == 1_000 and back.registry().admitted == {"east", "west"}
-        assert back.models.latest() == FIRST
+        assert len(back.read_rows("alarms")) == 1_000 and back.read_registry().admitted == {"east", "west"}
+        assert back.models.read_latest() == FIRST
     assert not [
         path
         for path in (*site.path.iterdir(), *new.iterdir())
@@ -417,7 +417,7 @@ def put_back(site: Folder, tmp_path: Path) -> Iterator[Callable[..., Store]]:
 
 
 def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Callable[..., Store]) -> None:
-    back = put_back().training()
+    back = put_back().read_training()
     assert back is not None
     assert back.meta["run"] != OPEN.rounds.run and back.meta["training"] == OPEN.rounds.training
     now_ns = T0_NS + 5 * NS
@@ -428,7 +428,7 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
 
 def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[..., Store]) -> None:
     back = put_back(SaveRollout(dump(Releases(None, Rollout("watching", 1, canaries=("east",)), MODEL)), T0_NS))
-    found = restored_releases(back.models.rollout(), back.models.of, back.models.latest())
+    found = restored_releases(back.models.read_rollout(), back.models.read_version, back.models.read_latest())
     assert (found.rollout.stage, found.candidate) == ("paused", MODEL) and "put back" in found.rollout.why
 
 
@@ -440,10 +440,10 @@ def test_tokens_and_orders_that_waited_count_no_more(put_back: Callable[..., Sto
         orders=1,
     )
     said = capsys.readouterr().out
-    ends = {one.gateway: one.expires_ns for one in back.registry().passes.values()}
+    ends = {one.gateway: one.expires_ns for one in back.read_registry().passes.values()}
     assert ends["north"] < far_ns == ends["east"]
     assert "tokens that were not used are void, make new ones where they are wanted: north" in said
-    assert back.orders() == [] and "may be done; order it again" in back.rows("orders")[0]["problem"]
+    assert back.read_orders() == [] and "may be done; order it again" in back.read_rows("orders")[0]["problem"]
     assert 'order 1 waited and is refused, it may be done: revoke {"gateway": "west"}' in said
 
 
@@ -460,11 +460,11 @@ def test_whom_the_store_that_was_there_has_shut_out_stays_out(site: Folder, tmp_
     assert "2 certificates more are over, by the store that was there: south, west" in said
     assert f"by the store that was here: {10**7 - 1} versions, " in said
     with opened(site) as back:
-        registry = back.registry()
+        registry = back.read_registry()
         assert registry.admitted == {"east"} and registry.barred == {"west", "south"}
     (aside,) = (path for path in site.path.glob("aggregator.db.before-*") if not path.name.endswith(("-wal", "-shm")))
     with closing(Store(aside, create=False)) as before:
-        assert len(before.rows("alarms")) == 501
+        assert len(before.read_rows("alarms")) == 501
 
 
 def test_a_store_that_cannot_be_read_is_set_aside_all_the_same(site: Folder, tmp_path: Path, capsys: Capture) -> None:
@@ -479,7 +479,7 @@ def test_a_store_that_cannot_be_read_is_set_aside_all_the_same(site: Folder, tmp
         site.path / "aggregator.toml"
     ).read_text()
     with opened(site) as back:
-        assert len(back.rows("alarms")) == 500
+        assert len(back.read_rows("alarms")) == 500
 
 
 def test_a_log_that_was_left_is_never_taken_for_that_of_the_new_store(
@@ -498,7 +498,7 @@ def test_a_log_that_was_left_is_never_taken_for_that_of_the_new_store(
     (aside,) = site.path.glob("aggregator.db.before-*-wal")
     assert aside.read_bytes() == left
     with opened(site) as back:
-        assert len(back.rows("alarms")) == 500
+        assert len(back.read_rows("alarms")) == 500
 
 
 def test_a_newer_list_of_revocations_is_kept_and_counts(site: Folder, tmp_path: Path) -> None:
@@ -518,7 +518,7 @@ def test_a_site_without_certificates_has_a_way_back_too(tmp_path: Path) -> None:
     backup(Folder(old, 0), tmp_path / "b")
     restore(tmp_path / "b", new)
     with closing(Store(new / "aggregator.db", create=False)) as back:
-        assert len(back.rows("alarms")) == 1
+        assert len(back.read_rows("alarms")) == 1
     assert (new / "gateway.toml").exists() and not (new / "release.key").exists()
 
 

@@ -55,7 +55,7 @@ def filled(store: Store) -> dict[str, list[dict[str, Any]]]:
             store.commit(effects)
     store.commit([Enqueue("id", Post("id", b"\0\xff")), RecordRegistry((Certificate("a1", "west", "key", 1, 2**62),))])
     store.note_backup(BackupNote(1, "/mnt/b", True))
-    found = {name: store.rows(name) for name in META.tables}
+    found = {name: store.read_rows(name) for name in META.tables}
     assert all(found.values()), [name for name, rows in found.items() if not rows]
     return found
 
@@ -73,7 +73,7 @@ def test_every_row_of_every_table_comes_back_on_either_kind(
     with closing(Store(from_place, program="aggregator")) as store:
         before = filled(store)
         assert main(["backup", str(tmp_path / "b"), "-c", str(old)]) == 0
-        assert [row["file"] for row in store.rows("backup")] == [str(tmp_path / "b")]
+        assert [row["file"] for row in store.read_rows("backup")] == [str(tmp_path / "b")]
     with closing(Store(to_place)) as there:
         there.commit([RecordRegistry((Certificate("c3", "east", "key", 1, 2**62, "revoked", 2),))])
     assert main(["restore", str(tmp_path / "b"), "-c", str(new)]) == 2
@@ -86,9 +86,9 @@ def test_every_row_of_every_table_comes_back_on_either_kind(
     assert "1 certificates more are over, by the store that was there: east" in said and "set aside: " in said
     with closing(Store(to_place, create=False)) as back:
         for name in META.tables.keys() - SET_ANEW - {"certificates"}:
-            assert back.rows(name) == before[name], name
-        assert [row["serial"] for row in back.rows("certificates")][-1] == "c3"
-        training = back.training()
+            assert back.read_rows(name) == before[name], name
+        assert [row["serial"] for row in back.read_rows("certificates")][-1] == "c3"
+        training = back.read_training()
         assert training is not None and training.meta == {"run": "set-back.b", "training": 5}
         assert np.array_equal(training.arrays["shared.w"], np.arange(9.0)) and training.arrays["kept.n"] == 3
         back.commit([*CLOUD["rounds"](7), *CLOUD["scores"](7)])  # numbers go on behind those that were copied
@@ -112,9 +112,9 @@ def test_every_command_reads_and_orders_beside_a_service(
         for command in COMMANDS:
             assert main([*command, "-c", str(settings), "--json"]) == 0
             assert json.loads(capsys.readouterr().out), command
-        before = len(store.orders())
+        before = len(store.read_orders())
         assert main(["gateways", "remove", "west", "-c", str(settings)]) == 0
-        assert len(store.orders()) == before + 1
+        assert len(store.read_orders()) == before + 1
         whole, last = doctor._store(place)
         assert f"{choose_database(place).name} is whole: 3 models" in whole.text and "of 1970" in last.text
 

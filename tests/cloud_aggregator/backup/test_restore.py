@@ -66,7 +66,7 @@ def service_finds(path: Path) -> set[str] | None:
     """Return the alarms that a service that starts on a store finds there; None where it refuses to start."""
     try:
         with closing(Store(path)) as found:
-            return {row["id"] for row in found.rows("alarms")}
+            return {row["id"] for row in found.read_rows("alarms")}
     except StoreError as error:
         assert "a restore was cut off here; give the same" in str(error) or "not a database" in str(error)
         return None
@@ -100,7 +100,7 @@ def test_a_cut_anywhere_leaves_a_store_or_what_the_same_command_puts_right(
         restore(tmp_path / "b", place, *more, code=2 if has_all else 0)
         assert service_finds(place / "aggregator.db") == new
         with opened(site) as back:
-            assert there != "whole" or back.registry().barred == {"west"}
+            assert there != "whole" or back.read_registry().barred == {"west"}
         asides = [one for one in place.glob("aggregator.db.before-*") if not one.name.endswith(WITH_IT)]
         assert there != "whole" or [one for one in asides if service_finds(one) == old]
         left = [one for one in place.iterdir() if one.name.startswith((".restor", ".aggregator.db.r"))]
@@ -179,7 +179,7 @@ def test_certificates_of_the_backup_give_way_to_the_newer_keys_that_are_here(
     assert "server.pem and cloud.pem are of the authority of keys.json (number 3)" in capsys.readouterr().out
     authority = Authority(site.path)
     assert [pki.certificate_pem(one).decode() for one in authority.believed] == list(keys.authorities)
-    assert authority.has_own() and "localhost" in authority.hosts()
+    assert authority.has_own() and "localhost" in authority.list_hosts()
     assert (site.path / "release.pub").read_text() == keys.release_key
 
 

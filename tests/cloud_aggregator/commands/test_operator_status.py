@@ -213,8 +213,10 @@ def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, 
         assert spec is not None
         found = [one.text for one in doctor.list_denied(spec, doctor.read_stored(Path(store.name)).registry)]
         assert found == ["denied until it is restarted, as another device may still be connected: north"]
-        Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "first")
-        Quarantine(settings.parent / "outlived.json").held([("a1", 2)], [("a1", "north")], "second")  # it was restarted
+        Quarantine(settings.parent / "outlived.json").list_held([("a1", 2)], [("a1", "north")], "first")
+        Quarantine(settings.parent / "outlived.json").list_held(
+            [("a1", 2)], [("a1", "north")], "second"
+        )  # it was restarted
         assert line(settings, capsys, 1).endswith("2 of 3 gateways online; enrolled and never heard: new")
 
 
@@ -224,7 +226,7 @@ def status(made: Cloud, **said: Any) -> bytes:
 
 def seen_s(made: Cloud, gateway: str) -> float | None:
     """Return how long ago a gateway was last seen, by the store."""
-    t_ns = made.service.store.seen()[gateway]
+    t_ns = made.service.store.read_seen()[gateway]
     return (made.now_ns - t_ns) / NS if t_ns else None
 
 

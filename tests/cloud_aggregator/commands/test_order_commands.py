@@ -66,7 +66,7 @@ def test_orders_reach_a_service_that_runs_and_wait_for_one_that_does_not(
     with running("cloud_aggregator", tmp_path) as service:
         with opened(tmp_path) as store:
             until(lambda: store.answer(said["order"]) == ("west is forgotten", ""), service)
-            assert [row["gateway"] for row in store.rows("gateways")] == ["north"]
+            assert [row["gateway"] for row in store.read_rows("gateways")] == ["north"]
         done = command(tmp_path, "release", "--all", "--version", "1")
         assert (done.returncode, done.stdout) == (0, "model 2 is released to all gateways\n"), done.stderr
         refused = command(tmp_path, "release", "--gateways", "nobody", "--version", "1")
@@ -74,7 +74,7 @@ def test_orders_reach_a_service_that_runs_and_wait_for_one_that_does_not(
         removed = command(tmp_path, "gateways", "remove", "north", "--json")
         assert json.loads(removed.stdout)["is_done"]
     with opened(tmp_path) as store:
-        assert store.rows("gateways") == [] and [row["version"] for row in store.rows("models")] == [1, 2]
+        assert store.read_rows("gateways") == [] and [row["version"] for row in store.read_rows("models")] == [1, 2]
 
 
 NEVER = {
@@ -97,7 +97,7 @@ def test_an_order_that_can_never_succeed_is_refused_at_once(words: str, expected
         certificate = Certificate("a", "north", "key of north", T0_NS, T0_NS + YEAR_NS)
         store.commit([RecordModel(*FIRST), RecordGateway("north", READY, T0_NS), RecordRegistry((certificate,))])
         refused = command(site, *words.split())
-        assert refused.returncode == 2 and expected in refused.stderr and store.orders() == []
+        assert refused.returncode == 2 and expected in refused.stderr and store.read_orders() == []
 
 
 def test_an_order_behind_one_that_waits_is_left_to_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +106,14 @@ def test_an_order_behind_one_that_waits_is_left_to_the_service(tmp_path: Path, m
     with opened(site, create=True) as store:
         store.order("token", {"gateway": "north"})
         assert command(site, "gateways", "revoke", "north").returncode == 0
-        assert [one.kind for one in store.orders()] == ["token", "revoke"]
+        assert [one.kind for one in store.read_orders()] == ["token", "revoke"]
 
 
 def test_nobody_is_revoked_where_nobody_is_enrolled(tmp_path: Path) -> None:
     write(tmp_path, free_port())
     with opened(tmp_path, create=True) as store:
         refused = command(tmp_path, "gateways", "revoke", "north")
-        assert refused.returncode == 2 and "needs [identity]" in refused.stderr and store.orders() == []
+        assert refused.returncode == 2 and "needs [identity]" in refused.stderr and store.read_orders() == []
 
 
 def test_a_revoke_that_the_broker_cannot_be_told_says_so(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def site(tmp_path: Path) -> Folder:
 
 def wanted(*certificates: Certificate, cut: tuple[str, ...] = ()) -> Revoke:
     registry = Registry({one.serial: one for one in certificates})
-    return Revoke(registry.ended(), registry.barred, cut, registry.outlived())
+    return Revoke(registry.list_ended(), registry.barred, cut, registry.list_outlived())
 
 
 def made(site: Folder, **spec: Any) -> BrokerAccess:
@@ -101,18 +101,18 @@ def test_an_order_whose_aggregator_ended_at_the_broker_is_answered_by_the_next(
         store.commit([RecordRegistry((replace(NEW, not_after_ns=time.time_ns() + 10**15),))])
         number = store.order("revoke", {"gateway": "north"})
         service = running(store)
-        assert any(isinstance(one, Revoke) for one in service.step(time.time_ns(), service.orders()[0]))
+        assert any(isinstance(one, Revoke) for one in service.step(time.time_ns(), service.read_orders()[0]))
         assert store.answer(number) is None  # and here its power fails
     with closing(Store(path)) as store:
         service, told = running(store), list[Event]()
-        assert service.state.access.registry is not None and not service.orders()
+        assert service.state.access.registry is not None and not service.read_orders()
         door = EnrolmentService(settings, spec, told.append)
-        door.start(service.state.access.registry, store.half_answered())
+        door.start(service.state.access.registry, store.read_half_answered())
         door.stop()
         service.step_all(time.time_ns(), told)
         text, problem = store.answer(number) or ("", "")
         assert text == DONE and ("reload the broker by hand" in problem) is is_by_hand and bool(problem) is is_by_hand
-        assert store.half_answered() == [] and denied(site) and (calls(log) > 0) is not is_by_hand
+        assert store.read_half_answered() == [] and denied(site) and (calls(log) > 0) is not is_by_hand
     assert ("reload the broker by hand" in caplog.text) is is_by_hand
 
 
@@ -151,18 +151,18 @@ def test_a_broker_that_was_not_told_is_told_until_it_worked_and_at_every_start(
 def test_a_name_with_another_device_is_denied_until_the_broker_is_another_process(site: Folder) -> None:
     held = Quarantine(site.path / "seen.json")
     ended, outlived = [("1f", 3)], [("1f", "north")]
-    assert not held.held(ended, [], "first")  # the name is barred anyway
-    assert held.held(ended, outlived, "first") == {"north"} == held.held(ended, outlived, "")
+    assert not held.list_held(ended, [], "first")  # the name is barred anyway
+    assert held.list_held(ended, outlived, "first") == {"north"} == held.list_held(ended, outlived, "")
     held = Quarantine(site.path / "seen.json")  # as after a restart of the aggregator
-    assert held.held(ended, outlived, "first") == {"north"}
-    assert not held.held(ended, outlived, "second") and not held.held(ended, outlived, "second")
-    assert held.held([*ended, ("2f", 4)], [*outlived, ("2f", "north")], "second") == {"north"}
+    assert held.list_held(ended, outlived, "first") == {"north"}
+    assert not held.list_held(ended, outlived, "second") and not held.list_held(ended, outlived, "second")
+    assert held.list_held([*ended, ("2f", 4)], [*outlived, ("2f", "north")], "second") == {"north"}
     # Where none runs there is no connection to outlive; where it cannot be seen nothing is let in.
-    assert not Quarantine(site.path / "other.json").held(ended, [], "")
+    assert not Quarantine(site.path / "other.json").list_held(ended, [], "")
     unseen = Quarantine(site.path / "third.json")
-    assert unseen.held(ended, outlived, None) == unseen.held(ended, outlived, "first") == {"north"}
+    assert unseen.list_held(ended, outlived, None) == unseen.list_held(ended, outlived, "first") == {"north"}
     unseen.release()
-    assert not unseen.held(ended, outlived, None)
+    assert not unseen.list_held(ended, outlived, None)
     (site.path / "seen.json").write_text("{")
     with pytest.raises(IdentityError, match="restart the broker"):
         Quarantine(site.path / "seen.json")

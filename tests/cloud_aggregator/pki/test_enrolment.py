@@ -79,10 +79,10 @@ def test_the_commands_enrol_a_gateway(site: Folder, tmp_path: Path, capsys: Capt
     config = ["-c", str(tmp_path / "gateway.toml")]
     assert gateway_agent(["check", *config]) == 2 and "is not enrolled yet" in capsys.readouterr().err
     wrong = made_token(site, "gateway-2", capsys)
-    assert gateway_agent(["enrol", *config, "--token", wrong.text()]) == 2
+    assert gateway_agent(["enrol", *config, "--token", wrong.format()]) == 2
     assert "is for gateway 'gateway-2'" in capsys.readouterr().err and [*contents(tmp_path)] == ["gateway.toml"]
     made = made_token(site, "gateway-1", capsys)
-    assert gateway_agent(["enrol", *config, "--token", made.text(), "--json"]) == 0
+    assert gateway_agent(["enrol", *config, "--token", made.format(), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["gateway"] == "gateway-1"
     fetched = ("ca.pem", "release.pub", "root.pub", "keys.json")
     assert {*contents(tmp_path)} == {"gateway.toml", "gateway.key", "gateway.pem", *fetched}
@@ -173,7 +173,7 @@ def test_a_power_cut_anywhere_in_a_change_of_the_key_leaves_the_old_pair_or_the_
     assert cuts > 9
     assert "identity-refused" not in caplog.text
     with closing(Store(site.path / "aggregator.db", create=False)) as store:
-        assert not [row for row in store.rows("alarms") if row["gateway"] == "cut"]
+        assert not [row for row in store.read_rows("alarms") if row["gateway"] == "cut"]
 
 
 def test_a_key_that_was_made_for_another_token_is_left_behind(site: Folder, tmp_path: Path, capsys: Capture) -> None:

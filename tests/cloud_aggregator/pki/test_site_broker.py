@@ -252,7 +252,7 @@ def test_a_message_that_is_too_large_ends_the_connection_of_who_does_not_heed_th
 
 def test_the_broker_takes_its_new_certificate_without_a_restart(site: Folder) -> None:
     before = site.authority.own_end()
-    _make_server(site, 800.0, site.authority.hosts())
+    _make_server(site, 800.0, site.authority.list_hosts())
     assert site.authority.own_end() != before
     os.kill(int((site.path / "mosquitto.pid").read_text()), signal.SIGHUP)
 

@@ -117,10 +117,10 @@ def test_the_store_keeps_models_that_are_new_or_of_use_and_what_is_said_of_all(t
     with_store.commit([*[RecordModel(*one) for one in made[:5]], SaveRollout(dump(release), 1)])
     for one in made[5:]:
         with_store.commit([RecordModel(*one)])
-    kept = {version for version in range(1, count + 1) if with_store.models.of(version) is not None}
+    kept = {version for version in range(1, count + 1) if with_store.models.read_version(version) is not None}
     assert kept == {1, 2, 3, 5} | set(range(count - MODELS_KEPT + 1, count + 1))
-    assert [row["version"] for row in with_store.rows("models", "version")] == list(range(1, count + 1))
-    found = restore(with_store.models.rollout(), with_store.models.of, with_store.models.latest())
+    assert [row["version"] for row in with_store.read_rows("models", "version")] == list(range(1, count + 1))
+    found = restore(with_store.models.read_rollout(), with_store.models.read_version, with_store.models.read_latest())
     assert found.version == 2 and found == release
     with_store.close()
 

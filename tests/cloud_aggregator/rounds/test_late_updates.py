@@ -36,7 +36,7 @@ def closed(made: Cloud, *who: str, value: float = 1.0) -> None:
 
 
 def counted(made: Cloud) -> list[tuple[list[str], list[str]]]:
-    rows = made.service.store.rows("rounds", "gateways", "late")
+    rows = made.service.store.read_rows("rounds", "gateways", "late")
     return [(row["gateways"].split(), (row["late"] or "").split()) for row in rows]
 
 
@@ -80,7 +80,7 @@ def test_a_gateway_that_answers_the_next_round_itself_is_counted_once_in_it(tmp_
         made.send("west", slow)
         closed(made, "west", value=5.0)
         assert counted(made)[-1] == (["west"], []) and made.w == 6.0 and made.service.state.rounds.held == {}
-        assert not made.service.store.rows("held")
+        assert not made.service.store.read_rows("held")
         assert not made.send("west", slow)[0].accepted  # two rounds ago by now
 
 
@@ -94,7 +94,7 @@ def test_a_round_that_is_given_up_moves_no_model_also_not_by_what_was_late(tmp_p
             assert not made.send(gateway, made.wrong())[0].accepted
         made.hear(Tick(), after_s=LOST_S)
         assert made.service.state.rounds.given_up == 1 and made.w == 1.0
-        assert made.service.state.rounds.held == {} and not made.service.store.rows("held")
+        assert made.service.state.rounds.held == {} and not made.service.store.read_rows("held")
         assert counted(made)[-1] == ([], [])
         text = "round 1: 1 of the updates of earlier rounds cannot be counted any more"
         assert text in [one.text for one in made.said if isinstance(one, Log)]

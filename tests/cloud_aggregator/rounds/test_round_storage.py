@@ -36,7 +36,7 @@ def half_of(size: int) -> Algorithm:
 
 
 def in_store(made: Cloud) -> list[str]:
-    return [row["gateway"] for row in made.service.store.rows("held", "gateway")]
+    return [row["gateway"] for row in made.service.store.read_rows("held", "gateway")]
 
 
 @pytest.mark.parametrize("algorithm", [mean_of(SIZE), half_of(SIZE)], ids=["as it came", "half of it"])
@@ -69,7 +69,7 @@ def test_what_was_admitted_as_it_came_is_stored_as_it_came(algorithm: Algorithm,
     with cloud(tmp_path, algorithm, NAMES, **POLICY) as made:
         sent = made.body(0.1)
         made.send(NAMES[0], sent)
-        assert (made.service.store.held()[NAMES[0]].body == sent) == is_kept
+        assert (made.service.store.read_held()[NAMES[0]].body == sent) == is_kept
 
 
 def test_a_late_update_stays_where_the_round_at_hand_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ class Run:
         raise AssertionError(f"round {self.service.state.rounds.server.round_index} of {ROUNDS} after a kill")
 
     def rounds(self) -> list[tuple[int, list[str]]]:
-        rows = self.service.store.rows("rounds", "round_index", "gateways")
+        rows = self.service.store.read_rows("rounds", "round_index", "gateways")
         return [(row["round_index"], row["gateways"].split()) for row in rows]
 
 
@@ -185,7 +185,7 @@ def checked(run: Run) -> Server:
     assert equal(server.global_state, expected.global_state) and equal(
         server.server_state, expected.server_state
     )  # to the last bit
-    assert len(run.service.store.rows("models")) == 1
+    assert len(run.service.store.read_rows("models")) == 1
     return server
 
 
@@ -211,7 +211,7 @@ def test_a_kill_leaves_the_same_on_a_server(tmp_path: Path, server: postgresql.S
     def keep(instant: int) -> Path:
         file = tmp_path / f"{instant}.db"
         if instant % EACH == 0:
-            with choose_database(url).snapshot() as db:
+            with choose_database(url).open_snapshot() as db:
                 sqlite.make_copy(db, file, lambda _: None)
         return file
 

@@ -58,7 +58,7 @@ from fedgate.cloud_aggregator.events import RecordRound, SaveTraining
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.database import DatabaseUrl
 store = Store(DatabaseUrl(sys.argv[1]) if "://" in sys.argv[1] else Path(sys.argv[1]))
-number = len(store.rows("rounds"))
+number = len(store.read_rows("rounds"))
 while True:
     number += 1
     training = SaveTraining({"number": np.full(2_000, number)})
@@ -74,7 +74,7 @@ def path(tmp_path: Path) -> Path:
 
 def said(store: Store) -> Any:
     """Return what the stored training says."""
-    training = store.training()
+    training = store.read_training()
     return training and training.meta["said"]
 
 
@@ -87,7 +87,7 @@ def test_an_alarm_is_one_row_whatever_the_order_and_the_repeats(place: Place, or
     store = Store(place)
     for record in told(*order):
         store.commit([record])
-    (row,) = store.rows("alarms")
+    (row,) = store.read_rows("alarms")
     store.close()
     assert (row["id"], row["gateway"], row["onset_ns"], row["raised_ns"], row["cleared_ns"]) == (
         RAISED.id,
@@ -104,7 +104,7 @@ def test_alarms_are_kept_apart_by_gateway_and_id(place: Place) -> None:
     store = Store(place)
     other = RAISED.model_copy(update={"id": "north.anomaly.7"})
     store.commit([RecordAlarm(gateway, alarm, 1, 1) for gateway, alarm in product(("north", "south"), (RAISED, other))])
-    assert len(store.rows("alarms", "id")) == 4
+    assert len(store.read_rows("alarms", "id")) == 4
     store.close()
 
 
@@ -112,25 +112,25 @@ def test_the_largest_numbers_a_message_can_hold_fit(place: Place) -> None:
     store = Store(place)
     huge = {"onset_ns": -LARGEST, "t_ns": LARGEST, "model_version": LARGEST, "score": 1e308, "text": "x" * 100_000}
     store.commit(told(RAISED.model_copy(update=huge)))
-    (row,) = store.rows("alarms")
+    (row,) = store.read_rows("alarms")
     assert (row["onset_ns"], row["raised_ns"], row["model_version"]) == (-LARGEST, LARGEST, LARGEST)
     store.close()
 
 
 def test_everything_is_there_when_it_is_opened_again(place: Place) -> None:
     store = Store(place)
-    assert (store.training(), store.models.latest(), store.statuses()) == (None, None, {})
+    assert (store.read_training(), store.models.read_latest(), store.read_statuses()) == (None, None, {})
     online = Status(state="online", baseline_windows=5)
     store.commit([SaveTraining({}, {"said": "one"}), ROUND, RecordModel(*SECOND), RecordGateway("north", online, 1)])
     store.commit([SaveTraining({}, {"said": "two"}), RecordModel(*FIRST), RecordGateway("north", online, 2)])
     store.close()
     store = Store(place, create=False)
     assert said(store) == "two"
-    assert store.models.latest() == SECOND  # the highest version, in whatever order they were stored
-    assert store.statuses() == {"north": online}
-    assert store.rows("rounds", "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
-    assert [row["version"] for row in store.rows("models", "version")] == [1, 2]
-    assert store.rows("gateways", "gateway", "online", "seen_ns") == [
+    assert store.models.read_latest() == SECOND  # the highest version, in whatever order they were stored
+    assert store.read_statuses() == {"north": online}
+    assert store.read_rows("rounds", "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
+    assert [row["version"] for row in store.read_rows("models", "version")] == [1, 2]
+    assert store.read_rows("gateways", "gateway", "online", "seen_ns") == [
         {"gateway": "north", "online": True, "seen_ns": 2}
     ]
     store.close()
@@ -142,7 +142,7 @@ def test_a_commit_that_cannot_be_whole_is_not_there_at_all(place: Place) -> None
     broken: Any = RecordRound("run", 1, None, (), 0, 1)  # type: ignore[arg-type]  # what the database refuses
     with pytest.raises(IntegrityError, match=r"NOT NULL|not-null"):
         store.commit([SaveTraining({}, {"said": "after"}), ROUND, broken])
-    assert said(store) == "before" and store.rows("rounds") == []
+    assert said(store) == "before" and store.read_rows("rounds") == []
     store.commit([ROUND])  # and it goes on working
     store.close()
 
@@ -155,10 +155,10 @@ def test_a_power_cut_leaves_whole_commits_in_their_order(place: Place) -> None:
             time.sleep(0.1)  # while it goes on
             child.kill()
         store = Store(place)
-        numbers = [row["round_index"] for row in store.rows("rounds", "round_index")]
+        numbers = [row["round_index"] for row in store.read_rows("rounds", "round_index")]
         assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > last
         last = len(numbers)
-        training = store.training()
+        training = store.read_training()
         assert training is not None and np.array_equal(training.arrays["number"], np.full(2_000, last))
         store.close()
 
@@ -210,7 +210,7 @@ def test_a_damaged_store_is_named(path: Path) -> None:
     body = path.read_bytes()
     path.write_bytes(body[:4_096] + b"\xff" * (len(body) - 4_096))
     with pytest.raises(StoreError, match=r"aggregator\.db: cannot be (read|opened)"):
-        Store(path).training()
+        Store(path).read_training()
 
 
 def test_what_is_not_there_is_named_and_looking_does_not_make_it(path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_change_that_comes_again_waits_once_and_in_its_place(path: Path) -> No
     with closing(Store(path)) as store:
         for name, body in (("first", b"1"), ("second", b"2"), ("first", b"3")):
             store.commit([Enqueue(name, Post(name, body, "west"))])
-        assert [(row["id"], row["body"]) for row in store.rows("posts", "id", "body")] == [
+        assert [(row["id"], row["body"]) for row in store.read_rows("posts", "id", "body")] == [
             ("first", b"3"),
             ("second", b"2"),
         ]

@@ -27,7 +27,7 @@ def url(server: Server) -> DatabaseUrl:
 
 
 def test_a_second_service_is_refused_and_told_of_the_first_while_others_read(url: DatabaseUrl) -> None:
-    assert choose_database(url).held_since_ns() is None and not choose_database(url).exists()
+    assert choose_database(url).find_held_since_ns() is None and not choose_database(url).exists()
     with closing(Store(url, program="aggregator")) as first:
         words = rf"another aggregator runs on this store: fedgate aggregator, process {os.getpid()} on .*, since 20"
         with pytest.raises(StoreError, match=words) as refused:
@@ -35,11 +35,11 @@ def test_a_second_service_is_refused_and_told_of_the_first_while_others_read(url
         assert "pg_stat_activity" in str(refused.value)
         with closing(Store(url, create=False)) as reader:
             number = reader.order("token", {"gateway": "west"})
-            assert [one.number for one in first.orders()] == [number]
-            held_ns = reader.database.held_since_ns()
+            assert [one.number for one in first.read_orders()] == [number]
+            held_ns = reader.database.find_held_since_ns()
         assert held_ns is not None and 0 <= time.time_ns() - held_ns < 600e9
     Store(url, program="aggregator").close()
-    assert choose_database(url).held_since_ns() is None and choose_database(url).exists()
+    assert choose_database(url).find_held_since_ns() is None and choose_database(url).exists()
 
 
 def test_a_session_of_another_user_is_named_too(url: DatabaseUrl, server: Server) -> None:
@@ -48,7 +48,7 @@ def test_a_session_of_another_user_is_named_too(url: DatabaseUrl, server: Server
     server.execute(f"GRANT ALL ON SCHEMA {schema} TO other")
     seen_by_another = choose_database(server.url(schema, "other"))
     with closing(Store(url, program="aggregator")):
-        assert seen_by_another.held_since_ns() is not None
+        assert seen_by_another.find_held_since_ns() is not None
         with pytest.raises(StoreError, match="a session of another user \\(as pid"):
             seen_by_another.hold("aggregator")
 
@@ -60,22 +60,22 @@ def test_a_session_that_the_next_connection_gets_too_is_no_place_for_a_lock(
     with monkeypatch.context() as pooled, pytest.raises(StoreError, match=r"pooler in transaction mode.*session mode"):
         pooled.setattr(postgresql, "BACKEND", text("SELECT 1"))
         Store(url, program="aggregator")
-    assert choose_database(url).held_since_ns() is None
+    assert choose_database(url).find_held_since_ns() is None
     Store(url, program="aggregator").close()
 
 
 def test_who_has_lost_the_lock_writes_nothing_beside_the_next_one(url: DatabaseUrl, server: Server) -> None:
     first = Store(url, program="aggregator")
     server.end_sessions("fedgate aggregator")
-    until(lambda: choose_database(url).held_since_ns() is None)
+    until(lambda: choose_database(url).find_held_since_ns() is None)
     with closing(Store(url, program="aggregator")) as second:
         second.commit([RecordCount("name", 2)])
         with pytest.raises(StoreError, match="the connection is lost, and with it the lock"):
             first.commit([RecordCount("name", 1)])
-        for act in (lambda: first.commit([RecordCount("name", 1)]), first.orders):  # it never connects again
+        for act in (lambda: first.commit([RecordCount("name", 1)]), first.read_orders):  # it never connects again
             with pytest.raises(StoreError):
                 act()
-        assert second.rows("counts") == [{"name": "name", "value": 2}]
+        assert second.read_rows("counts") == [{"name": "name", "value": 2}]
     first.close()
 
 
@@ -92,7 +92,7 @@ def test_a_value_that_the_server_does_not_take_is_no_error_of_the_store(url: Dat
         with pytest.raises((DBAPIError, UnicodeEncodeError)):
             store.commit([RecordDiscovery(topic)])
         store.commit([RecordDiscovery("good")])
-        assert [row["topic"] for row in store.rows("discovered")] == ["good"]
+        assert [row["topic"] for row in store.read_rows("discovered")] == ["good"]
 
 
 def test_what_is_wrong_with_a_server_is_said_with_what_to_do(server: Server, url: DatabaseUrl) -> None:

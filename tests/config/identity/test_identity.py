@@ -40,7 +40,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def test_a_token_comes_back_as_it_was_and_not_at_all_where_a_letter_is_lost_or_wrong() -> None:
-    text = TOKEN.text()
+    text = TOKEN.format()
     assert pki.read_token(f" {text}\n") == TOKEN and len(text.split()) == 1
     for broken in (text[:-1], text[1:], text.replace(".", "", 1), text[:40] + "A" + text[41:], "", "fedgate1.."):
         with pytest.raises(IdentityError, match="not whole"):
@@ -53,7 +53,7 @@ def test_a_token_comes_back_as_it_was_and_not_at_all_where_a_letter_is_lost_or_w
 )
 def test_a_token_with_wrong_parts_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(IdentityError):
-        pki.read_token(replace(TOKEN, **change).text())  # type: ignore[arg-type]  # wrong on purpose
+        pki.read_token(replace(TOKEN, **change).format())  # type: ignore[arg-type]  # wrong on purpose
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
@@ -140,7 +140,7 @@ def test_openssl_agrees_with_what_the_authority_made(site: Folder) -> None:
     for at, works in (("0", True), ("4000000000", False)):  # 1970, where a clock without a battery begins, and 2096
         words = ["openssl", "verify", "-attime", at, "-CAfile", ca, str(site.path / SERVER)]
         assert (children.run(words, PATIENCE_S).returncode == 0) == works
-    assert {"localhost", "127.0.0.1"} <= set(site.authority.hosts())
+    assert {"localhost", "127.0.0.1"} <= set(site.authority.list_hosts())
 
 
 def test_a_revoked_certificate_is_one_for_openssl_and_the_list_outlives_the_aggregator(site: Folder) -> None:
@@ -174,9 +174,9 @@ def test_the_brokers_certificate_is_made_anew_with_the_same_key(
     assert cloud_aggregator(["init", str(site.path), "--renew-server"]) == 0
     after = pki.load_certificate(site.path / SERVER)
     assert after.serial_number != before.serial_number and after.public_key() == before.public_key()
-    assert site.authority.hosts() == [*dict.fromkeys(site.authority.hosts())]
+    assert site.authority.list_hosts() == [*dict.fromkeys(site.authority.list_hosts())]
     assert cloud_aggregator(["init", str(site.path), "--renew-server", "--host", "new.example"]) == 0
-    assert "new.example" in site.authority.hosts() and "good until" in capsys.readouterr().out
+    assert "new.example" in site.authority.list_hosts() and "good until" in capsys.readouterr().out
 
 
 def test_init_again_overwrites_nothing_and_finishes_what_a_power_cut_left(tmp_path: Path) -> None:
@@ -210,8 +210,8 @@ def test_an_authority_whose_files_do_not_belong_together_is_refused(tmp_path: Pa
 
 def test_who_asks_too_often_waits_and_others_do_not() -> None:
     pace = RateLimiter()
-    assert [pace.allows("a", 0.0) for _ in range(PER_MINUTE_MAX + 2)] == [True] * PER_MINUTE_MAX + [False] * 2
-    assert pace.allows("b", 1.0) and not pace.allows("a", 59.0) and pace.allows("a", 61.0)
+    assert [pace.admit("a", 0.0) for _ in range(PER_MINUTE_MAX + 2)] == [True] * PER_MINUTE_MAX + [False] * 2
+    assert pace.admit("b", 1.0) and not pace.admit("a", 59.0) and pace.admit("a", 61.0)
 
 
 def test_a_token_tells_no_secret_of_the_site(site: Folder) -> None:

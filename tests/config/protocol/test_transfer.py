@@ -39,7 +39,7 @@ def test_chunks_in_any_order_with_repeats_are_the_body(data: st.DataObject) -> N
     body = data.draw(bodies)
     chunks = split(body, LIMIT)
     order = data.draw(st.permutations(chunks + data.draw(st.lists(st.sampled_from(chunks), max_size=5))))
-    assert gathered(describe(body, LIMIT), order).body() == body
+    assert gathered(describe(body, LIMIT), order).join() == body
 
 
 @given(st.data())
@@ -51,10 +51,10 @@ def test_a_transfer_says_what_is_missing_and_goes_on(data: st.DataObject) -> Non
     assert assembly.missing == tuple(sorted(set(range(len(chunks))) - seen))
     if assembly.missing:
         with pytest.raises(MessageError, match=f"{len(assembly.missing)} chunks are missing"):
-            assembly.body()
+            assembly.join()
     for index in assembly.missing:
         assembly = assembly.add(*parse_chunk(chunks[index]))
-    assert assembly.body() == body
+    assert assembly.join() == body
 
 
 @pytest.mark.parametrize("limit", [LIMIT, LIMIT + 1, 4_000, 120 * 1024])
@@ -64,7 +64,7 @@ def test_no_chunk_is_larger_than_a_message_may_be(limit: int, size: int) -> None
     chunks = split(body, limit)
     assert max(map(len, chunks)) <= limit
     assert len(chunks) == describe(body, limit).chunks == max(-(-size // (limit - HEADER_BYTES)), 1)
-    assert gathered(describe(body, limit), chunks).body() == body
+    assert gathered(describe(body, limit), chunks).join() == body
 
 
 def test_the_longest_header_fits_into_its_room() -> None:
@@ -98,13 +98,13 @@ def test_a_body_with_another_digest_is_refused() -> None:
     chunks = split(BODY, LIMIT)
     damaged = [*chunks[:-1], chunks[-1][:-1] + b"?"]
     with pytest.raises(MessageError, match="size or digest differs; fetch it again"):
-        gathered(describe(BODY, LIMIT), damaged).body()
+        gathered(describe(BODY, LIMIT), damaged).join()
 
 
 def test_a_body_that_lost_bytes_is_refused() -> None:
     chunks = split(BODY, LIMIT)
     with pytest.raises(MessageError, match="size or digest differs"):
-        gathered(describe(BODY, LIMIT), [*chunks[:-1], chunks[-1][:-1]]).body()
+        gathered(describe(BODY, LIMIT), [*chunks[:-1], chunks[-1][:-1]]).join()
 
 
 def test_a_body_of_another_size_than_was_said_is_refused() -> None:
@@ -115,7 +115,7 @@ def test_a_body_of_another_size_than_was_said_is_refused() -> None:
         header, piece = parse_chunk(chunk)
         assembly = assembly.add(header.model_copy(update={"size_bytes": len(BODY) + 1}), piece)
     with pytest.raises(MessageError, match="size or digest differs"):
-        assembly.body()
+        assembly.join()
 
 
 def test_chunks_never_hold_more_than_the_body_was_said_to_have() -> None:
@@ -175,7 +175,7 @@ def test_a_mutated_chunk_never_makes_another_body(data: st.DataObject) -> None:
     end = data.draw(st.integers(start, min(start + 8, len(chunks[index]))))
     mutated = chunks[index][:start] + data.draw(st.binary(max_size=8)) + chunks[index][end:]
     try:
-        body = gathered(describe(BODY, LIMIT), [*chunks[:index], mutated, *chunks[index + 1 :]]).body()
+        body = gathered(describe(BODY, LIMIT), [*chunks[:index], mutated, *chunks[index + 1 :]]).join()
     except MessageError:
         return
     assert body == BODY

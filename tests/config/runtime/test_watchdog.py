@@ -143,7 +143,7 @@ def test_the_watchdog_is_told_in_time_and_no_oftener_than_it_asks(manager: Manag
     now_s = [0.0]
     supervisor = Supervisor(manager.environment(WATCHDOG_USEC="300000000"), lambda: now_s[0])
     for _ in range(300):
-        supervisor.works()
+        supervisor.report_work()
         now_s[0] += 1.0
     assert (manager.heard("READY=1"), manager.heard("WATCHDOG=1")) == (1, 4)
 
@@ -154,9 +154,9 @@ def test_where_no_watchdog_is_meant_for_this_process_only_the_start_is_told(
 ) -> None:
     now_s = [0.0]
     supervisor = Supervisor(manager.environment(**more), lambda: now_s[0])
-    supervisor.works()
+    supervisor.report_work()
     now_s[0] += 1e6
-    supervisor.works()
+    supervisor.report_work()
     assert manager.heard("WATCHDOG=1") == manager.heard("READY=1") == 1
 
 
@@ -164,9 +164,9 @@ def test_a_manager_that_is_gone_stops_no_service(manager: Manager, caplog: pytes
     supervisor = Supervisor(manager.environment())
     manager.close()
     for _ in range(4):
-        supervisor.stopping()
+        supervisor.report_stop()
     assert [record.getMessage()[-6:] for record in caplog.records] == ["time 1", "time 2", "time 4"]
-    Supervisor({}).works()
+    Supervisor({}).report_work()
 
 
 @pytest.fixture(params=some(["certificates", "loopback"]))

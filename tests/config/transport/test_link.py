@@ -110,18 +110,18 @@ def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
     made, now_s = SendQueue(), 0.0
     out: list[Outgoing] = []
     on_line: list[int] = []
-    made.opened()
+    made.open()
     for number, (level, size, _) in enumerate(given_messages):
         assert made.add(Outgoing(f"{level}/{number}", bytes(size), False, 1), level)
     while not made.is_empty:
-        while (message := made.next()) is not None:
+        while (message := made.take()) is not None:
             made.note_handed_over(len(out), message, now_s)
             on_line.append(len(out))
             out.append(message)
             held = sum(out[number].size for number in on_line)
             assert len(on_line) == 1 or held <= made.window_bytes
         now_s += data.draw(st.sampled_from([0.1, 1.0, 3.0]))
-        made.acknowledged(on_line.pop(0), now_s)
+        made.acknowledge(on_line.pop(0), now_s)
     assert made.waiting_bytes == 0
     numbers = [tuple(map(int, message.topic.split("/"))) for message in out]
     assert len(numbers) == len(given_messages)
@@ -142,14 +142,14 @@ def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(
 def test_no_flood_of_what_is_urgent_holds_up_all_else_for_ever(waiting: list[tuple[int, int]], level: int) -> None:
     """Goal: what one gateway makes urgent starves nobody: all that waits goes, whatever urgent comes without end."""
     made, urgent = SendQueue(), Outgoing(f"{level}/urgent", bytes(1_000), False, 1)
-    made.opened()
+    made.open()
     for number, (less, size) in enumerate(waiting):
         assert made.add(Outgoing(f"waits/{number}", bytes(size), False, 1), less)
     left, went = len(waiting), 0
     for number in itertools.count():
         made.add(urgent, level)
-        made.note_handed_over(number, message := made.next() or pytest.fail("the line is idle"), 0.0)
-        made.acknowledged(number, 0.1)
+        made.note_handed_over(number, message := made.take() or pytest.fail("the line is idle"), 0.0)
+        made.acknowledge(number, 0.1)
         left -= message.topic != urgent.topic
         went += message.size
         if not left:
@@ -163,21 +163,21 @@ def test_a_backlog_is_bounded_for_each_urgency_and_knows_what_a_lost_connection_
     bulk = Outgoing("t", bytes(200_000), False, 1)
     assert [made.add(bulk, 2) for _ in range(22)] == [True] * 21 + [False]
     assert made.add(Outgoing("a", b"alarm", False, 1), 0) and made.add(Outgoing("s", b"score", False, 0), 0)
-    assert made.next() is None  # no connection yet
-    made.opened()
+    assert made.take() is None  # no connection yet
+    made.open()
     for number in range(2):
-        made.note_handed_over(number, message := made.next() or bulk, 0.0)
+        made.note_handed_over(number, message := made.take() or bulk, 0.0)
         assert message.topic == "as"[number] and not made.is_empty
     made.cut()
-    assert made.next() is None and made.waiting_bytes == 21 * 200_001 + 6  # the score is gone, the alarm is not
-    made.acknowledged(0, 1e6)
+    assert made.take() is None and made.waiting_bytes == 21 * 200_001 + 6  # the score is gone, the alarm is not
+    made.acknowledge(0, 1e6)
     assert made.window_bytes == backlog_module.WINDOW_BYTES_START  # an outage says nothing of the line
 
 
 def test_who_asks_for_the_most_delays_itself() -> None:
     """One gateway is sent chunks as fast as they are taken, another asks for ten in between."""
     made, chunk = SendQueue(), bytes(60_000)
-    made.opened()
+    made.open()
     topics = {name: f"fedgate/v1/bridge/{name}/chunk/digest" for name in ("west", "north")}
     while made.add(Outgoing(topics["west"], chunk, False, 1), 2):
         pass
@@ -185,8 +185,8 @@ def test_who_asks_for_the_most_delays_itself() -> None:
     out = []
     for number in range(24):
         made.add(Outgoing(topics["west"], chunk, False, 1), 2)
-        made.note_handed_over(number, message := made.next() or pytest.fail("the line is idle"), 0.0)
-        made.acknowledged(number, 0.1)
+        made.note_handed_over(number, message := made.take() or pytest.fail("the line is idle"), 0.0)
+        made.acknowledge(number, 0.1)
         out.append(message.topic)
     assert out[:20].count(topics["north"]) >= 9 and set(out[:3]) == set(topics.values())
     for number in range(500):  # however many there are, all of them together have their bound
@@ -201,26 +201,26 @@ def carried(made: SendQueue, messages: int, size: int, word_s: float) -> None:
         assert made.add(Outgoing(UPDATE, bytes(size), False, 1), 2)
     while not made.is_empty:
         on_line = []
-        while (message := made.next()) is not None:
+        while (message := made.take()) is not None:
             made.note_handed_over(number, message, now_s)
             on_line.append(number)
             number += 1
         for handed in on_line:
             now_s += word_s
-            made.acknowledged(handed, now_s)
+            made.acknowledge(handed, now_s)
 
 
 def test_only_what_fills_the_line_shows_what_it_carries_and_a_new_connection_begins_anew() -> None:
     """A day of small messages on a slow line would let all of an update on it, and an alarm wait behind that."""
     made = SendQueue()
-    made.opened()
+    made.open()
     for _ in range(1_440):
         carried(made, 1, 1_500, 0.1)
     assert made.window_bytes == backlog_module.WINDOW_BYTES_START
     carried(made, 60, 60_000, 0.001)
     assert made.window_bytes == backlog_module.WINDOW_BYTES_MAX
     made.cut()
-    made.opened()
+    made.open()
     assert made.window_bytes == backlog_module.WINDOW_BYTES_START
     carried(made, 10, 60_000, 3.0)
     assert made.window_bytes == backlog_module.WINDOW_BYTES_MIN
@@ -230,15 +230,15 @@ def test_only_what_fills_the_line_shows_what_it_carries_and_a_new_connection_beg
 
 def test_a_piece_of_a_body_is_as_long_as_the_line_carries_in_a_moment_and_the_broker_takes() -> None:
     made = SendQueue()
-    made.opened()
+    made.open()
     carried(made, 60, 60_000, 0.001)
     assert made.payload_bytes == PAYLOAD_BYTES_START  # to a broker that does not say what it takes
-    made.opened(Limits(packet_bytes=10_000_000))
+    made.open(Limits(packet_bytes=10_000_000))
     assert 256_000 < made.payload_bytes <= PACKET_BYTES_MAX - TOPIC_BYTES_MAX - FRAMING_BYTES
-    made.opened(Limits(packet_bytes=10_000))
+    made.open(Limits(packet_bytes=10_000))
     assert made.payload_bytes == 10_000 - TOPIC_BYTES_MAX - FRAMING_BYTES
     assert made.add(Outgoing("t" * TOPIC_BYTES_MAX, bytes(made.payload_bytes), False, 1), 2)
-    made.opened(Limits(packet_bytes=100))
+    made.open(Limits(packet_bytes=100))
     assert made.payload_bytes == PAYLOAD_BYTES_MIN
 
 
@@ -255,27 +255,27 @@ def test_what_the_broker_does_not_take_is_not_sent_and_is_said(caplog: pytest.Lo
 def test_what_waits_and_is_too_large_for_the_next_broker_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     made, large = SendQueue(10_000), Outgoing(UPDATE, bytes(6_000), False, 1)
     small = large._replace(payload=b"small")
-    made.opened()
+    made.open()
     made.cut()
     for message in (large, small, large):
         assert made.add(message, 2)
-    made.opened(Limits(packet_bytes=5_000, messages=1))
-    assert made.next() == small
+    made.open(Limits(packet_bytes=5_000, messages=1))
+    assert made.take() == small
     made.note_handed_over(1, small, 0.0)
-    assert made.next() is None  # one message at a time
-    made.acknowledged(1, 0.1)
-    assert made.next() is None and made.is_empty and made.too_large == 2 and made.waiting_bytes == 0
-    made.opened()
+    assert made.take() is None  # one message at a time
+    made.acknowledge(1, 0.1)
+    assert made.take() is None and made.is_empty and made.too_large == 2 and made.waiting_bytes == 0
+    made.open()
     assert made.add(large, 2) and "the broker takes 5000 (as it says itself; number 1)" in caplog.text
 
 
 def test_a_refusal_is_told_until_the_broker_takes_one_of_its_kind_again(caplog: pytest.LogCaptureFixture) -> None:
     made = SendQueue()
-    made.opened()
+    made.open()
     for number, refusal in enumerate(["Not authorized", "Not authorized", "", "Not authorized"]):
         assert made.add(Outgoing(f"{UPDATE}-{number}", b"", False, 1), 2)
-        made.note_handed_over(number, made.next() or pytest.fail("the line is idle"), 0.0)
-        made.acknowledged(number, 0.1, refusal)
+        made.note_handed_over(number, made.take() or pytest.fail("the line is idle"), 0.0)
+        made.acknowledge(number, 0.1, refusal)
         assert made.is_empty and made.refused == ({"update": refusal} if refusal else {})
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"{UPDATE}-0", f"{UPDATE}-3"]
 
@@ -299,14 +299,14 @@ def test_every_channel_has_its_place() -> None:
 def test_connections_that_end_at_once_are_told_and_leave_room_for_another() -> None:
     made, now_s, told = SessionConflict(), 0.0, []
     for _ in range(40):
-        assert not made.ended(now_s)  # without a connection
-        made.connected(now_s)
-        told.append(made.ended(now_s + 1.0))
+        assert not made.end(now_s)  # without a connection
+        made.begin(now_s)
+        told.append(made.end(now_s + 1.0))
         now_s += 100.0
     assert [number + 1 for number, said in enumerate(told) if said] == [4, 8, 16, 32]
     assert "40 connections in a row" in made.text and made.pauses_s(60) == (900, 900)
-    made.connected(now_s)
-    assert not made.ended(now_s + SHORT_S) and made.text == "" and made.pauses_s(60) == (1, 60)
+    made.begin(now_s)
+    assert not made.end(now_s + SHORT_S) and made.text == "" and made.pauses_s(60) == (1, 60)
 
 
 @needs_mosquitto

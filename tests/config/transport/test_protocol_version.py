@@ -88,18 +88,18 @@ def test_both_versions_are_asked_for_until_one_is_answered_and_5_again_after_an_
     asked = []
     for _ in range(4):
         asked.append(version.asked)
-        version.ended()
+        version.note_end()
     assert asked == [MQTT_5, MQTT_3, MQTT_5, MQTT_3]
-    version.ended()
+    version.note_end()
     assert version.asked == MQTT_3  # of a broker of both, for one connection
-    version.answered(ReasonCode(PacketTypes.CONNACK, "Success"))
-    version.ended()
+    version.note_answer(ReasonCode(PacketTypes.CONNACK, "Success"))
+    version.note_end()
     assert version.asked == MQTT_5
     for expected in (MQTT_3, MQTT_5):  # a broker of another version took its place
-        version.answered(ReasonCode(PacketTypes.CONNACK, identifier=UNSUPPORTED))
-        version.ended()
+        version.note_answer(ReasonCode(PacketTypes.CONNACK, identifier=UNSUPPORTED))
+        version.note_end()
         assert version.asked == expected
-        version.ended()
+        version.note_end()
         assert version.asked == expected  # what was refused in words is not asked for again
 
 
@@ -180,5 +180,5 @@ def test_another_client_of_the_same_id_is_told_as_what_it_is(
 def test_a_client_that_is_taken_over_is_in_conflict_however_long_it_was_connected() -> None:
     made = SessionConflict()
     for number in range(1, ENOUGH + 1):
-        made.connected(1_000.0 * number)
-        assert made.ended(1_000.0 * number + 900.0, session_conflict.TAKEN_OVER) == (number == ENOUGH)
+        made.begin(1_000.0 * number)
+        assert made.end(1_000.0 * number + 900.0, session_conflict.TAKEN_OVER) == (number == ENOUGH)

@@ -101,8 +101,8 @@ def in_any_order(queue: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
 
 
 def without_bound(queue: type[SendQueue], patch: pytest.MonkeyPatch) -> None:
-    opened = queue.opened
-    patch.setattr(queue, "opened", lambda self: opened(self, Limits(messages=10 * MESSAGES_MAX)))
+    opened = queue.open
+    patch.setattr(queue, "open", lambda self: opened(self, Limits(messages=10 * MESSAGES_MAX)))
 
 
 @pytest.mark.parametrize("wrong", [in_any_order, without_bound])

@@ -187,7 +187,10 @@ def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
     state, effects = offered(changed(state, "context", refusal="something else"), make())
     assert words in status(state).refusal and not state.downloads.receiver.incoming and not sent(effects, "want")
     state, effects = offered(state, signed_third())
-    assert state.deployment.manifest is not None and (state.deployment.manifest.version, status(state).refusal) == (
+    assert state.deployment.manifest is not None and (
+        state.deployment.manifest.version,
+        status(state).refusal,
+    ) == (
         3,
         "",
     )

@@ -82,11 +82,11 @@ def test_a_load_that_ended_with_its_boot_was_ended_by_the_power() -> None:
     for number in range(STARTS_MAX):
         marked = restore_models(gateway.shelf.blobs).with_load(DIGEST, "boot").with_load(manifest.model.digest, "boot")
         gateway.shelf.commit([save(marked)])
-        assert marked.tries(DIGEST).in_boot == number + 1
+        assert marked.find_attempts(DIGEST).in_boot == number + 1
     begun = mark_at_start(gateway.shelf.blobs, "boot", gateway_settings())
     assert begun is not None and restore_models({MODELS: begun.body}).current.version == 1  # it never ended
     begun = mark_at_start(gateway.shelf.blobs, "next boot", gateway_settings())
-    assert begun is not None and restore_models({MODELS: begun.body}).tries(DIGEST).in_boot == 1
+    assert begun is not None and restore_models({MODELS: begun.body}).find_attempts(DIGEST).in_boot == 1
     gateway.restart()
     gateway.state = replace(gateway.state, context=replace(gateway.state.context, boot_id="next boot"))
     gateway.offer(THIRD)
@@ -100,24 +100,24 @@ def test_one_end_of_the_process_counts_once_whatever_the_versions_of_its_model()
     for number in range(STARTS_MAX):
         gateway.offer((signed(manifest, version=2 + number), body))
         assert gateway.version == 2 + number
-    tries = restore_models(gateway.shelf.blobs).tries(manifest.model.digest)
+    tries = restore_models(gateway.shelf.blobs).find_attempts(manifest.model.digest)
     assert tries.in_boot == 1 and not status(gateway.state).rejected
     other, other_body = SENSITIVE
     gateway.offer((signed(other, version=6), other_body))  # another in between, and two versions before a load
     gateway.took(*after(gateway.state, heard("manifest", "current", signed(manifest, version=7).to_bytes(), "all")))
     gateway.offer((signed(manifest, version=8), body))
     assert gateway.version == 8
-    assert restore_models(gateway.shelf.blobs).tries(manifest.model.digest) == tries
+    assert restore_models(gateway.shelf.blobs).find_attempts(manifest.model.digest) == tries
 
 
 def test_a_start_that_finds_no_bytes_and_the_load_of_those_that_come_again_count_once() -> None:
     gateway = Gateway(CALM)
     del gateway.shelf.blobs[MODEL]
     gateway.restart()
-    tries = restore_models(gateway.shelf.blobs).tries(CALM[0].model.digest)
+    tries = restore_models(gateway.shelf.blobs).find_attempts(CALM[0].model.digest)
     gateway.offer(CALM)
     assert gateway.version == 1
-    assert restore_models(gateway.shelf.blobs).tries(CALM[0].model.digest) == tries
+    assert restore_models(gateway.shelf.blobs).find_attempts(CALM[0].model.digest) == tries
 
 
 def test_what_rests_like_the_model_in_force_is_marked_before_it_is_loaded_under_another_version() -> None:
@@ -129,7 +129,7 @@ def test_what_rests_like_the_model_in_force_is_marked_before_it_is_loaded_under_
     gateway.restart()
     assert gateway.version == 0
     gateway.offer((signed(manifest, version=3), body))
-    tries = restore_models(gateway.shelf.blobs).tries(manifest.model.digest)
+    tries = restore_models(gateway.shelf.blobs).find_attempts(manifest.model.digest)
     assert gateway.version == 3 and not tries.rests and tries.in_all == LOADS_MAX
 
 

@@ -198,12 +198,16 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
     made.shelf.commit([save(replace(made.state.deployment.models, trying={digest: LoadAttempts(0, "", LOADS_MAX)}))])
 
     def loaded(*given: Any) -> Any:
-        marks.append(restore_models(agent_.store.read().blobs).tries(digest))  # on the disk
+        marks.append(restore_models(agent_.store.read().blobs).find_attempts(digest))  # on the disk
         return examined(*given)
 
     monkeypatch.setattr(reloading, "examine_model", loaded)
     agent_ = on_disk(Small(path), made.shelf)
-    assert agent_.state.deployment.manifest is None and agent_.state.deployment.models.tries(digest).rests and not marks
+    assert (
+        agent_.state.deployment.manifest is None
+        and agent_.state.deployment.models.find_attempts(digest).rests
+        and not marks
+    )
     ticked(agent_, AGAIN_S - 1.0)
     assert agent_.state.deployment.manifest is None and not marks
     ticked(agent_, 1.0)
@@ -211,7 +215,7 @@ def test_the_only_model_rests_for_an_hour_and_is_tried_again_behind_a_mark(
         (LOADS_MAX, False)
     ]
     ended = mark_at_start(agent_.store.read().blobs, "boot", agent_.state.context.settings)  # had it ended the process
-    assert ended is not None and restore_models({ended.key: ended.body}).tries(digest).rests
+    assert ended is not None and restore_models({ended.key: ended.body}).find_attempts(digest).rests
     ticked(agent_, STEADY_S)
     assert not agent_.state.deployment.models.trying
     agent_.close()

@@ -49,7 +49,7 @@ def test_what_was_gathered_is_what_each_effect_would_have_done(steps: list[tuple
         shelf.commit(effects)
         if is_flushed:
             disk.commit(gathering.effects)
-            gathering.stored()
+            gathering.clear()
             assert same(disk.stored(), shelf.stored())
             assert gathering.effects == [] and not gathering.is_urgent
 

@@ -8,10 +8,10 @@ from tests.support.sites import T0_NS
 
 
 def test_a_day_of_writing_ends_after_a_day_and_not_when_the_clock_goes_back() -> None:
-    day = WriteBudget().at(T0_NS).plus(5)
-    assert day == WriteBudget(T0_NS, 5) and day.at(T0_NS + DAY_NS - 1) == day
-    assert day.at(T0_NS + DAY_NS) == WriteBudget(T0_NS + DAY_NS, 0)
-    stored = day.stored(anchor_ns=7)
+    day = WriteBudget().move_to(T0_NS).add(5)
+    assert day == WriteBudget(T0_NS, 5) and day.move_to(T0_NS + DAY_NS - 1) == day
+    assert day.move_to(T0_NS + DAY_NS) == WriteBudget(T0_NS + DAY_NS, 0)
+    stored = day.dump(anchor_ns=7)
     assert restore_day(stored, T0_NS + NS, 7) == day and restore_day(None, NS, 7) == WriteBudget(NS)
     assert restore_day(stored, 1_000, 7) == WriteBudget(1_000, 5)  # the clock went back: what was written counts on
     assert restore_day(stored, 1_000, T0_NS) == WriteBudget(7, 5) and restore_day(

@@ -365,7 +365,7 @@ def test_a_service_that_starts_while_keys_are_changed_removes_none_of_them(
 
     def write(path: Path, body: bytes, mode: int) -> None:
         if path.name == site_keys.STATEMENT and not services:
-            services.append(threading.Thread(target=door.stated))
+            services.append(threading.Thread(target=door.read_statement))
             services[0].start()
             services[0].join(0.5)  # the service has its time, and is not done before the command is
         real(path, body, mode)
@@ -381,7 +381,7 @@ def test_a_service_finds_new_keys_whose_command_was_cut_off_before_it_could_say_
     settings, told = site.settings, list[Event]()
     assert settings.identity is not None
     door = EnrolmentService(settings, settings.identity, told.append)
-    assert door.stated() is not None
+    assert door.read_statement() is not None
     door.tick()
     assert not told
     keys = change(site, "release")
@@ -403,7 +403,7 @@ def test_who_was_revoked_is_so_under_both_authorities(site: Folder) -> None:
     out = [pki.load_certificate(revoked[name]).serial_number for name in ("old", "new")]
     assert site.authority.write_revoked([(serial, NOW) for serial in out])
     assert not site.authority.write_revoked([(serial, NOW) for serial in out])
-    assert {*site.authority.revoked()} == {*out}
+    assert {*site.authority.read_revoked()} == {*out}
     late = str(int((NOW + timedelta(hours=20)).timestamp()))
     words = ["openssl", "verify", "-attime", late, "-CAfile", str(site.path / "ca.pem"), "-crl_check", "-CRLfile"]
     words.append(str(site.path / "revoked.crl"))

@@ -222,11 +222,11 @@ def test_a_gateway_that_cannot_tell_who_the_members_are_takes_no_part(
     for spoiled in (body.replace(member("south").encode(), b"0" * 32), body[:-9], signed(root=RELEASE)):
         key, root, keys = files_of(tmp_path, "south", spoiled)
         with pytest.raises(ValueError, match="whom the site's root key names is not known"):
-            training_worker._membership(key, root, keys)
+            training_worker._describe_membership(key, root, keys)
     for lost in (keys, root):
         lost.unlink()
         with pytest.raises(ValueError, match="whom the site's root key names is not known"):
-            training_worker._membership(key, root, keys)
+            training_worker._describe_membership(key, root, keys)
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_the_doctor_of_a_gateway_says_among_whom_it_takes_part(tmp_path: Path) -
         base = gateway_settings()
         trust = base.trust.model_copy(update={"root_key": root, "keys": keys})
         settings = base.model_copy(update={"trust": trust, "identity": Membership(enrolment="localhost:1")})
-        (found,) = doctor._members(settings)
+        (found,) = doctor._describe_members(settings)
         return f"{found.level}: {found.text}"
 
     assert (
