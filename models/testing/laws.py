@@ -492,15 +492,16 @@ def no_gateway_weighs_more_than_it_may(trained: Trained) -> Faults:
 
 def rows_that_a_gateway_only_claims_are_refused_or_capped(trained: Trained) -> Faults:
     """Whatever role an array has: what grows where a gateway has its rows twice over is sent as if it had them more
-    often than anybody may, all of it together and each count of rows alone.
+    often than anybody may, all of it together, and each count of rows and each metric alone.
     """
     for exchange in trained.with_updates:
         if not exchange.phase.reducer.additive:  # rows are kept apart, and counted there
             continue
         once, twice = _of_rows_once_and_twice(exchange, trained.first, exchange.own[trained.first])
         growing = [name for name in once if _has_grown(once[name], twice.get(name))]
+        metrics = named(exchange.phase.schema, "metric")
         if set(growing) - set(moving(exchange.phase.schema)):
-            for names in (growing, *([name] for name in growing if _is_a_count(once[name]))):
+            for names in (growing, *([name] for name in growing if name in metrics or _is_a_count(once[name]))):
                 yield from _uncapped(exchange, once, names)
 
 

@@ -153,6 +153,18 @@ def counting_as_a_sum(schema: Any) -> Any:
     return {**schema, "samples": Field((), "sum", least=1.0)}
 
 
+def measuring(train: Any) -> Any:
+    def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
+        own, update = train(shared, own, data, rng)
+        return own, update and {**update, "loss": np.asarray(0.5 * update["samples"])}
+
+    return changed
+
+
+def with_a_metric(schema: Any) -> Any:
+    return {**schema, "loss": Field((), "metric", least=0.0)}
+
+
 def whole_numbers(train: Any) -> Any:
     def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
         own, update = train(shared, own, data, rng)
@@ -197,6 +209,10 @@ def without_a_centre(_: Any) -> Any:
         ({"schema": counting_as_a_sum}, "rows that a gateway only claims are refused or capped"),
         (
             {"schema": counting_as_a_sum, "learn": whole_numbers},
+            "rows that a gateway only claims are refused or capped",
+        ),
+        (
+            {"schema": with_a_metric, "learn": measuring},
             "rows that a gateway only claims are refused or capped",
         ),
         ({"schema": counting_beside_bounded_sums}, "rows that a gateway only claims are refused or capped"),
