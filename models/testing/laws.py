@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.models.arrays import DTYPES, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
+from fedgate.models.arrays import DTYPES, EPOCHS, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, NORMALISATION, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
@@ -37,6 +37,7 @@ Law = Callable[[Trained], Faults]
 GATEWAYS_LEAST = 4  # of whom three are merged in any order, and one may have nothing to say
 MERGES = 1_000
 GROWTH_LEAST = 1.4  # of what a gateway sends that weighs twice as much; what it learns of more steps differs
+LEFT_OUT = 5  # of a gateway's rows, so that the others have a mean in its own units
 REASON = re.compile(r"expected .*got", re.DOTALL)
 CLAIMS = (2.0**15, 2.0**16)  # times as many rows as there are: one row is more than MAX_SAMPLES, and no bit is lost
 COUNTS = (MAX_SAMPLES + 1.0, 1e12, 0.0, -3.0)  # as much as no gateway counts
@@ -335,35 +336,69 @@ def a_total_of_twice_the_weight_makes_the_same_model(trained: Trained) -> Faults
 
 
 def what_moves_the_model_is_sent_times_the_weight(trained: Trained) -> Faults:
-    """Asked of the first exchange that moves the model, before there is next to nothing left to learn: a gateway that
-    has its rows twice over, and weighs twice as much for it, sends about twice as much. One that sends the mean alone
-    sends as much as before, and where the weights are summed a large gateway counts for too little.
+    """Asked of the first exchange of each phase with steps of a model, before there is next to nothing left to learn: a
+    gateway that has its rows twice over, and weighs twice as much for it, sends about twice as much. One that sends the
+    mean alone sends as much as before, and where the weights are summed a large gateway counts for too little.
     """
-    first = next((one for one in trained.with_updates if moving(one.phase.schema)), None)
-    if first is None or "privacy" in trained.algorithm.traits:  # which clips an update to a length
+    if "privacy" in trained.algorithm.traits:  # which clips an update to a length
         return
-    schema = first.phase.schema
-    if not named(schema, "weight"):  # all gateways count alike
-        return
-    updates = _of_rows_once_and_twice(first, trained.first)
+    firsts = {exchange.server.phase: exchange for exchange in reversed(trained.with_updates)}
+    for exchange in firsts.values():
+        steps = named(exchange.phase.schema, "delta", "full")
+        updates = _weighing_twice(trained, exchange) if steps else ({}, {})
+        once, doubled = (
+            np.sqrt(sum(np.square(update[name]).sum() for name in update.keys() & steps)) for update in updates
+        )
+        if doubled < GROWTH_LEAST * once:
+            text = f"rows twice over send {doubled:.3g} where once they send {once:.3g}, expected n times the step"
+            yield f"{_place(exchange)}: {text} of a gateway that weighs n"
+
+
+def sums_over_rows_grow_with_the_rows(trained: Trained) -> Faults:
+    """What else is added up beside a weight: a gateway that has its rows twice over sends about twice as much of it, as
+    two gateways with these rows would. One that forgets of how many rows a sum is sends as much as before.
+
+    Beside what moves the model only metrics are of the rows alone: a sum there is of what the gateway has learned.
+    """
+    for exchange in trained.with_updates:
+        schema = exchange.phase.schema
+        of_rows = named(schema, "metric") if moving(schema) else named(schema, "sum", "metric")
+        once, doubled = _weighing_twice(trained, exchange) if of_rows else ({}, {})
+        for name in once.keys() & of_rows:
+            if once[name].any() and not _has_grown(once[name], doubled[name]):
+                yield f"{_place(exchange)}: {name} of rows twice over is no larger than of once, expected a sum of them"
+
+
+def _weighing_twice(trained: Trained, exchange: Exchange) -> tuple[Arrays, Arrays]:
+    """Return what is counted of the first gateway and of one that has its rows twice over; nothing of both where that
+    one weighs less than twice as much, as where all weigh alike.
+
+    Both have the first one's units, but not the last of its rows: the mean of all of them is zero in its own units.
+    Nothing of either is in the sums so far.
+    """
+    weights, kept = named(exchange.phase.schema, "weight"), trained.exchanges[-1].own_after[trained.first]
+    if not weights:
+        return {}, {}
+    own = {} if trained.algorithm.remembers else exchange.own[trained.first]
+    own = own | {name: kept[name] for name in NORMALISATION if name in kept}
+    updates = _of_rows_once_and_twice(exchange, trained.first, own, left_out=LEFT_OUT)
     if not all(updates):
-        return
-    once, doubled = map(first.admit, updates)
-    if any(doubled[name] < 2.0 * once[name] for name in named(schema, "weight")):  # at the most that it may weigh
-        return
-    lengths = [np.sqrt(sum(np.square(total[name]).sum() for name in moving(schema))) for total in (once, doubled)]
-    if lengths[1] < GROWTH_LEAST * lengths[0]:
-        text = f"rows twice over send {lengths[1]:.3g} where once they send {lengths[0]:.3g}, expected n times the step"
-        yield f"{_place(first)}: {text} of a gateway that weighs n"
+        return {}, {}
+    once, doubled = map(exchange.admit, updates)
+    is_twice = all(doubled[name] >= 2.0 * once[name] for name in weights)
+    return (once, doubled) if is_twice else ({}, {})
 
 
-def _of_rows_once_and_twice(exchange: Exchange, name: str) -> list[Arrays]:
-    """Return the update of a gateway, and the one that it would send if it had its rows twice over."""
-    data, own = exchange.data[name], exchange.own[name]
+def _of_rows_once_and_twice(exchange: Exchange, name: str, own: Arrays, left_out: int = 0) -> list[Arrays]:
+    """Return the update of a gateway without its last rows, and the one that it would send if it had the others twice
+    over, in half as many epochs: as many steps of the same size.
+    """
+    data = exchange.data[name]
     rows = len(data[FEATURES])
     of_rows = {key: array for key, array in data.items() if array.shape[:1] == (rows,) and key != SECRET}
-    twice = data | {key: np.concatenate([array, array]) for key, array in of_rows.items()}
-    return [exchange.train(name, exchange.server, own, each)[1] for each in (data, twice)]
+    once = data | {key: array[: rows - left_out] for key, array in of_rows.items()} | {EPOCHS: np.array(4)}
+    twice = data | {key: np.concatenate([once[key], once[key]]) for key in of_rows} | {EPOCHS: np.array(2)}
+    return [exchange.train(name, exchange.server, own, each)[1] for each in (once, twice)]
 
 
 def what_stays_with_a_gateway_is_never_sent(trained: Trained) -> Faults:
@@ -457,15 +492,16 @@ def no_gateway_weighs_more_than_it_may(trained: Trained) -> Faults:
 
 def rows_that_a_gateway_only_claims_are_refused_or_capped(trained: Trained) -> Faults:
     """Whatever role an array has: what grows where a gateway has its rows twice over is sent as if it had them more
-    often than anybody may, all of it together and each count of rows alone.
+    often than anybody may, all of it together, and each count of rows and each metric alone.
     """
     for exchange in trained.with_updates:
         if not exchange.phase.reducer.additive:  # rows are kept apart, and counted there
             continue
-        once, twice = _of_rows_once_and_twice(exchange, trained.first)
+        once, twice = _of_rows_once_and_twice(exchange, trained.first, exchange.own[trained.first])
         growing = [name for name in once if _has_grown(once[name], twice.get(name))]
+        metrics = named(exchange.phase.schema, "metric")
         if set(growing) - set(moving(exchange.phase.schema)):
-            for names in (growing, *([name] for name in growing if _is_a_count(once[name]))):
+            for names in (growing, *([name] for name in growing if name in metrics or _is_a_count(once[name]))):
                 yield from _uncapped(exchange, once, names)
 
 
@@ -528,6 +564,7 @@ LAWS: tuple[Law, ...] = (
     roles_are_what_arrays_are,
     a_total_of_twice_the_weight_makes_the_same_model,
     what_moves_the_model_is_sent_times_the_weight,
+    sums_over_rows_grow_with_the_rows,
     what_stays_with_a_gateway_is_never_sent,
     personal_tensors_are_what_gateways_keep,
     the_exported_model_scores_as_the_detector_does,

@@ -27,8 +27,11 @@ from fedgate.models.testing.laws import (
     faults_of,
     name_of,
     rows_that_a_gateway_only_claims_are_refused_or_capped,
+    sums_over_rows_grow_with_the_rows,
     train,
+    what_moves_the_model_is_sent_times_the_weight,
 )
+from tests.packages.example.fedgate_example.mean_distance import mean_distance
 from tests.support.law_settings import SETTINGS, names_of
 
 CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(name, [{}])]
@@ -114,6 +117,22 @@ def means_alone(train: Any) -> Any:
     return changed
 
 
+def forgetting(name: str) -> Any:
+    """Return the example of an algorithm that adds up moments, of which one is of a row and not of all."""
+
+    def factory(feature_count: int) -> Algorithm:
+        algorithm = mean_distance(feature_count)
+        (phase,) = algorithm.phases
+
+        def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
+            own, update = phase.learn(shared, own, data, rng)
+            return own, update and {**update, name: np.asarray(update[name] / update["samples"])}
+
+        return algorithm._replace(phases=(phase._replace(learn=learn),), detector="linear")  # which is not asked
+
+    return factory
+
+
 def bare_numbers(train: Any) -> Any:
     def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
         own, update = train(shared, own, data, rng)
@@ -132,6 +151,18 @@ def without_most(schema: Any) -> Any:
 
 def counting_as_a_sum(schema: Any) -> Any:
     return {**schema, "samples": Field((), "sum", least=1.0)}
+
+
+def measuring(train: Any) -> Any:
+    def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
+        own, update = train(shared, own, data, rng)
+        return own, update and {**update, "loss": np.asarray(0.5 * update["samples"])}
+
+    return changed
+
+
+def with_a_metric(schema: Any) -> Any:
+    return {**schema, "loss": Field((), "metric", least=0.0)}
 
 
 def whole_numbers(train: Any) -> Any:
@@ -180,6 +211,10 @@ def without_a_centre(_: Any) -> Any:
             {"schema": counting_as_a_sum, "learn": whole_numbers},
             "rows that a gateway only claims are refused or capped",
         ),
+        (
+            {"schema": with_a_metric, "learn": measuring},
+            "rows that a gateway only claims are refused or capped",
+        ),
         ({"schema": counting_beside_bounded_sums}, "rows that a gateway only claims are refused or capped"),
         ({"unpacked": without_a_centre}, "wrong names are refused with a reason"),
         ({"learn": counting_calls}, "the same generator gives the same bytes"),
@@ -191,6 +226,17 @@ def without_a_centre(_: Any) -> Any:
 def test_a_broken_law_is_named(changes: dict[str, Any], law: str) -> None:
     with pytest.raises(AssertionError, match=f"{law}: exchange 0 "):
         check_laws(broken(**changes))
+
+
+@pytest.mark.parametrize("name", ["sum", "squares"])
+def test_a_sum_that_forgets_the_weight_of_its_rows_breaks_a_law(name: str) -> None:
+    faults = faults_of(sums_over_rows_grow_with_the_rows, train(forgetting(name), {}))
+    assert faults and all(f": {name} of rows twice over is no larger than of once" in fault for fault in faults)
+
+
+def test_a_mean_of_many_steps_breaks_a_law_though_it_grows_with_the_steps() -> None:
+    trained = train(broken(learn=means_alone), {"batch": 4})
+    assert faults_of(what_moves_the_model_is_sent_times_the_weight, trained)
 
 
 def test_a_count_of_rows_may_be_capped_instead_of_refused() -> None:

@@ -24,6 +24,7 @@ STEP = "step"  # () in `global_state`: how many models the training has made
 SLACK = 1e-6  # of a bound, for rounding
 
 Judge = Callable[[Arrays, Arrays], None]  # (change, contribution) of a gateway, of the trained arrays; may refuse
+CheckMeasured = Callable[[Arrays], None]  # (means over a gateway's rows); may refuse
 # (shared, own, data, rng) -> (own, what the trained arrays became); data is in normalised units.
 Improve = Callable[[Arrays, Arrays, Arrays, "np.random.Generator"], tuple[Arrays, Arrays]]
 
@@ -37,7 +38,7 @@ def averaging(
     rate: float = 1.0,
     server_optimiser: ServerOptimiser | None = None,
     measured: Mapping[str, str] = MappingProxyType({}),
-    most_measured: float = math.inf,
+    check_measured: CheckMeasured | None = None,
     max_samples: int,
     normalisation: str,
     role: Role = "delta",
@@ -46,15 +47,18 @@ def averaging(
 
     `trained` names the arrays of `global_state` that move; all others are constants of the training but `step`, which
     counts the models made, and what is `measured`: of it `improve` gives means over the gateway's rows, nothing below
-    zero and together at most `most_measured`, the update holds their sums, and the array of `global_state` named beside
-    it becomes the mean over all rows.
+    zero, the update holds their sums, and the array of `global_state` named beside it becomes the mean over all rows;
+    `check_measured` refuses means that no honest gateway gives.
     Without a judge no array may change by more than `largest_change`, a setting of the algorithm. One gateway counts
     for at most `max_samples` rows, whatever it claims. `role` is another where they give no steps.
 
-    Raises `ValueError` where neither a judge nor a `largest_change` bounds what one gateway may ask for.
+    Raises `ValueError` where neither a judge nor a `largest_change` bounds what one gateway may ask for, or nothing
+    bounds what it may measure.
     """
     if judge is None and math.isinf(largest_change):
         raise ValueError("averaging: expected a judge or a largest_change, got neither, so one gateway decides alone")
+    if measured and check_measured is None:
+        raise ValueError(f"averaging: expected check_measured beside measured {sorted(measured)}, got none")
     optimiser = stepping(rate, server_optimiser)
     schema = {name: Field(name, role, moves=True) for name in trained}
     schema |= {name: Field(known_as, "metric", least=0.0) for name, known_as in measured.items()}
@@ -76,8 +80,8 @@ def averaging(
         )
 
     def check(server: Server, update: Arrays) -> None:
-        for name in measured:
-            within(name, float(update[name].sum()) / float(update[SAMPLES]), most_measured)
+        if check_measured is not None:
+            check_measured({name: np.asarray(update[name] / update[SAMPLES]) for name in measured})
         if judge is not None:
             change = {name: np.asarray(update[name] / update[SAMPLES]) for name in trained}
             judge(change, {name: np.asarray(change[name] + server.global_state[name]) for name in trained})

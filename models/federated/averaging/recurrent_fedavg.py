@@ -9,8 +9,9 @@ compressed. Task `predict` trains on windows that nobody labelled as faults, `cl
 With the change goes one sum more, of the model that the gateway received: of `predict` the squared residuals, which
 make the variance that scores are in units of, and of `classify` with class weights the rows of each class, by whose
 shares over the whole fleet errors are weighed. So both are one step behind the weights; the first step takes the
-gateway's own shares. With `measure` = "own" neither is sent: a gateway scores in its own variance and weighs by its own
-shares. Under privacy that is what there is, since a bound on change and sums together would go to the sums.
+gateway's own shares. The mean of a gateway's squares counts as 16 at most, so that none decides the scale of all.
+With `measure` = "own" neither is sent: a gateway scores in its own variance and weighs by its own shares. Under privacy
+that is what there is, since a bound on change and sums together would go to the sums.
 
 `mu` pulls the local weights back to the shared ones (FedProx, Li et al. 2020, Eq. 2). With `home` = "head" the dense
 and output layers and the variance stay with each gateway, which trains them with the rest (FedPer, Arivazhagan et al.
@@ -32,7 +33,7 @@ from fedgate.models.arrays import FEATURES, LABELS, Arrays
 from fedgate.models.detectors.base.checks import finite_rows, whole_classes
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Optimiser, Recurrent, as_in_the_paper
-from fedgate.models.federated.averaging.averaging import STEP, averaging, epochs_of
+from fedgate.models.federated.averaging.averaging import STEP, averaging, epochs_of, within
 from fedgate.models.federated.averaging.server_optimiser import ServerOptimiser, stepping
 from fedgate.models.federated.protocol.algorithm import (
     MAX_SAMPLES,
@@ -51,6 +52,7 @@ from fedgate.models.federated.protocol.composition import FLOAT32, WINDOWS
 
 SQUARES, CLASS_COUNTS, CLASS_SHARES = "squares", "class_counts", "class_shares"
 VARIANCE = "variance"
+LARGEST_SQUARE = 16.0  # of residuals, in the mean over rows: four deviations, farther off than a guess of zero is
 WORKED = Descent()
 PAPER = Descent(epochs=1, batch=1024, optimiser="sgd", learning_rate=1e-3, largest_gradient=math.inf)
 NETWORK = Recurrent()
@@ -99,8 +101,17 @@ class Local(NamedTuple):
             if VARIANCE in self.home:
                 moved = recurrent.with_variance(moved, mean)
             else:
-                moved_arrays[SQUARES] = mean
+                moved_arrays[SQUARES] = np.minimum(mean, LARGEST_SQUARE)
         return {**local_state, **{name: moved[name] for name in self.home}}, moved_arrays
+
+    def check_measured(self, means: Arrays) -> None:
+        """Refuse more class counts than rows, of which each is of one class, and squares above the largest that count:
+        one gateway must not decide the scale of all others' scores.
+        """
+        if CLASS_COUNTS in means:
+            within(CLASS_COUNTS, float(means[CLASS_COUNTS].sum()), 1.0)
+        if SQUARES in means:
+            within(f"{SQUARES} of a row", float(means[SQUARES].max()), LARGEST_SQUARE)
 
 
 def _local(
@@ -195,7 +206,7 @@ def recurrent_fedavg(
         largest_change=largest_change,
         server_optimiser=stepping(rate, server_optimiser),
         measured=local.measured,
-        most_measured=1.0 if CLASS_COUNTS in local.measured else math.inf,  # each row is of one class
+        check_measured=local.check_measured,
         max_samples=max_samples,
         normalisation=normalisation,
     )

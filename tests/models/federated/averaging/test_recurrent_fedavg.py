@@ -16,7 +16,13 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.recurrent import recurrent
 from fedgate.models.detectors.recurrent.recurrent_network import Descent, Recurrent
 from fedgate.models.federated.averaging.averaging import SAMPLES, STEP
-from fedgate.models.federated.averaging.recurrent_fedavg import CLASS_COUNTS, CLASS_SHARES, PAPER, SQUARES
+from fedgate.models.federated.averaging.recurrent_fedavg import (
+    CLASS_COUNTS,
+    CLASS_SHARES,
+    LARGEST_SQUARE,
+    PAPER,
+    SQUARES,
+)
 from fedgate.models.federated.protocol.algorithm import Algorithm
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
@@ -260,11 +266,31 @@ def test_an_update_that_no_honest_gateway_sends_is_refused(network: dict[str, An
     wrong: list[tuple[Damage, str]] = [
         ({"cell.0.state": 2.01 * update[SAMPLES] * unit}, "'largest_change'.*expected a size up to 2, got 2.01"),
         ({measured: -update[measured]}, rf"{measured}: expected 0 to 1e\+15, got -"),
+        ({measured: 40.0 * update[SAMPLES] * np.eye(2)[0]}, f"{measured}.*: expected a size up to 1?[16], got 40"),
         ({"steps": np.array(5)}, "expected arrays .* got"),
     ]
     for damage, reason in wrong:
         with pytest.raises(UpdateError, match=reason):
             admit({**update, **damage})
+
+
+def test_one_gateway_cannot_decide_the_scale_of_the_others_scores() -> None:
+    """One that says the most it may moves the variance by 16 times its share of the rows. More than that is refused,
+    and an honest gateway on which the model is far off says that much and is counted.
+    """
+    algorithm = made(PLAIN)
+    server = algorithm.start(generator(0, 0, "cloud"))
+    far = {FEATURES: 1e3 * HEALTHY["north"][FEATURES]}
+    _, update = algorithm.phases[0].train(server.global_state, {}, far, generator(0, 0, "north"))
+    assert update[SQUARES].tolist() == [LARGEST_SQUARE * len(far[FEATURES])] * CHANNELS
+    algorithm.phases[0].admit(server, update)
+    with pytest.raises(UpdateError, match="squares of a row: expected a size up to 16, got 32"):
+        algorithm.phases[0].admit(server, {**update, SQUARES: 2.0 * update[SQUARES]})
+    fleet = {name: rows for name, rows in HEALTHY.items() if name != "north"}
+    alone, beside = (run(algorithm, part, rounds=1).server.global_state for part in (fleet, {**fleet, "far": far}))
+    share = len(far[FEATURES]) / sum(len(part[FEATURES]) for part in HEALTHY.values())
+    expected = share * LARGEST_SQUARE + (1.0 - share) * alone["variance"]
+    np.testing.assert_allclose(beside["variance"], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
