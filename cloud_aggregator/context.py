@@ -76,9 +76,11 @@ class Context:
         pieces = cut_pieces(transfer, body, self.settings.limits.max_payload_bytes, wanted)
         return [Publish(self.topic(gateway, "chunk", transfer.digest), piece) for piece in pieces]
 
-    def receipt(self, gateway: str, item: str, reason: str = "") -> Publish:
-        """Return the answer to an item of a gateway: taken, or refused for this reason."""
-        receipt = Receipt(accepted=not reason, reason=reason)
+    def receipt(self, gateway: str, item: str, reason: str = "", counts_in: int | None = None) -> Publish:
+        """Return the answer to an item of a gateway: taken, for another round than its own where one is given, or
+        refused for this reason.
+        """
+        receipt = Receipt(accepted=not reason, reason=reason, counts_in=counts_in)
         return Publish(self.topic(gateway, "receipt", item), receipt.to_bytes())
 
     def challenge(self, gateway: str, number: int) -> Publish:

@@ -372,7 +372,7 @@ def _take_receipt(state: State, name: str, receipt: Receipt) -> Result:
     if item is not None and (item.priority == UPDATE_PRIORITY or not receipt.accepted):
         context = replace(context, refusal=receipt.reason)
     is_counted = receipt.accepted and name == state.training.awaited
-    changed, saved = training.note_receipt(state.training) if is_counted else (state.training, [])
+    changed, saved = training.note_receipt(state.training, receipt) if is_counted else (state.training, [])
     outbox, effects = delivery.settle(state.outbox, name, receipt)
     return replace(state, context=context, training=changed, outbox=outbox), [*effects, *saved]
 

@@ -30,6 +30,7 @@ from fedgate.gateway_agent.training.training import (
     OWN,
     PRIVACY,
     Training,
+    read_counted,
     save_counted,
     save_invited,
     save_ledger,
@@ -164,7 +165,6 @@ def restore_ledger(stored: Stored, own: Arrays) -> Arrays:
 def _restore_training(stored: Stored, host: Host) -> Training:
     """Return the training as `training.save_own` and `save_counted` stored it."""
     own, meta = wire.decode(stored.blobs[OWN]) if OWN in stored.blobs else ({}, {})
-    awaited, is_counted, last_counted = json.loads(stored.blobs.get(COUNTED, b'["", true, ""]'))
     return Training(
         can_train=host.can_train,
         libraries=host.libraries,
@@ -175,9 +175,7 @@ def _restore_training(stored: Stored, host: Host) -> Training:
         answered_before=dict(meta.get("before", ())),
         remarks=dict(meta.get("remarks", ())),
         newest_training=int(stored.blobs.get(INVITED, b"0")),
-        awaited=awaited,
-        is_counted=is_counted,
-        last_counted=last_counted,
+        **read_counted(stored.blobs.get(COUNTED)),
     )
 
 

@@ -45,7 +45,8 @@ def receive_chunk(rounds: Rounds, context: Context, sender: Sender, payload: byt
     digest, is_last = header.digest, header.index + 1 == header.chunks
     held = rounds.held.get(gateway)
     if digest in (rounds.counted.get(gateway), rounds.counted_before.get(gateway), held.digest if held else None):
-        return rounds, [context.receipt(gateway, digest)] if is_last else []
+        counts_in = late_updates.counts_in(rounds, gateway, digest)
+        return rounds, [context.receipt(gateway, digest, counts_in=counts_in)] if is_last else []
     if header.size_bytes > context.settings.limits.max_update_bytes:
         reason = f"update of {header.size_bytes} bytes, at most {context.settings.limits.max_update_bytes} are taken"
         return _refuse(rounds, context, gateway, digest, reason) if is_last else (rounds, [])
@@ -96,7 +97,7 @@ def _receive_update(
         if late_updates.is_kept(rounds, context) and late_updates.age(rounds, meta) > 0:
             held = HoldUpdate(gateway, rounds.run, int(meta["round_index"]), digest, body)
             rounds, effects = late_updates.hold(rounds, context, gateway, update, held)
-            return rounds, [*effects, context.receipt(gateway, digest)]
+            return rounds, [*effects, context.receipt(gateway, digest, counts_in=rounds.server.round_index)]
         if answers != expected:
             raise UpdateError(
                 f"it answers {answers}, the present round is {expected}{_explain_later_round(answers, expected)}"

@@ -2,7 +2,8 @@
 
 A step along a sum of changes may take in a change that started from the parameters of a round before; a system of
 equations, or rows that belong together, may not. What is kept is on disk before it is acknowledged. It is counted when
-the next round is closed, unless its gateway was counted in that round itself: its newer word stands for both.
+the next round is closed, unless its gateway was counted in that round itself: its newer word stands for both, and the
+receipts tell the gateway, which may have left something of either for the next (`wrappers.error_feedback`).
 """
 
 from __future__ import annotations
@@ -26,15 +27,9 @@ def can_wait(algorithm: Algorithm) -> bool:
 
 
 def is_kept(rounds: Rounds, context: Context) -> bool:
-    """Tell whether late updates are kept in this training.
-
-    Not where they are compressed: what a gateway left out of one it puts into the next, if told that it was counted.
-    """
-    is_compressed = context.settings.algorithm.settings.get("compression") is not None
+    """Tell whether late updates are kept in this training."""
     is_round = rounds.server.phase >= rounds.algorithm.setup
-    return (
-        context.settings.rounds.late == "next-round" and is_round and can_wait(rounds.algorithm) and not is_compressed
-    )
+    return context.settings.rounds.late == "next-round" and is_round and can_wait(rounds.algorithm)
 
 
 def age(rounds: Rounds, meta: dict[str, Any]) -> int:
@@ -74,22 +69,34 @@ def hold(
     return rounds, [held, save_training(rounds, context.anchor_ns)]
 
 
+def counts_in(rounds: Rounds, gateway: str, digest: str) -> int | None:
+    """Return the round in which an update that came late counts; None for one that came in time."""
+    if digest == rounds.counted.get(gateway):
+        return None
+    return rounds.server.round_index if gateway in rounds.held else rounds.counted_late.get(gateway)
+
+
 def merge_held(rounds: Rounds) -> tuple[Rounds, tuple[HoldUpdate, ...]]:
     """Return the training with what was kept in the sum of the round that closes, in the order of arrival, and which.
 
-    Those whose gateway was counted in the round itself are left out, and those that the server, which has gone on since
-    they were kept, no longer admits.
+    Those whose gateway said something in the round itself are left out, and those that the server, which has gone on
+    since they were kept, no longer admits.
     """
     reducer, total = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.total
     counted: list[HoldUpdate] = []
     for gateway, held in rounds.held.items():
-        if gateway in rounds.counted:
+        if is_overtaken(rounds, gateway):
             continue
         update = _admit(rounds, held)
         if update is not None:
             total = reducer.merge(total, update) if update else total
             counted.append(held)
     return replace(rounds, total=total), tuple(counted)
+
+
+def is_overtaken(rounds: Rounds, gateway: str) -> bool:
+    """Tell whether a gateway's answer to the round at hand stands for its late update too."""
+    return gateway in rounds.counted and gateway not in rounds.empty
 
 
 def _admit(rounds: Rounds, held: HoldUpdate) -> Arrays | None:
@@ -109,9 +116,12 @@ def drop_held(rounds: Rounds, context: Context, counted: tuple[HoldUpdate, ...])
     """
     dropped: list[Effect] = [DropHeld()] if rounds.held or rounds.counted else []
     before = {**rounds.counted_before, **{one.gateway: one.digest for one in counted}}
+    late = {name: index for name, index in rounds.counted_late.items() if name not in rounds.counted}
+    late |= {one.gateway: rounds.server.round_index for one in counted}
     asked_before: dict[int, tuple[str, ...] | None] = {}
     if is_kept(rounds, context):
         oldest = rounds.server.round_index + 1 - context.settings.rounds.late_rounds
         asked_before = {index: asked for index, asked in rounds.asked_before.items() if index >= oldest}
         asked_before[rounds.server.round_index] = rounds.asked
-    return replace(rounds, held={}, counted_before=before, asked_before=asked_before), dropped
+    rounds = replace(rounds, held={}, counted_before=before, counted_late=late, asked_before=asked_before)
+    return rounds, dropped

@@ -206,7 +206,7 @@ def _close(
     """End the round. One that is given up is none: it moves no model, nor does what was kept for it, which alone would
     be less than a quorum; it releases none, and ends no row of them, as the first of several exchanges may well close.
     """
-    waited = len(rounds.held.keys() - rounds.counted.keys())
+    waited = sum(not late_updates.is_overtaken(rounds, gateway) for gateway in rounds.held)
     rounds, kept = (rounds, ()) if is_given_up else late_updates.merge_held(rounds)
     record = _record(rounds, context, () if is_given_up else tuple(rounds.counted), kept)
     rounds, dropped = late_updates.drop_held(rounds, context, kept)

@@ -42,6 +42,7 @@ class Rounds:
     unfolded_bytes: int = 0  # of the updates that are stored beside it
     counted: dict[str, str] = field(default_factory=dict)  # gateway -> digest of its update
     counted_before: dict[str, str] = field(default_factory=dict)  # the latest of earlier rounds: receipts get lost
+    counted_late: dict[str, int] = field(default_factory=dict)  # gateway -> in which round, where that one came late
     answered: dict[str, int] = field(default_factory=dict)  # gateway -> the latest round that it answered
     remembered: dict[str, str] = field(default_factory=dict)  # see `Algorithm.remembers`: its last that said something
     turned_away: frozenset[str] = frozenset()  # whose answer to this round was refused: they will give no other
@@ -145,6 +146,7 @@ def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
         "cohort_index": rounds.server.cohort_index,
         "counted": rounds.counted,
         "counted_before": rounds.counted_before,
+        "counted_late": rounds.counted_late,
         "asked": None if rounds.asked is None else list(rounds.asked),
         "asked_round": rounds.asked_round,
         "refused": rounds.refused,
@@ -191,6 +193,7 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
         folded=parts["total"],
         counted=meta["counted"],
         counted_before=meta["counted_before"],
+        counted_late=meta.get("counted_late", {}),
         asked=_read_names(meta["asked"]),
         asked_round=meta["asked_round"],
         sent_round=meta["sent_round"],

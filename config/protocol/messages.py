@@ -262,6 +262,8 @@ class Receipt(Message):
     accepted: bool
     reason: Short = ""
     challenge: Count = 0  # to be named in each status from now on; of the item `STATUS` alone
+    # Of an update that is kept: the round it counts in. Of two in one round the later alone does. None: in its own.
+    counts_in: Count | None = None
 
 
 class Manifest(Signed):

@@ -10,11 +10,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.messages import RoundOpen, round_number
+from fedgate.config.protocol.messages import Receipt, RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import digest_of, split
 from fedgate.gateway_agent.context import Context, check_signed
@@ -35,7 +36,7 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline, collect_data
 from fedgate.models.arrays import COUNTED as IS_COUNTED
-from fedgate.models.arrays import FEATURES, OF_ONE_GATEWAY, Arrays, is_fleeting, joined, parted, ratchet
+from fedgate.models.arrays import FEATURES, KEPT, OF_ONE_GATEWAY, OVERTOOK, Arrays, is_fleeting, joined, parted, ratchet
 from fedgate.models.federated.protocol.algorithm import NORMALISATION, normalise
 from fedgate.models.federated.wrappers.privacy_ledger import ledger_of
 from fedgate.models.time_units import NS
@@ -65,6 +66,8 @@ class Training:
     awaited: str = ""  # the last update that said something, by its digest
     is_counted: bool = True  # the aggregator's receipt for it is here
     last_counted: str = ""  # the last update of which that is known
+    counted_in: int = -1  # the round in which that one counts: a later one than its own where it came late
+    is_overtaking: bool = False  # it counts there in place of the one before it, which came late
     failed: tuple[str, int] | None = None  # (run, round_index) of a training that failed
     retry_ns: int = 0  # not before then again
     remarks: dict[int, str] = field(default_factory=dict)  # phase -> what its latest training warned of
@@ -97,7 +100,14 @@ def save_ledger(training: Training) -> list[Save]:
 
 def save_counted(training: Training) -> Save:
     """Return the effect that stores whether the last update was counted: apart, for `own` may be megabytes."""
-    return Save(COUNTED, json.dumps([training.awaited, training.is_counted, training.last_counted]).encode())
+    last = (training.last_counted, training.counted_in, training.is_overtaking)
+    return Save(COUNTED, json.dumps([training.awaited, training.is_counted, *last]).encode())
+
+
+def read_counted(stored: bytes | None) -> dict[str, Any]:
+    """Return what `save_counted` stored, as fields of the record; earlier builds stored the first three."""
+    fields = ("awaited", "is_counted", "last_counted", "counted_in", "is_overtaking")
+    return dict(zip(fields, json.loads(stored or b"[]"), strict=False))
 
 
 def own_in(training: Training, run: str) -> Arrays:
@@ -109,13 +119,16 @@ def own_in(training: Training, run: str) -> Arrays:
     return {name: array for name, array in training.own.items() if is_same or name in outlives}
 
 
-def note_receipt(training: Training) -> tuple[Training, list[Effect]]:
+def note_receipt(training: Training, receipt: Receipt) -> tuple[Training, list[Effect]]:
     """Return the training after the aggregator has counted the update that is awaited, and what is to be stored; it may
-    have been given up here for lack of room.
+    have been given up here for lack of room. Of two that count in one round the later one stands for both.
     """
-    if training.is_counted:
+    if training.is_counted or training.answered is None:
         return training, []
+    counted_in = training.answered[1] if receipt.counts_in is None else receipt.counts_in
+    is_overtaking = counted_in == training.counted_in
     training = replace(training, is_counted=True, last_counted=training.awaited)
+    training = replace(training, counted_in=counted_in, is_overtaking=is_overtaking)
     return training, [save_counted(training)]
 
 
@@ -199,7 +212,7 @@ def _job(
     parts = {
         "shared": wire.decode(shared)[0],
         "own": own_in(training, message.run),
-        "data": {**data, IS_COUNTED: np.array(training.is_counted), **_choose_own_settings(context)},
+        "data": {**data, **of_last_update(training, message.round_index), **_choose_own_settings(context)},
         "labelled": training.labelled,
     }
     order = {
@@ -215,6 +228,16 @@ def _job(
         "drawn": drawn.hex(),
     }
     return wire.encode(joined(parts), order)
+
+
+def of_last_update(training: Training, round_index: int) -> Arrays:
+    """Return what became of the last update, and what may still become of it when a round is answered."""
+    is_kept = training.counted_in >= round_index
+    return {
+        IS_COUNTED: np.array(training.is_counted),
+        OVERTOOK: np.array(training.is_overtaking),
+        KEPT: np.array(is_kept),
+    }
 
 
 def _choose_own_settings(context: Context) -> Arrays:
@@ -238,7 +261,8 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
     if training.answered is None or training.answered[0] != message.run:
         before = training.answered_before | dict([training.answered] if training.answered else [])
         kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
-        training = replace(training, last_counted="", answered_before=kept)  # in this training nothing was
+        training = replace(training, answered_before=kept)
+        training = replace(training, last_counted="", counted_in=-1, is_overtaking=False)  # in this one nothing was
     answered = (message.run, message.round_index)
     remarks = _replace_remarks(training, message, remarked.get("remarks", ()))
     is_news = remarks != training.remarks

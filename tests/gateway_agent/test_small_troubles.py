@@ -47,7 +47,8 @@ Capture = pytest.CaptureFixture[str]
 def test_a_receipt_for_an_update_that_was_given_up_here_is_taken_in(tmp_path: Path) -> None:
     agent = opened(tmp_path / "gateway.db")
     give(agent, "update", item("update", 2))
-    agent.state = replace(agent.state, training=replace(agent.state.training, awaited="update", is_counted=False))
+    waiting = replace(agent.state.training, awaited="update", answered=("run", 3), is_counted=False)
+    agent.state = replace(agent.state, training=waiting)
     outbox, _ = give_up(
         agent.state.outbox, agent.state.context, {"update": agent.state.outbox.items["update"]}, "outbox-full"
     )

@@ -4,7 +4,9 @@
 A gateway sends C(u + e) and keeps e' = u + e - C(u + e), where u is what it would send and C rounds and thins
 (`fedgate.models.packing`). So the sums over rounds are right but for one last e, however coarse C is. An update that
 was not counted (`COUNTED`), or in an exchange that nobody was counted in, took nothing of e with it: then e is that of
-before. The residuals rest on the gateway under `compression.`, and belong to one training.
+before. One that came late counts unless the next one does in the same round, of which a gateway is told only after it
+has made that (`KEPT`, `OVERTOOK`): until then it has the e of both cases. The residuals rest on the gateway under
+`compression.`, in float32, and belong to one training.
 
 What may be done to an array is a matter of its role (`fedgate.models.federated.protocol.schema`). A `delta` is a step
 of the model: it bears all of this. What is `full` (one-class losses, ADMM) says all anew in every update, also what the
@@ -27,7 +29,7 @@ from typing import Self
 import numpy as np
 from pydantic import model_validator
 
-from fedgate.models.arrays import COUNTED, Array, Arrays
+from fedgate.models.arrays import COUNTED, KEPT, OVERTOOK, Array, Arrays, under
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Phase,
@@ -44,7 +46,8 @@ from fedgate.models.packing import Number, PackingError, packed, unpacked
 
 PREFIX = "compression."
 WIDE_BYTES, FLOAT32_BYTES = 8, 4  # of a number as most updates hold it, and of one that torch made
-LEFT, SENT, AT = "left.", "sent.", "at"  # e before the last update, e after it, and where
+# e before the last update, after it, before it had the one before that not counted; and where it was made.
+LEFT, SENT, LESS, AT = "left.", "sent.", "less.", "at"
 
 
 class Compression(Options):
@@ -126,16 +129,17 @@ def _learning(phase: Phase, index: int, compression: Compression) -> Train:
             return after, {}
         place = np.array([index, _digest(global_state)], dtype=np.int64)
         others, mine = split(after, PREFIX)
-        left = _settled(mine, data, place)
-        after, names = {**others, **prefixed(PREFIX, left)}, narrowed(phase.schema, global_state)
+        left, less = _settled(mine, data, place)
+        after = {**others, **prefixed(PREFIX, prefixed(LEFT, left) | prefixed(LESS, less))}
+        names = narrowed(phase.schema, global_state)
         if phase.bears == "nothing":
             return after, update
         if phase.bears == "rounding":
             return after, packed(update, names, compression.number, compression.share)
-        waiting = update | {name: update[name] + left.get(f"{LEFT}{index}.{name}", 0.0) for name in names}
+        waiting = update | {name: update[name] + left.get(f"{index}.{name}", 0.0) for name in names}
         message = packed(waiting, names, compression.number, compression.share)
         arrived = _unpacked(phase.schema, global_state, message, compression)
-        residual = {f"{SENT}{index}.{name}": waiting[name] - arrived[name] for name in names}
+        residual = {f"{SENT}{index}.{name}": (waiting[name] - arrived[name]).astype(np.float32) for name in names}
         return {**after, **prefixed(PREFIX, {**residual, AT: place})}, message
 
     return learn
@@ -146,15 +150,20 @@ def narrowed(schema: Schema, global_state: Arrays) -> list[str]:
     return [name for name in named(schema, "delta", "full") if schema[name].shape_in(global_state)]
 
 
-def _settled(mine: Arrays, data: Mapping[str, Array], place: Array) -> Arrays:
-    """Return what is left of all updates that were counted, given what the gateway kept of the last one.
+def _settled(mine: Arrays, data: Mapping[str, Array], place: Array) -> tuple[Arrays, Arrays]:
+    """Return what is left of all updates that were counted, given what the gateway kept of the last one; and what would
+    be without the last of those, where it may yet fall away.
 
-    Asked again in the exchange at which it sent, nobody was counted there.
+    Asked again in the exchange at which it sent, nobody was counted there, nor what was kept for it.
     """
-    left = {name: array for name, array in mine.items() if name.startswith(LEFT)}
-    if AT in mine and not np.array_equal(mine[AT], place) and bool(data.get(COUNTED, True)):
-        left |= {LEFT + name.removeprefix(SENT): array for name, array in mine.items() if name.startswith(SENT)}
-    return left
+    left, sent, less = under(LEFT, mine), under(SENT, mine), under(LESS, mine)
+    is_repeated, is_kept = AT in mine and np.array_equal(mine[AT], place), bool(data.get(KEPT, False))
+    if is_repeated or not bool(data.get(COUNTED, True)):
+        return (left | less if is_repeated else left), (left | less if is_kept else {})
+    before = {name: np.zeros_like(residual) for name, residual in sent.items()} | left
+    without = before | less if bool(data.get(OVERTOOK, False)) else before
+    after = {name: residual + (without[name] - before[name]) for name, residual in sent.items()}
+    return without | after, (without if is_kept else {})
 
 
 def _digest(global_state: Mapping[str, Array]) -> int:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedgate.cloud_aggregator.events import Log, Tick
 from fedgate.cloud_aggregator.rounds import late_updates
 from fedgate.cloud_aggregator.rounds.round import LOST_S
+from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Receipt, Status, round_number
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
@@ -24,6 +25,7 @@ from tests.support.cloud_service import NAMES, READY, Cloud, cloud, heard, mean_
 from tests.support.sites import aggregator_settings, with_record
 
 YES = [Receipt(accepted=True)]
+KEPT = [Receipt(accepted=True, counts_in=1)]  # of one that answers the first round, in the second
 DEADLINE_S = 60.0
 POLICY: dict[str, Any] = {"rounds": {"quorum": 1, "deadline_s": DEADLINE_S}}
 
@@ -44,12 +46,12 @@ def test_a_late_update_counts_in_the_next_round_where_its_gateway_is_silent(tmp_
     with cloud(tmp_path, mean_of(3), **POLICY) as made:
         slow = made.body(9.0)
         closed(made, "north")
-        assert made.send("west", slow) == YES and made.send("west", slow) == YES  # its first receipt was lost
+        assert made.send("west", slow) == KEPT and made.send("west", slow) == KEPT  # its first receipt was lost
         assert list(made.service.state.rounds.held) == ["west"] and made.w == 1.0
         closed(made, "north")
         assert counted(made) == [(["north"], []), (["north"], ["west:0"])]
         assert made.w == 1.0 + (1.0 + 9.0) / 2
-        assert made.send("west", slow) == YES and made.service.state.rounds.held == {}  # and it is known as counted
+        assert made.send("west", slow) == KEPT and made.service.state.rounds.held == {}  # and it is known as counted
         closed(made, "north")
         assert counted(made)[-1] == (["north"], [])
 
@@ -84,12 +86,23 @@ def test_a_gateway_that_answers_the_next_round_itself_is_counted_once_in_it(tmp_
         assert not made.send("west", slow)[0].accepted  # two rounds ago by now
 
 
+def test_a_late_update_counts_where_its_gateway_answers_the_next_round_with_nothing(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(3), **POLICY) as made:
+        slow = made.body(9.0)
+        closed(made, "north")
+        state = made.service.state.rounds
+        nothing = wire.encode({}, {"run": state.run, "round_index": state.server.round_index, "phase": 0})
+        assert made.send("west", slow) == KEPT and made.send("west", nothing) == YES
+        made.hear(Tick(), after_s=DEADLINE_S)
+        assert counted(made)[-1] == (["west"], ["west:0"]) and made.w == 1.0 + 9.0
+
+
 def test_a_round_that_is_given_up_moves_no_model_also_not_by_what_was_late(tmp_path: Path) -> None:
     """Goal: one gateway's late update, and answers that do not fit, never make a round of that one alone."""
     with cloud(tmp_path, mean_of(3), rounds={"quorum": 2, "deadline_s": DEADLINE_S}) as made:
         slow = made.body(9.0)
         closed(made, "north", "east")
-        assert made.send("west", slow) == YES and made.send("north", made.body(5.0)) == YES
+        assert made.send("west", slow) == KEPT and made.send("north", made.body(5.0)) == YES
         for gateway in ("west", "east"):
             assert not made.send(gateway, made.wrong())[0].accepted
         made.hear(Tick(), after_s=LOST_S)
@@ -104,7 +117,7 @@ def test_a_second_update_for_a_round_that_was_answered_is_refused(tmp_path: Path
     with cloud(tmp_path, mean_of(3), **POLICY) as made:
         slow, slower, other = made.body(9.0), made.body(8.0), made.body(7.0)
         closed(made, "north")
-        assert made.send("west", slow) == YES
+        assert made.send("west", slow) == KEPT
         for gateway, body in (("west", slower), ("north", other)):
             (receipt,) = made.send(gateway, body)
             assert "another update of this gateway was counted or kept since round 0" in receipt.reason
@@ -118,7 +131,7 @@ def test_what_is_kept_survives_a_restart(tmp_path: Path) -> None:
         made.send("east", slower)
         made.restart()
         assert list(made.service.state.rounds.held) == ["west", "east"]  # in the order of arrival
-        assert made.send("west", slow) == YES
+        assert made.send("west", slow) == KEPT
         closed(made, "north")
         assert counted(made)[-1] == (["north"], ["west:0", "east:0"]) and made.w == pytest.approx(1.0 + 13.0 / 3)
 
@@ -155,7 +168,7 @@ def test_what_could_not_count_is_not_kept(tmp_path: Path) -> None:
         bodies = {name: made.body(value) for name, value in (("east", 1.0), ("west", 2.0), ("nan", float("nan")))}
         closed(made, "north")
         assert "expected finite values" in made.send("west", bodies["nan"])[0].reason
-        assert made.send("west", bodies["west"]) == YES
+        assert made.send("west", bodies["west"]) == KEPT
         (receipt,) = made.send("east", bodies["east"])
         assert receipt.reason == "of late updates 2000 bytes are kept at most, see limits.incoming_bytes"
         assert list(made.service.state.rounds.held) == ["west"]
@@ -169,7 +182,7 @@ def test_what_is_kept_never_takes_the_room_of_the_round_that_is_open(tmp_path: P
     with cloud(tmp_path, mean_of(400), names, rounds=rounds, limits=limits) as made:
         late_bodies = {name: made.body(1.0) for name in names}
         closed(made, *names[:2])
-        kept = [name for name in names[2:] if made.send(name, late_bodies[name]) == YES]
+        kept = [name for name in names[2:] if made.send(name, late_bodies[name]) == KEPT]
         assert kept == names[2:4] == list(made.service.state.rounds.held)  # half of what may come
         if narrowed:  # the limits are less than what is kept already
             made.settings = aggregator_settings(rounds=rounds, limits={**limits, "incoming_bytes": 2_000})
@@ -187,7 +200,7 @@ def test_who_was_not_asked_in_a_round_cannot_answer_it_late(tmp_path: Path) -> N
         closed(made, asked[0])
         (receipt,) = made.send(outsider, slow)
         assert receipt.reason == "this gateway was not asked in round 0"
-        assert made.send(asked[1], slow) == YES
+        assert made.send(asked[1], slow) == KEPT
 
 
 STEPS = st.lists(
@@ -208,7 +221,7 @@ def test_the_model_is_that_of_the_updates_that_the_rounds_name(
             value += 1.0
             if what in ("answer", "late"):
                 origin = index if what == "answer" else max(index - late_rounds, 0)
-                if made.send(who, made.body(value, origin)) == YES and (who, origin) not in sent:
+                if made.send(who, made.body(value, origin))[0].accepted and (who, origin) not in sent:
                     sent[who, origin] = value
             elif what == "close":
                 made.hear(Tick(), after_s=DEADLINE_S)

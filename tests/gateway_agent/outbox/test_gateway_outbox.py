@@ -262,7 +262,8 @@ def test_the_sequence_counts_what_was_ever_queued_and_a_start_is_counted_durably
 
 @pytest.mark.parametrize("accepted", [True, False])
 def test_the_next_update_says_which_was_counted_last(accepted: bool) -> None:
-    state = changed(commissioned(), "training", awaited="digest", is_counted=False, last_counted="before")
+    waiting = {"awaited": "digest", "answered": ("run", 3), "is_counted": False, "last_counted": "before"}
+    state = changed(commissioned(), "training", **waiting)
     state, _ = queued(state, ("digest", item("digest", UPDATE_PRIORITY)))
     state, _ = after(
         state, heard("receipt", "digest", Receipt(accepted=accepted, reason="" if accepted else "no").to_bytes())

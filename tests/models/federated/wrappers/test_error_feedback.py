@@ -106,9 +106,8 @@ def test_what_arrived_and_what_is_left_are_all_that_was_sent(chosen: dict[str, A
         if fate == "counted":
             counted += update
             server = phase.advance(server, phase.admit(server, message))
-            assert np.abs(server.global_state["w"] + residuals(own, "sent") - counted).max() < 1e-9 * (
-                1 + np.abs(counted).max()
-            )
+            apart = np.abs(server.global_state["w"] + residuals(own, "sent") - counted).max()
+            assert apart < 1e-6 * (1 + np.abs(counted).max())  # residuals rest in float32
         elif fate == "lost":  # but others were counted
             server = server._replace(
                 global_state={**server.global_state, "step": np.asarray(server.global_state["step"] + 1)}

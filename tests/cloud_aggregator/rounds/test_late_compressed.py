@@ -1,0 +1,164 @@
+"""Compressed updates that come late: whatever becomes of them, all that is missing in the end rests on their gateway.
+
+Method: the real service and the real record of a gateway, whose updates come in time, late, too late or never, are
+overtaken by the next one or not, and whose receipts get lost; the oracle adds up, without rounding, the updates that
+the stored rounds name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedgate.cloud_aggregator.events import Tick
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import Receipt
+from fedgate.config.protocol.transfer import digest_of
+from fedgate.gateway_agent.training.training import Training, note_receipt, of_last_update
+from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
+from fedgate.models.federated.protocol.reducer import SUM
+from fedgate.models.federated.protocol.schema import Field
+from fedgate.models.federated.wrappers.error_feedback import Compression, with_error_feedback
+from tests.support.cloud_service import Cloud, cloud
+
+DEADLINE_S, SIZE = 60.0, 5
+HALF_STEP = 0.5 / 127.0  # of the largest entry
+
+
+def summing() -> Algorithm:
+    """Return an algorithm whose model is the sum of all that arrived; a gateway sends what its data say."""
+
+    def learn(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        return own, {"w": data["change"], "n": np.array(1.0)}
+
+    def advance(server: Server, total: Arrays) -> Server:
+        state = server.global_state
+        return server._replace(global_state={"w": state["w"] + total["w"], "step": np.asarray(state["step"] + 1)})
+
+    start = Server({"w": np.zeros(SIZE), "step": np.array(0)}, {})
+    phase = Phase(learn, SUM, advance, {"w": Field((SIZE,), "delta"), "n": Field((), "weight")})
+    return Algorithm("linear", lambda _: start, (phase,), rounds=10**6)
+
+
+@dataclass
+class West:
+    """One gateway of a site whose other one answers each round, with nothing but zeros."""
+
+    made: Cloud
+    algorithm: Algorithm
+    training: Training = field(default_factory=Training)
+    own: Arrays = field(default_factory=dict)
+    changes: dict[int, Floats] = field(default_factory=dict)  # by the round that each answers
+
+    @property
+    def round_index(self) -> int:
+        return self.made.service.state.rounds.server.round_index
+
+    def train(self, change: Floats) -> bytes:
+        """Make an update that answers the present round."""
+        rounds = self.made.service.state.rounds
+        data = {FEATURES: np.zeros((1, 1)), "change": change, **of_last_update(self.training, self.round_index)}
+        learn = self.algorithm.phases[0].train
+        self.own, update = learn(rounds.server.global_state, self.own, data, generator(0, 0, "west"))
+        self.own, _ = wire.decode(wire.encode(self.own))
+        body = wire.encode(update, {"run": rounds.run, "round_index": self.round_index, "phase": 0})
+        answered, self.changes[self.round_index] = (rounds.run, self.round_index), change
+        self.training = replace(self.training, answered=answered, awaited=digest_of(body), is_counted=False)
+        return body
+
+    def take(self, receipt: Receipt) -> None:
+        if receipt.accepted:
+            self.training, _ = note_receipt(self.training, receipt)
+
+    def close(self) -> None:
+        rounds = self.made.service.state.rounds
+        nothing = self.algorithm.phases[0].train(
+            rounds.server.global_state,
+            {},
+            {FEATURES: np.zeros((1, 1)), "change": np.zeros(SIZE)},
+            generator(0, 0, "north"),
+        )[1]
+        body = wire.encode(nothing, {"run": rounds.run, "round_index": self.round_index, "phase": 0})
+        assert self.made.send("north", body)[0].accepted
+        self.made.hear(Tick(), after_s=DEADLINE_S)
+
+    def exact(self) -> Floats:
+        """Return the sum of the updates that the rounds name, as they were before they were rounded."""
+        total = np.zeros(SIZE)
+        for index, row in enumerate(self.made.service.store.read_rows("rounds", "gateways", "late")):
+            origins = [index] if "west" in row["gateways"].split() else []
+            origins += [int(one.split(":")[1]) for one in (row["late"] or "").split()]
+            total += sum((self.changes[one] for one in origins), np.zeros(SIZE))
+        return total
+
+    def apart(self) -> float:
+        return float(np.abs(self.made.service.state.rounds.server.global_state["w"] - self.exact()).max())
+
+
+FATES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 1, 1, 2, 3]),  # rounds that close before the update comes
+        st.sampled_from(["sent", "sent", "receipt lost", "never"]),
+        st.sampled_from([0, 0, 1, 2]),  # rounds that close before the gateway trains again
+    ),
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(fates=FATES, late_rounds=st.integers(1, 3), seed=st.integers(0, 2**32 - 1))
+def test_what_is_missing_never_adds_up(
+    tmp_path_factory: pytest.TempPathFactory,
+    share: float,
+    fates: list[tuple[int, str, int]],
+    late_rounds: int,
+    seed: int,
+) -> None:
+    algorithm = with_error_feedback(summing(), Compression(number="int8", share=share))
+    rounds, rng = {"quorum": 1, "deadline_s": DEADLINE_S, "late_rounds": late_rounds}, np.random.default_rng(seed)
+    with cloud(tmp_path_factory.mktemp("cloud"), algorithm, ["north", "west"], rounds=rounds) as made:
+        west, largest = West(made, algorithm), 0.0
+        for closes, fate, pauses in [*fates, (0, "sent", 1), (0, "sent", 1)]:
+            while west.training.answered is not None and west.training.answered[1] >= west.round_index:
+                west.close()
+            change = rng.normal(size=SIZE) * 10.0 ** rng.integers(-2, 2)
+            largest, body = max(largest, float(np.abs(change).max())), west.train(change)
+            for _ in range(closes):
+                west.close()
+            if fate == "receipt lost":
+                made.send("west", body)
+                made.restart()
+                for _ in range(int(rng.integers(2))):
+                    west.close()
+            if fate != "never":
+                west.take(made.send("west", body)[0])
+            for _ in range(pauses):
+                west.close()
+        if share == 1.0:
+            assert west.apart() <= 1.01 * HALF_STEP * largest  # of a change to which as much may be added
+        left = west.own["compression.sent.0.w"] if west.training.is_counted else west.own["compression.left.0.w"]
+        assert west.apart() == pytest.approx(float(np.abs(left).max()), rel=1e-5, abs=1e-6)
+
+
+def test_of_an_update_that_is_overtaken_nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where the sum would drift: half a step in each, of which the one in two that is a whole step is overtaken."""
+    algorithm = with_error_feedback(summing(), Compression(number="int8"))
+    rounds = {"quorum": 1, "deadline_s": DEADLINE_S}
+    change = np.array([127.0, 0.6, 0.6, 0.6, 0.6])  # so that a step is 1
+    with cloud(tmp_path_factory.mktemp("cloud"), algorithm, ["north", "west"], rounds=rounds) as made:
+        west, overtaken = West(made, algorithm), 0
+        for _ in range(20):
+            slow = west.train(change)
+            west.close()
+            west.take(made.send("west", slow)[0])
+            west.take(made.send("west", west.train(change))[0])
+            west.close()
+            overtaken += 1
+            assert west.apart() < 1.0
+        assert west.exact()[0] == pytest.approx(127.0 * overtaken)
