@@ -17,6 +17,7 @@ EPILOG = """examples:
   firmware-sim demo                                       the whole system on a real bridge recording, with a report
   firmware-sim info munich_bridge/ref_load_01             channels, rate, units, length, states
   firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
+  firmware-sim features healthy.csv later.csv -c gateway.toml --damaged 600:1200 --plot features.png
   firmware-sim backtest healthy.csv later.csv -c gateway.toml   scores, level and alarms, as picture, page and CSV
   firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
   firmware-sim evaluate --data pumps.csv --groups pump    each pump is a gateway with rows of its own
@@ -124,6 +125,12 @@ def _backtest_arguments(command: argparse.ArgumentParser) -> None:
     from fedgate.firmware_sim.backtest import command as backtest_command
 
     backtest_command.add_arguments(command)
+
+
+def _features_arguments(command: argparse.ArgumentParser) -> None:
+    from fedgate.firmware_sim.backtest import features_command
+
+    features_command.add_arguments(command)
 
 
 def _evaluate_arguments(command: argparse.ArgumentParser) -> None:
@@ -242,6 +249,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "info": ("what is in a recording", _info_arguments),
     "replay": ("play a recording to a gateway", _replay_arguments),
     "label": ("make a table of labelled windows for gateways", _label_arguments),
+    "features": ("which features tell healthy from damaged", _features_arguments),
     "backtest": ("what a gateway would have said of recordings", _backtest_arguments),
     "evaluate": ("compare federated algorithms on data", _evaluate_arguments),
     "check": ("check an experiment file or a folder's evaluation.toml", _check_arguments),

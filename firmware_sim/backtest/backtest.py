@@ -7,19 +7,19 @@ from the aggregator is, and judges all windows that follow. So no window is scor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fedgate.config.settings.settings import GatewaySettings
+from fedgate.firmware_sim.backtest.inputs import label_of
 from fedgate.firmware_sim.demo.outcome import AlarmSpan, Trace
 from fedgate.firmware_sim.evaluate.datasets import DataError, EvaluationError
 from fedgate.firmware_sim.evaluate.trials import NothingSentError, commission, tensors_fed, train_fleet
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.firmware_sim.recordings.cutting import BEGINNING_NS, cut_blocks
-from fedgate.firmware_sim.recordings.recording import UNKNOWN, State
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.deployment.validation import describe_out_of_reach
 from fedgate.gateway_agent.pipeline import pipeline as scoring
@@ -92,32 +92,6 @@ class Backtest:
         )
 
 
-def join(recordings: Sequence[Recording]) -> Recording:
-    """Return recordings as one, each behind the one before without a pause; what is not known of one is unknown.
-
-    Raises `DataError` where they have other channels or another rate.
-    """
-    first, states, start_s = recordings[0], list[State](), 0.0
-    for each in recordings:
-        if (each.channel_names, each.rate_hz) != (first.channel_names, first.rate_hz):
-            found = f"{', '.join(each.channel_names)} at {each.rate_hz:g} Hz"
-            expected = f"{', '.join(first.channel_names)} at {first.rate_hz:g} Hz as {first.name} has"
-            raise DataError(f"{each.name}: {found}; expected {expected}")
-        known = each.states or (State(0.0, each.length_s, UNKNOWN, "unknown"),)
-        states += [replace(one, start_s=one.start_s + start_s, end_s=one.end_s + start_s) for one in known]
-        start_s += each.length_s
-    rows = np.cumsum([0, *(len(each.values) for each in recordings)])
-    return replace(
-        first,
-        values=np.concatenate([each.values for each in recordings]),
-        states=tuple(states),
-        gaps=first.gaps._replace(
-            rows=np.concatenate([each.gaps.rows + row for each, row in zip(recordings, rows[:-1], strict=True)]),
-            lost_ns=np.concatenate([each.gaps.lost_ns for each in recordings]),
-        ),
-    )
-
-
 def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorithm, seed: int) -> Backtest:
     """Return what a gateway of these settings does over a recording whose channels play the roles of its features, in
     their order.
@@ -160,12 +134,6 @@ def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorit
         dict(faulty),
         describe_out_of_reach(pipeline, pipeline.judge) if pipeline.judge else "",
     )
-
-
-def label_of(states: Sequence[State], start_s: float, end_s: float) -> int:
-    """Return what is known of the structure between two times: HEALTHY or DAMAGED where it was that all the while."""
-    found = {state.label for state in states if state.start_s < end_s and state.end_s > start_s}
-    return found.pop() if len(found) == 1 else UNKNOWN
 
 
 def _start(settings: GatewaySettings) -> Pipeline:

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from fedgate.config.settings.training import AlgorithmChoice
-from fedgate.firmware_sim.recordings import reading
-from fedgate.firmware_sim.recordings.recording import DAMAGED, State
+from fedgate.firmware_sim.backtest import inputs
 
 DESCRIPTION = (
     "Show what a gateway of these settings would have said of recordings: the first windows are its baseline, a model "
@@ -19,12 +18,7 @@ DESCRIPTION = (
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     command.description = DESCRIPTION
-    text = "gateway.toml: its features, baseline and alarm rules"
-    command.add_argument("--config", "-c", type=Path, required=True, metavar="FILE", help=text)
-    text = "which play the roles of features.channels, in order (default: those of the same names)"
-    command.add_argument("--channels", metavar="NAME,NAME", help=text)
-    text = "when the structure was damaged, in seconds from the beginning; may be repeated (default: as recorded)"
-    command.add_argument("--damaged", action="append", default=[], type=_span, metavar="START:END[:WHAT]", help=text)
+    inputs.add_arguments(command)
     text = "windows of the baseline, which train and calibrate (default: baseline.windows of the settings)"
     command.add_argument("--baseline", type=int, metavar="N", help=text)
     which = command.add_mutually_exclusive_group()
@@ -34,20 +28,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     text = "where picture, page and tables go (default: out/backtest)"
     command.add_argument("--out", type=Path, default=Path("out/backtest"), metavar="FOLDER", help=text)
     command.add_argument("--json", action="store_true", help="print the figures as JSON")
-    reading.add_arguments(command, several=True)
     command.set_defaults(act=main)
-
-
-def _span(text: str) -> State:
-    start, _, rest = text.partition(":")
-    end, _, what = rest.partition(":")
-    try:
-        state = State(float(start), float(end), DAMAGED, what or "damaged")
-    except ValueError:
-        state = State(0.0, 0.0, DAMAGED, "")
-    if not 0 <= state.start_s < state.end_s:
-        raise argparse.ArgumentTypeError(f"expected START:END or START:END:WHAT with START before END, got {text!r}")
-    return state
 
 
 def main(arguments: argparse.Namespace) -> None:

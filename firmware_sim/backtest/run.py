@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,15 +13,13 @@ from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.runtime import cli, files
 from fedgate.config.settings.settings import AggregatorSettings, Baseline, GatewaySettings, load
 from fedgate.config.settings.training import AlgorithmChoice
-from fedgate.firmware_sim.backtest.backtest import Backtest, backtest, join
+from fedgate.firmware_sim.backtest.backtest import Backtest, backtest
+from fedgate.firmware_sim.backtest.inputs import read_inputs
 from fedgate.firmware_sim.demo import report
 from fedgate.firmware_sim.demo.outcome import Scenario, evaluate
 from fedgate.firmware_sim.evaluate.command import FOR_FLEETS, build_algorithm
-from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.evaluate.experiment import settings_of
-from fedgate.firmware_sim.evaluate.folders import in_roles
-from fedgate.firmware_sim.recordings import Recording, reading
-from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY, State
+from fedgate.firmware_sim.recordings.recording import DAMAGED
 from fedgate.models.features.spec import feature_names
 
 NO_STATES = "Nothing says that the structure was damaged: all of it counts as healthy, and every alarm as false."
@@ -38,13 +34,14 @@ def run(arguments: argparse.Namespace) -> None:
         EvaluationError, SettingsError, RecordingError, ValueError: one line that says what cannot be used.
     """
     settings = _settings(arguments)
-    recording, notes = _recording(arguments, settings)
+    recording, is_known = read_inputs(arguments, settings.features)
     choice = _choice(arguments)
     algorithm = build_algorithm(choice.name, len(feature_names(settings.features)), choice.settings)
     if algorithm.labels:
         raise ValueError(f"--algorithm: {choice.name} learns from labels here; expected one that needs none")
     found = backtest(settings, recording, algorithm, choice.seed)
     damage = tuple((one.start_s, one.end_s, one.text) for one in recording.states if one.label == DAMAGED)
+    notes = [] if is_known else [NO_STATES]
     notes += [found.warning[0].upper() + found.warning[1:] + "."] if found.warning else []
     names = ", ".join(path.name for path in arguments.recordings)
     title = f"{settings.gateway.id} on {names}"
@@ -77,34 +74,6 @@ def _settings(arguments: argparse.Namespace) -> GatewaySettings:
     except ValidationError as error:
         raise ValueError(f"--baseline: {find_first_problem(error)}") from None
     return settings.model_copy(update={"baseline": baseline})
-
-
-def _recording(arguments: argparse.Namespace, settings: GatewaySettings) -> tuple[Recording, list[str]]:
-    """Return the recordings in the roles of the features as one, and what is to be said of what is known of it."""
-    spec = settings.features
-    channels = arguments.channels.split(",") if arguments.channels else list(spec.channels)
-    if len(channels) != len(spec.channels):
-        raise DataError(f"--channels: {len(channels)} given; expected one for each of {', '.join(spec.channels)}")
-    roles = dict(zip(spec.channels, channels, strict=True))
-    read = [(str(path), reading.read_recording(path, arguments.read)) for path in arguments.recordings]
-    whole = join([in_roles(path, each, spec, roles) for path, each in read])
-    if arguments.damaged:
-        return replace(whole, states=_between(arguments.damaged, whole.length_s)), []
-    if any(each.states for _, each in read):
-        return whole, []
-    return replace(whole, states=(State(0.0, whole.length_s, HEALTHY, "healthy"),)), [NO_STATES]
-
-
-def _between(damaged: Sequence[State], end_s: float) -> tuple[State, ...]:
-    """Return damage with what is healthy between; raises `DataError` where spans overlap."""
-    states, reached_s = list[State](), 0.0
-    for state in sorted(damaged, key=lambda one: one.start_s):
-        if state.start_s < reached_s or state.end_s > end_s:
-            found = f"--damaged {state.start_s:g}:{state.end_s:g}"
-            raise DataError(f"{found}: expected spans that do not overlap, within the {end_s:g} s of the recordings")
-        states += [State(reached_s, state.start_s, HEALTHY, "healthy"), state]
-        reached_s = state.end_s
-    return (*states, State(reached_s, end_s, HEALTHY, "healthy"))
 
 
 def _choice(arguments: argparse.Namespace) -> AlgorithmChoice:

@@ -14,7 +14,8 @@ import pytest
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.config.settings.settings import GatewaySettings, load
 from fedgate.firmware_sim.__main__ import main as firmware_sim
-from fedgate.firmware_sim.backtest.backtest import backtest, join, label_of
+from fedgate.firmware_sim.backtest.backtest import backtest
+from fedgate.firmware_sim.backtest.inputs import join, label_of
 from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.evaluate.folders import in_roles
 from fedgate.firmware_sim.evaluate.loading import extract_features, load_recording

@@ -1,0 +1,103 @@
+"""Recordings as one, in the roles of a gateway's features, with what is known of the structure."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedgate.firmware_sim.evaluate.datasets import DataError
+from fedgate.firmware_sim.evaluate.folders import in_roles
+from fedgate.firmware_sim.recordings import Recording, reading
+from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY, UNKNOWN, State
+from fedgate.models.features.spec import FeatureSpec
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the settings of a gateway, recordings, and what is known of the structure in them."""
+    text = "gateway.toml: its features, and its baseline and alarm rules"
+    command.add_argument("--config", "-c", type=Path, required=True, metavar="FILE", help=text)
+    text = "which play the roles of features.channels, in order (default: those of the same names)"
+    command.add_argument("--channels", metavar="NAME,NAME", help=text)
+    text = "when the structure was damaged, in seconds from the beginning; may be repeated (default: as recorded)"
+    command.add_argument("--damaged", action="append", default=[], type=_span, metavar="START:END[:WHAT]", help=text)
+    reading.add_arguments(command, several=True)
+
+
+def _span(text: str) -> State:
+    start, _, rest = text.partition(":")
+    end, _, what = rest.partition(":")
+    try:
+        state = State(float(start), float(end), DAMAGED, what or "damaged")
+    except ValueError:
+        state = State(0.0, 0.0, DAMAGED, "")
+    if not 0 <= state.start_s < state.end_s:
+        raise argparse.ArgumentTypeError(f"expected START:END or START:END:WHAT with START before END, got {text!r}")
+    return state
+
+
+def read_inputs(arguments: argparse.Namespace, spec: FeatureSpec) -> tuple[Recording, bool]:
+    """Return the recordings in the roles of the features as one, and whether anything is known of the structure; where
+    nothing is, all of it counts as healthy.
+
+    Raises:
+        DataError, RecordingError, ValueError: one line that says what cannot be used.
+    """
+    channels = arguments.channels.split(",") if arguments.channels else list(spec.channels)
+    if len(channels) != len(spec.channels):
+        raise DataError(f"--channels: {len(channels)} given; expected one for each of {', '.join(spec.channels)}")
+    roles = dict(zip(spec.channels, channels, strict=True))
+    read = [(str(path), reading.read_recording(path, arguments.read)) for path in arguments.recordings]
+    whole = join([in_roles(path, each, spec, roles) for path, each in read])
+    if arguments.damaged:
+        return replace(whole, states=_between(arguments.damaged, whole.length_s)), True
+    if any(each.states for _, each in read):
+        return whole, True
+    return replace(whole, states=(State(0.0, whole.length_s, HEALTHY, "healthy"),)), False
+
+
+def _between(damaged: Sequence[State], end_s: float) -> tuple[State, ...]:
+    """Return damage with what is healthy between; raises `DataError` where spans overlap."""
+    states, reached_s = list[State](), 0.0
+    for state in sorted(damaged, key=lambda one: one.start_s):
+        if state.start_s < reached_s or state.end_s > end_s:
+            found = f"--damaged {state.start_s:g}:{state.end_s:g}"
+            raise DataError(f"{found}: expected spans that do not overlap, within the {end_s:g} s of the recordings")
+        states += [State(reached_s, state.start_s, HEALTHY, "healthy"), state]
+        reached_s = state.end_s
+    return (*states, State(reached_s, end_s, HEALTHY, "healthy"))
+
+
+def join(recordings: Sequence[Recording]) -> Recording:
+    """Return recordings as one, each behind the one before without a pause; what is not known of one is unknown.
+
+    Raises `DataError` where they have other channels or another rate.
+    """
+    first, states, start_s = recordings[0], list[State](), 0.0
+    for each in recordings:
+        if (each.channel_names, each.rate_hz) != (first.channel_names, first.rate_hz):
+            found = f"{', '.join(each.channel_names)} at {each.rate_hz:g} Hz"
+            expected = f"{', '.join(first.channel_names)} at {first.rate_hz:g} Hz as {first.name} has"
+            raise DataError(f"{each.name}: {found}; expected {expected}")
+        known = each.states or (State(0.0, each.length_s, UNKNOWN, "unknown"),)
+        states += [replace(one, start_s=one.start_s + start_s, end_s=one.end_s + start_s) for one in known]
+        start_s += each.length_s
+    rows = np.cumsum([0, *(len(each.values) for each in recordings)])
+    return replace(
+        first,
+        values=np.concatenate([each.values for each in recordings]),
+        states=tuple(states),
+        gaps=first.gaps._replace(
+            rows=np.concatenate([each.gaps.rows + row for each, row in zip(recordings, rows[:-1], strict=True)]),
+            lost_ns=np.concatenate([each.gaps.lost_ns for each in recordings]),
+        ),
+    )
+
+
+def label_of(states: Sequence[State], start_s: float, end_s: float) -> int:
+    """Return what is known of the structure between two times: HEALTHY or DAMAGED where it was that all the while."""
+    found = {state.label for state in states if state.start_s < end_s and state.end_s > start_s}
+    return found.pop() if len(found) == 1 else UNKNOWN
