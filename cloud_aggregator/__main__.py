@@ -75,6 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    from fedgate.cloud_aggregator.rounds.compression import describe_updates, settle_compression
     from fedgate.cloud_aggregator.runtime import defence, webhook_client
 
     settings = load(arguments.config, AggregatorSettings)
@@ -84,8 +85,9 @@ def _check(arguments: argparse.Namespace) -> None:
         webhook_client.check(settings.webhook)
     defence.build_algorithm(settings, defence.read(settings))
     check_budget(settings.algorithm, settings.rounds, settings.features)
-    text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}"
-    cli.show(arguments, {"ok": True, "file": str(arguments.config)}, text)
+    updates = describe_updates(settle_compression(settings, None))
+    text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}; {updates}"
+    cli.show(arguments, {"ok": True, "file": str(arguments.config), "updates": updates}, text)
 
 
 def _train_discriminator(arguments: argparse.Namespace) -> None:

@@ -78,7 +78,7 @@ def unpacked(
         raise PackingError(f"expected up to {entries_max} entries in all, got {claimed} in {len(names)} arrays")
     for name, scale in zip(names, scales, strict=True):
         with np.errstate(over="ignore", invalid="ignore"):  # who admits them refuses what is not finite
-            wide: Floats = message[name].astype(np.float64) * scale
+            wide: Floats = np.multiply(message[name], scale, dtype=np.float64)
         arrays[name] = wide if share == 1.0 else _spread(message, name, wide, shapes[name], share)
     return arrays
 

@@ -32,6 +32,7 @@ from fedgate.models.arrays import generator
 from fedgate.models.time_units import DAY_NS
 
 if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.events import SaveTraining
     from fedgate.cloud_aggregator.storage.store import BackupNote
     from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 
@@ -83,6 +84,7 @@ class Stored(NamedTuple):
 
     registry: Registry
     speakers: frozenset[str]
+    training: SaveTraining | None = None
 
 
 def read_stored(store: Path | DatabaseUrl) -> Stored:
@@ -92,7 +94,7 @@ def read_stored(store: Path | DatabaseUrl) -> Stored:
     try:
         with open_store(store) as opened:
             speakers = frozenset(row["gateway"] for row in opened.read_rows("gateways", "gateway"))
-            return Stored(opened.read_registry(), speakers)
+            return Stored(opened.read_registry(), speakers, opened.read_training())
     except StoreError:
         return Stored(Registry(), frozenset())
 
@@ -149,6 +151,7 @@ def list_denied(spec: Identity, registry: Registry) -> Iterator[Finding]:
 
 
 def _check_training(settings: AggregatorSettings, stored: Stored) -> Iterator[Finding]:
+    from fedgate.cloud_aggregator.rounds.compression import describe_updates, settle_compression
     from fedgate.cloud_aggregator.runtime import defence
 
     name = "training"
@@ -158,7 +161,8 @@ def _check_training(settings: AggregatorSettings, stored: Stored) -> Iterator[Fi
     except (ValueError, OSError) as error:  # of a table of the defence, or what an algorithm says of its settings
         yield failure(name, fit_line(error), "correct [algorithm], [defence] or the files it names")
         return
-    yield ok(name, f"{settings.algorithm.name}, defence {settings.defence.kind}")
+    updates = describe_updates(settle_compression(settings, stored.training))
+    yield ok(name, f"{settings.algorithm.name}, defence {settings.defence.kind}; {updates}")
     yield _check_memory(settings, algorithm, max(len(stored.speakers), 1))
     if settings.algorithm.settings.get("masking") is not None:
         yield cohort(settings, stored, _read_members(settings))

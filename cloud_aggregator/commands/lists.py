@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedgate.cloud_aggregator.commands.store import open_stated
 from fedgate.config.runtime import cli
+from fedgate.config.settings.settings import AggregatorSettings, load
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
@@ -90,8 +91,19 @@ def _list_alarms(store: Store, _arguments: argparse.Namespace) -> list[Row]:
     return sorted(rows, key=lambda row: (row["onset_ns"], row["gateway"]))
 
 
-def _list_rounds(store: Store, _arguments: argparse.Namespace) -> list[Row]:
-    return [row | _format_moments(row, "closed") for row in store.read_rows("rounds")]
+def _list_rounds(store: Store, arguments: argparse.Namespace) -> list[Row]:
+    from fedgate.cloud_aggregator.rounds.compression import settle_compression, size_of_update
+    from fedgate.cloud_aggregator.rounds.rounds import identify
+
+    settled = settle_compression(load(arguments.config, AggregatorSettings), store.read_training())
+    identity, size = identify(settled), size_of_update(settled)
+
+    def sizes(row: Row) -> Row:
+        if size is None or (row["run"].partition(".")[0], row["phase"]) != (identity, size.phase):
+            return {"update_bytes": None, "times_smaller": None}  # of another training, or an exchange before
+        return {"update_bytes": size.sent_bytes, "times_smaller": round(size.times_smaller, 1)}
+
+    return [row | _format_moments(row, "closed") | sizes(row) for row in store.read_rows("rounds")]
 
 
 def _list_losses(store: Store, arguments: argparse.Namespace) -> list[Row]:
@@ -134,7 +146,7 @@ LISTS = {
         "list the closed rounds",
         (
             *("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "late"),
-            *("refused", "bytes_received"),
+            *("refused", "bytes_received", "update_bytes", "times_smaller"),
         ),
         _list_rounds,
     ),

@@ -119,7 +119,8 @@ def _answer(
     try:
         if reason := _unfit(rounds, gateway, meta):
             raise UpdateError(reason)
-        admitted = phase.admit(rounds.server, update) if update else {}
+        arrived = phase.unpacked(rounds.server, update) if update else {}
+        admitted = phase.admit_unpacked(rounds.server, arrived) if update else {}
         if reason := _find_foreign_key(context, sender, admitted):
             raise UpdateError(reason)
         total = phase.reducer.merge(rounds.total, admitted) if update else rounds.total
@@ -136,7 +137,7 @@ def _answer(
         empty=rounds.empty if update else (*rounds.empty, gateway),
         first_update_ns=context.uptime_ns if rounds.first_update_ns is None else rounds.first_update_ns,
     )
-    rounds, stored = store_counted(rounds, held, update, admitted) if update else (rounds, [])
+    rounds, stored = store_counted(rounds, held, arrived, admitted) if update else (rounds, [])
     return rounds, [*stored, save_training(rounds, context.anchor_ns), context.receipt(gateway, digest)]
 
 

@@ -17,7 +17,7 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.receiver import Patience, Receiver
 from fedgate.config.protocol.transfer import describe
 from fedgate.config.settings.settings import AggregatorSettings
-from fedgate.models.arrays import Arrays, exchange_secret, generator, joined, parted
+from fedgate.models.arrays import Array, Arrays, exchange_secret, generator, joined, parted
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.wrappers.privacy_ledger import NOISE_SECRET
 
@@ -74,18 +74,22 @@ class Rounds:
         )
 
 
-def run_name(settings: AggregatorSettings, beginning: str) -> str:
-    """Return the name of a training: another algorithm, setting, seed, feature or format is another training.
-
-    `beginning` tells apart two that start from nothing, such as before and after the loss of a store; without it
-    gateways would take the new rounds for the old ones that they have answered.
-    """
+def identify(settings: AggregatorSettings) -> str:
+    """Return what is trained as a digest: another algorithm, setting, seed, feature or format is another training."""
     chosen = (settings.algorithm.model_dump(mode="json"), settings.features.model_dump(mode="json"))
     chosen_defence = {"kind": settings.defence.kind, "settings": settings.defence.settings}  # not where its files lie
     judged = [] if settings.defence.kind == "none" else [chosen_defence]
     identity = [TRAINING_FORMAT, *chosen, *judged]
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
-    return f"{digest}.{beginning}"
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:RUN_LENGTH]
+
+
+def run_name(settings: AggregatorSettings, beginning: str) -> str:
+    """Return the name of a training: what is trained, and which beginning of it.
+
+    `beginning` tells apart two that start from nothing, such as before and after the loss of a store; without it
+    gateways would take the new rounds for the old ones that they have answered.
+    """
+    return f"{identify(settings)}.{beginning}"
 
 
 def restore(
@@ -116,14 +120,14 @@ def _put_secret(server: Server, key: Ed25519PrivateKey, run: str) -> Server:
     return server._replace(server_state={**server.server_state, NOISE_SECRET: secret})
 
 
-def store_counted(rounds: Rounds, held: HoldUpdate, update: Arrays, admitted: Arrays) -> tuple[Rounds, list[Effect]]:
+def store_counted(rounds: Rounds, held: HoldUpdate, arrived: Arrays, admitted: Arrays) -> tuple[Rounds, list[Effect]]:
     """Store what is in the total now of an update: as it was admitted, since a restart must add what was acknowledged
     and not judge it again by what is known then; and beside those before it, since to write the total anew for each
-    would be to write twice as much. Where all of it was admitted as it came, its body is stored as it came. A sum takes
-    the place of its updates as soon as these are `UNFOLDED_BYTES_MAX`: a thousand gateways need no more of the disk
-    than a few.
+    would be to write twice as much. Where all of it was admitted as it came, but for its compression, its body is
+    stored as it came. A sum takes the place of its updates as soon as these are `UNFOLDED_BYTES_MAX`: a thousand
+    gateways need no more of the disk than a few.
     """
-    stored = held if _is_as_it_came(admitted, update) else replace(held, body=wire.encode(admitted))
+    stored = held if _is_as_it_came(admitted, arrived) else replace(held, body=wire.encode(admitted))
     unfolded = rounds.unfolded_bytes + len(stored.body)
     if unfolded <= UNFOLDED_BYTES_MAX or not rounds.algorithm.phases[rounds.server.phase].reducer.additive:
         return replace(rounds, unfolded_bytes=unfolded), [stored]
@@ -219,11 +223,13 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
 
 def _sum_counted(rounds: Rounds) -> Rounds:
     """Return the training with what was counted in the round at hand in its total, and not among what came late."""
-    reducer, total, unfolded_bytes = rounds.algorithm.phases[rounds.server.phase].reducer, rounds.folded, 0
+    phase, total, unfolded_bytes = rounds.algorithm.phases[rounds.server.phase], rounds.folded, 0
     now = {name: one for name, one in rounds.held.items() if one.round_index == rounds.server.round_index}
     for one in now.values():
-        admitted, _ = wire.decode(one.body, len(one.body), is_verified=True)
-        total, unfolded_bytes = reducer.merge(total, _widen(admitted)), unfolded_bytes + len(one.body)
+        stored, meta = wire.decode(one.body, len(one.body), is_verified=True)
+        # What is stored as it came says which round it answers, as a message does, and is compressed if that was.
+        admitted = phase.unpacked(rounds.server, stored) if "round_index" in meta else stored
+        total, unfolded_bytes = phase.reducer.merge(total, _widen(admitted)), unfolded_bytes + len(one.body)
     held = {name: one for name, one in rounds.held.items() if name not in now}
     return replace(rounds, total=total, unfolded_bytes=unfolded_bytes, held=held)
 
@@ -233,13 +239,16 @@ def _widen(update: Arrays) -> Arrays:
     return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in update.items()}
 
 
-def _is_as_it_came(admitted: Arrays, update: Arrays) -> bool:
-    """Tell whether `_widen` makes of an update what was admitted of it."""
-    return admitted.keys() == update.keys() and all(
-        array.dtype == (np.float64 if update[name].dtype.kind == "f" else update[name].dtype)
-        and np.array_equal(array, update[name])
-        for name, array in admitted.items()
+def _is_as_it_came(admitted: Arrays, arrived: Arrays) -> bool:
+    """Tell whether `_widen` makes of an update, unpacked, what was admitted of it."""
+    return admitted.keys() == arrived.keys() and all(
+        array is arrived[name] or _is_widened(array, arrived[name]) for name, array in admitted.items()
     )
+
+
+def _is_widened(admitted: Array, arrived: Array) -> bool:
+    kind = np.dtype(np.float64) if arrived.dtype.kind == "f" else arrived.dtype
+    return admitted.dtype == kind and np.array_equal(admitted, arrived)
 
 
 def _read_names(held: list[str] | None) -> tuple[str, ...] | None:

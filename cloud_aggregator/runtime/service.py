@@ -12,6 +12,7 @@ from fedgate.cloud_aggregator import containment, machine, presence
 from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward, Received
 from fedgate.cloud_aggregator.releases import releases
+from fedgate.cloud_aggregator.rounds.compression import settle_compression
 from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
@@ -36,8 +37,10 @@ class Service(service.Service[State]):
         step: service.Step[State] = machine.step,
     ) -> None:
         """Go on with what the store holds; `beginning` names a training that starts anew."""
+        stored = _read(store)
+        settings = settle_compression(settings, stored.training)
         algorithm = defence.build_algorithm(settings, material)
-        state = restore(settings, key, algorithm, _read(store), uptime_ns, beginning, anchor_ns)
+        state = restore(settings, key, algorithm, stored, uptime_ns, beginning, anchor_ns)
         state = replace(state, presence=presence.start(store.service(), state.context))
         super().__init__(machine.start_with_registry(state, store.read_registry()), step, self._commit_at_once)
         self.store = store

@@ -60,6 +60,9 @@ COMMON_SETTINGS: dict[str, Any] = {
 }
 
 
+NONE = "none"  # of compression, as if it stood in no settings; it says so where it would be there by default
+
+
 def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorithm:
     """Return the named algorithm for F features with its settings checked against the factory's own signature, on
     features compensated and whitened first and with updates noised, compressed or masked where the settings ask for it.
@@ -78,7 +81,7 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     unknown = sorted(settings.keys() - set(known))
     if unknown:
         raise ValueError(f"setting {unknown[0]!r} is unknown to {name}; expected one of {', '.join(known)}")
-    settings = plain(settings)
+    settings = {key: value for key, value in plain(settings).items() if (key, value) != ("compression", NONE)}
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
     if settings.get("robust") is not None and "robust" in known_by(factory):  # which knows how gateways train for one
         own["robust"] = _checked("robust", Robust, settings["robust"])

@@ -42,8 +42,11 @@ class Centre(NamedTuple):
 
 
 @contextmanager
-def centre(folder: Path, *, quorum: int, tls: bool = False) -> Iterator[Centre]:
-    """Run a broker and the aggregator while the block lasts."""
+def centre(folder: Path, *, quorum: int, tls: bool = False, plain: bool = False) -> Iterator[Centre]:
+    """Run a broker and the aggregator while the block lasts, `plain` without the compression of updates that is the
+    default.
+    """
+    chosen = {"compression": "none"} if plain else {}
     folder.mkdir(parents=True, exist_ok=True)
     signing.make_key(folder / "release.key", folder / "release.pub")
     with _secured(folder) if tls else _plain(folder) as (reach, broker_pid):
@@ -51,7 +54,7 @@ def centre(folder: Path, *, quorum: int, tls: bool = False) -> Iterator[Centre]:
             "aggregator": {"site": SITE},
             "broker": {"port": reach.port, **({"ca_file": str(reach.ca_file)} if reach.ca_file else {})},
             "features": SPEC,
-            "algorithm": {"name": ALGORITHM, "settings": SETTINGS},
+            "algorithm": {"name": ALGORITHM, "settings": {**SETTINGS, **chosen}},
             "rounds": {"quorum": quorum, "per_release": 1_000},
         }
         (folder / "aggregator.toml").write_text(toml(tables))

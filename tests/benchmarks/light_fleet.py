@@ -49,7 +49,7 @@ class Fleet:
         for name in self.names:
             assert self.link.publish(topic_of(Topic(SITE, name, "status", "agent")), ONLINE.to_bytes())
         until(lambda: self.link.drain(0.1))
-        digest, chunks = self._answers.to(self._message.run, self._message.round_index)
+        digest, chunks = self._answers.to(self._message)
         for name in self.names:
             assert self._room.acquire(timeout=PATIENCE_S), f"{self._receipts} receipts"
             for chunk in chunks:

@@ -31,6 +31,8 @@ from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim.children import wait_until
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated import build
+from fedgate.models.federated.wrappers.error_feedback import Compression
+from fedgate.models.packing import packed
 from tests.benchmarks.usage import busy_s
 
 SITE = "bench"
@@ -49,6 +51,14 @@ def contribution() -> Arrays:
     return {**{name: np.full_like(shared[name], 1e-6) for name in names}, "samples": np.array(1.0)}
 
 
+def as_sent(update: Arrays, settings: dict[str, Any]) -> Arrays:
+    """Return an update as it travels by the settings of an invitation."""
+    if "compression" not in settings:
+        return update
+    compression = Compression.model_validate(settings["compression"])
+    return packed(update, [name for name in update if name != "samples"], compression.number, compression.share)
+
+
 class Answers:
     """The chunks that answer each round, the same for all gateways."""
 
@@ -56,13 +66,13 @@ class Answers:
         self._update, self._lock = contribution(), threading.Lock()
         self._made: dict[tuple[str, int], tuple[str, list[bytes]]] = {}
 
-    def to(self, run: str, round_index: int) -> tuple[str, list[bytes]]:
+    def to(self, message: RoundOpen) -> tuple[str, list[bytes]]:
         """Return the digest and the chunks; those of the next round are made when nobody waits."""
         with self._lock:
-            key = (run, round_index)
+            key = (message.run, message.round_index)
             if key not in self._made:
-                meta = {"run": run, "round_index": round_index, "phase": 0}
-                chunks = split(wire.encode(self._update, meta), LIMIT_BYTES)
+                meta = {"run": message.run, "round_index": message.round_index, "phase": 0}
+                chunks = split(wire.encode(as_sent(self._update, message.settings), meta), LIMIT_BYTES)
                 self._made = {**dict(list(self._made.items())[-4:]), key: (parse_chunk(chunks[0])[0].digest, chunks)}
             return self._made[key]
 
@@ -106,7 +116,7 @@ class Gateway:
             self.counted.add(item)
 
     def _answer(self, message: RoundOpen) -> None:
-        digest, chunks = self._answers.to(message.run, message.round_index)
+        digest, chunks = self._answers.to(message)
         topic = topic_of(Topic(SITE, self.name, "update", digest))
         for chunk in chunks:
             self.link.publish(topic, chunk)

@@ -22,10 +22,11 @@ SLOW_BYTES_PER_S = 20_000.0
 pytestmark = [pytest.mark.slow, needs_mosquitto]
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["default", "uncompressed"])
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_rounds(tls: bool, tmp_path: Path, note: Note) -> None:
-    took = exchange(tmp_path, tls=tls)
-    what = f"{GATEWAYS} gateways, 1.3 MB up and down, {'TLS' if tls else 'no TLS'}"
+def test_rounds(tls: bool, plain: bool, tmp_path: Path, note: Note) -> None:
+    took = exchange(tmp_path, tls=tls, plain=plain)
+    what = f"{GATEWAYS} gateways, {'1.3 MB up and' if plain else 'int8 up, 1.3 MB'} down, {'TLS' if tls else 'no TLS'}"
     note(f"{what}: median round", float(np.median(took.durations_s)), "s", at_most=None if tls else ROUND_S_MAX)
     note(f"{what}: slowest round", max(took.durations_s), "s")
     for name, busy_s in took.busy_s.items():

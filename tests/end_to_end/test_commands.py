@@ -97,7 +97,7 @@ def test_init_makes_what_is_good_and_overwrites_nothing(folder: Path, capsys: Ca
         assert command(["check", "-c", str(path)]) == 0
         assert capsys.readouterr().out.startswith(f"{path}: good; ")
         assert command(["check", "-c", str(path), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == {"ok": True, "file": str(path)}
+        assert {"ok": True, "file": str(path)}.items() <= json.loads(capsys.readouterr().out).items()
     before = {path: path.read_bytes() for path in folder.iterdir()}
     said = failed(cloud_aggregator, capsys, "init", str(folder), "--loopback")
     assert "a site is here already, and nothing of it is overwritten" in said
@@ -263,7 +263,7 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
     value, text = look("rounds")
     assert (value[0]["bytes_received"], value[0]["empty"]) == (4_096, "east") and "4096" in text
     assert (value[0]["gateways"], value[0]["refused"]) == ("east north", 1)
-    assert value[0]["closed"] == "1970-01-01T00:00:03+00:00"
+    assert value[0]["closed"] == "1970-01-01T00:00:03+00:00" and value[0]["times_smaller"] is None
     value, text = look("alarms")
     assert [(row["gateway"], row["raised_ns"], row["cleared_ns"]) for row in value] == [
         ("north", 6, None),

@@ -20,6 +20,7 @@ from fedgate.cloud_aggregator import machine as cloud_machine
 from fedgate.cloud_aggregator import state as cloud_state
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases
+from fedgate.cloud_aggregator.rounds.compression import settle_compression
 from fedgate.cloud_aggregator.runtime.defence import NOTHING, Material, build_algorithm
 from fedgate.config.identity.signing import verify
 from fedgate.config.protocol import topics
@@ -60,6 +61,7 @@ def start_cloud(
     material: Material = NOTHING,
 ) -> cloud_state.State:
     """Return an aggregator that starts with what its store held."""
+    settings = settle_compression(settings, stored.training)
     return cloud_state.restore(settings, KEY, build_algorithm(settings, material), stored, uptime_ns, beginning)
 
 

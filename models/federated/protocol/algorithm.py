@@ -113,7 +113,11 @@ class Phase(NamedTuple):
 
     def admit(self, server: Server, update: Arrays) -> Arrays:
         """Return what is counted of an update; raises `UpdateError` with the reason where it must not be."""
-        wide = fitted(self.schema, server.global_state, self.unpacked(server, update))
+        return self.admit_unpacked(server, self.unpacked(server, update))
+
+    def admit_unpacked(self, server: Server, update: Arrays) -> Arrays:
+        """Return the same of an update that was unpacked: its own arrays where nothing had to be changed."""
+        wide = fitted(self.schema, server.global_state, update)
         self.check(server, wide)
         return self.counted(server, wide)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,11 +29,19 @@ from tests.support.waiting import PATIENCE_S
 
 TURNS = 3
 NUMBERS = UPDATE_BYTES // 4  # float32
-ROUND_OF_PEER = {False: 0.5, True: 0.8}  # with TLS?
+ROUND_OF_PEER = {False: 0.5, True: 0.8}  # with TLS? of updates that are not compressed
+DEFAULT_OF_PEER = 0.25  # of those that travel as they do by default
 AGGREGATOR_BUSY_S = 0.12  # a round
 NODES, SIMULATED_ROUNDS = (200, 500), 3
 NODE_OF_PEER = 1 / 50
 NODE_MS = 0.5
+
+
+class Peer(NamedTuple):
+    """What a round of the peer takes, and how busy its server is in one."""
+
+    round_s: float
+    busy_s: float
 
 
 def run_peer(folder: Path, command: Sequence[object]) -> dict[str, Any]:
@@ -61,24 +69,35 @@ def flower_exchange(python: Path, folder: Path, *, tls: bool) -> tuple[list[floa
 def exchange_figures(python: Path, folder: Path, *, tls: bool) -> list[Figure]:
     """Return our exchange beside Flower's."""
     ours, theirs, limits_s = list[Exchange](), list[tuple[list[float], float]](), list[float]()
+    by_default: list[Exchange] = []
     for turn in range(TURNS):
         place = folder / f"{'tls' if tls else 'plain'}-{turn}"
         place.mkdir()
         theirs.append(flower_exchange(python, place, tls=tls))
-        ours.append(exchange(place / "ours", tls=tls))
+        ours.append(exchange(place / "ours", tls=tls, plain=True))
+        by_default.append(exchange(place / "default", tls=tls))
         cipher_s = sealing_s(2 * GATEWAYS * UPDATE_BYTES) if tls else 0.0
         limits_s.append(round_s(GATEWAYS, UPDATE_BYTES) + cipher_s)
-    what = f"{GATEWAYS} gateways, 1.3 MB up and down, {'TLS' if tls else 'no TLS'}"
-    ours_s = float(np.median([taken_s for one in ours for taken_s in one.durations_s]))
     theirs_s = float(np.median([taken_s for durations_s, _ in theirs for taken_s in durations_s]))
-    aggregator_s, broker_s = (float(np.median([one.busy_s[who] for one in ours])) for who in ("aggregator", "broker"))
     server_s, limit_s = float(np.median([busy_s for _, busy_s in theirs])), float(np.median(limits_s))
-    target = Target(ROUND_OF_PEER[tls], of_peer=True)
+    way = "TLS" if tls else "no TLS"
+    peer, target = Peer(theirs_s, server_s), Target(ROUND_OF_PEER[tls], of_peer=True)
+    default = Target(DEFAULT_OF_PEER, of_peer=True)
     return [
-        Figure(f"{what}: median round", ours_s, "s", target, theirs_s, limit_s),
-        Figure(f"{what}: processor of the aggregator", aggregator_s, "s a round", Target(AGGREGATOR_BUSY_S)),
-        Figure(f"{what}: processor of aggregator and broker", aggregator_s + broker_s, "s a round", None, server_s),
+        *figures_beside(peer, f"{GATEWAYS} gateways, int8 up, 1.3 MB down, {way}", by_default, default, None),
+        *figures_beside(peer, f"{GATEWAYS} gateways, 1.3 MB up and down, {way}", ours, target, limit_s),
     ]
+
+
+def figures_beside(
+    peer: Peer, what: str, found: list[Exchange], target: Target, limit_s: float | None
+) -> Iterator[Figure]:
+    """Yield what rounds of ours took beside the peer's."""
+    median_s = float(np.median([taken_s for one in found for taken_s in one.durations_s]))
+    aggregator_s, broker_s = (float(np.median([one.busy_s[who] for one in found])) for who in ("aggregator", "broker"))
+    yield Figure(f"{what}: median round", median_s, "s", target, peer.round_s, limit_s)
+    yield Figure(f"{what}: processor of the aggregator", aggregator_s, "s a round", Target(AGGREGATOR_BUSY_S))
+    yield Figure(f"{what}: processor of aggregator and broker", aggregator_s + broker_s, "s a round", None, peer.busy_s)
 
 
 def simulation_figures(python: Path, folder: Path, nodes: int) -> list[Figure]:

@@ -16,8 +16,11 @@ import pytest
 from fedgate.cloud_aggregator.events import Tick
 from fedgate.cloud_aggregator.rounds import rounds
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
+from fedgate.config.protocol import wire
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.wrappers.error_feedback import Compression, with_error_feedback
+from fedgate.models.packing import packed
 from tests.support.cloud_service import Cloud, cloud, mean_of
 
 NAMES = [f"gateway-{number}" for number in range(9)]
@@ -70,6 +73,19 @@ def test_what_was_admitted_as_it_came_is_stored_as_it_came(algorithm: Algorithm,
         sent = made.body(0.1)
         made.send(NAMES[0], sent)
         assert (made.service.store.read_held()[NAMES[0]].body == sent) == is_kept
+
+
+def test_what_came_compressed_is_stored_so_and_added_again_bit_for_bit(tmp_path: Path) -> None:
+    algorithm = with_error_feedback(mean_of(SIZE), Compression(number="int8"))
+    with cloud(tmp_path, algorithm, NAMES, **POLICY) as made:
+        for number, name in enumerate(NAMES[:-1]):
+            update, meta = wire.decode(made.body(0.1 * 3.0**number))
+            sent = wire.encode(packed(update, ["w"], "int8", 1.0), meta)
+            assert made.send(name, sent)[0].accepted and made.service.store.read_held()[name].body == sent
+        total = made.service.state.rounds.total
+        made.restart()
+        for key, array in made.service.state.rounds.total.items():
+            np.testing.assert_array_equal(array, total[key])
 
 
 def test_a_late_update_stays_where_the_round_at_hand_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
