@@ -186,15 +186,13 @@ def _check_memory(settings: AggregatorSettings, algorithm: Algorithm, gateways: 
 
 
 def find_largest_update(algorithm: Algorithm, server: Server, limits: Limits) -> int:
-    """Return the most bytes of an update: those of the schemas, or what is taken at most where an array is of any
-    length.
-    """
+    """Return the most bytes of an update: those of the schemas, and never more than is taken."""
     from fedgate.config.protocol.wire import HEADER_BYTES_MAX
     from fedgate.models.federated.protocol.schema import largest_body
 
     bodies = [largest_body(phase.schema, server.global_state) for phase in algorithm.phases]
-    known = [HEADER_BYTES_MAX + body for body in bodies if body is not None]
-    return min(max(known), limits.max_update_bytes) if len(known) == len(bodies) else limits.max_update_bytes
+    known = [limits.max_update_bytes if body is None else HEADER_BYTES_MAX + body for body in bodies]
+    return min(max(known), limits.max_update_bytes)
 
 
 def cohort(settings: AggregatorSettings, stored: Stored, members: Collection[str]) -> Finding:

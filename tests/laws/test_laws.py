@@ -18,7 +18,7 @@ from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.averaging.fedavg import fedavg
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Server
 from fedgate.models.federated.protocol.composition import FLOAT32, OWN_COLUMNS
-from fedgate.models.federated.protocol.schema import BESIDE, WIDEST, Field, largest_body
+from fedgate.models.federated.protocol.schema import BESIDE, WIDEST, Field, has_any_length, largest_body
 from fedgate.models.testing import check_laws
 from fedgate.models.testing.exchanges import Trained, as_bytes
 from fedgate.models.testing.fleet import fleet
@@ -56,20 +56,21 @@ def an_update_survives_the_wire(trained: Trained) -> Iterator[str]:
 
 
 def an_update_is_as_large_as_its_schema_says(trained: Trained) -> Iterator[str]:
-    is_narrow = trained.algorithm.traits & {"compression", FLOAT32, OWN_COLUMNS}
     for exchange in trained.exchanges:
+        is_open = trained.algorithm.traits & {"compression", FLOAT32, OWN_COLUMNS} or has_any_length(
+            exchange.phase.schema
+        )
         predicted, place = (
             largest_body(exchange.phase.schema, exchange.server.global_state),
             exchange.server.round_index,
         )
-        if predicted is None:  # rows of a gateway, or numbers under a mask
-            if exchange.phase.reducer.additive and "masking" not in trained.algorithm.traits:
-                yield f"exchange {place}: the size of a sum is not known"
+        if predicted is None:
+            yield f"exchange {place}: the size of an update is not known"
             continue
         for update in exchange.sent:
             body, wire = sum(array.nbytes for array in update.values()), len(encode(update))
             beside = sum(WIDEST * (array.ndim + BESIDE) for array in update.values())
-            if body > predicted or wire > HEADER_BYTES_MAX + predicted or (not is_narrow and body < predicted - beside):
+            if body > predicted or wire > HEADER_BYTES_MAX + predicted or (not is_open and body < predicted - beside):
                 yield f"exchange {place}: {body} bytes, {wire} on the wire, where {predicted} are the most"
 
 

@@ -25,7 +25,8 @@ import numpy as np
 from fedgate.models.arrays import Array, Arrays
 
 Role = Literal["delta", "full", "sum", "weight", "count", "metric", "identity", "bytes", "ring"]
-Shape = tuple[int | None, ...]
+Side = int | range  # so many, or any of these
+Shape = tuple[Side, ...]
 
 # What a number may be where nothing is known of its unit: below it sums, squares and the float32 of the exported model
 # stay finite. Moments of rows in large units are larger and pass a bound of their own.
@@ -44,12 +45,12 @@ class UpdateError(ValueError):
 class Field(NamedTuple):
     """One array of an update.
 
-    `shape` has None for any length, or names the array of `global_state` whose shape it is; what `moves` is n times a
-    difference from that array, and its mean is added to it. Numbers are at least `least`, and at most of size
-    `largest`. An identity is what `of` finds in `global_state`.
+    `shape` has a range where a length is open, names the array of `global_state` whose shape it is, or is what follows
+    from `global_state`; what `moves` is n times a difference from that array, and its mean is added to it. Numbers are
+    at least `least`, and at most of size `largest`. An identity is what `of` finds in `global_state`.
     """
 
-    shape: Shape | str
+    shape: Shape | str | Callable[[Mapping[str, Array]], Shape]
     role: Role
     least: float = -math.inf
     largest: float = LARGEST
@@ -58,7 +59,13 @@ class Field(NamedTuple):
 
     def shape_in(self, global_state: Mapping[str, Array]) -> Shape:
         """Return the shape that an array must have beside this state of the cloud."""
+        if callable(self.shape):
+            return self.shape(global_state)
         return global_state[self.shape].shape if isinstance(self.shape, str) else self.shape
+
+    def largest_in(self, global_state: Mapping[str, Array]) -> tuple[int, ...]:
+        """Return the largest shape that an array may have beside this state of the cloud."""
+        return tuple(side[-1] if isinstance(side, range) else side for side in self.shape_in(global_state))
 
 
 Schema = Mapping[str, Field]
@@ -77,8 +84,9 @@ def named(schema: Schema, *roles: Role) -> list[str]:
 
 
 def has_any_length(schema: Schema) -> bool:
-    """Tell whether an array may be of any length."""
-    return any(not isinstance(field.shape, str) and None in field.shape for field in schema.values())
+    """Tell whether the length of an array is open."""
+    shapes = [field.shape for field in schema.values() if isinstance(field.shape, tuple)]
+    return any(isinstance(side, range) for shape in shapes for side in shape)
 
 
 def moving(schema: Schema) -> list[str]:
@@ -97,11 +105,11 @@ def weight_of(schema: Schema, update: Mapping[str, Array]) -> float:
 
 
 def layout_of(schema: Schema, global_state: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of what an exchange adds up beside this state of the cloud, in the order of names, where each
-    has one.
+    """Return the shapes of what an exchange adds up beside this state of the cloud, in the order of names; where a
+    length is open the largest.
     """
     fields = {name: schema[name] for name in sorted(schema) if schema[name].role != "identity"}
-    return {name: tuple(side or 0 for side in field.shape_in(global_state)) for name, field in fields.items()}
+    return {name: field.largest_in(global_state) for name, field in fields.items()}
 
 
 def numbers_in(shapes: Iterable[tuple[int, ...]]) -> int:
@@ -110,13 +118,14 @@ def numbers_in(shapes: Iterable[tuple[int, ...]]) -> int:
 
 
 def largest_body(schema: Schema, global_state: Arrays) -> int | None:
-    """Return the most bytes that the arrays of an update take beside this state of the cloud, with numbers as float64;
-    None where a length is open, or follows from what an exchange before makes.
+    """Return the most bytes that the arrays of an update take beside this state of the cloud, plain, masked or
+    compressed; None where that follows from what an exchange before makes.
 
-    Narrowed numbers (`fedgate.models.packing`) take no more, with the scale, the shape and the bitmap beside them.
+    Numbers are taken as float64. Narrowed ones (`fedgate.models.packing`) take no more, with the scale, the shape and
+    the bitmap beside them.
     """
     known = [field.shape for field in schema.values() if isinstance(field.shape, str)]
-    if has_any_length(schema) or not global_state.keys() >= set(known):
+    if not global_state.keys() >= set(known):
         return None
     return sum(_largest_array(field, global_state) for field in schema.values())
 
@@ -124,7 +133,7 @@ def largest_body(schema: Schema, global_state: Arrays) -> int | None:
 def _largest_array(field: Field, global_state: Arrays) -> int:
     if field.of is not None:
         return field.of(global_state).nbytes
-    shape = tuple(side or 0 for side in field.shape_in(global_state))
+    shape = field.largest_in(global_state)
     kind = EXACT.get(field.role)
     if kind is not None:
         return math.prod(shape) * np.dtype(kind).itemsize
@@ -150,8 +159,8 @@ def fitted(schema: Schema, global_state: Arrays, update: Mapping[str, Array]) ->
 
 def _check_form(name: str, field: Field, global_state: Arrays, array: Array) -> None:
     shape, found = field.shape_in(global_state), array.shape
-    if len(found) != len(shape) or any(want not in (None, have) for want, have in zip(shape, found, strict=True)):
-        raise UpdateError(f"{name}: expected shape {shape}, got {found}")
+    if len(found) != len(shape) or not all(map(_allows, shape, found)):
+        raise UpdateError(f"{name}: expected shape ({', '.join(map(_described, shape))}), got {found}")
     kind = EXACT.get(field.role)
     if kind is None and array.dtype.kind not in "fiu":
         raise UpdateError(f"{name}: expected numbers, got {array.dtype}")
@@ -162,6 +171,14 @@ def _check_form(name: str, field: Field, global_state: Arrays, array: Array) -> 
             f"{name}: expected {expected.tobytes().hex()}, got {array.tobytes().hex()}: sums over another one have no "
             "meaning here"
         )
+
+
+def _allows(side: Side, found: int) -> bool:
+    return found in side if isinstance(side, range) else found == side
+
+
+def _described(side: Side) -> str:
+    return f"{side[0]} to {side[-1]}" if isinstance(side, range) else str(side)
 
 
 def _check_size(name: str, field: Field, array: Array) -> None:

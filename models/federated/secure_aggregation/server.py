@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Arrays, Booleans, under
 from fedgate.models.federated.protocol.algorithm import Phase, RoundFailedError, Server
-from fedgate.models.federated.protocol.schema import Field, UpdateError, layout_of, numbers_in
+from fedgate.models.federated.protocol.schema import Field, Schema, Shape, UpdateError, layout_of, numbers_in
 from fedgate.models.federated.secure_aggregation.client import (
     BOX_BYTES,
     COMMITMENT,
@@ -58,6 +59,7 @@ from fedgate.models.federated.secure_aggregation.keys import (
 from fedgate.models.federated.secure_aggregation.options import (
     AGREEMENT,
     CHANNEL,
+    PREFIX,
     PUBLIC_KEYS,
     LeftOutWarning,
     Masking,
@@ -78,16 +80,42 @@ ANY_KEY = bytes(KEY_BYTES)  # to try public keys with
 # What is sent in each of the five exchanges; n is one of each gateway, so that rows stack up.
 OF_KEY, OF_SIGNATURE = Field((1, KEY_BYTES), "bytes"), Field((1, SIGNATURE_BYTES), "bytes")
 KEYS = {**dict.fromkeys(ROSTER, OF_KEY), VOUCHER: Field((1, VOUCHER_BYTES), "bytes")}
-SEALED_SHARES = {
-    SEALED: Field((1, None, BOX_BYTES), "bytes"),
-    PART: Field((1,), "bytes"),
-    SIGNATURE: OF_SIGNATURE,
-    TOKEN: OF_KEY,
-}
-INPUT = {MASKED: Field((None,), "ring"), TOKEN: OF_KEY}
 CONFIRMATION = {SIGNATURE: OF_SIGNATURE, TOKEN: OF_KEY}
-REVEALED_SHARES = {SHARES: Field((1, None, KEY_BYTES), "bytes"), TOKEN: OF_KEY}
 LOST_MOST = 64  # 2 kB with each model; a gateway would have to miss as many failed rounds since its last input
+
+
+def sealed_shares(masking: Masking) -> Schema:
+    """Return the form of what is sent for the neighbours: a box for each, as many as there may be where nobody has
+    begun yet.
+    """
+
+    def boxes(global_state: Mapping[str, Array]) -> Shape:
+        roster = under(PREFIX, global_state).get(AGREEMENT)
+        most = masking.neighbours if roster is None else masking.holders_of(len(roster)) - 1
+        return (1, most, BOX_BYTES)
+
+    return {SEALED: Field(boxes, "bytes"), PART: Field((1,), "bytes"), SIGNATURE: OF_SIGNATURE, TOKEN: OF_KEY}
+
+
+def masked_input(inner: Schema) -> Schema:
+    """Return the form of an update of this schema under masks: all its numbers as one vector."""
+
+    def numbers(global_state: Mapping[str, Array]) -> Shape:
+        return (numbers_in(layout_of(inner, global_state).values()),)
+
+    return {MASKED: Field(numbers, "ring"), TOKEN: OF_KEY}
+
+
+def revealed_shares(masking: Masking) -> Schema:
+    """Return the form of what is revealed: a share for each neighbour and oneself, as many as there may be where no
+    boxes were handed out yet.
+    """
+
+    def shares(global_state: Mapping[str, Array]) -> Shape:
+        boxes = under(PREFIX, global_state).get(SEALED)
+        return (1, 1 + (masking.neighbours if boxes is None else boxes.shape[1]), KEY_BYTES)
+
+    return {SHARES: Field(shares, "bytes"), TOKEN: OF_KEY}
 
 
 class Cloud(NamedTuple):
@@ -133,7 +161,6 @@ class Cloud(NamedTuple):
         for shares of anybody else.
         """
         mine = split(server.server_state)[1]
-        _check_holders(update[SEALED], self.masking.holders_of(len(mine[TOKEN])) - 1)
         part, most = int(update[PART][0]), LEAVES if self.remembers else NO_PART
         if part > most:
             raise UpdateError(f"{PART}: expected 0 to {most}, got {part}")
@@ -161,12 +188,8 @@ class Cloud(NamedTuple):
         return _next(server, inner, inner.global_state, outgoing, kept)
 
     def count_input(self, server: Server, update: Arrays) -> Arrays:
-        """Return the masked input (P,) uint64 of one place of the roster, and that it is there; raises `UpdateError`
-        for one of another length.
-        """
-        mine, size = split(server.server_state)[1], numbers_in(self._layout(server).values())
-        if len(update[MASKED]) != size:
-            raise UpdateError(f"{MASKED}: expected {size} numbers, got {len(update[MASKED])}")
+        """Return the masked input (P,) uint64 of one place of the roster, and that it is there."""
+        mine = split(server.server_state)[1]
         present = np.zeros(len(mine[TOKEN]), dtype=np.uint64)
         present[_among(_sender(mine, update, INPUT_SENT), mine[POSTED])] = 1
         return {MASKED: update[MASKED], PRESENT: present}
@@ -219,7 +242,6 @@ class Cloud(NamedTuple):
     def count_reveal(self, server: Server, update: Arrays) -> Arrays:
         """Return the shares (1, holders, 32) that one place reveals; what is wrong in them is found when it is used."""
         mine = split(server.server_state)[1]
-        _check_holders(update[SHARES], self.masking.holders_of(len(mine[TOKEN])))
         sender = _sender(mine, update, REVEALED)
         _among(sender, mine[CONFIRMED])
         return {SHARES: update[SHARES], SENDER: sender}
@@ -233,7 +255,8 @@ class Cloud(NamedTuple):
         roster, vector = self._roster(mine), mine[MASKED].copy()
         for key, is_taken_off in masks_left(roster, mine, total):
             add_mask(vector, key, taken_off=is_taken_off)
-        sums = decoded(vector, self._layout(server), self.masking.quantum)
+        layout = layout_of(self.phase.schema, inner.global_state)
+        sums = decoded(vector, layout, self.masking.quantum)
         count = len(mine[PRESENT])
         most = count * (most_of(len(mine[POSTED]), self.masking.quantum, self.masking.range) + self.masking.quantum)
         for name, array in sums.items():
@@ -245,9 +268,6 @@ class Cloud(NamedTuple):
         advanced = self.phase.advance(inner, sums)
         kept = {**advanced.server_state, **prefixed(_named(mine, LOST))}
         return server._replace(global_state=advanced.global_state, server_state=kept, phase=STEPS * advanced.phase)
-
-    def _layout(self, server: Server) -> dict[str, tuple[int, ...]]:
-        return layout_of(self.phase.schema, self._inner(server).global_state)
 
     def _roster(self, keys: Arrays) -> Roster:
         try:
@@ -312,11 +332,6 @@ def _repeated(rows: Arrays) -> Booleans:
 def _left_out(why: str, agreement: Array) -> None:
     names = ", ".join(f"{key[:4].tobytes().hex()}..." for key in agreement)
     warnings.warn(f"gateways of the keys {names} are left out of this round: {why}", LeftOutWarning, stacklevel=3)
-
-
-def _check_holders(rows: Array, count: int) -> None:
-    if rows.shape[1] != count:
-        raise UpdateError(f"expected shares of {count} gateways, got {rows.shape[1]}")
 
 
 def _sender(mine: Arrays, update: Arrays, step: int) -> Array:

@@ -30,12 +30,12 @@ from fedgate.models.federated.secure_aggregation.options import LeftOutWarning, 
 from fedgate.models.federated.secure_aggregation.recovery import ShareWarning
 from fedgate.models.federated.secure_aggregation.server import (
     CONFIRMATION,
-    INPUT,
     KEYS,
-    REVEALED_SHARES,
-    SEALED_SHARES,
     Cloud,
+    masked_input,
     restored,
+    revealed_shares,
+    sealed_shares,
 )
 
 __all__ = ["LeftOutWarning", "Masking", "ShareWarning", "with_secure_aggregation"]
@@ -70,11 +70,12 @@ def with_secure_aggregation(algorithm: Algorithm, masking: Masking) -> Algorithm
 def _steps(masking: Masking, phase: Phase, index: int, remembers: bool) -> tuple[Phase, ...]:
     """Return the five exchanges. Who leaves goes along in each, since the sum that it leaves must be unmasked."""
     gateway, cloud = Gateway(masking, phase, remembers), Cloud(masking, phase, index, remembers)
+    sealed, masked, revealed = sealed_shares(masking), masked_input(phase.schema), revealed_shares(masking)
     steps = (
         Phase(gateway.keys, STACK._replace(check=masking.check), cloud.begin, KEYS, check=cloud.check_keys),
-        Phase(gateway.shares, STACK, cloud.pass_on, SEALED_SHARES, counted=cloud.count_shares),
-        Phase(gateway.masked_input, SUM, cloud.add_up, INPUT, counted=cloud.count_input),
+        Phase(gateway.shares, STACK, cloud.pass_on, sealed, counted=cloud.count_shares),
+        Phase(gateway.masked_input, SUM, cloud.add_up, masked, counted=cloud.count_input),
         Phase(gateway.confirm, STACK, cloud.hand_out, CONFIRMATION, counted=cloud.count_confirmation),
-        Phase(gateway.reveal, STACK, cloud.unmask, REVEALED_SHARES, counted=cloud.count_reveal),
+        Phase(gateway.reveal, STACK, cloud.unmask, revealed, counted=cloud.count_reveal),
     )
     return tuple(step._replace(takes_back=True) for step in steps)

@@ -71,7 +71,6 @@ MEMBER, DROPPED = "member", "dropped"
 PER_MEMBER = ("gamma", MEMBER, DROPPED)  # repeated in each row, since stacked rows are sorted and must find together
 SUM_TOLERANCE = 1e-6
 NO_ORIGIN = np.nan
-WIDTH_OF_KERNEL = Field((None,), "full", largest=np.inf)  # held against that of all, or against that of rows
 WITNESSES = 2  # members inside which a vector must lie to count as covered
 PROBES = 64  # free vectors of a member that are looked at, evenly chosen
 WIDEST = 1e3  # times 1 / F, or a thousandth of it: of rows in units of about one deviation no median is farther off
@@ -273,13 +272,11 @@ def ensemble_svdd(
         return server._replace(global_state=members)
 
     def check(server: Server, update: Arrays) -> None:
-        check_member(update, max_vectors, widths_of(server.global_state))
+        check_member(update, widths_of(server.global_state))
         if normalisation == "own":
             check_distance(update["vectors"])
 
-    schema = {**dict.fromkeys(("coefficients", MEMBER, DROPPED), Field((None,), "full")), "gamma": WIDTH_OF_KERNEL}
-    schema["vectors"] = Field((None, feature_count), "full")
-    phase = Phase(learn, STACK, advance, schema, check)
+    phase = Phase(learn, STACK, advance, schema_of_member(max_vectors, feature_count), check)
     algorithm = Algorithm("ensemble", without_model, (phase,), personal=personal_tensors(normalisation))
     return with_width(algorithm, gamma, WIDTH, map_width, normalisation)
 
@@ -294,6 +291,15 @@ def widths_between(
     return common / own_width, common * own_width
 
 
+def schema_of_member(max_vectors: int, feature_count: int) -> dict[str, Field]:
+    """Return the form of a member of so many vectors at most."""
+    counts = range(1, max_vectors + 1)
+    of_each = Field((counts,), "full")
+    schema = dict.fromkeys(("coefficients", MEMBER, DROPPED), of_each)
+    schema["gamma"] = of_each._replace(largest=np.inf)  # held against that of all, or against that of rows
+    return schema | {"vectors": Field((counts, feature_count), "full")}
+
+
 def check_width(data: Arrays, widths: tuple[float, float]) -> None:
     """Raise `ValueError` where a gateway's own width is none that the cloud admits."""
     own = number_of(data, GAMMA, widths[0])
@@ -304,13 +310,10 @@ def check_width(data: Arrays, widths: tuple[float, float]) -> None:
         )
 
 
-def check_member(update: Arrays, max_vectors: int, widths: tuple[float, float]) -> None:
-    """Raise `UpdateError` where the arrays of an update are no single member of so many vectors at most and a width
-    from the first to the second.
-    """
-    counts = sorted({len(array) for array in update.values()})
-    if len(counts) != 1 or not 1 <= counts[0] <= max_vectors:
-        raise UpdateError(f"expected arrays of one length from 1 to {max_vectors}, got {counts}")
+def check_member(update: Arrays, widths: tuple[float, float]) -> None:
+    """Raise `UpdateError` where arrays of an update are no single member of a width from the first to the second."""
+    if len(counts := sorted({len(array) for array in update.values()})) != 1:
+        raise UpdateError(f"expected arrays of one length, got {counts}")
     for name in PER_MEMBER:
         if (update[name] != update[name][0]).any():
             raise UpdateError(f"{name}: expected one member, so one value, got {len(np.unique(update[name]))}")

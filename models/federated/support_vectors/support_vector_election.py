@@ -204,13 +204,11 @@ def support_vector_election(
         return server._replace(global_state=model) if rounds == 1 else on_trial(server, model)
 
     def check(_server: Server, update: Arrays) -> None:
-        count = len(update[VECTORS])
-        if not FEWEST_ROWS <= count <= max_vectors:
-            raise UpdateError(f"vectors: expected {FEWEST_ROWS} to {max_vectors} rows, got {count}")
         if normalisation == "own":
             check_distance(update[VECTORS])
 
-    phases: tuple[Phase, ...] = (Phase(learn, STACK, advance, {VECTORS: Field((None, feature_count), "full")}, check),)
+    schema = {VECTORS: Field((range(FEWEST_ROWS, max_vectors + 1), feature_count), "full")}
+    phases: tuple[Phase, ...] = (Phase(learn, STACK, advance, schema, check),)
     if rounds > 1:
         phases = (*phases, verdict(nu, normalisation))
     algorithm = Algorithm("svdd", without_model, phases, rounds, personal_tensors(normalisation), restored=with_best)

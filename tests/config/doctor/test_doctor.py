@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from fedgate.config.doctor.imports import TRIALS, check_imports
 from fedgate.config.doctor.network import Validity, age
 from fedgate.config.doctor.report import Finding, Level
 from fedgate.config.protocol.messages import Status
+from fedgate.config.protocol.wire import HEADER_BYTES_MAX
 from fedgate.config.runtime import store_lock
 from fedgate.config.settings.settings import Broker, Limits
 from fedgate.firmware_sim import children
@@ -325,10 +327,20 @@ def test_of_members_that_the_root_key_names_the_doctor_counts_those_alone(tmp_pa
     assert of_cloud.cohort(settings, stored, members[:1]).level == "warning"
 
 
-@pytest.mark.parametrize(("name", "is_known"), [("fedavg", True), ("support-vector-election", False)])
-def test_the_size_of_an_update_is_that_of_its_schema_where_no_length_is_open(name: str, is_known: bool) -> None:
-    algorithm, limits = build(name, 4, {"gamma": 0.5}), Limits(max_update_bytes=2**20)
+@pytest.mark.parametrize(
+    ("name", "settings", "numbers"),
+    [
+        ("fedavg", {}, 256 + 1 + 1),
+        ("fedavg", {"masking": {}, "components": 4096}, 4096 + 1 + 1),
+        ("support-vector-election", {"max_vectors": 500}, 500 * 4),
+        ("ensemble-svdd", {"max_vectors": 500}, 500 * (4 + 1 + 3)),
+    ],
+)
+def test_the_size_of_an_update_is_that_of_its_schema_however_it_travels(
+    name: str, settings: dict[str, Any], numbers: int
+) -> None:
+    algorithm, limits = build(name, 4, {"gamma": 0.5, **settings}), Limits(max_update_bytes=2**20)
     server = algorithm.start(np.random.default_rng(0))
-    size = of_cloud.find_largest_update(algorithm, server, limits)
-    assert (size < limits.max_update_bytes) == is_known
+    size = of_cloud.find_largest_update(algorithm, server, limits) - HEADER_BYTES_MAX
+    assert 8 * numbers <= size <= 8 * numbers + 200
     assert of_cloud.find_largest_update(algorithm, server, Limits(max_update_bytes=2**14)) == 2**14

@@ -149,7 +149,7 @@ def test_a_robust_mean_and_what_is_done_to_features_give_the_same_in_either_orde
 def test_a_sum_of_any_length_is_neither_masked_nor_compressed() -> None:
     plain = build("fedavg", FEATURE_COUNT, LOGISTIC)
     (phase,) = plain.phases
-    opened = phase._replace(schema={**phase.schema, "weights": Field((None,), "delta")})
+    opened = phase._replace(schema={**phase.schema, "weights": Field((range(9),), "delta")})
     for key in ("masking", "compression"):
         with pytest.raises(CompositionError, match=f"^{key} given for an algorithm that sends arrays of any length"):
             wrapped(plain._replace(phases=(opened,)), key)

@@ -50,7 +50,7 @@ MEDIAN_ELECTION = Algorithm(
     detector="none",
     start=lambda rng: Server(global_state={"mean": np.zeros(1)}, server_state={"counted": np.array(0.0)}),
     phases=(
-        Phase(lose, STACK, elect, {"losses": Field((None,), "metric")}),
+        Phase(lose, STACK, elect, {"losses": Field((range(9),), "metric")}),
         Phase(contribute, SUM, average, {"sum": Field((1,), "sum"), "samples": Field((), "weight")}),
     ),
     rounds=2,
