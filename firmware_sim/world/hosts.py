@@ -30,7 +30,7 @@ from fedgate.firmware_sim.world.processor import Stopwatch
 from fedgate.firmware_sim.world.setup import KEY, SITE, faulty, stream_of
 from fedgate.firmware_sim.world.shared import World
 from fedgate.gateway_agent import events
-from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
+from fedgate.gateway_agent.deployment.deployment import Examination, UntriedError
 from fedgate.gateway_agent.deployment.probation import SLOW_STEPS
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.runtime.service import Service
