@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from traceback import walk_tb
 
-from fedgate.cloud_aggregator.events import Answered, ClearAlarm, Effect, Log, Ordered, RaiseAlarm, Received
+from fedgate.cloud_aggregator.events import Answered, ClearAlarm, Effect, Log, Ordered, RaiseAlarm, Received, Wanted
 from fedgate.cloud_aggregator.limits import HourlyCount, count_one_more
-from fedgate.cloud_aggregator.requests import apply
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.losses import Tombstone
@@ -23,7 +22,6 @@ FAILURES_MAX = 8  # within an hour, before a gateway is blocked for the rest of 
 CAUSE = "identity-blocked"
 SHOWN = 200  # characters of an error
 OURS = ("fedgate.cloud_aggregator.", "fedgate.config.", "fedgate.models.")  # whose lines an error is reported with
-Result = tuple[State, list[Effect]]
 
 
 def is_blocked(state: State, gateway: str) -> bool:
@@ -32,7 +30,7 @@ def is_blocked(state: State, gateway: str) -> bool:
     return known.count >= FAILURES_MAX and known.is_running(state.context.uptime_ns)
 
 
-def contain(state: State, message: Received, error: Exception) -> Result:
+def contain(state: State, message: Received, error: Exception) -> tuple[State, list[Wanted]]:
     """Return the state of before a message, and what is reported of the error that it led to."""
     where = topics.parse(message.topic)
     failures = count_one_more(state.failures.get(where.gateway), state.context.uptime_ns)
@@ -41,7 +39,7 @@ def contain(state: State, message: Received, error: Exception) -> Result:
     log = Log("warning", f"{text}; number {failures.count} within an hour")
     blocked = f"{FAILURES_MAX} of its messages could not be handled; nothing of it is, for an hour from the first"
     is_full = failures.count == FAILURES_MAX
-    state, raised = apply(state, [RaiseAlarm(where.gateway, CAUSE, "major", blocked)] if is_full else [])
+    raised = [RaiseAlarm(where.gateway, CAUSE, "major", blocked)] if is_full else []
     return state, [log, *_answer(state, where, message.payload), *raised]
 
 
@@ -51,10 +49,10 @@ def refuse_order(order: Ordered, error: Exception) -> list[Effect]:
     return [Answered(order.number, "refused", problem), Log("warning", f"order {order.number} refused: {problem}")]
 
 
-def unblock(state: State) -> Result:
+def unblock(state: State) -> list[ClearAlarm]:
     """End the alarms of gateways that are blocked no more: their hour is over, or this process began since."""
     free = [gateway for gateway in state.alarms.book if not is_blocked(state, gateway)]
-    return apply(state, [ClearAlarm(gateway, CAUSE, "its messages are handled again") for gateway in free])
+    return [ClearAlarm(gateway, CAUSE, "its messages are handled again") for gateway in free]
 
 
 def _describe(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """The aggregator as a function: `step(state, uptime_ns, event) -> (state, effects)`. It reads no clock and does no I/O.
 
 Each event goes to one component, which takes its own record and the context; what it wants of another is a request,
-see `requests`. After every event a round that can close does, and a release goes on where it can.
+see `apply`. After every event a round that can close does, and a release goes on where it can.
 """
 
 from __future__ import annotations
@@ -19,14 +19,21 @@ from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.enrolment import CertificateRequested, Listed, NotStated, Revoked, Stated
 from fedgate.cloud_aggregator.events import (
     Answered,
+    BuildModel,
+    ClearAlarm,
     ClockSet,
     Connection,
+    DropUploads,
     Effect,
     Event,
+    ForgetDevice,
     Log,
+    NoteDropped,
     Ordered,
     Posted,
+    RaiseAlarm,
     Received,
+    StatusChanged,
     Tick,
     Wanted,
 )
@@ -34,7 +41,6 @@ from fedgate.cloud_aggregator.limits import count_one_more
 from fedgate.cloud_aggregator.presence import Presence
 from fedgate.cloud_aggregator.releases import announce, deploy, newest
 from fedgate.cloud_aggregator.releases.releases import Releases
-from fedgate.cloud_aggregator.requests import apply, note_dropped
 from fedgate.cloud_aggregator.rounds import intake, round
 from fedgate.cloud_aggregator.rounds.intake import Sender
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training
@@ -52,6 +58,7 @@ FIELDS: dict[type[Record], str] = {
     Alarms: "alarms",
     Presence: "presence",
 }
+SENDERS_MAX = 10_000  # whose messages that make no sense are counted
 LINES_MAX = 200  # of the log that follow from messages of one gateway within an hour, before most are left out
 
 
@@ -116,7 +123,7 @@ def take_in(state: State, uptime_ns: int, event: Event) -> Result:
         case Posted():
             return _put(state, handling.note_posted(state.alarms, state.context, event))
         case Ordered():
-            return orders.carry_out(state, event)
+            return apply(*orders.carry_out(state, event))
         case CertificateRequested():
             return _put(state, admission.decide_request(state.access, state.context, event))
         case Revoked():
@@ -193,7 +200,7 @@ def _tick(state: State) -> Result:
     then(_put(state, intake.ask_for_missing(state.rounds, state.context)))
     then(_put(state, presence.write_heartbeat_if_due(state.presence, state.context)))
     then(_put(state, duplicates.end_conflicts(state.access, state.context)))
-    then(containment.unblock(state))
+    then(apply(state, containment.unblock(state)))
     then(_put(state, round.close_if_due(state.rounds, state.context, state.access.gateways, state.access.twins)))
     then(_put(state, round.widen_if_stuck(state.rounds, state.context)))
     then(_put(state, round.give_up_if_lost(state.rounds, state.context, state.access.gateways, state.access.twins)))
@@ -277,3 +284,45 @@ def _find_sender(access: Access, gateway: str) -> Sender:
 
 def _is_last_will(channel: str, payload: bytes) -> bool:
     return channel == "status" and Status.from_bytes(payload).state == "offline"
+
+
+def apply(state: State, wanted: Sequence[Wanted]) -> Result:
+    """Return the state after the requests among what a component wants, and all effects in their order."""
+    effects: list[Effect] = []
+    for one in wanted:
+        context, statuses, alarms = state.context, state.access.gateways, state.alarms
+        more = list[Effect]()
+        match one:
+            case BuildModel():
+                releases, more = deploy.build_model(state.releases, context, statuses, one)
+                state = replace(state, releases=releases)
+            case RaiseAlarm() | ClearAlarm():
+                alarms, more = handling.change_ours(
+                    alarms, context, statuses, one, state.access.find_cards(one.gateway)
+                )
+            case StatusChanged(gateway=gateway, before=before):
+                alarms, more = handling.follow_status(alarms, context, statuses, gateway, before)
+            case ForgetDevice(gateway=gateway, how=how):
+                alarms, more = handling.end_alarms_of_device(alarms, context, statuses, gateway, how)
+                state = replace(state, rounds=state.rounds.without(gateway))
+            case DropUploads(gateway=gateway):
+                state = replace(state, rounds=state.rounds.without(gateway))
+            case NoteDropped(sender=sender, text=text):
+                state, more = note_dropped(state, sender, text)
+            case _:
+                more = [one]
+        if alarms is not state.alarms:
+            state = replace(state, alarms=alarms)
+        effects += more
+    return state, effects
+
+
+def note_dropped(state: State, sender: tuple[str, str], text: str) -> Result:
+    """Log a message that makes no sense, or says what cannot be: the 1st, 2nd, 4th, 8th, ... on a channel of a gateway
+    in an hour.
+    """
+    tally = count_one_more(state.dropped.get(sender), state.context.uptime_ns)
+    others = state.dropped if len(state.dropped) < SENDERS_MAX or sender in state.dropped else {}
+    state = replace(state, dropped={**others, sender: tally})
+    is_logged = tally.count.bit_count() == 1  # all of them would fill the log
+    return state, [Log("warning", f"{text} (number {tally.count})")] if is_logged else []

@@ -8,8 +8,7 @@ from fedgate.cloud_aggregator.enrolment import Stated
 from fedgate.cloud_aggregator.events import Answered, Effect, Log
 from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.releases.releases import NOTHING_NEWEST
-from fedgate.cloud_aggregator.rounds import numbering
-from fedgate.cloud_aggregator.rounds.rounds import save_training
+from fedgate.cloud_aggregator.rounds.rounds import number_training, save_training
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.identity import signing
 
@@ -27,7 +26,7 @@ def take_keys(state: State, event: Stated) -> tuple[State, list[Effect]]:
     if signing.encode_public_key(event.release_key) != signing.encode_public_key(context.key):
         # Whoever had the key before may have signed any numbers, and had them learned here: also that of a training
         # later than now, above which the one at hand was numbered. Gateways know none of the new key.
-        rounds = replace(state.rounds, training=min(state.rounds.training, numbering.number_training(context.now_ns)))
+        rounds = replace(state.rounds, training=min(state.rounds.training, number_training(context.now_ns)))
         state = replace(state, rounds=rounds, releases=replace(state.releases, newest=NOTHING_NEWEST))
         saved = [save_training(rounds, context.anchor_ns)]
     context = replace(context, keys=event.body, key=event.release_key)

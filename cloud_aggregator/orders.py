@@ -7,27 +7,27 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.enrolment import Revoke, Revoked, TakeKeys
-from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError
+from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError, Wanted
 from fedgate.cloud_aggregator.releases import deploy
-from fedgate.cloud_aggregator.requests import apply
 from fedgate.cloud_aggregator.state import State
 
 
-def carry_out(state: State, order: Ordered) -> tuple[State, list[Effect]]:
+def carry_out(state: State, order: Ordered) -> tuple[State, list[Wanted]]:
     """Carry out an order, or say why not."""
     try:
-        state, effects, text = _carry_out(state, order)
+        state, wanted, text = _carry_out(state, order)
     except OrderError as error:
         return state, [Answered(order.number, "refused", str(error)), Log("warning", f"order refused: {error}")]
-    if not any(isinstance(effect, Revoke | TakeKeys) for effect in effects):
-        return state, [Answered(order.number, text), *effects, Log("info", text)]
+    if not any(isinstance(one, Revoke | TakeKeys) for one in wanted):
+        return state, [Answered(order.number, text), *wanted, Log("info", text)]
     # It is done, and its answer waits for the broker: see `answer_order`.
-    answered = [replace(one, order=order.number, answer=text) if isinstance(one, Revoke) else one for one in effects]
+    answered = [replace(one, order=order.number, answer=text) if isinstance(one, Revoke) else one for one in wanted]
     return state, [Answered(order.number, ""), *answered, Log("info", text)]
 
 
@@ -39,7 +39,7 @@ def answer_order(barred: Revoked) -> list[Effect]:
     return [Answered(barred.order, barred.answer, problem)]
 
 
-def _carry_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
+def _carry_out(state: State, order: Ordered) -> tuple[State, Sequence[Wanted], str]:
     context, access, body = state.context, state.access, order.body
     match order.kind:
         case "keys":
@@ -60,4 +60,4 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, list[Effect], str]:
             access, wanted, text = admission.remove_gateway(access, context, state.alarms.book, body)
         case _:
             raise OrderError(f"{order.kind!r} given, which this version of the aggregator does not know; update it")
-    return *apply(replace(state, access=access), wanted), text
+    return replace(state, access=access), wanted, text

@@ -47,8 +47,9 @@ from fedgate.gateway_agent.events import (
 from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.monitor.alarms import Finding
 from fedgate.gateway_agent.monitor.monitor import Monitor
-from fedgate.gateway_agent.outbox import delivery, scores
-from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue, give_up_telemetry
+from fedgate.gateway_agent.outbox import outbox as queue
+from fedgate.gateway_agent.outbox import scores
+from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.pipeline.pipeline import WindowResult
@@ -109,7 +110,7 @@ def step(state: State, uptime_ns: int, event: Event) -> Result:
     state = replace(state, context=replace(state.context, uptime_ns=uptime_ns))
     state, effects = _route(state, event)
     state, more = _advance(state)
-    may_be_due = isinstance(event, Tick | Connection) or delivery.may_be_due(before, state.outbox)
+    may_be_due = isinstance(event, Tick | Connection) or queue.may_be_due(before, state.outbox)
     state, sends = _send_due(state) if may_be_due else (state, [])
     return state, [*effects, *more, *sends]
 
@@ -154,7 +155,7 @@ def _advance(state: State) -> Result:
 
 
 def _send_due(state: State) -> Result:
-    return _put(state, delivery.send_due(state.outbox, state.context, state.monitor.alarms.active))
+    return _put(state, queue.send_due(state.outbox, state.context, state.monitor.alarms.active))
 
 
 def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
@@ -163,7 +164,7 @@ def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
     for one in wanted:
         match one:
             case Deliver(name=name, item=item):
-                outbox, more = enqueue(state.outbox, state.context, name, item)
+                outbox, more = queue.enqueue(state.outbox, state.context, name, item)
                 state = replace(state, outbox=outbox)
                 effects += more
             case Fetch(transfer=transfer):
@@ -218,7 +219,7 @@ def _change_connection(state: State, up: bool) -> Result:
         return state, [save_link(state.context)]
     state = replace(
         state,
-        outbox=delivery.begin_connection(state.outbox, state.context),
+        outbox=queue.begin_connection(state.outbox, state.context),
         downloads=downloads.ask_again(state.downloads, state.context),
     )
     state, effects = _apply(state, [PublishStatus(), *repeat_numbers(state.trust, state.context)])
@@ -250,7 +251,7 @@ def _change_store_health(state: State, event: StoreState) -> Result:
     context = replace(context, store=replace(context.store, problem=event.problem))
     state, given_up = replace(state, context=context), list[Effect]()
     if event.problem == FULL:
-        state, given_up = _put(state, give_up_telemetry(state.outbox, context))
+        state, given_up = _put(state, queue.give_up_telemetry(state.outbox, context))
     state, effects = _report(state, Finding(FULL, context.now_ns, event.text if event.problem == FULL else ""))
     state, published = _apply(state, [PublishStatus()])
     return state, [*given_up, *effects, *published]
@@ -339,7 +340,7 @@ def _dispatch(state: State, where: topics.Topic, payload: bytes) -> Result:
         return state, []
     if where.channel == "sample":
         return _read_frame(state, where.item, payload)
-    state = replace(state, outbox=delivery.note_answer(state.outbox, context))
+    state = replace(state, outbox=queue.note_answer(state.outbox, context))
     match where.channel:
         case "round":
             return _put(state, training.receive_invitation(state.training, context, payload))
@@ -360,7 +361,7 @@ def _dispatch(state: State, where: topics.Topic, payload: bytes) -> Result:
         case "receipt":
             return _take_receipt(state, where.item, Receipt.from_bytes(payload))
         case "resend":
-            return _put(state, delivery.resend(state.outbox, context, where.item, Want.from_bytes(payload).missing))
+            return _put(state, queue.resend(state.outbox, context, where.item, Want.from_bytes(payload).missing))
     raise MessageError(f"channel {where.channel!r} is not for gateways")
 
 
@@ -373,7 +374,7 @@ def _take_receipt(state: State, name: str, receipt: Receipt) -> Result:
         context = replace(context, refusal=receipt.reason)
     is_counted = receipt.accepted and name == state.training.awaited
     changed, saved = training.note_receipt(state.training, receipt) if is_counted else (state.training, [])
-    outbox, effects = delivery.settle(state.outbox, name, receipt)
+    outbox, effects = queue.settle(state.outbox, name, receipt)
     return replace(state, context=context, training=changed, outbox=outbox), [*effects, *saved]
 
 

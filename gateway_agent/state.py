@@ -15,8 +15,7 @@ from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import STARTS, Context, Verified, save_starts
 from fedgate.gateway_agent.deployment import deployment
-from fedgate.gateway_agent.deployment.deployment import Deployment
-from fedgate.gateway_agent.deployment.examination import Examine, take_any
+from fedgate.gateway_agent.deployment.deployment import Deployment, Examine, take_any
 from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.feature_row import FeatureRow

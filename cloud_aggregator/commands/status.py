@@ -16,7 +16,7 @@ from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
-from fedgate.cloud_aggregator.rounds import set_back
+from fedgate.cloud_aggregator.rounds.round import describe_set_back
 from fedgate.cloud_aggregator.rounds.rounds import list_server_arrays
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import cli
@@ -151,7 +151,7 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
         "fleet": fleet.alarm.model_dump(mode="json") if fleet.alarm and fleet.active else None,
         "webhook": {"waiting": len(queue.items), "dropped": queue.dropped, "refused": queue.refused},
         "alarms_refused": alarms.refused,
-        "store_is_older": set_back.describe_set_back(known, place["run"], place["round_index"]) if place else "",
+        "store_is_older": describe_set_back(known, place["run"], place["round_index"]) if place else "",
     }
 
 

@@ -7,16 +7,16 @@ finds no quorum among those who were drawn, everyone is asked. With fewer gatewa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.context import Context, Statuses
 from fedgate.cloud_aggregator.events import BuildModel, HoldUpdate, Log, Publish, RecordRound, Wanted
 from fedgate.cloud_aggregator.names import list_first
-from fedgate.cloud_aggregator.rounds import late_updates, numbering, set_back
-from fedgate.cloud_aggregator.rounds.rounds import Rounds, pack_shared, save_training
-from fedgate.config.protocol.messages import RoundOpen, round_number
+from fedgate.cloud_aggregator.rounds import late_updates
+from fedgate.cloud_aggregator.rounds.rounds import Rounds, increment, pack_shared, save_training
+from fedgate.config.protocol.messages import RoundOpen, Status, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
 from fedgate.models.federated.protocol.algorithm import Server, close_round, is_silent
@@ -25,6 +25,7 @@ from fedgate.models.time_units import NS
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 LOST_S = 600.0  # by then whoever holds an answer has sent it
 DOUBLINGS_MAX = 8  # of that time: ten minutes become 43 hours
+DIGITS_MAX = 18  # of the index of a round; what a gateway says is not to be trusted to be a number
 
 
 def may_open(rounds: Rounds, context: Context, statuses: Statuses) -> bool:
@@ -103,7 +104,7 @@ def compare_store(rounds: Rounds, context: Context, statuses: Statuses) -> tuple
     """Warn where gateways have answered later rounds of this training: this store was set back."""
     if context.uptime_ns - rounds.compared_ns < REMIND_S * NS:
         return rounds, []
-    text = set_back.describe_set_back(statuses, rounds.run, rounds.server.round_index) if rounds.opened else ""
+    text = describe_set_back(statuses, rounds.run, rounds.server.round_index) if rounds.opened else ""
     return replace(rounds, compared_ns=context.uptime_ns), [Log("warning", text)] if text else []
 
 
@@ -124,7 +125,7 @@ def renumber(rounds: Rounds, context: Context, known: int) -> tuple[Rounds, list
     """
     if known <= rounds.training:
         return rounds, []
-    rounds = replace(rounds, training=numbering.increment(known))
+    rounds = replace(rounds, training=increment(known))
     text = f"there was a training {known}, later than the one at hand, which now is {rounds.training}"
     return rounds, [
         save_training(rounds, context.anchor_ns),
@@ -312,3 +313,29 @@ def _advance(rounds: Rounds) -> tuple[Server, str, bool]:
 def _rest(rounds: Rounds, context: Context) -> Rounds:
     rest_ns = round(context.settings.rounds.rest_s * NS)
     return replace(rounds, since_release=0, rest_until_ns=context.uptime_ns + rest_ns)
+
+
+def describe_set_back(gateways: Mapping[str, Status], run: str, round_index: int) -> str:
+    """Return what is wrong where gateways have answered later rounds of this training than the present one; else
+    nothing.
+
+    This store is then a backup of an earlier day, put back. Such an aggregator asks for rounds that were answered, and
+    nobody answers twice. It does not begin anew by itself, or any gateway could have it forget a training. It says so
+    where an operator looks.
+    """
+    names = [name for name, one in gateways.items() if _find_round(one.answered, run) > round_index]
+    if not names:
+        return ""
+    who = list_first(sorted(names))
+    return (
+        f"this store is older than what {who} have answered: it asks for round {round_index}, and they gave theirs to "
+        "later ones of the same training. Put the newest store back, or set another [algorithm] seed, which begins a "
+        "new training"
+    )
+
+
+def _find_round(answered: str, run: str) -> int:
+    """Return which round of this training a gateway says that it has answered; -1 for none of it."""
+    index = answered.removeprefix(round_number(run, 0)[:-1])
+    is_number = index != answered and index.isdecimal() and len(index) <= DIGITS_MAX
+    return int(index) if is_number else -1

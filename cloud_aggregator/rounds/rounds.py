@@ -12,14 +12,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.context import Context, Payload
 from fedgate.cloud_aggregator.events import DropHeld, Effect, HoldUpdate, SaveTraining
-from fedgate.cloud_aggregator.rounds import numbering
 from fedgate.config.protocol import wire
+from fedgate.config.protocol.messages import LARGEST
 from fedgate.config.protocol.receiver import Patience, Receiver
 from fedgate.config.protocol.transfer import describe
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.arrays import Array, Arrays, exchange_secret, generator, joined, parted
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.wrappers.privacy_ledger import NOISE_SECRET
+from fedgate.models.time_units import NS
 
 RUN_LENGTH = 12
 # Of what algorithms and this service store of a training. One that was stored in another format is begun anew: the
@@ -35,7 +36,7 @@ class Rounds:
 
     algorithm: Algorithm
     run: str  # names one training: what is trained, and which beginning of it
-    training: int  # its number, higher than that of any before it; see `numbering`
+    training: int  # its number, higher than that of any before it; see `number_training`
     server: Server
     total: Arrays = field(default_factory=dict)
     folded: Arrays = field(default_factory=dict)  # the part of it that is stored as a sum, see `store_counted`
@@ -106,7 +107,7 @@ def restore(
     settings = context.settings
     run = run_name(settings, beginning)
     server = _put_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), context.key, run)
-    rounds = Rounds(algorithm, run, numbering.number_training(context.now_ns), server, compared_ns=context.uptime_ns)
+    rounds = Rounds(algorithm, run, number_training(context.now_ns), server, compared_ns=context.uptime_ns)
     return rounds if training is None else _resume(rounds, context, training, held)
 
 
@@ -187,7 +188,7 @@ def list_server_arrays(training: SaveTraining) -> Arrays:
 def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapping[str, HoldUpdate]) -> Rounds:
     parts, meta = _split(training), training.meta
     if meta["run"].partition(".")[0] != rounds.run.partition(".")[0]:
-        return replace(rounds, training=numbering.number_training(context.now_ns, meta["training"]))
+        return replace(rounds, training=number_training(context.now_ns, meta["training"]))
     rounds = replace(
         rounds,
         run=meta["run"],
@@ -253,3 +254,21 @@ def _is_widened(admitted: Array, arrived: Array) -> bool:
 
 def _read_names(held: list[str] | None) -> tuple[str, ...] | None:
     return None if held is None else tuple(held)
+
+
+def number_training(now_ns: int, known: int = 0) -> int:
+    """Return the number of a training that begins now, `known` being that of the one before it.
+
+    A broker hands out what it retained, also after it was restored from a backup; and an invitation that was signed
+    once is signed for ever. So each training has a higher number than those before it, and gateways refuse an earlier
+    one. Seconds of the wall clock make it higher also where the store was lost, and what gateways tell where the clock
+    is wrong.
+    """
+    return max(now_ns // NS, increment(known))
+
+
+def increment(number: int) -> int:
+    """Return the number after this one. Beyond the highest there is none: then numbers order nothing any
+    more, and invitations are taken as before there were any.
+    """
+    return min(number + 1, LARGEST)

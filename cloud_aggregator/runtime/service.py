@@ -70,7 +70,7 @@ class Service(service.Service[State]):
         if isinstance(result, Exception):
             self.state = replace(before, context=replace(before.context, uptime_ns=uptime_ns))
             if isinstance(event, Received):
-                self.state, effects = containment.contain(self.state, event, result)
+                self.state, effects = machine.apply(*containment.contain(self.state, event, result))
             elif isinstance(event, Ordered):  # it would be there again at every start
                 effects = containment.refuse_order(event, result)
             else:

@@ -175,8 +175,7 @@ def _score_cpu_s(settings: GatewaySettings, stored: Stored | None) -> tuple[floa
     """
     import numpy as np
 
-    from fedgate.gateway_agent.deployment.deployment import UNREADABLE, find_in_force, read
-    from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
+    from fedgate.gateway_agent.deployment.deployment import UNREADABLE, Examination, UntriedError, find_in_force, read
     from fedgate.gateway_agent.runtime import model_trial
     from fedgate.models import onnx_policy
     from fedgate.models.features.spec import feature_names

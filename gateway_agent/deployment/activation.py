@@ -22,11 +22,11 @@ from fedgate.gateway_agent.deployment.deployment import (
     Rejected,
     Result,
     Swap,
+    UntriedError,
     name_manifest,
     put_in_slot,
     save,
 )
-from fedgate.gateway_agent.deployment.examination import UntriedError
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     BrokenPromiseError,

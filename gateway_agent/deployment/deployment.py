@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,9 +19,10 @@ import numpy as np
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest, MessageError
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.gateway_agent.deployment.examination import Examine, take_any
 from fedgate.gateway_agent.events import Save, Wanted
+from fedgate.gateway_agent.feature_row import Row
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult
+from fedgate.gateway_agent.pipeline.recurrence import Gaps
 from fedgate.models.arrays import Arrays, joined, parted
 
 MODELS, MODEL, OTHER = "models", "model", "model.b"  # keys of stored blobs
@@ -90,6 +91,28 @@ class LoadAttempts(NamedTuple):
 
 
 UNTRIED = LoadAttempts()
+
+
+class UntriedError(RuntimeError):
+    """No process could try the model; the message says why."""
+
+
+class Examination(NamedTuple):
+    """A model with this gateway's own tensors for it, and what it is run on."""
+
+    model: bytes
+    personal: Arrays
+    golden_x: Row  # (k, F), of the golden pair
+    rows: Row  # (n, F), the baseline
+    gaps: Gaps  # (n,)
+    recent: Row  # (m, F), the windows seen last
+
+
+Examine = Callable[[Examination], object]  # raises `session.ModelRefusedError` or `UntriedError`
+
+
+def take_any(_asked: Examination) -> None:
+    """Try nothing, as a simulation does and a start, which loads what came through before."""
 
 
 class Bundle(NamedTuple):

@@ -20,8 +20,8 @@ from fedgate.gateway_agent.deployment.deployment import (
     is_proven,
     name_manifest,
     read,
+    take_any,
 )
-from fedgate.gateway_agent.deployment.examination import take_any
 from fedgate.gateway_agent.deployment.validation import (
     UNFIT,
     describe_out_of_reach,

@@ -10,8 +10,7 @@ from fedgate.config.protocol.messages import Manifest
 from fedgate.config.protocol.survey import unpack_survey
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.deployment.deployment import Bundle
-from fedgate.gateway_agent.deployment.examination import Examination, Examine
+from fedgate.gateway_agent.deployment.deployment import Bundle, Examination, Examine
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.feature_row import Row
 from fedgate.gateway_agent.pipeline.decision import DecisionState, ScoringModel

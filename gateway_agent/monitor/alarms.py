@@ -15,11 +15,10 @@ from fedgate.config.protocol.messages import Alarm, Manifest
 from fedgate.config.settings.settings import GatewaySettings, Source
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, Wanted
-from fedgate.gateway_agent.monitor import evidence
 from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
 from fedgate.gateway_agent.pipeline.decision import SCORE, ScoringModel
-from fedgate.gateway_agent.pipeline.pipeline import WindowResult
-from fedgate.models.alarms.attribution import Evidence
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult, stack_rows
+from fedgate.models.alarms.attribution import Columns, Evidence, evidence_of
 from fedgate.models.alarms.rule_statistics import Stuck
 from fedgate.models.alarms.rules import Height
 from fedgate.models.alarms.threshold import Transition, severity
@@ -38,6 +37,8 @@ OF_NO_SENSOR = {  # causes that are no sensor's, and what is said at their end
 
 NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
 CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
+BOOT_S = 900.0  # within which the first windows after a boot end
+CALENDAR = "calendar."  # begins the names of features that say what the hour or the day is
 
 
 class Finding(NamedTuple):
@@ -104,7 +105,7 @@ def queue_anomaly(
     if transition.kind == "cleared":
         end = {**_describe_moment(context, transition.t_ns), **measured, "weather": "", "power": ""}
         return _report(monitor, context, *monitor.alarms.clear_once(ANOMALY, _describe_end(monitor, transition), **end))
-    weather, power = evidence.measure_evidence(monitor.pipeline, context, transition)
+    weather, power = measure_evidence(monitor.pipeline, context, transition)
     alarm = Alarm(
         **_describe_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
         kind="anomaly",
@@ -304,3 +305,27 @@ def check_model(context: Context, manifest: Manifest | None, newest: int) -> Fin
     is_watching = manifest is not None or newest == 0
     text = f"no model is in force, so nothing is watched: {context.refusal or 'it is to come again'}"
     return Finding(NO_MODEL, context.now_ns, "" if is_watching else text)
+
+
+def measure_evidence(pipeline: Pipeline, context: Context, transition: Transition) -> tuple[Evidence, Evidence]:
+    """Return what weather (with load) and power say of an anomaly that is raised now."""
+    onset_ns, t_ns = transition.onset_ns, transition.t_ns
+    since = [seen for seen in pipeline.recent if seen.end_ns is not None and onset_ns <= seen.end_ns <= t_ns]
+    if not since:
+        return "", ""
+    baseline, is_from_boot = stack_rows(pipeline.baseline), _is_from_boot(pipeline, context, onset_ns)
+    return evidence_of(_find_columns(context), baseline, stack_rows(since), is_from_boot=is_from_boot)
+
+
+def _find_columns(context: Context) -> Columns:
+    names, spec = feature_names(context.settings.features), context.settings.alarm.covariates
+    weather, power = (tuple(names.index(name) for name in given) for given in (spec.weather, spec.power))
+    return Columns(weather, power, tuple(place for place, name in enumerate(names) if name.startswith(CALENDAR)))
+
+
+def _is_from_boot(pipeline: Pipeline, context: Context, onset_ns: int) -> bool | None:
+    """Tell whether an anomaly began with the first window after a boot: what was calm first did not come with it."""
+    after_ns = context.monotonic_ns(onset_ns)
+    if after_ns < 0:
+        return None
+    return after_ns <= BOOT_S * NS and pipeline.recent[0].end_ns == onset_ns

@@ -21,7 +21,7 @@ from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings import labelled
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.config.transport.mqtt import Link, Will
-from fedgate.gateway_agent.deployment.examination import Examination
+from fedgate.gateway_agent.deployment.deployment import Examination
 from fedgate.gateway_agent.events import Connection, Event, Received, Tick, Train, Trained
 from fedgate.gateway_agent.runtime import echo, model_trial, run_deadline, signature_worker
 from fedgate.gateway_agent.runtime.membership import find_files

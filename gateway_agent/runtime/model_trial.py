@@ -24,7 +24,7 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 
 from fedgate.config.protocol import wire
-from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
+from fedgate.gateway_agent.deployment.deployment import Examination, UntriedError
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.pipeline import recurrence

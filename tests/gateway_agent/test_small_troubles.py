@@ -23,9 +23,8 @@ from fedgate.config.transport import tls
 from fedgate.config.transport.probe import ProbeError
 from fedgate.gateway_agent.__main__ import main
 from fedgate.gateway_agent.events import CLASSES, TELEMETRY_PRIORITY, ClockSet, Enqueue, Item, Publish, Received, Save
-from fedgate.gateway_agent.outbox import delivery
-from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
-from fedgate.gateway_agent.outbox.outbox import Outbox, give_up
+from fedgate.gateway_agent.outbox import outbox as queue
+from fedgate.gateway_agent.outbox.outbox import ITEMS_MAX, Outbox, give_up
 from fedgate.gateway_agent.runtime import renewal
 from fedgate.gateway_agent.runtime.agent import Agent
 from fedgate.gateway_agent.runtime.renewal import Renewer
@@ -152,7 +151,7 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
         for n in range(count)
     ]
     context = commissioned().context
-    outbox, sends = delivery.send_due(Outbox({f"{n:064x}": each for n, each in enumerate(one)}), context, {})
+    outbox, sends = queue.send_due(Outbox({f"{n:064x}": each for n, each in enumerate(one)}), context, {})
     assert list(outbox.sent_ns) == list(outbox.items)[:ITEMS_MAX] and len(kinds(sends, Publish)) == ITEMS_MAX
     copies, receipts = 30, 90
     began = time.process_time()
@@ -164,9 +163,9 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
     began = time.process_time()
     for _ in range(receipts):
         before = outbox
-        outbox, _ = delivery.settle(before, next(iter(before.sent_ns)), Receipt(accepted=True))
-        if delivery.may_be_due(before, outbox):
-            outbox, _ = delivery.send_due(outbox, context, {})
+        outbox, _ = queue.settle(before, next(iter(before.sent_ns)), Receipt(accepted=True))
+        if queue.may_be_due(before, outbox):
+            outbox, _ = queue.send_due(outbox, context, {})
     assert (time.process_time() - began) / receipts < 2.0 * copy_s
     assert len(outbox.items) == count - receipts and next(iter(outbox.items)) == f"{receipts:064x}"
 
@@ -174,7 +173,7 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
 def test_what_is_due_goes_by_class_and_age_however_it_was_queued() -> None:
     order = [3, 2, 3, 0, 2, 1, 0]
     named = {f"{place} {CLASSES[kind]}": item(f"i{place}", kind) for place, kind in enumerate(order)}
-    outbox, effects = delivery.send_due(Outbox(named), commissioned().context, {})
+    outbox, effects = queue.send_due(Outbox(named), commissioned().context, {})
     expected = [name for kind in range(4) for name, one in named.items() if one.priority == kind]
     assert list(outbox.sent_ns) == expected and len(kinds(effects, Publish)) == len(order)
 

@@ -19,6 +19,13 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|Users)/\w")
 # A year, an identifier or a numbered part of a publication; or the plain word that there is none.
 CITATION = re.compile(r"\b(19|20)\d\d\b|\barXiv\b|\bdoi\b|\b(Algorithm|Eq\.|Equation|Section|Theorem) \d|\bours\b")
 MODULES_MAX = 15  # of a folder
+SERVICES = ("gateway_agent", "cloud_aggregator", "config")
+NOUNS_SHARE_MAX = 0.1
+VERBS = frozenset(
+    (ROOT / "tests" / "project" / "data" / "verbs.txt").read_text("utf-8").split()
+)  # a new one goes there
+PREDICATES = frozenset({"is", "has", "can", "may", "must", "to", "as", "from", "on"})
+OF_A_COPY = {"with", "without", "having", "changed"}
 STUDIES = "firmware_sim/studies/"
 FOLDERS_OF_TEST_DATA = {"data", "golden", "packages"}
 
@@ -153,6 +160,20 @@ def crowded(root: Path, packages: Iterable[str]) -> Iterator[str]:
                 yield f"docs/reference/folders.md:1: expected a row for {name_of(folder)}/ that says: {sentence}"
 
 
+def named_by_a_noun(files: Iterable[Source]) -> Iterator[tuple[bool, str]]:
+    """Yield for each function whether its name says what it returns and not what it does, and where it is. Properties
+    are left out; so are special methods, and what returns the same record changed (`with_item`, `without`), for it is
+    read behind the record.
+    """
+    for file in files:
+        for node in nodes(file.tree):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
+                first = node.name.strip("_").partition("_")[0]
+                is_property = any("property" in ast.dump(one) for one in node.decorator_list)
+                if not is_property and first not in OF_A_COPY:
+                    yield first not in VERBS | PREDICATES, f"{file.path}:{node.lineno}: {node.name}"
+
+
 def told(faults: Iterable[str]) -> str:
     return "".join(f"\n{fault}" for fault in faults)
 
@@ -189,6 +210,18 @@ def test_every_package_ships_its_types() -> None:
 def test_no_folder_is_crowded_and_their_list_is_true() -> None:
     faults = list(crowded(ROOT, PACKAGES))
     assert not faults, told(faults)
+
+
+def test_functions_of_the_services_begin_with_a_verb() -> None:
+    """Of few the name stays what they return, where the field names it so: `topic`, `status`, `severity`, `main`."""
+    found = list(named_by_a_noun(file for file in sources() if file.package in SERVICES))
+    faults = [where for is_noun, where in found if is_noun]
+    assert len(faults) <= NOUNS_SHARE_MAX * len(found), told(faults)
+
+
+def test_a_function_that_is_named_by_a_noun_is_found() -> None:
+    text = "def make_key(): ...\ndef _key(): ...\nclass A:\n    def is_b(self): ...\n    def without(self): ..."
+    assert [is_noun for is_noun, _ in named_by_a_noun([parse("config/x.py", text)])] == [False, True, False]
 
 
 def test_nothing_in_the_wheel_imports_a_study() -> None:

@@ -30,11 +30,11 @@ BAD = [
     ("plain_names", "cloud_aggregator/machine.py", "class SaidTwice:\n    pass", 1),
     ("plain_names", "config/transport/mqtt.py", "x = 1\nTOLD_MAX = 2", 2),
     ("plain_names", "config/transport/mqtt.py", "def f(told_s):\n    pass", 1),
-    ("components", "gateway_agent/outbox/delivery.py", "from fedgate.gateway_agent.state import State", 1),
+    ("components", "gateway_agent/outbox/outbox.py", "from fedgate.gateway_agent.state import State", 1),
     ("verbs", "gateway_agent/machine.py", "def _admitted_late():\n    pass", 1),
     ("verbs", "config/transport/mqtt.py", "x = 1\ndef shown():\n    pass", 2),
     ("components", "gateway_agent/downloads.py", "from fedgate.gateway_agent import outbox", 1),
-    ("components", "gateway_agent/training/training.py", "from fedgate.gateway_agent.outbox import delivery", 1),
+    ("components", "gateway_agent/training/training.py", "from fedgate.gateway_agent.outbox import outbox", 1),
     ("components", "gateway_agent/deployment/activation.py", "from fedgate.gateway_agent import state", 1),
     (
         "components",
@@ -121,7 +121,7 @@ GOOD = [
     (
         "components",
         "gateway_agent/outbox/scores.py",
-        "from fedgate.gateway_agent.context import Context\nfrom fedgate.gateway_agent.outbox import delivery",
+        "from fedgate.gateway_agent.context import Context\nfrom fedgate.gateway_agent.outbox import outbox",
     ),
     ("components", "cloud_aggregator/rounds/round.py", "from fedgate.cloud_aggregator.context import Statuses"),
     ("plain_names", "config/transport/mqtt.py", "def receive(lifetime_s):\n    result = 'what was said'"),

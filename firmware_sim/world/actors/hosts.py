@@ -30,7 +30,7 @@ from fedgate.firmware_sim.world.promises.bounds import bounded_step
 from fedgate.firmware_sim.world.promises.damage import Under, reaches_level
 from fedgate.firmware_sim.world.promises.liveness import Owed, of_cloud, of_gateway
 from fedgate.gateway_agent import events
-from fedgate.gateway_agent.deployment.examination import Examination, UntriedError
+from fedgate.gateway_agent.deployment.deployment import Examination, UntriedError
 from fedgate.gateway_agent.deployment.probation import SLOW_STEPS
 from fedgate.gateway_agent.runtime import training_worker
 from fedgate.gateway_agent.runtime.service import Service

@@ -24,7 +24,7 @@ from fedgate.firmware_sim.world.environment.time import TICK_S
 from fedgate.firmware_sim.world.promises.releases import Releases
 from fedgate.gateway_agent import state as agent
 from fedgate.gateway_agent.deployment.probation import STEADY_S
-from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
+from fedgate.gateway_agent.outbox.outbox import ITEMS_MAX
 
 SLACK_S = 3 * TICK_S  # machines look at their clocks when they tick, and so does this
 ANSWER_S = WAIT_S_MAX * (1.0 + JITTER)  # the longest pause before something is sent once more

@@ -35,8 +35,7 @@ from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry, Toke
 from fedgate.cloud_aggregator.events import Effect, RecordAlarm, RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, Rollout, dump
 from fedgate.cloud_aggregator.releases.releases import restore as restored_releases
-from fedgate.cloud_aggregator.rounds.numbering import number_training
-from fedgate.cloud_aggregator.rounds.rounds import save_training
+from fedgate.cloud_aggregator.rounds.rounds import number_training, save_training
 from fedgate.cloud_aggregator.state import Stored
 from fedgate.cloud_aggregator.storage.sqlite import PAGE_BYTES, SqliteDatabase
 from fedgate.cloud_aggregator.storage.store import BackupNote, Store

@@ -14,7 +14,7 @@ import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.events import RecordGateway
-from fedgate.cloud_aggregator.rounds import set_back
+from fedgate.cloud_aggregator.rounds.round import describe_set_back
 from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status, round_number
@@ -43,7 +43,7 @@ def status(answered: str) -> Status:
     ],
 )
 def test_a_later_round_of_the_same_training_is_the_sign_and_nothing_else(answered: str, is_later: bool) -> None:
-    text = set_back.describe_set_back({"north": status(answered), "south": status("")}, "run.1", 3)
+    text = describe_set_back({"north": status(answered), "south": status("")}, "run.1", 3)
     assert ("what north have answered: it asks for round 3" in text) == is_later == bool(text)
 
 

@@ -30,8 +30,8 @@ from fedgate.firmware_sim.world.promises.releases import Releases
 from fedgate.gateway_agent.deployment import probation
 from fedgate.gateway_agent.deployment.probation import STEADY_S
 from fedgate.gateway_agent.events import ALARM_PRIORITY, UPDATE_PRIORITY, Connection, Item, Publish
-from fedgate.gateway_agent.outbox import delivery
-from fedgate.gateway_agent.outbox.delivery import ITEMS_MAX
+from fedgate.gateway_agent.outbox import outbox as queue
+from fedgate.gateway_agent.outbox.outbox import ITEMS_MAX
 from fedgate.gateway_agent.state import State
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import READY, after, body, heard, opened, started, update
@@ -239,5 +239,5 @@ def test_what_shares_the_room_is_owed_in_turns_and_the_agent_keeps_them(
     assert {due.within_s for name, due in owed.items() if name[0] == ("u" if updates else "a")} == {turns * ANSWER_S}
     until_s = 2 * turns * ANSWER_S
     assert nobody_answers(state, until_s) == []
-    monkeypatch.setattr(delivery, "send_due", lambda outbox, *_: (outbox, []))
+    monkeypatch.setattr(queue, "send_due", lambda outbox, *_: (outbox, []))
     assert owed.keys() <= set(nobody_answers(state, until_s))

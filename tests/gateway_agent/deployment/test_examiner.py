@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fedgate.config.protocol.messages import Manifest
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.deployment import activation
-from fedgate.gateway_agent.deployment.examination import Examination, Examine, UntriedError, take_any
+from fedgate.gateway_agent.deployment.deployment import Examination, Examine, UntriedError, take_any
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.runtime import model_trial
 from fedgate.gateway_agent.runtime.agent import Agent

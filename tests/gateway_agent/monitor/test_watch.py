@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fedgate.config.protocol.messages import Manifest
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.gateway_agent.deployment.examination import Examination
+from fedgate.gateway_agent.deployment.deployment import Examination
 from fedgate.gateway_agent.pipeline import decision
 from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.pipeline import recurrence as recall

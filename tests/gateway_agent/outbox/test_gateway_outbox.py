@@ -30,7 +30,7 @@ from fedgate.gateway_agent.events import (
     StoreState,
     Tick,
 )
-from fedgate.gateway_agent.outbox.delivery import BYTES_MAX, ITEMS_MAX
+from fedgate.gateway_agent.outbox.outbox import BYTES_MAX, ITEMS_MAX
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
 from fedgate.models.time_units import NS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from fedgate.cloud_aggregator.events import Connection, Effect, Log, Tick
-from fedgate.cloud_aggregator.rounds import numbering
+from fedgate.cloud_aggregator.rounds.rounds import number_training
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import LARGEST, Receipt, RoundOpen, Status
 from fedgate.config.protocol.transfer import parse_chunk
@@ -99,8 +99,8 @@ def test_a_training_keeps_its_number_and_one_that_begins_has_a_higher_one_whatev
     assert (
         started(shelf, at_s=-1e9).rounds.training == state.rounds.training == started(shelf, at_s=1e9).rounds.training
     )
-    assert numbering.number_training(5 * NS, known=state.rounds.training) == state.rounds.training + 1
-    assert numbering.number_training(T0_NS + 7 * NS, known=state.rounds.training) == state.rounds.training + 7
+    assert number_training(5 * NS, known=state.rounds.training) == state.rounds.training + 1
+    assert number_training(T0_NS + 7 * NS, known=state.rounds.training) == state.rounds.training + 7
 
 
 @pytest.mark.parametrize("told", [10**10, LARGEST])
