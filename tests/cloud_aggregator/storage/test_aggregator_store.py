@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from fedgate.cloud_aggregator.events import (
     DropHeld,
+    Durable,
     Enqueue,
     HoldUpdate,
     Post,
@@ -160,7 +161,14 @@ def test_updates_that_a_close_drops_are_gone_whether_it_shares_their_commit_or_n
 ) -> None:
     store = Store(place)
     store.commit([held("north", 0), held("west", 0)])
-    effects = [held("north", 1), held("east", 1), DropHeld(), held("east", 2), held("south", 2), DropHeld(7)]
+    effects: list[Durable] = [
+        held("north", 1),
+        held("east", 1),
+        DropHeld(),
+        held("east", 2),
+        held("south", 2),
+        DropHeld(7),
+    ]
     for batch in [effects] if together else [[effect] for effect in effects]:
         store.commit(batch)
     assert {gateway: one.round_index for gateway, one in store.held().items()} == {"east": 2, "south": 2}
