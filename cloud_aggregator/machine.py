@@ -103,7 +103,8 @@ def advance(state: State, event: Event) -> Result:
 
 def take_in(state: State, uptime_ns: int, event: Event) -> Result:
     """Take in one event: what its sender can make fail."""
-    state = replace(state, context=replace(state.context, uptime_ns=uptime_ns))
+    if uptime_ns != state.context.uptime_ns:  # the same for all events that share a commit
+        state = replace(state, context=replace(state.context, uptime_ns=uptime_ns))
     match event:
         case Received(topic=where, payload=payload, is_retained=is_retained):
             try:

@@ -41,19 +41,21 @@ def receive_chunk(rounds: Rounds, context: Context, sender: Sender, payload: byt
     header, piece, gateway = *parse_chunk(payload), sender.gateway
     if not sender.has_reported:
         raise MessageError(f"{gateway} has not reported its status yet")
-    rounds = replace(rounds, bytes_received=rounds.bytes_received + len(payload))
+    received = rounds.bytes_received + len(payload)
     digest, is_last = header.digest, header.index + 1 == header.chunks
     held = rounds.held.get(gateway)
     if digest in (rounds.counted.get(gateway), rounds.counted_before.get(gateway), held.digest if held else None):
+        rounds = replace(rounds, bytes_received=received)
         counts_in = late_updates.counts_in(rounds, gateway, digest)
         return rounds, [context.receipt(gateway, digest, counts_in=counts_in)] if is_last else []
     if header.size_bytes > context.settings.limits.max_update_bytes:
+        rounds = replace(rounds, bytes_received=received)
         reason = f"update of {header.size_bytes} bytes, at most {context.settings.limits.max_update_bytes} are taken"
         return _refuse(rounds, context, gateway, digest, reason) if is_last else (rounds, [])
     # A gateway works on one update at a time, so another takes the place of the one before.
     uploads = rounds.uploads.expect(gateway, header.transfer, context.uptime_ns, _budget_bytes(rounds, context))
     uploads, body = uploads.add(gateway, header, piece, context.uptime_ns)
-    rounds = replace(rounds, uploads=uploads)
+    rounds = replace(rounds, uploads=uploads, bytes_received=received)
     if body is None:
         return rounds, []
     rounds, effects = _receive_update(rounds, context, sender, digest, body)

@@ -16,7 +16,7 @@ from fedgate.cloud_aggregator.events import Connection, Event, Received, Send, T
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.rounds.compression import GOES_ON, describe_updates, goes_on_uncompressed
-from fedgate.cloud_aggregator.runtime import defence
+from fedgate.cloud_aggregator.runtime import defence, freed_memory
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient
 from fedgate.cloud_aggregator.storage.store import Store
@@ -59,6 +59,7 @@ class Aggregator(App):
             beginning=secrets.token_hex(BEGINNING_BYTES),
             material=defence.read(settings),
         )
+        self._trained = self.service.state.rounds.server
         self._enrolment = None
         if settings.identity is not None:
             self._enrolment = EnrolmentService(settings, settings.identity, self.loop.put)
@@ -98,11 +99,14 @@ class Aggregator(App):
             self._enrolment.start(self.service.state.access.registry, self.service.store.read_half_answered())
 
     def tick(self) -> Tick:
-        """Carry out what the operator has ordered, and see to certificates and the broker's access list."""
+        """Carry out what the operator has ordered, and see to certificates, the broker's access list and memory."""
         for order in self.service.read_orders():
             self.step([order])
         if self._enrolment is not None:
             self._enrolment.tick()
+        if (server := self.service.state.rounds.server) is not self._trained:  # a round was closed
+            self._trained = server
+            freed_memory.give_back()
         return Tick()
 
     def step(self, events: Sequence[Event]) -> None:

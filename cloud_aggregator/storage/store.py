@@ -153,10 +153,13 @@ class Store:
         """Make the durable effects of one step, or of several, true together, on disk, before this returns."""
         given = list(effects)
         last = max((place for place, effect in enumerate(given) if isinstance(effect, SaveTraining)), default=-1)
+        emptied = max((place for place, effect in enumerate(given) if effect == DropHeld()), default=-1)
         try:
             with self._open_transaction("written"):
                 for place, effect in enumerate(given):
-                    if place == last or not isinstance(effect, SaveTraining):
+                    # What a later effect of the same commit undoes is not written: updates are a megabyte each.
+                    is_undone = isinstance(effect, HoldUpdate) and place < emptied
+                    if place == last or not (isinstance(effect, SaveTraining) or is_undone):
                         self._apply(effect)
         except BaseException:
             self._training = training_table.TrainingRows()  # what this one has written is not there

@@ -43,9 +43,14 @@ class Fleet:
             self._message = RoundOpen.from_bytes(payload)
             self._round.set()
 
+    def wait_for_round(self) -> None:
+        """Wait until the aggregator works: it has opened a round."""
+        assert self._round.wait(PATIENCE_S)
+
     def answer(self) -> None:
         """Tell of all gateways, wait for a round, answer it with each, and wait for the receipts of all."""
-        assert self._round.wait(PATIENCE_S) and self._message is not None
+        self.wait_for_round()
+        assert self._message is not None
         for name in self.names:
             assert self.link.publish(topic_of(Topic(SITE, name, "status", "agent")), ONLINE.to_bytes())
         until(lambda: self.link.drain(0.1))

@@ -27,6 +27,12 @@ def memory(pid: int) -> Memory:
     return Memory(*(sum(getattr(part, kind) for part in maps) / MIB for kind in ("rss", "pss", "private_dirty")))
 
 
+def peak_mib(pid: int) -> float:
+    """Return the most that a process ever had resident."""
+    (line,) = (one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024 / MIB
+
+
 def forget_touched(pid: int) -> None:
     """Let `touched_mib` begin anew."""
     Path(f"/proc/{pid}/clear_refs").write_text("1")

@@ -17,7 +17,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from fedgate.cloud_aggregator.events import (
+    DropHeld,
+    Durable,
     Enqueue,
+    HoldUpdate,
     Post,
     RecordAlarm,
     RecordGateway,
@@ -27,6 +30,7 @@ from fedgate.cloud_aggregator.events import (
 )
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
+from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import LARGEST, Alarm, Status
 from fedgate.config.settings.database import DatabaseUrl
 from fedgate.firmware_sim import children
@@ -144,6 +148,38 @@ def test_a_commit_that_cannot_be_whole_is_not_there_at_all(place: Place) -> None
         store.commit([SaveTraining({}, {"said": "after"}), ROUND, broken])
     assert said(store) == "before" and store.read_rows("rounds") == []
     store.commit([ROUND])  # and it goes on working
+    store.close()
+
+
+def held(gateway: str, round_index: int, size: int = 2) -> HoldUpdate:
+    return HoldUpdate(gateway, "run", round_index, "digest", wire.encode({"a": np.zeros(size)}))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_updates_that_a_close_drops_are_gone_whether_it_shares_their_commit_or_not(
+    place: Place, together: bool
+) -> None:
+    store = Store(place)
+    store.commit([held("north", 0), held("west", 0)])
+    effects: list[Durable] = [
+        held("north", 1),
+        held("east", 1),
+        DropHeld(),
+        held("east", 2),
+        held("south", 2),
+        DropHeld(7),
+    ]
+    for batch in [effects] if together else [[effect] for effect in effects]:
+        store.commit(batch)
+    assert {gateway: one.round_index for gateway, one in store.held().items()} == {"east": 2, "south": 2}
+    store.close()
+
+
+def test_updates_that_the_same_commit_drops_are_not_written(path: Path) -> None:
+    store = Store(path)
+    before = store.database.size_bytes()
+    store.commit([held("north", 0, 1_000_000), held("east", 0, 1_000_000), DropHeld()])
+    assert store.database.size_bytes() - before < 1_000_000  # of 16 MB
     store.close()
 
 
