@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from fedgate.firmware_sim.studies.esn_readout_data import Roles, gateways_of, rows_of
+from fedgate.firmware_sim.studies.esn_readout_listed import PAPER_PENALTY, Printed, batch_fisher
 from fedgate.firmware_sim.studies.esn_readout_memory import Memory
 from fedgate.firmware_sim.studies.esn_readout_methods import algorithm_of, step_of
 from fedgate.firmware_sim.studies.esn_readout_options import Attack, Method, Options
@@ -22,13 +23,7 @@ from fedgate.firmware_sim.studies.study import Figures
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, generator
 from fedgate.models.detectors.esn.gradient_readout import Descent, Examples, descended, fisher
 from fedgate.models.federated.averaging.esn_fedavg import READOUT, Averaging
-from fedgate.models.federated.averaging.esn_fedcurv import (
-    PAPER_PENALTY,
-    Part,
-    Printed,
-    batch_fisher,
-    curved,
-)
+from fedgate.models.federated.averaging.esn_fedcurv import Part, curved
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.protocol.run import run
 
