@@ -39,7 +39,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     ],
     "esn-fedcurv": [
         {"network": {"task": "classify", "washout": 5, "units": 30}, "rate": 1.0, "rounds": 10},
-        {"network": {"task": "classify", "washout": 5, "units": 30}, "rate": 1.0, "rounds": 10, "paper": True},
         {
             "network": {"task": "classify", "classes": 3, "leak": 1.0, "units": 20, "washout": 0},
             "normalisation": "none",

@@ -16,19 +16,14 @@ import numpy as np
 
 from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.esn_readout.data import Roles, gateways_of, rows_of
+from fedgate.firmware_sim.studies.esn_readout.listed import PAPER_PENALTY, Printed, batch_fisher
 from fedgate.firmware_sim.studies.esn_readout.memory import Memory
 from fedgate.firmware_sim.studies.esn_readout.methods import algorithm_of, step_of
 from fedgate.firmware_sim.studies.esn_readout.options import Attack, Method, Options
 from fedgate.models.arrays import FEATURES, Array, Arrays, Floats, generator
 from fedgate.models.detectors.esn.gradient_readout import Descent, Examples, descended, fisher
 from fedgate.models.federated.averaging.esn_fedavg import READOUT, Averaging
-from fedgate.models.federated.averaging.esn_fedcurv import (
-    PAPER_PENALTY,
-    Part,
-    Printed,
-    batch_fisher,
-    curved,
-)
+from fedgate.models.federated.averaging.esn_fedcurv import Part, curved
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.protocol.run import run
 

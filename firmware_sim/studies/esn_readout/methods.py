@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.esn_readout.listed import PAPER_PENALTY, listed_fedcurv
 from fedgate.firmware_sim.studies.esn_readout.memory import Memory
 from fedgate.firmware_sim.studies.esn_readout.options import Answer, Method, Options
 from fedgate.models.arrays import Array, Arrays, Floats, generator, joined, parted
@@ -17,7 +18,7 @@ from fedgate.models.detectors.esn.network import Network
 from fedgate.models.detectors.esn.reservoir import IDENTITY, PREFIX
 from fedgate.models.federated.averaging.averaging import SAMPLES
 from fedgate.models.federated.averaging.esn_fedavg import READOUT, Averaging, averaging, readout_fedavg
-from fedgate.models.federated.averaging.esn_fedcurv import DEFAULT_PENALTY, PAPER_PENALTY, readout_fedcurv
+from fedgate.models.federated.averaging.esn_fedcurv import DEFAULT_PENALTY, readout_fedcurv
 from fedgate.models.federated.defences.discriminator import CONTEXT, train_discriminator
 from fedgate.models.federated.defences.wrapper import with_update_filter
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Server
@@ -48,9 +49,9 @@ def algorithm_of(options: Options, memory: Memory, method: Method, rate: float, 
     step = step_of(options, memory, method, rate)
     if method.algorithm == "esn-fedavg":
         return readout_fedavg(step, feature_count, options.rounds)
-    paper = bool(method.settings.get("paper", False))
-    penalty = float(method.settings.get("penalty", PAPER_PENALTY if paper else DEFAULT_PENALTY))
-    return readout_fedcurv(step, penalty, feature_count, options.rounds, paper=paper)
+    is_listed = bool(method.settings.get("paper", False))
+    penalty = float(method.settings.get("penalty", PAPER_PENALTY if is_listed else DEFAULT_PENALTY))
+    return (listed_fedcurv if is_listed else readout_fedcurv)(step, penalty, feature_count, options.rounds)
 
 
 def answered(

@@ -10,9 +10,8 @@ in them. It sends n·ΔW, n, D and D ⊙ W; its share stays with it. A gateway t
 says so, and `step` whether the sums it received are those its update went into.
 
 The thesis as printed cancels itself out: its Fisher information is that of the softmax of one output, which is one
-whatever W is, and its penalty is taken outside the gradient's tape. With `paper` these two are mended and nothing else
-(Listings 3.4 to 3.7): softmax over [0, z], the gradient of the whole batch squared and divided by its rows, the share
-taken off that of the present batch, D of the last batch sent, λ = 1e-4.
+whatever W is, and its penalty is taken outside the gradient's tape. Its form with these two mended and nothing else
+stands beside the study that measures it (`firmware_sim/studies/esn_readout/listed.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from fedgate.models.detectors.esn.gradient_readout import (
     Pull,
     descended,
     fisher,
-    probabilities,
 )
 from fedgate.models.detectors.esn.network import Classifier
 from fedgate.models.federated.averaging.averaging import SAMPLES, SLACK, STEP
@@ -62,7 +60,7 @@ from fedgate.models.federated.protocol.schema import Field, UpdateError
 CURVATURE, CURVED = "curvature", "curved_readout"  # D and D ⊙ W of one gateway
 ALL_CURVATURE, ALL_CURVED = "fleet.curvature", "fleet.curved_readout"  # their sums
 SENT, SHARE = "sent.", "share."  # what a gateway sent last, and what of its own is in the sums it received
-DEFAULT_PENALTY, PAPER_PENALTY = 1.0, 1e-4
+DEFAULT_PENALTY = 1.0
 
 
 class Part(NamedTuple):
@@ -106,37 +104,6 @@ def pull_of(global_state: Arrays, share: Part, penalty: float) -> Pull:
     return pull
 
 
-class Printed:
-    """The penalty as the thesis lists it, but inside the gradient; `part` is that of the last batch."""
-
-    def __init__(self, global_state: Arrays, penalty: float, fisher_of: Callable[[Floats, Array], Floats]) -> None:
-        nothing = np.zeros_like(global_state[READOUT])
-        self._shared, self._penalty, self._fisher_of, self.part = (
-            global_state,
-            penalty,
-            fisher_of,
-            Part(nothing, nothing),
-        )
-
-    def pull(self, readout: Floats, states: Array) -> Floats:
-        """Return the gradient (classes, S) of the penalty at a readout of that shape, of regressors `states` (n, S)."""
-        found = self._fisher_of(readout, states)
-        self.part = Part(found, found * readout)
-        curvature = self._shared[ALL_CURVATURE] - self.part.curvature
-        return np.asarray(2.0 * self._penalty * (curvature * readout - (self._shared[ALL_CURVED] - self.part.curved)))
-
-
-def batch_fisher(readout: Floats, states: Array) -> Floats:
-    """Return (c, M) the thesis's D of a batch of states (b, M): the gradient of Σ log softmax, squared, over b.
-
-    The gradient is that of all outputs together (Listing 3.6), with [0, z] in place of one output z alone.
-    """
-    p = probabilities(readout, states)  # (b, c)
-    outputs = max(p.shape[1], 2)
-    slopes = 1.0 - outputs * p  # of Σ_i log p_i with respect to each output; 1 - 2p for the one beside a zero
-    return np.asarray(np.square(slopes.T @ states) / len(states))
-
-
 def curved(step: Averaging, local: Local) -> Phase:
     """Return the one exchange around what a gateway does with its rows."""
 
@@ -167,12 +134,10 @@ def curved(step: Averaging, local: Local) -> Phase:
     return average._replace(learn=learn, advance=advance, schema=schema)
 
 
-def check_curvature(server: Server, update: Mapping[str, Array], most: Floats, *, exact: bool) -> None:
+def check_curvature(server: Server, update: Mapping[str, Array], most: Floats) -> None:
     """Raise `UpdateError` for a Fisher information that no rows give, or that does not belong to the readout beside it.
 
-    `most` (M,) is what p (1 - p) s² can be: p (1 - p) is at most 1/4, a state at most 1 and an input at most `clip`;
-    `exact` says that D ⊙ W is of the very
-    readout that the gateway ended with, and not of one of the steps before.
+    `most` (M,) is what p (1 - p) s² can be: p (1 - p) is at most 1/4, a state at most 1 and an input at most `clip`.
     """
     found = update[CURVATURE]
     if found.min() < 0.0 or (found > most * (1.0 + SLACK)).any():
@@ -181,29 +146,25 @@ def check_curvature(server: Server, update: Mapping[str, Array], most: Floats, *
             f"{CURVATURE}: expected 0 to {most[worst]:g} in column {worst}, got {found[:, worst].min():g} to "
             f"{found[:, worst].max():g}"
         )
-    if exact:
-        expected = found * (server.global_state[READOUT] + update[READOUT] / update[SAMPLES])
-        apart = float(np.abs(update[CURVED] - expected).max())
-        if apart > SLACK * max(float(np.abs(expected).max()), 1.0):
-            raise UpdateError(f"{CURVED}: expected {CURVATURE} times the readout, got numbers up to {apart:.3g} apart")
+    expected = found * (server.global_state[READOUT] + update[READOUT] / update[SAMPLES])
+    apart = float(np.abs(update[CURVED] - expected).max())
+    if apart > SLACK * max(float(np.abs(expected).max()), 1.0):
+        raise UpdateError(f"{CURVED}: expected {CURVATURE} times the readout, got numbers up to {apart:.3g} apart")
 
 
-def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds: int, *, paper: bool) -> Algorithm:
+def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds: int) -> Algorithm:
     """Return FedCurv with settings that are checked already."""
 
     largest = bounds_of(step.network, feature_count, step.max_samples).regressors  # (M,)
 
     def more(global_state: Arrays) -> Arrays:
         nothing = np.zeros_like(global_state[READOUT])
-        recipe = {RECIPE + "penalty": np.array(penalty), RECIPE + "paper": np.array(float(paper))}
+        recipe = {RECIPE + "penalty": np.array(penalty)}
         return {**global_state, ALL_CURVATURE: nothing, ALL_CURVED: nothing, **recipe}
 
     def local(
         global_state: Arrays, share: Part, rows: Examples, descent: Descent, rng: np.random.Generator
     ) -> tuple[Floats, Part]:
-        if paper:
-            printed = Printed(global_state, penalty, batch_fisher)
-            return descended(global_state[READOUT], rows, rng, descent, printed.pull), printed.part
         moved = descended(global_state[READOUT], rows, rng, descent, pull_of(global_state, share, penalty))
         found = fisher(moved, rows.states)
         return moved, Part(found, found * moved)
@@ -212,8 +173,7 @@ def readout_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds:
 
     def check(server: Server, update: Arrays) -> None:
         phase.check(server, update)
-        most = step.descent.batch * max(step.network.classes - 1, 1) ** 2 if paper else 0.25
-        check_curvature(server, update, most * np.square(largest), exact=not paper)
+        check_curvature(server, update, 0.25 * np.square(largest))
 
     personal = personal_tensors(step.normalisation)
     phases = (phase._replace(check=check),)
@@ -226,7 +186,7 @@ def esn_fedcurv(
     feature_count: Count,
     *,
     network: Classifier = CLASSIFY,
-    penalty: NotNegative | None = None,
+    penalty: NotNegative = DEFAULT_PENALTY,
     epochs: Count = 1,
     batch: Count = 20,
     optimiser: Optimiser = "adam",
@@ -237,14 +197,11 @@ def esn_fedcurv(
     rounds: Count = 78,
     max_samples: Count = MAX_SAMPLES,
     normalisation: Normalisation = "own",
-    paper: bool = False,
 ) -> Algorithm:
     """FedCurv of the readout of an echo state network over F features; settings without a word here as in `esn_fedavg`.
 
-    :param penalty: λ; not given 1, or 1e-4 with `paper`. With 0 every change is that of FedAvg.
-    :param paper: as the thesis lists it, with the two faults mended that make it FedAvg.
+    :param penalty: λ. With 0 every change is that of FedAvg.
     """
-    strength = (PAPER_PENALTY if paper else DEFAULT_PENALTY) if penalty is None else penalty
     step = averaging(
         network,
         Descent(epochs, batch, optimiser, learning_rate),
@@ -254,4 +211,4 @@ def esn_fedcurv(
         max_samples=max_samples,
         normalisation=normalisation,
     )
-    return readout_fedcurv(step, strength, feature_count, rounds, paper=paper)
+    return readout_fedcurv(step, penalty, feature_count, rounds)

@@ -203,12 +203,12 @@ def members_of(total: Arrays) -> list[Arrays]:
     return [members[index] for index in sorted(range(len(tags)), key=places.__getitem__)]
 
 
-def side_by_side(members: list[Arrays], most: int, *, literal: bool, covered: float | None = None) -> Arrays:
+def side_by_side(members: list[Arrays], most: int, *, covered: float | None = None) -> Arrays:
     """Return one model of at most so many vectors, and with it what that cost: `dropped` (M,) and `left_out`."""
     taken = (members if covered is None else not_covered(members, covered, most))[:most]
     taken = [shortened(each, largest(each["coefficients"], most // len(taken))) for each in taken]
     bordered = [each | {"offset": np.array(-log_border(each))} for each in taken]
-    return ensemble.joined_members(bordered, literal=literal) | {
+    return ensemble.joined_members(bordered) | {
         DROPPED: np.array([float(each[DROPPED]) for each in taken]),
         "left_out": np.array(float(len(members) - len(taken))),
     }
@@ -224,7 +224,6 @@ def ensemble_svdd(
     synthetic_rows: Annotated[int, Setting(ge=2)] | None = None,
     fitted_share: Annotated[float, Setting(ge=0, le=1)] = 0.5,
     spread: Positive = 0.1,
-    score: Literal["logarithmic", "literal"] = "logarithmic",
     max_rows: Annotated[int, Setting(ge=FEWEST_ROWS)] = 2_000,
     max_vectors: Count = 500,
     max_model_vectors: Count = 5_000,
@@ -243,7 +242,6 @@ def ensemble_svdd(
     :param synthetic_rows: rows drawn from the mixture, as many as the gateway trains on where not given.
     :param fitted_share: share of them from the normal fitted to the rows; the others come from around the vectors.
     :param spread: deviation of the normals around the vectors, in deviations of each feature.
-    :param score: `literal` is the paper's, which orders rows alike but saturates with distance.
     :param max_rows: most rows a gateway trains on; of more, a random choice.
     :param max_vectors: most vectors of one member; those of the largest coefficients stay.
     :param max_model_vectors: most vectors of the model, shared equally by its members; of more members than that, a
@@ -266,7 +264,7 @@ def ensemble_svdd(
         return local_state, as_rows(member, rng.random()) if member else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        members = side_by_side(members_of(total), max_model_vectors, literal=score == "literal", covered=covered)
+        members = side_by_side(members_of(total), max_model_vectors, covered=covered)
         if gamma is None and own_width > 1.0:
             members[NEXT_WIDTH] = np.array(width_of(server.global_state, gamma))
         return server._replace(global_state=members)

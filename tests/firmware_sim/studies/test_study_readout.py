@@ -19,13 +19,16 @@ from fedgate.firmware_sim.studies.esn_readout import data as readout_data
 from fedgate.firmware_sim.studies.esn_readout.beside import BESIDE, CONSTANT, beside_figures
 from fedgate.firmware_sim.studies.esn_readout.data import gateways_of, roles, rows_of
 from fedgate.firmware_sim.studies.esn_readout.figures import curve_figures, rates
+from fedgate.firmware_sim.studies.esn_readout.listed import batch_fisher, listed_fedcurv
 from fedgate.firmware_sim.studies.esn_readout.literal import literal_figures, softmax_of_one, sums_of_algorithm_2
 from fedgate.firmware_sim.studies.esn_readout.memory import Memory
-from fedgate.firmware_sim.studies.esn_readout.methods import Watch, algorithm_of, median, with_own_reservoirs
+from fedgate.firmware_sim.studies.esn_readout.methods import Watch, algorithm_of, median, step_of, with_own_reservoirs
 from fedgate.firmware_sim.studies.esn_readout.options import Attack, Method, Options
 from fedgate.firmware_sim.studies.esn_readout.study import STUDY, cells, identity, measure, trained
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.detectors.esn import esn, reservoir
+from fedgate.models.federated.averaging.esn_fedavg import READOUT, readout_fedavg
+from fedgate.models.federated.averaging.esn_fedcurv import readout_fedcurv
 from fedgate.models.federated.closed_form.series import lesson
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import UpdateError
@@ -278,3 +281,34 @@ def test_the_short_profile_writes_a_report_with_its_picture(data: Path, tmp_path
         assert words in text
     assert "not one bit of the readout differs from FedAvg" in text and "nan" not in text
     assert (results / "wesad-tables-6-short-rounds.png").stat().st_size > 5_000
+
+
+def test_the_listed_form_is_another_than_fedcurv_and_fedavg_where_it_has_no_penalty(data: Path) -> None:
+    options = options_of(rounds=5)
+    clients = gateways_of(options, data, roles(options, 0), Attack(kind="none"), 0)
+    step = step_of(options, Memory(), FEDAVG, 0.1)
+    count = next(iter(clients.values()))[FEATURES].shape[1]
+    plain, free, listed, ours = (
+        run(algorithm, clients).server.global_state[READOUT]
+        for algorithm in (
+            readout_fedavg(step, count, 5),
+            listed_fedcurv(step, 0.0, count, 5),
+            listed_fedcurv(step, 1.0, count, 5),
+            readout_fedcurv(step, 1.0, count, 5),
+        )
+    )
+    assert np.array_equal(plain, free)
+    assert np.abs(listed - free).max() > 1e-6 and np.abs(listed - ours).max() > 1e-6
+
+
+def test_the_listed_fisher_information_is_that_of_autograd() -> None:
+    torch = pytest.importorskip("torch", reason="torch is in the extra [lstm] only")
+    rng = np.random.default_rng(0)
+    for outputs in (1, 3):
+        states, readout = rng.normal(size=(9, 4)), rng.normal(size=(outputs, 4))
+        W = torch.tensor(readout, requires_grad=True)
+        logits = torch.tensor(states) @ W.T
+        logits = torch.cat([torch.zeros((9, 1)), logits], dim=1) if outputs == 1 else logits
+        logs: Any = torch.log_softmax(logits, dim=1)
+        (gradient,) = torch.autograd.grad(logs.sum(), W)
+        np.testing.assert_allclose(batch_fisher(readout, states), np.square(gradient.numpy()) / 9, rtol=1e-10)

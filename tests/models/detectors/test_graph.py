@@ -88,7 +88,6 @@ FITS: dict[str, tuple[str, Callable[[Floats], Arrays]]] = {
     "svdd, one vector": ("svdd", lambda x: {**svdd.fit(x), "vectors": x[:1], "coefficients": np.ones(1)}),
     "ensemble": ("ensemble", lambda x: ensemble.joined_members([svdd.fit(x), svdd.fit(x[:20] + 3.0, gamma=1.0)])),
     "ensemble, one member": ("ensemble", ensemble.fit),
-    "ensemble, by the radius": ("ensemble", lambda x: ensemble.fit(x, literal=True)),
     "subspace": ("subspace", lambda x: subspace.fit(x, components=2)),
     "subspace, residual": ("subspace", lambda x: subspace.fit(x, components=3, which="residual")),
     "svdd, whitened": ("svdd", lambda x: svdd.fit(whitened(step(x), x)) | prefixed(step(x))),
