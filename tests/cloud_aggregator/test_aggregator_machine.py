@@ -151,11 +151,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "NaN": (NAN, {}, "expected finite values, got NaN or infinity"),
     "infinite": ({"vectors": np.full((2, 3), np.inf)}, {}, "expected finite values, got NaN or infinity"),
     "huge": ({"vectors": np.full((2, 3), 1e300)}, {}, "expected values up to 1e+15, got 1e+300"),
-    "columns": ({"vectors": np.zeros((2, 4))}, {}, "vectors: expected shape (None, 3), got (2, 4)"),
-    "flat": ({"vectors": np.zeros(6)}, {}, "vectors: expected shape (None, 3), got (6,)"),
+    "columns": ({"vectors": np.zeros((2, 4))}, {}, "vectors: expected shape (2 to 500, 3), got (2, 4)"),
+    "flat": ({"vectors": np.zeros(6)}, {}, "vectors: expected shape (2 to 500, 3), got (6,)"),
     "names": ({"vector": np.zeros((2, 3))}, {}, "expected arrays ['vectors'], got ['vector']"),
     "truths": ({"vectors": np.zeros((2, 3), np.bool_)}, {}, "vectors: expected numbers, got bool"),
-    "weight": ({"vectors": np.zeros((2_001, 3))}, {}, "vectors: expected 2 to 500 rows, got 2001"),
+    "weight": ({"vectors": np.zeros((2_001, 3))}, {}, "vectors: expected shape (2 to 500, 3), got (2001, 3)"),
 }
 
 

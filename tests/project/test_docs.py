@@ -73,6 +73,7 @@ NOT_RUN = {
     "make test": "it runs the tests, these among them",
     "make bench": "it measures for minutes, and on a machine that does nothing else",
     "make bench-peers": "the same, and it installs what others make",
+    ".venv/bin/python -m tests.benchmarks.compression DATA": "it measures for minutes, on data that is not shipped",
     "make reproduce DATA=folder": "it measures for hours, on data that is not shipped",
     **dict.fromkeys(map(STUDY.format, UNSHIPPED), "its data is not shipped: some of it may not be passed on"),
 }

@@ -171,7 +171,7 @@ def test_updates_that_a_close_drops_are_gone_whether_it_shares_their_commit_or_n
     ]
     for batch in [effects] if together else [[effect] for effect in effects]:
         store.commit(batch)
-    assert {gateway: one.round_index for gateway, one in store.held().items()} == {"east": 2, "south": 2}
+    assert {gateway: one.round_index for gateway, one in store.read_held().items()} == {"east": 2, "south": 2}
     store.close()
 
 
