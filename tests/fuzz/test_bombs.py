@@ -29,8 +29,9 @@ import sys
 from pathlib import Path
 import pyarrow.parquet, scipy.io.wavfile, pymseed
 from fedgate.firmware_sim import recordings
-from fedgate.firmware_sim.recordings import (
-    csv_file, formats, mat_check, mseed_file, npz_file, parquet_file, recording, source, RecordingError, read
+from fedgate.firmware_sim.recordings import RecordingError, read, recording, source
+from fedgate.firmware_sim.recordings.readers import (
+    csv_file, formats, mat_check, mseed_file, npz_file, parquet_file
 )
 most = int(sys.argv[-1])
 for module in (mat_check, npz_file, parquet_file, source):

@@ -160,7 +160,8 @@ def fitted(schema: Schema, global_state: Arrays, update: Mapping[str, Array]) ->
 def _check_form(name: str, field: Field, global_state: Arrays, array: Array) -> None:
     shape, found = field.shape_in(global_state), array.shape
     if len(found) != len(shape) or not all(map(_allows, shape, found)):
-        raise UpdateError(f"{name}: expected shape ({', '.join(map(_described, shape))}), got {found}")
+        wanted = ", ".join(map(_described, shape)) + ("," if len(shape) == 1 else "")
+        raise UpdateError(f"{name}: expected shape ({wanted}), got {found}")
     kind = EXACT.get(field.role)
     if kind is None and array.dtype.kind not in "fiu":
         raise UpdateError(f"{name}: expected numbers, got {array.dtype}")
