@@ -64,6 +64,7 @@ class Training:
     answered_before: dict[str, int] = field(default_factory=dict)  # of earlier runs: the last round answered, by run
     newest_training: int = 0  # the highest number of a training that this gateway was invited to
     awaited: str = ""  # the last update that said something, by its digest
+    awaited_round: int = -1  # which it answers
     is_counted: bool = True  # the aggregator's receipt for it is here
     last_counted: str = ""  # the last update of which that is known
     counted_in: int = -1  # the round in which that one counts: a later one than its own where it came late
@@ -100,13 +101,13 @@ def save_ledger(training: Training) -> list[Save]:
 
 def save_counted(training: Training) -> Save:
     """Return the effect that stores whether the last update was counted: apart, for `own` may be megabytes."""
-    last = (training.last_counted, training.counted_in, training.is_overtaking)
+    last = (training.last_counted, training.counted_in, training.is_overtaking, training.awaited_round)
     return Save(COUNTED, json.dumps([training.awaited, training.is_counted, *last]).encode())
 
 
 def read_counted(stored: bytes | None) -> dict[str, Any]:
     """Return what `save_counted` stored, as fields of the record; earlier builds stored the first three."""
-    fields = ("awaited", "is_counted", "last_counted", "counted_in", "is_overtaking")
+    fields = ("awaited", "is_counted", "last_counted", "counted_in", "is_overtaking", "awaited_round")
     return dict(zip(fields, json.loads(stored or b"[]"), strict=False))
 
 
@@ -123,9 +124,9 @@ def note_receipt(training: Training, receipt: Receipt) -> tuple[Training, list[E
     """Return the training after the aggregator has counted the update that is awaited, and what is to be stored; it may
     have been given up here for lack of room. Of two that count in one round the later one stands for both.
     """
-    if training.is_counted or training.answered is None:
+    if training.is_counted:
         return training, []
-    counted_in = training.answered[1] if receipt.counts_in is None else receipt.counts_in
+    counted_in = training.awaited_round if receipt.counts_in is None else receipt.counts_in
     is_overtaking = counted_in == training.counted_in
     training = replace(training, is_counted=True, last_counted=training.awaited)
     training = replace(training, counted_in=counted_in, is_overtaking=is_overtaking)
@@ -269,12 +270,13 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
     training = replace(training, own=parts.get("own", {}), answered=answered, remarks=remarks)
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
     meta["after"] = training.last_counted  # for algorithms that hold sums of what gateways have sent
+    meta["counts_in"] = True  # what a receipt says of a late update is heeded; builds before 0.6 know nothing of it
     body = wire.encode(parts.get("update", {}), meta)
     chunks = split(body, context.payload_bytes)
     digest = digest_of(body)
     item = Item(context.topic("update", digest), tuple(chunks), retain=False, priority=UPDATE_PRIORITY)
     if "update" in parts:  # of one that says nothing nothing can be counted
-        training = replace(training, awaited=digest, is_counted=False)
+        training = replace(training, awaited=digest, awaited_round=message.round_index, is_counted=False)
     saved = [save_own(training), *save_ledger(training), save_counted(training)]
     logged = [Log("warning", f"round {message.round_index}: {text}") for text in remarked.get("remarks", ())]
     logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))

@@ -5,7 +5,8 @@ A gateway sends C(u + e) and keeps e' = u + e - C(u + e), where u is what it wou
 (`fedgate.models.packing`). So the sums over rounds are right but for one last e, however coarse C is. An update that
 was not counted (`COUNTED`), or in an exchange that nobody was counted in, took nothing of e with it: then e is that of
 before. One that came late counts unless the next one does in the same round, of which a gateway is told only after it
-has made that (`KEPT`, `OVERTOOK`): until then it has the e of both cases. The residuals rest on the gateway under
+has made that (`KEPT`, `OVERTOOK`): until then it has the e of both cases, and sends their mean (ours: with one of them
+alone, what is missing grows where the other case comes true each time). The residuals rest on the gateway under
 `compression.`, in float32, and belong to one training.
 
 What may be done to an array is a matter of its role (`fedgate.models.federated.protocol.schema`). A `delta` is a step
@@ -136,10 +137,13 @@ def _learning(phase: Phase, index: int, compression: Compression) -> Train:
             return after, update
         if phase.bears == "rounding":
             return after, packed(update, names, compression.number, compression.share)
-        waiting = update | {name: update[name] + left.get(f"{index}.{name}", 0.0) for name in names}
+        owed = {name: left.get(f"{index}.{name}", 0.0) for name in names}
+        owed_without = {name: less.get(f"{index}.{name}", owed[name]) for name in names}
+        waiting = update | {name: update[name] + (owed[name] + owed_without[name]) / 2.0 for name in names}
         message = packed(waiting, names, compression.number, compression.share)
         arrived = _unpacked(phase.schema, global_state, message, compression)
-        residual = {f"{SENT}{index}.{name}": (waiting[name] - arrived[name]).astype(np.float32) for name in names}
+        unsent = {name: update[name] + owed[name] - arrived[name] for name in names}
+        residual = {f"{SENT}{index}.{name}": array.astype(np.float32) for name, array in unsent.items()}
         return {**after, **prefixed(PREFIX, {**residual, AT: place})}, message
 
     return learn
