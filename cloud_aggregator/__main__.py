@@ -86,7 +86,8 @@ def _check(arguments: argparse.Namespace) -> None:
     defence.build_algorithm(settings, defence.read(settings))
     check_budget(settings.algorithm, settings.rounds, settings.features)
     updates = describe_updates(settle_compression(settings, None))
-    text = f"{arguments.config}: good; {settings.algorithm.name} for site {settings.aggregator.site}; {updates}"
+    what = f"{settings.algorithm.name} for site {settings.aggregator.site}; of a new training {updates}"
+    text = f"{arguments.config}: good; {what}"
     cli.show(arguments, {"ok": True, "file": str(arguments.config), "updates": updates}, text)
 
 

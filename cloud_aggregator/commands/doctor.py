@@ -156,13 +156,13 @@ def _check_training(settings: AggregatorSettings, stored: Stored) -> Iterator[Fi
 
     name = "training"
     try:
+        settings = settle_compression(settings, stored.training)
         algorithm = defence.build_algorithm(settings, defence.read(settings))
         check_budget(settings.algorithm, settings.rounds, settings.features)
     except (ValueError, OSError) as error:  # of a table of the defence, or what an algorithm says of its settings
         yield failure(name, fit_line(error), "correct [algorithm], [defence] or the files it names")
         return
-    updates = describe_updates(settle_compression(settings, stored.training))
-    yield ok(name, f"{settings.algorithm.name}, defence {settings.defence.kind}; {updates}")
+    yield ok(name, f"{settings.algorithm.name}, defence {settings.defence.kind}; {describe_updates(settings)}")
     yield _check_memory(settings, algorithm, max(len(stored.speakers), 1))
     if settings.algorithm.settings.get("masking") is not None:
         yield cohort(settings, stored, _read_members(settings))

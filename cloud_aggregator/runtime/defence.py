@@ -53,9 +53,15 @@ def _network(path: Path, settings: AggregatorSettings) -> Arrays:
     except wire.WireError as error:
         raise MaterialError(f"{path}: is no discriminator ({error}); {made}") from None
     wanted, found = settings.algorithm.model_dump(mode="json"), meta.get("algorithm")
-    if found != wanted:
+    if not isinstance(found, dict) or _leave_out_compression(found) != _leave_out_compression(wanted):
         raise MaterialError(f"{path}: was trained for {found}, expected the [algorithm] at hand, {wanted}; {made}")
     return network
+
+
+def _leave_out_compression(algorithm: dict[str, Any]) -> dict[str, Any]:
+    """Return an [algorithm] without how its updates travel: a discriminator sees them unpacked."""
+    settings = algorithm.get("settings", {})
+    return {**algorithm, "settings": {key: value for key, value in settings.items() if key != "compression"}}
 
 
 def build_algorithm(settings: AggregatorSettings, material: Material) -> Algorithm:

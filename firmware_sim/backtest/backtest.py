@@ -19,7 +19,8 @@ from fedgate.firmware_sim.demo.outcome import AlarmSpan, Trace
 from fedgate.firmware_sim.evaluate.datasets import DataError, EvaluationError
 from fedgate.firmware_sim.evaluate.trials import NothingSentError, commission, tensors_fed, train_fleet
 from fedgate.firmware_sim.recordings import Recording
-from fedgate.firmware_sim.recordings.cutting import BEGINNING_NS, cut_blocks
+from fedgate.firmware_sim.recordings.cutting import BEGINNING_NS, cut_blocks, find_jump
+from fedgate.firmware_sim.recordings.recording import DAMAGED
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.deployment.validation import describe_out_of_reach
 from fedgate.gateway_agent.pipeline import pipeline as scoring
@@ -119,6 +120,9 @@ def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorit
         found = f"{len(pipeline.baseline)} windows of the recording can be learned from"
         needed = f"more than the {settings.baseline.windows} of the baseline"
         raise DataError(f"{found}; expected {needed}: give a longer recording, or a smaller --baseline")
+    if any(one.label == DAMAGED and one.start_s < commissioned_s for one in recording.states):
+        found = f"the structure was damaged within the {commissioned_s:g} s of the baseline"
+        raise DataError(f"{found}; expected a baseline that is healthy: give such a recording first, or --baseline")
     if not windows:
         raise DataError("no window is left behind the baseline; expected a longer recording, or a smaller baseline")
     units, _ = normalise({}, scoring.collect_data(pipeline, settings.baseline.calibration_windows), "own")
@@ -146,8 +150,8 @@ def _judge(
     """Yield what becomes of each window, with the pipeline behind it."""
     pipeline = _start(settings)
     for jump_ns, block in cut_blocks(settings.features, settings.streams, recording):
-        windower = pipeline.windower
-        if windower.begun and abs(jump_ns) >= windower.duration_ns(windower.far - 1):
+        if (lost := find_jump(pipeline.windower, settings.features, jump_ns)) is not None:
+            yield pipeline, WindowResult(lost.t_ns, lost=lost)
             pipeline = replace(pipeline, windower=grid.start(settings.features, settings.streams))
         pipeline, results = scoring.push(pipeline, block)
         for result in results:

@@ -12,8 +12,12 @@ import numpy as np
 from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.evaluate.folders import in_roles
 from fedgate.firmware_sim.recordings import Recording, reading
+from fedgate.firmware_sim.recordings.gaps import Gaps
 from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY, UNKNOWN, State
 from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.time_units import NS
+
+ROUNDING = 1e-6  # of a window's length
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -51,7 +55,7 @@ def read_inputs(arguments: argparse.Namespace, spec: FeatureSpec) -> tuple[Recor
         raise DataError(f"--channels: {len(channels)} given; expected one for each of {', '.join(spec.channels)}")
     roles = dict(zip(spec.channels, channels, strict=True))
     read = [(str(path), reading.read_recording(path, arguments.read)) for path in arguments.recordings]
-    whole = join([in_roles(path, each, spec, roles) for path, each in read])
+    whole = join([in_roles(path, each, spec, roles) for path, each in read], spec.window_s)
     if arguments.damaged:
         return replace(whole, states=_between(arguments.damaged, whole.length_s)), True
     if any(each.states for _, each in read):
@@ -68,36 +72,41 @@ def _between(damaged: Sequence[State], end_s: float) -> tuple[State, ...]:
             raise DataError(f"{found}: expected spans that do not overlap, within the {end_s:g} s of the recordings")
         states += [State(reached_s, state.start_s, HEALTHY, "healthy"), state]
         reached_s = state.end_s
-    return (*states, State(reached_s, end_s, HEALTHY, "healthy"))
+    states.append(State(reached_s, end_s, HEALTHY, "healthy"))
+    return tuple(state for state in states if state.start_s < state.end_s)
 
 
-def join(recordings: Sequence[Recording]) -> Recording:
-    """Return recordings as one, each behind the one before without a pause; what is not known of one is unknown.
+def join(recordings: Sequence[Recording], pause_s: float) -> Recording:
+    """Return recordings as one, each so long behind the one before, whose time goes on; what is not known of one is
+    unknown. No window of up to this length spans a seam.
 
     Raises `DataError` where they have other channels or another rate.
     """
-    first, states, start_s = recordings[0], list[State](), 0.0
+    first, states, start_s, count = recordings[0], list[State](), 0.0, 0
+    rows, lost_ns = list[int](), list[int]()
     for each in recordings:
         if (each.channel_names, each.rate_hz) != (first.channel_names, first.rate_hz):
             found = f"{', '.join(each.channel_names)} at {each.rate_hz:g} Hz"
             expected = f"{', '.join(first.channel_names)} at {first.rate_hz:g} Hz as {first.name} has"
             raise DataError(f"{each.name}: {found}; expected {expected}")
+        if count:
+            rows, lost_ns, start_s = [*rows, count], [*lost_ns, round(pause_s * NS)], start_s + pause_s
         known = each.states or (State(0.0, each.length_s, UNKNOWN, "unknown"),)
         states += [replace(one, start_s=one.start_s + start_s, end_s=one.end_s + start_s) for one in known]
-        start_s += each.length_s
-    rows = np.cumsum([0, *(len(each.values) for each in recordings)])
+        rows += (each.gaps.rows + count).tolist()
+        lost_ns += each.gaps.lost_ns.tolist()
+        count, start_s = count + len(each.values), start_s + each.length_s
     return replace(
         first,
         values=np.concatenate([each.values for each in recordings]),
         states=tuple(states),
-        gaps=first.gaps._replace(
-            rows=np.concatenate([each.gaps.rows + row for each, row in zip(recordings, rows[:-1], strict=True)]),
-            lost_ns=np.concatenate([each.gaps.lost_ns for each in recordings]),
-        ),
+        gaps=Gaps(np.array(rows, dtype=np.int64), np.array(lost_ns, dtype=np.int64)),
     )
 
 
 def label_of(states: Sequence[State], start_s: float, end_s: float) -> int:
     """Return what is known of the structure between two times: HEALTHY or DAMAGED where it was that all the while."""
-    found = {state.label for state in states if state.start_s < end_s and state.end_s > start_s}
-    return found.pop() if len(found) == 1 else UNKNOWN
+    parts = [state for state in states if state.start_s < end_s and state.end_s > start_s]
+    covered_s = sum(min(state.end_s, end_s) - max(state.start_s, start_s) for state in parts)
+    is_covered = covered_s >= (end_s - start_s) * (1.0 - ROUNDING)
+    return parts[0].label if is_covered and len({state.label for state in parts}) == 1 else UNKNOWN

@@ -104,8 +104,8 @@ class GatewayResult:
     """The figures of one gateway; nan means that nothing was measured, see `fedgate.firmware_sim.metrics`.
 
     Attributes:
-        hours_healthy: time watched before the damage: how much the false-alarm rate rests on.
-        false_alarms: alarms raised before the damage.
+        hours_healthy: time watched without damage: how much the false-alarm rate rests on.
+        false_alarms: alarms raised outside of damage.
         false_alarms_per_hour_bound: where there were none, the rate that `hours_healthy` excludes at 95 %.
         detection_delay_s: from the first moment of damage to the first alarm raised while it lasts; None without one.
         recall, precision: of windows by alarm state, whole trace.
@@ -152,10 +152,10 @@ def evaluate(trace: Trace, scenario: Scenario) -> GatewayResult:
     """Judge one gateway. Windows labelled -1 count for nothing but the total."""
     judged = trace.label >= 0  # (n,)
     label, alarmed = trace.label[judged], trace.alarmed[judged]
-    before = (trace.label == 0) & (trace.t_s <= scenario.damage_start_s)
-    healthy_s = metrics.watched_s(trace.t_s[before], trace.window_s)
+    healthy_s = metrics.watched_s(trace.t_s[trace.label == 0], trace.window_s)
     raised_s = np.array([alarm.raised_s for alarm in trace.alarms], dtype=np.float64)  # (k,)
-    false_alarms = int((raised_s < scenario.damage_start_s).sum())
+    is_true = [any(start <= at_s <= end + trace.window_s for start, end, _ in scenario.damage) for at_s in raised_s]
+    false_alarms = len(is_true) - sum(is_true)
     delay_s = metrics.detection_delay_s(raised_s, tuple((start, end) for start, end, _ in scenario.damage))
     return GatewayResult(
         gateway=trace.gateway,

@@ -117,9 +117,9 @@ def html(scenario: Scenario, results: Sequence[GatewayResult], png: bytes, extra
 def _limits_of_false_alarms(results: Sequence[GatewayResult]) -> list[str]:
     hours = [result.hours_healthy for result in results if result.hours_healthy > 0]
     if not hours:
-        return ["No gateway watched anything healthy before the damage, so nothing is known about false alarms."]
+        return ["No gateway watched anything healthy, so nothing is known about false alarms."]
     sentences = [
-        f"The gateway that watched least before the damage watched {duration(min(hours))}: "
+        f"The gateway that watched least of what is healthy watched {duration(min(hours))}: "
         f"one false alarm in that time would read as {1 / min(hours):.3g} per hour."
     ]
     bounds = [result.false_alarms_per_hour_bound for result in results if result.false_alarms_per_hour_bound]
@@ -213,7 +213,7 @@ _PAGE = """<!doctype html>
 <div class="wide"><img alt="Score over time for every gateway" src="data:image/png;base64,{picture}"></div>
 <h2>In figures</h2>
 <div class="wide">{table}</div>
-<p>False alarms are those raised before the damage; in brackets the bound that the healthy time puts on their rate
+<p>False alarms are those raised outside of damage; in brackets the bound that the healthy time puts on their rate
 at 95 %. The delay runs from the first moment of damage to the first alarm raised. Recall is the share of damaged
 windows in alarm, precision the share of windows in alarm that are damaged. AUC is the chance that a damaged window
 scores above a healthy one. A dash means that there was nothing to measure.</p>

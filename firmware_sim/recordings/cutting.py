@@ -9,7 +9,7 @@ import numpy as np
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.gateway_agent.pipeline.recurrence import count_missing_rows
 from fedgate.models.features.spec import FeatureSpec
-from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, push, rest, start
+from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, Windower, push, rest, start
 
 BEGINNING_NS = 0  # of a recording that does not say when it began
 
@@ -25,13 +25,22 @@ def cut_windows(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Rec
     """
     state = start(spec, streams)
     for jump_ns, block in cut_blocks(spec, streams, recording):
-        if state.begun and abs(jump_ns) >= state.duration_ns(state.far - 1):
-            reason = f"time jumped by {jump_ns / 1e9:+.3f} s: the windows begin anew"
-            yield Lost(state.time_ns(state.next), spec.channels, reason)
+        if (lost := find_jump(state, spec, jump_ns)) is not None:
+            yield lost
             state = start(spec, streams)
         state, events = push(state, block)
         yield from events
     yield from rest(state)
+
+
+def find_jump(state: Windower, spec: FeatureSpec, jump_ns: int) -> Lost | None:
+    """Return what stands for all windows that a jump of time passes over, behind which windows begin anew; None for a
+    jump that is bridged or loses windows one by one.
+    """
+    if not state.begun or abs(jump_ns) < state.duration_ns(state.far - 1):
+        return None
+    reason = f"time jumped by {jump_ns / 1e9:+.3f} s: the windows begin anew"
+    return Lost(state.time_ns(state.next), spec.channels, reason)
 
 
 def cut_blocks(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Recording) -> Iterator[tuple[int, Block]]:

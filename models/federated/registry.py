@@ -82,6 +82,8 @@ def build(name: str, feature_count: int, settings: Mapping[str, Any]) -> Algorit
     if unknown:
         raise ValueError(f"setting {unknown[0]!r} is unknown to {name}; expected one of {', '.join(known)}")
     settings = {key: value for key, value in plain(settings).items() if (key, value) != ("compression", NONE)}
+    if isinstance(given := settings.get("compression"), str | bool):
+        raise ValueError(f'compression: {given!r} given, expected "{NONE}" or a table such as {{ number = "int8" }}')
     own = {key: value for key, value in settings.items() if key not in COMMON_SETTINGS}
     if settings.get("robust") is not None and "robust" in known_by(factory):  # which knows how gateways train for one
         own["robust"] = _checked("robust", Robust, settings["robust"])

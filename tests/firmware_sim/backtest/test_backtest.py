@@ -28,7 +28,7 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import feature_names
 from fedgate.models.federated import build
 
-BASELINE, TRAINED, SUPPORT = 60, 40, 720.0
+BASELINE, TRAINED, PAUSE_S, SUPPORT = 60, 40, 10.0, 730.0
 HEALTHY_FILE, DAMAGED_FILE = "munich_bridge/ref_load_01", "munich_bridge/lowered_load_01"
 Capture = pytest.CaptureFixture[str]
 
@@ -53,7 +53,8 @@ def settings_of(config: Path) -> GatewaySettings:
 
 def recorded(settings: GatewaySettings, *names: str) -> Recording:
     roles = dict.fromkeys(settings.features.channels, "FRC-01")
-    return join([in_roles(name, load_recording(name), settings.features, roles) for name in names])
+    spec = settings.features
+    return join([in_roles(name, load_recording(name), spec, roles) for name in names], spec.window_s)
 
 
 def test_damage_is_found_where_it_was_recorded(config: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -66,7 +67,7 @@ def test_damage_is_found_where_it_was_recorded(config: Path, tmp_path: Path, cap
         rows = list(csv.DictReader(file))
     assert len(rows) == facts["run"]["windows scored"]
     assert all(float(row["end_s"]) > facts["commissioning_s"][1] for row in rows)
-    assert {int(row["label"]) for row in rows if float(row["end_s"]) <= SUPPORT} == {HEALTHY}
+    assert {int(row["label"]) for row in rows if float(row["end_s"]) < SUPPORT} == {HEALTHY}
     assert {int(row["label"]) for row in rows if float(row["end_s"]) >= SUPPORT + 10.0} == {DAMAGED}
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     assert "FRC-01" in (tmp_path / "report.html").read_text()
@@ -94,6 +95,7 @@ def test_a_long_gap_begins_the_windows_anew_and_loses_no_other(config: Path) -> 
     gapped = Recording("x", gapless.channels, gapless.rate_hz, gapless.values, gaps=Gaps(rows, lost_ns))
     algorithm = build("federated-subspace", len(feature_names(settings.features)), {})
     found = backtest(settings, gapped, algorithm, seed=0)
+    assert found.lost == 1  # stands for all that the gap passes over
     behind = [window.end_s for window in found.windows if window.end_s > 500.0]
     assert behind[0] == pytest.approx(500.0 + 3_600.0 + settings.features.window_s, abs=1e-6)
     np.testing.assert_allclose(np.diff(behind), settings.features.hop_s, atol=1e-6)
@@ -121,6 +123,7 @@ def test_a_recording_of_which_nothing_is_known_counts_as_healthy(config: Path, t
     [
         (["--damaged", "500:600", "--damaged", "550:650"], "expected spans that do not overlap"),
         (["--damaged", "700:800"], "within the 720 s of the recordings"),
+        (["--damaged", "100:200"], "the structure was damaged within the 305 s of the baseline"),
         (["--baseline", "59"], "--baseline: windows"),
         (["--baseline", "200"], "expected more than the 200 of the baseline"),
         (["--algorithm", "esn-fedavg"], "learns from labels here"),
@@ -144,20 +147,16 @@ def test_what_cannot_be_done_is_said_in_one_line(
 def test_joined_recordings_keep_states_and_gaps_in_their_places(config: Path) -> None:
     settings = settings_of(config)
     one, two = recorded(settings, HEALTHY_FILE), recorded(settings, DAMAGED_FILE)
-    whole = join([one, two])
+    whole = join([one, two], PAUSE_S)
     assert [(state.start_s, state.label) for state in whole.states] == [(0.0, HEALTHY), (SUPPORT, DAMAGED)]
     gapped = Recording("x", one.channels, one.rate_hz, one.values, gaps=Gaps(np.array([5]), np.array([10**9])))
-    assert join([one, gapped]).gaps.rows.tolist() == [len(one.values) + 5]
-    assert join([one, gapped]).states[-1].label == UNKNOWN
+    assert join([one, gapped], PAUSE_S).gaps.rows.tolist() == [len(one.values), len(one.values) + 5]
+    assert join([one, gapped], PAUSE_S).states[-1].label == UNKNOWN
     with pytest.raises(DataError, match="expected FRC-01"):
-        join([one, load_recording(HEALTHY_FILE)])
+        join([one, load_recording(HEALTHY_FILE)], PAUSE_S)
 
 
 def test_a_window_across_a_change_is_of_neither_state() -> None:
     states = (State(0.0, 10.0, HEALTHY, ""), State(10.0, 20.0, DAMAGED, ""))
-    assert [label_of(states, start, start + 5.0) for start in (5.0, 8.0, 10.0, 30.0)] == [
-        HEALTHY,
-        UNKNOWN,
-        DAMAGED,
-        UNKNOWN,
-    ]
+    starts_s = {5.0: HEALTHY, 8.0: UNKNOWN, 10.0: DAMAGED, 17.0: UNKNOWN, 30.0: UNKNOWN}
+    assert {start: label_of(states, start, start + 5.0) for start in starts_s} == starts_s

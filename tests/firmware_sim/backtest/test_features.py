@@ -14,7 +14,7 @@ import pytest
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.firmware_sim.__main__ import main as firmware_sim
 
-RATE_HZ, LENGTH_S = 100, 200
+RATE_HZ, LENGTH_S, PAUSE_S = 100, 200, 10  # a window lies between two recordings
 HEALTHY_HZ, DAMAGED_HZ = 4.0, 3.3  # both in the band of 2 to 5 Hz of the settings that `init` writes
 Capture = pytest.CaptureFixture[str]
 
@@ -47,7 +47,9 @@ def damaged(folder: Path, capsys: Capture, name: str) -> dict[str, object]:
     """Return what is said of a healthy recording and one of damage behind it."""
     paths = [str(folder / f"{each}.csv") for each in ("healthy", name)]
     words = ["-c", str(folder / "site" / "gateway.toml"), "--read", f"rate_hz={RATE_HZ}", "--json"]
-    assert firmware_sim(["features", *paths, *words, "--damaged", f"{LENGTH_S}:{2 * LENGTH_S}"]) == 0
+    assert (
+        firmware_sim(["features", *paths, *words, "--damaged", f"{LENGTH_S + PAUSE_S}:{2 * LENGTH_S + PAUSE_S}"]) == 0
+    )
     facts: dict[str, object] = json.loads(capsys.readouterr().out)
     return facts
 
