@@ -112,7 +112,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"network": {"washout": 10, "task": "classify"}, "class_weight": "balanced", "rounds": 2},
         {"network": {"washout": 5, "units": 20, "layers": 2, "direct": False}, "normalisation": "none", "ridge": 1.0},
         {"network": {"washout": 5, "units": 30, "task": "reconstruct", "targets": (1,)}, "ridge": 0.3},
-        {"network": {"washout": 10, "units": 8}, "paper": True, "ridge": 3.0, "fewest_rows": 12},
+        {"network": {"washout": 10, "units": 8}, "ridge": 3.0, "fewest_rows": 12},
         {"ridge": 1.0, "masking": {"fewest": 3}},
     ],
     "partial-incfed": [

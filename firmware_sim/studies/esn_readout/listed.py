@@ -1,7 +1,9 @@
-"""FedCurv of the readout as the thesis lists it (Listings 3.4 to 3.7), with the two faults mended that make it FedAvg.
+"""FedCurv of the readout as the thesis lists it (Listings 3.4 to 3.7), with the two faults mended that make it FedAvg;
+and how its discriminator rejects (Chapter 4).
 
 Softmax over [0, z], the gradient of the whole batch squared and divided by its rows, the share taken off that of the
-present batch, D of the last batch sent, λ = 1e-4; and the penalty inside the gradient.
+present batch, D of the last batch sent, λ = 1e-4; and the penalty inside the gradient. A rejected gateway counts with
+all its rows and no change, which makes the step of the round shorter; in service its update is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from fedgate.models.federated.averaging.esn_fedcurv import (
     curved,
     readout_fedcurv,
 )
-from fedgate.models.federated.protocol.algorithm import Algorithm
+from fedgate.models.federated.defences.filters import network_filter
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
+from fedgate.models.federated.protocol.schema import UpdateError, moving
 
 PAPER_PENALTY = 1e-4
 
@@ -66,3 +70,26 @@ def listed_fedcurv(step: Averaging, penalty: float, feature_count: int, rounds: 
         return descended(shared[READOUT], rows, rng, descent, printed.pull), printed.part
 
     return readout_fedcurv(step, penalty, feature_count, rounds)._replace(phases=(curved(step, local),))
+
+
+def with_listed_discriminator(algorithm: Algorithm, network: Arrays) -> Algorithm:
+    """Return an algorithm of one exchange, which averages, with the thesis's discriminator in front of its sum.
+
+    Every gateway counts with the rows that it claims. Starting raises `ContextError` for a network of another training.
+    """
+    (phase,), update_filter = algorithm.phases, network_filter(network)
+
+    def start(rng: np.random.Generator) -> Server:
+        server = algorithm.start(rng)
+        update_filter.check(server.global_state)
+        return server
+
+    def counted(server: Server, update: Arrays) -> Arrays:
+        admitted = phase.counted(server, update)
+        try:
+            update_filter.notes(phase, server, {}, admitted)
+        except UpdateError:
+            return {**admitted, **{name: np.zeros_like(admitted[name]) for name in moving(phase.schema)}}
+        return admitted
+
+    return algorithm._replace(start=start, phases=(phase._replace(counted=counted),))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_readout.listed import PAPER_PENALTY, listed_fedcurv
+from fedgate.firmware_sim.studies.esn_readout.listed import PAPER_PENALTY, listed_fedcurv, with_listed_discriminator
 from fedgate.firmware_sim.studies.esn_readout.memory import Memory
 from fedgate.firmware_sim.studies.esn_readout.options import Answer, Method, Options
 from fedgate.models.arrays import Array, Arrays, Floats, generator, joined, parted
@@ -65,6 +65,8 @@ def answered(
     network = None
     if answer.defence.kind == "network":
         network = discriminator(options, algorithm, trusted, seed, other_reservoir=answer.other_reservoir)
+        if answer.rejected_count:
+            return with_listed_discriminator(algorithm, network)
     return with_update_filter(algorithm, answer.defence, trusted, network, memory.score)
 
 

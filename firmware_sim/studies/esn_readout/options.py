@@ -39,11 +39,13 @@ class Answer(settings.Table):
     """How an attack is met.
 
     :param other_reservoir: of a discriminator: it was trained on another reservoir, as in the thesis.
+    :param rejected_count: of a discriminator: as in the thesis, the rejected count with all their rows and no change.
     """
 
     means: Means
     defence: Defence | None = None
     other_reservoir: bool = False
+    rejected_count: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:

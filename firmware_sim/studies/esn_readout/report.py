@@ -215,7 +215,7 @@ def _bad_text(options: Options) -> str:
                 "statistic": f"size and direction within {answer.defence.width:g} deviations of the usual; no data",
                 "network": "the thesis's discriminator, trained on the trusted subjects"
                 + (", on another reservoir" if answer.other_reservoir else ", on the same reservoir")
-                + ("; the rejected count with no change" if answer.defence.paper else "; the rejected are refused"),
+                + ("; the rejected count with no change" if answer.rejected_count else "; the rejected are refused"),
             }[answer.defence.kind]
         found.append(f"- `{name}`: {text}.")
     return "\n".join(

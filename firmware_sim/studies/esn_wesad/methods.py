@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedgate.config.protocol.wire import encode
 from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.esn_wesad.data import Fold, folds, gateway, present
+from fedgate.firmware_sim.studies.esn_wesad.listed import with_paper_ridge
 from fedgate.firmware_sim.studies.esn_wesad.options import CLASSES, Normalisation, Options
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors.esn import esn
@@ -61,6 +62,7 @@ def federated(
     share: float,
     seed: int,
     by_cohort: bool = False,
+    has_paper_ridge: bool = False,
 ) -> Figures:
     """Return the figures of a federated training, and the bytes that a gateway sends and receives for it."""
     up: list[int] = []
@@ -73,6 +75,7 @@ def federated(
         clients = {name: gateway(options, data, name, normalisation) for name in names}
         chosen = settings | ({"cohort": len(names)} if by_cohort else {}) | {"normalisation": "none", "unit": "feature"}
         made = build(algorithm, clients[names[0]][FEATURES].shape[1], chosen)
+        made = with_paper_ridge(made) if has_paper_ridge else made
         if not begun:
             begun.append(made.start(generator(seed, 0, "cloud")))
         start = begun[0]

@@ -21,12 +21,14 @@ class Method(settings.Table):
 
     :param algorithm: name of a federated algorithm, and `settings` its settings beside the network.
     :param by_cohort: the number of units follows from the number of gateways by the paper's rule.
+    :param has_paper_ridge: the ridge is the paper's λ as it is, in place of the algorithm's (`listed`).
     :param column: of the paper's table, to be printed beside it.
     """
 
     algorithm: str
     settings: dict[str, Any] = Field(default_factory=dict)
     by_cohort: bool = False
+    has_paper_ridge: bool = False
     column: int | None = None
 
 

@@ -57,15 +57,17 @@ def measure(options: Options, data: Path, cell: Cell) -> Figures:
         return chosen(options, data, cell["normalisation"], seed)
     if method in BASELINES:
         return baseline(options, data, cell["normalisation"], method, cell.get("network", ""), seed)
+    wanted = options.methods[method]
     return federated(
         options,
         data,
         cell["normalisation"],
-        algorithm=options.methods[method].algorithm,
+        algorithm=wanted.algorithm,
         settings=_settings(options, cell),
         share=cell["share"],
         seed=seed,
-        by_cohort=options.methods[method].by_cohort and "size" not in cell,
+        by_cohort=wanted.by_cohort and "size" not in cell,
+        has_paper_ridge=wanted.has_paper_ridge,
     )
 
 

@@ -77,8 +77,8 @@ def _upper(size: int) -> Booleans:
     return np.triu(np.ones((size, size), dtype=np.bool_))
 
 
-def solve(total: Mapping[str, Array], ridge: float, *, absolute: bool = False) -> Solution:
-    """Return the readout of sums with a ridge relative to the mean eigenvalue, or as it is where `absolute`.
+def solve(total: Mapping[str, Array], ridge: float) -> Solution:
+    """Return the readout of sums with a ridge relative to the mean eigenvalue.
 
     Raises `RankError`, naming a ridge that would do, where the sums plus the ridge do not determine a readout.
     """
@@ -87,16 +87,15 @@ def solve(total: Mapping[str, Array], ridge: float, *, absolute: bool = False) -
     size = total[CROSS].shape[1]
     gram = symmetric(total[GRAM], size)
     mean = float(np.trace(gram)) / size
-    beta = ridge if absolute else ridge * mean
+    beta = ridge * mean
     gram[np.diag_indices(size)] += beta
     norm = float(np.abs(gram).sum(axis=0).max())
     factor, failed = dpotrf(gram.T, lower=0, clean=1, overwrite_a=1)  # symmetric, and so in LAPACK's own order
     reciprocal = 0.0 if failed else float(dpocon(factor, norm, uplo="U")[0])
     if not reciprocal > size * EPSILON:
-        remedy = f"{REMEDY * (mean or 1.0):.3g}" if absolute else f"{REMEDY:g} (β = {REMEDY * mean:.3g})"
         raise RankError(
             f"ridge {ridge:g} (β = {beta:.3g}) given for {float(total[SAMPLES]):g} rows of {size} states that leave "
-            f"directions undetermined: expected a ridge of {remedy} or more"
+            f"directions undetermined: expected a ridge of {REMEDY:g} (β = {REMEDY * mean:.3g}) or more"
         )
     weights, _ = dpotrs(factor, total[CROSS].T, lower=0)
     return Solution(np.ascontiguousarray(weights.T), beta, 1.0 / reciprocal, factor)

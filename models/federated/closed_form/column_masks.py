@@ -85,7 +85,7 @@ def _judge(update: Arrays, places: Integers, bounds: Bounds) -> None:
         raise UpdateError(f"{TRACE}: expected {least:g} to {most:g}, got {trace:g}")
 
 
-def solve(total: Mapping[str, Array], ridge: float, *, absolute: bool) -> tuple[Floats, float]:
+def solve(total: Mapping[str, Array], ridge: float) -> tuple[Floats, float]:
     """Return W = A (B + β I)⁻¹ (c, M) of a sum of masked columns, which is not symmetric, and the condition of what was
     inverted. β is `ridge` in mean eigenvalues of the sum before it was masked.
 
@@ -94,7 +94,7 @@ def solve(total: Mapping[str, Array], ridge: float, *, absolute: bool) -> tuple[
     from scipy.linalg.lapack import dgecon, dgetrf, dgetrs
 
     size = len(total[GRAM])
-    beta = ridge if absolute else ridge * float(total[TRACE]) / size
+    beta = ridge * float(total[TRACE]) / size
     matrix = total[GRAM] + beta * np.eye(size)
     norm = float(np.abs(matrix).sum(axis=0).max())
     factor, pivots, singular = dgetrf(matrix)

@@ -65,7 +65,6 @@ NETWORK = Network()
 # In `global_state`: the condition of the system of equations, and what stands there where it determines no model.
 CONDITION, UNDETERMINED = "condition", float(np.finfo(np.float64).max)
 DEFAULT_RIDGE = 0.01  # in mean eigenvalues
-PAPER_RIDGE = 1e-6  # the paper's λ, as it is
 FEWEST_LEFT = 1e-6  # rows; below it only rounding is left of weights that were taken back
 
 
@@ -73,8 +72,7 @@ def incfed(
     feature_count: Count,
     *,
     network: Network = NETWORK,
-    ridge: NotNegative | None = None,
-    paper: bool = False,
+    ridge: NotNegative = DEFAULT_RIDGE,
     class_weight: ClassWeight = "none",
     fewest_rows: Count = 1,
     rounds: Count = 1,
@@ -84,10 +82,8 @@ def incfed(
     """Incremental federated ridge regression of the readout, over F features.
 
     :param network: the echo state network; all gateways draw the same.
-    :param ridge: β in mean eigenvalues of the summed Gram matrix, so that it means the same for any number of rows; not
-        given, 0.01. With 0, sums that determine no readout are kept and leave the one before; `condition` says so with
-        1.8e308.
-    :param paper: β is `ridge` as it is, 1e-6 where not given: next to none beside sums over thousands of rows.
+    :param ridge: β in mean eigenvalues of the summed Gram matrix, so that it means the same for any number of rows.
+        With 0, sums that determine no readout are kept and leave the one before; `condition` says so with 1.8e308.
     :param class_weight: `balanced` lets every class of task `classify` count alike over all gateways together, exactly;
         the Gram matrix then travels once for each class.
     :param fewest_rows: a gateway with fewer time steps to learn from sends nothing.
@@ -98,8 +94,6 @@ def incfed(
     if class_weight == "balanced" and network.task != "classify":
         raise ValueError(f"class_weight 'balanced' given for task {network.task!r}, expected 'classify' or 'none'")
     balanced, bounds = class_weight == "balanced", bounds_of(network, feature_count, max_samples)
-    beta = ridge if ridge is not None else PAPER_RIDGE if paper else DEFAULT_RIDGE
-
     shapes = shapes_of(network.outputs(feature_count), len(bounds.regressors), balanced)
 
     def learn(global_state: Arrays, local_state: Arrays, data: Arrays, _rng: np.random.Generator) -> Trained:
@@ -117,7 +111,7 @@ def incfed(
         return local_state, {**change, TURNED: _turned(local_state, present, change), IDENTITY: identity(global_state)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        return added(server, total, beta, absolute=paper)
+        return added(server, total, ridge)
 
     def check(server: Server, update: Arrays) -> None:
         judge(server.server_state, update, bounds)
@@ -214,7 +208,7 @@ def _balanced(total: Arrays) -> Arrays:
     }
 
 
-def added(server: Server, total: Arrays, ridge: float, *, absolute: bool) -> Server:
+def added(server: Server, total: Arrays, ridge: float) -> Server:
     """Return the server with the sums of an exchange added to what was kept, and the readout of all of it.
 
     Sums that determine no readout are kept too: to the gateways they are counted.
@@ -233,9 +227,7 @@ def added(server: Server, total: Arrays, ridge: float, *, absolute: bool) -> Ser
         }
         global_state = {**server.global_state, "readout": np.zeros_like(server.global_state["readout"]), **ones}
     else:
-        global_state = solved(
-            server.global_state, _balanced(kept) if kept[GRAM].ndim > 1 else kept, ridge, absolute=absolute
-        )
+        global_state = solved(server.global_state, _balanced(kept) if kept[GRAM].ndim > 1 else kept, ridge)
     return server._replace(
         global_state={**global_state, STEP: np.asarray(server.global_state[STEP] + 1)}, server_state=kept
     )
@@ -245,12 +237,12 @@ def _as_it_is(_global_state: Arrays, weights: Floats) -> Floats:
     return weights
 
 
-def solved(global_state: Arrays, total: Arrays, ridge: float, *, absolute: bool, widen: Widen = _as_it_is) -> Arrays:
+def solved(global_state: Arrays, total: Arrays, ridge: float, *, widen: Widen = _as_it_is) -> Arrays:
     """Return the shared parameters with the readout of these sums, `widen`ed to all regressors where they are those of
     fewer, or the one before where they determine none; the `condition` tells which.
     """
     try:
-        found = ridge_readout.solve(total, ridge, absolute=absolute)
+        found = ridge_readout.solve(total, ridge)
     except RankError as error:  # whoever was counted stays counted, so that there is nothing to raise
         warnings.warn(str(error), RankWarning, stacklevel=2)
         return {**global_state, CONDITION: np.array(UNDETERMINED)}

@@ -37,7 +37,6 @@ from fedgate.models.detectors.esn.network import Network
 from fedgate.models.federated.closed_form.incfed import (
     DEFAULT_RIDGE,
     NETWORK,
-    PAPER_RIDGE,
     of_sums,
     untrained,
 )
@@ -72,7 +71,6 @@ def partial_incfed(
     cohort: Count | None = None,
     alpha: Alpha = 0.3,
     ridge: NotNegative | None = None,
-    paper: bool = False,
     fewest_rows: Count = 1,
     rounds: Count = 1,
     max_samples: Count = MAX_SAMPLES,
@@ -87,7 +85,6 @@ def partial_incfed(
     :param alpha: share of k that is chosen by importance under `importance`; the others explore.
     :param ridge: β in mean eigenvalues of the summed Gram matrix before it was masked; not given, 0.01, and 2 where
         every gateway has columns of its own, where less than 0.3 lets the readout collapse and is refused.
-    :param paper: β is `ridge` as it is, 1e-6 where not given; collapses where every gateway has columns of its own.
     :param fewest_rows: a gateway with fewer time steps to learn from sends nothing; see `incfed`.
     :param max_samples: most time steps that one gateway counts for; of more, its sums are scaled down.
 
@@ -99,8 +96,7 @@ def partial_incfed(
         network.outputs(feature_count),
         _neurons(network.layers * network.units, neurons, cohort),
         0.0 if select == "random" else alpha,
-        _ridge(ridge, of_its_own=of_its_own, paper=paper),
-        paper,
+        _ridge(ridge, of_its_own=of_its_own),
         fewest_rows,
         normalisation,
         bounds_of(network, feature_count, max_samples),
@@ -129,12 +125,12 @@ def _neurons(units: int, neurons: int | None, cohort: int | None) -> int:
     return min(neurons or by_rule, units)
 
 
-def _ridge(ridge: float | None, *, of_its_own: bool, paper: bool) -> float:
+def _ridge(ridge: float | None, *, of_its_own: bool) -> float:
     if ridge is None:
-        return PAPER_RIDGE if paper else COLUMN_RIDGE if of_its_own else DEFAULT_RIDGE
-    if of_its_own and not paper and ridge < LEAST_COLUMN_RIDGE:
+        return COLUMN_RIDGE if of_its_own else DEFAULT_RIDGE
+    if of_its_own and ridge < LEAST_COLUMN_RIDGE:
         raise ValueError(
             f"ridge {ridge:g} given, expected at least {LEAST_COLUMN_RIDGE:g} where every gateway has columns of its "
-            "own: below it the readout collapses; to see that set paper"
+            "own: below it the readout collapses"
         )
     return ridge

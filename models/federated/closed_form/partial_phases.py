@@ -48,7 +48,6 @@ class Plan(NamedTuple):
     neurons: int
     alpha: float
     ridge: float
-    absolute: bool
     fewest_rows: int
     normalisation: Normalisation
     bounds: Bounds
@@ -102,9 +101,7 @@ def reducing(plan: Plan, phase: int) -> Phase:
         return local_state, {**found, IDENTITY: identity(global_state)} if found else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        made = solved(
-            server.global_state, total, plan.ridge, absolute=plan.absolute, widen=partial(widened, units=plan.units)
-        )
+        made = solved(server.global_state, total, plan.ridge, widen=partial(widened, units=plan.units))
         return server._replace(global_state=_stepped(made), phase=phase)
 
     def check(server: Server, update: Arrays) -> None:
@@ -127,19 +124,25 @@ def masking(plan: Plan) -> Phase:
         return local_state, {**column_masks.masked(found, columns, plan.units), IDENTITY: identity(global_state)}
 
     def advance(server: Server, total: Arrays) -> Server:
-        try:
-            weights, condition = column_masks.solve(total, plan.ridge, absolute=plan.absolute)
-        except RankError as error:
-            warnings.warn(str(error), RankWarning, stacklevel=2)
-            weights, condition = server.global_state["readout"], UNDETERMINED
-        made = {**server.global_state, "readout": weights, CONDITION: np.array(condition)}
-        return server._replace(global_state=_stepped(made))
+        return server._replace(global_state=_stepped(solved_columns(server.global_state, total, plan.ridge)))
 
     def counted(_server: Server, update: Arrays) -> Arrays:
         return column_masks.placed(update, plan.bounds, plan.units)
 
     shapes = column_masks.shapes(plan.neurons, plan.outputs, len(plan.bounds.regressors), plan.units)
     return Phase(learn, SUM, advance, schema_of(shapes), counted=counted)
+
+
+def solved_columns(global_state: Arrays, total: Arrays, ridge: float) -> Arrays:
+    """Return the shared parameters with the readout of a sum of masked columns, or the one before where it is singular;
+    the `condition` tells which.
+    """
+    try:
+        weights, condition = column_masks.solve(total, ridge)
+    except RankError as error:
+        warnings.warn(str(error), RankWarning, stacklevel=2)
+        weights, condition = global_state["readout"], UNDETERMINED
+    return {**global_state, "readout": weights, CONDITION: np.array(condition)}
 
 
 def reduced(global_state: Arrays, regressors: Array, units: int) -> Array:

@@ -21,7 +21,6 @@ import numpy as np
 from pydantic import Field
 
 from fedgate.models.arrays import Arrays, generator
-from fedgate.models.federated.defences.discriminator import MOVES
 from fedgate.models.federated.defences.filters import (
     Score,
     UpdateFilter,
@@ -34,7 +33,7 @@ from fedgate.models.federated.defences.single_update import counted_once
 from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
 from fedgate.models.federated.protocol.composition import check_composition, having, model_phase
 from fedgate.models.federated.protocol.namespace import hidden, prefixed, split
-from fedgate.models.federated.protocol.schema import UpdateError, moving
+from fedgate.models.federated.protocol.schema import moving
 from fedgate.models.options import Options
 
 JUDGE = "judge."  # before what a filter remembers in `server_state`
@@ -54,8 +53,6 @@ class Defence(Options):
     :param norm_factor: of `norm`: how many times the median length of earlier rounds a change may have.
     :param teach: of `trusted`, for algorithms that average: the trusted tables are summed too, as honest gateways of
         their own (ours). Where half of the fleet lies, refusing leaves few to learn from.
-    :param paper: of `network`: as the thesis does, a rejected gateway counts with all its rows and no change, which
-        makes the step of the round shorter; by default its update is refused, and the gateway told.
     """
 
     kind: Literal["trusted", "statistic", "network", "norm"] = "trusted"
@@ -63,7 +60,6 @@ class Defence(Options):
     width: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3.0
     norm_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 4.0
     teach: bool = False
-    paper: bool = False
 
 
 def with_update_filter(
@@ -98,7 +94,7 @@ def with_update_filter(
     phases = [hidden(phase, JUDGE) for phase in algorithm.phases]
     lessons = trusted if defence.teach else ()
     following = last + 1 if last + 1 < len(phases) else algorithm.setup
-    phases[last] = _guarded(algorithm.phases[last], following, update_filter, lessons, paper=defence.paper)
+    phases[last] = _guarded(algorithm.phases[last], following, update_filter, lessons)
     rounds = algorithm.rounds + (defence.kind == "norm")  # whose first one only measures
     return having(algorithm, "defence", start=start, phases=tuple(phases), rounds=rounds, lacking=lacking)
 
@@ -111,8 +107,6 @@ def _filter_of(
     network: Arrays | None,
     score: Score | None,
 ) -> UpdateFilter:
-    if defence.paper and defence.kind != "network":
-        raise DefenceError(f"paper given for defence {defence.kind!r}, expected 'network', which is the thesis's own")
     if defence.teach and defence.kind != "trusted":
         raise DefenceError(f"teach given for defence {defence.kind!r}, expected 'trusted', which has tables for it")
     if defence.teach and not moving(phase.schema):
@@ -132,28 +126,18 @@ def _filter_of(
         return trusted_filter(algorithm, trusted, defence.factor, score)
     if network is None:
         raise DefenceError("defence 'network' given without a network, expected one of train_discriminator")
-    if defence.paper and not network[MOVES]:
-        raise DefenceError("paper given for an algorithm that does not average, expected one whose updates are changes")
     return network_filter(network)
 
 
-def _guarded(
-    phase: Phase, following: int, update_filter: UpdateFilter, lessons: Sequence[Arrays], *, paper: bool
-) -> Phase:
+def _guarded(phase: Phase, following: int, update_filter: UpdateFilter, lessons: Sequence[Arrays]) -> Phase:
     """Return the exchange behind a filter, which sees an update when it is admitted otherwise."""
     inner = hidden(phase, JUDGE)
 
     def counted(server: Server, update: Arrays) -> Arrays:
         kept, memory = split(server.server_state, JUDGE)
         admitted = inner.counted(server, update)
-        try:
-            notes = update_filter.notes(phase, server._replace(server_state=kept), memory, admitted)
-        except UpdateError:
-            if not paper:
-                raise
-            return {**admitted, **{name: np.zeros_like(admitted[name]) for name in moving(phase.schema)}}
-        once = admitted if paper else counted_once(phase.schema, admitted)
-        return {**once, **prefixed(JUDGE, notes)}
+        notes = update_filter.notes(phase, server._replace(server_state=kept), memory, admitted)
+        return {**counted_once(phase.schema, admitted), **prefixed(JUDGE, notes)}
 
     def advance(server: Server, total: Arrays) -> Server:
         sums, notes = split(total, JUDGE)

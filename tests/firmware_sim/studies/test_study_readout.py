@@ -19,10 +19,17 @@ from fedgate.firmware_sim.studies.esn_readout import data as readout_data
 from fedgate.firmware_sim.studies.esn_readout.beside import BESIDE, CONSTANT, beside_figures
 from fedgate.firmware_sim.studies.esn_readout.data import gateways_of, roles, rows_of
 from fedgate.firmware_sim.studies.esn_readout.figures import curve_figures, rates
-from fedgate.firmware_sim.studies.esn_readout.listed import batch_fisher, listed_fedcurv
+from fedgate.firmware_sim.studies.esn_readout.listed import batch_fisher, listed_fedcurv, with_listed_discriminator
 from fedgate.firmware_sim.studies.esn_readout.literal import literal_figures, softmax_of_one, sums_of_algorithm_2
 from fedgate.firmware_sim.studies.esn_readout.memory import Memory
-from fedgate.firmware_sim.studies.esn_readout.methods import Watch, algorithm_of, median, step_of, with_own_reservoirs
+from fedgate.firmware_sim.studies.esn_readout.methods import (
+    Watch,
+    algorithm_of,
+    discriminator,
+    median,
+    step_of,
+    with_own_reservoirs,
+)
 from fedgate.firmware_sim.studies.esn_readout.options import Attack, Method, Options
 from fedgate.firmware_sim.studies.esn_readout.study import STUDY, cells, identity, measure, trained
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
@@ -312,3 +319,21 @@ def test_the_listed_fisher_information_is_that_of_autograd() -> None:
         logs: Any = torch.log_softmax(logits, dim=1)
         (gradient,) = torch.autograd.grad(logs.sum(), W)
         np.testing.assert_allclose(batch_fisher(readout, states), np.square(gradient.numpy()) / 9, rtol=1e-10)
+
+
+@pytest.mark.parametrize("is_rejected", [True, False])
+def test_a_rejected_gateway_of_the_thesis_counts_with_its_rows_and_no_change(data: Path, is_rejected: bool) -> None:
+    options, who = options_of(), roles(options_of(), 0)
+    clients = gateways_of(options, data, who, Attack(kind="none"), 0)
+    rows = next(iter(clients.values()))
+    algorithm = algorithm_of(options, Memory(), FEDAVG, 1.0, rows[FEATURES].shape[1])
+    trusted = [rows_of(options, data, name) for name in who.trusted]
+    network = discriminator(options, algorithm, trusted, 0, other_reservoir=False)
+    network["layer2.weights"] = 0.0 * network["layer2.weights"]
+    network["layer2.bias"] = np.array([-9.0 if is_rejected else 9.0])  # takes everything for noisy, or for clean
+    guarded = with_listed_discriminator(algorithm, network)
+    server = guarded.start(generator(0, 0, "cloud"))
+    _, update = algorithm.phases[0].train(server.global_state, {}, rows, generator(0, 0, "a"))
+    found, plain = (each.phases[0].admit(server, update) for each in (guarded, algorithm))
+    assert float(found["samples"]) == float(plain["samples"]) == float(update["samples"])
+    assert np.array_equal(found[READOUT], 0.0 * plain[READOUT] if is_rejected else plain[READOUT])

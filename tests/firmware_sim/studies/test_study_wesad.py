@@ -19,12 +19,17 @@ from fedgate.firmware_sim.studies.esn_wesad import methods
 from fedgate.firmware_sim.studies.esn_wesad.baselines import LOCAL, LOGISTIC, MAJORITY, POOLED
 from fedgate.firmware_sim.studies.esn_wesad.choice import chosen
 from fedgate.firmware_sim.studies.esn_wesad.data import Fold, folds, gateway, present
+from fedgate.firmware_sim.studies.esn_wesad.listed import PAPER_RIDGE, with_paper_ridge
 from fedgate.firmware_sim.studies.esn_wesad.options import CHOSEN, Options
 from fedgate.firmware_sim.studies.esn_wesad.report import report
 from fedgate.firmware_sim.studies.esn_wesad.sketches import SKETCHES
 from fedgate.firmware_sim.studies.esn_wesad.study import STUDY, cells, identity, measure
 from fedgate.models.arrays import FEATURES, Arrays
+from fedgate.models.federated.closed_form.incfed import CONDITION, incfed
+from fedgate.models.federated.closed_form.partial_incfed import partial_incfed
+from fedgate.models.federated.protocol.contributions import STEP
 from fedgate.models.federated.protocol.run import Outcome, run
+from tests.models.federated.closed_form.test_incfed import CLASSES, FEATURE_COUNT, close, lesson_of, series
 
 EXPERIMENT = Path(firmware_sim.__file__).parent / "experiments" / "wesad-table-b3.toml"
 ROWS = 240
@@ -135,6 +140,27 @@ def test_one_place_and_many_gateways_are_the_same(data: Path) -> None:
     assert (
         federated["accuracy"] > measure(options, data, {"method": MAJORITY, "normalisation": "recording"})["accuracy"]
     )
+
+
+def test_the_paper_takes_its_ridge_as_it_is() -> None:
+    parts = {name: series(rows, 80, 3) for rows, name in enumerate("abc")}
+    plain: dict[str, Any] = {"network": CLASSES, "normalisation": "none"}
+    whole, several = incfed(FEATURE_COUNT, **plain), incfed(FEATURE_COUNT, **plain, rounds=2)
+    elected = partial_incfed(FEATURE_COUNT, **plain, neurons=CLASSES.units)
+    for algorithm in (whole, several, elected):
+        shared = run(with_paper_ridge(algorithm), parts).server.global_state
+        rows = [lesson_of(shared, data, CLASSES) for data in parts.values()]
+        s, y = (np.concatenate(each) for each in zip(*rows, strict=True))
+        expected = np.linalg.solve(s.T @ s + PAPER_RIDGE * np.eye(s.shape[1]), s.T @ y).T
+        assert close(shared["readout"], expected, 1e-6)
+        assert int(shared[STEP]) == algorithm.rounds
+
+
+def test_the_papers_ridge_leaves_the_masked_sum_nearly_singular() -> None:
+    parts = {name: series(rows, 80, 3) for rows, name in enumerate("abc")}
+    ours = partial_incfed(FEATURE_COUNT, network=CLASSES, normalisation="none", select="importance", cohort=3)
+    found, papers = (float(run(each, parts).server.global_state[CONDITION]) for each in (ours, with_paper_ridge(ours)))
+    assert found < 100.0 and papers > 1e4
 
 
 def test_what_is_scored_has_no_part_in_the_choice(data: Path) -> None:

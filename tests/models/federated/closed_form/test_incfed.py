@@ -47,7 +47,7 @@ def lesson_of(shared: Arrays, data: Arrays, network: Network) -> tuple[Floats, F
     return way.regressors[way.usable].astype(np.float64), targets[way.usable]
 
 
-def pooled(shared: Arrays, parts: list[Arrays], network: Network, ridge: float, *, absolute: bool = False) -> Floats:
+def pooled(shared: Arrays, parts: list[Arrays], network: Network, ridge: float) -> Floats:
     """Return the ridge readout of all rows together, each as often as its gateway weighs."""
     rows = [lesson_of(shared, data, network) for data in parts]
     roots = [
@@ -55,7 +55,7 @@ def pooled(shared: Arrays, parts: list[Arrays], network: Network, ridge: float, 
     ]
     s = np.concatenate([root * s for (s, _), root in zip(rows, roots, strict=True)])
     y = np.concatenate([root * y for (_, y), root in zip(rows, roots, strict=True)])
-    beta = ridge if absolute else ridge * np.trace(s.T @ s) / s.shape[1]
+    beta = ridge * np.trace(s.T @ s) / s.shape[1]
     return np.asarray(np.linalg.solve(s.T @ s + beta * np.eye(s.shape[1]), s.T @ y).T)
 
 
@@ -237,12 +237,6 @@ def test_balanced_classes_count_alike_over_all_gateways_together() -> None:
     expected = np.linalg.solve(gram + beta * np.eye(len(gram)), (s * weights[:, None]).T @ y).T
     assert close(shared["readout"], expected)
     assert not close(shared["readout"], pooled(shared, parts, CLASSES, DEFAULT_RIDGE), 1e-3)
-
-
-def test_the_paper_takes_its_ridge_as_it_is() -> None:
-    parts = [series(0, 80), series(1, 80)]
-    shared = run(incfed(FEATURE_COUNT, **PLAIN, paper=True), {"a": parts[0], "b": parts[1]}).server.global_state
-    assert close(shared["readout"], pooled(shared, parts, NETWORK, 1e-6, absolute=True), 1e-8)
 
 
 def test_many_rows_count_as_many_as_may_and_too_few_send_nothing() -> None:

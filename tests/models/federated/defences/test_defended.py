@@ -261,43 +261,29 @@ def test_the_trusted_judge_does_not_depend_on_the_servers_rate() -> None:
         assert set(refusals(behind(algorithm, "trusted"), data)[0]) == set(bad)
 
 
-def test_a_rejected_gateway_of_the_paper_counts_with_no_change() -> None:
+def test_what_the_network_rejects_is_refused() -> None:
     algorithm = plain("esn-fedavg")
     network = train_discriminator(algorithm, trusted(), generator(SEED, 0, "cloud"), rounds=3)
     network["layer2.weights"] = 0.0 * network["layer2.weights"]
     network["layer2.bias"] = np.array([-9.0])  # takes everything for noisy
     data = data_of(algorithm)
-    paper = with_update_filter(algorithm, Defence(kind="network", paper=True), network=network)
+    guarded = with_update_filter(algorithm, Defence(kind="network"), network=network)
     server = algorithm.start(generator(SEED, 0, "cloud"))
-    updates = {
-        name: algorithm.phases[0].train(server.global_state, {}, data[name], generator(0, 0, name))[1] for name in NAMES
-    }
-    first, second = updates[NAMES[0]], algorithm.phases[0].admit(server, updates[NAMES[1]])
-    stopped = paper.phases[0].admit(server, first)
-    assert float(stopped["samples"]) == float(first["samples"])
-    assert not stopped["readout"].any()
-    both = paper.phases[0].reducer.merge(stopped, second)
-    moved = paper.phases[0].advance(server, both).global_state["readout"]
-    np.testing.assert_allclose(moved, second["readout"] / (first["samples"] + second["samples"]), rtol=1e-12)
+    _, update = algorithm.phases[0].train(server.global_state, {}, data[NAMES[0]], generator(0, 0, NAMES[0]))
     with pytest.raises(UpdateError, match=r"expected a change .* got 0\.0001"):
-        with_update_filter(algorithm, Defence(kind="network"), network=network).phases[0].admit(server, first)
-    refused, shared = refusals(with_update_filter(algorithm, Defence(kind="network"), network=network), data)
+        guarded.phases[0].admit(server, update)
+    refused, shared = refusals(guarded, data)
     assert len(refused) == len(NAMES) * algorithm.rounds
     assert not shared["readout"].any()  # nobody was counted, so the model stays as it was
 
 
-def test_in_the_form_of_the_paper_a_gateway_counts_with_the_rows_it_claims() -> None:
+def test_behind_the_network_a_gateway_counts_once_whatever_it_claims() -> None:
     algorithm = plain("esn-fedavg")
-    _, update = algorithm.phases[0].train(
-        algorithm.start(generator(SEED, 0, "cloud")).global_state,
-        {},
-        data_of(algorithm)[NAMES[0]],
-        generator(0, 0, "a"),
-    )
-    for paper in (True, False):
-        guarded = behind(algorithm, "network", paper=paper)
-        found = guarded.phases[0].admit(guarded.start(generator(SEED, 0, "cloud")), update)
-        assert float(found["samples"]) == (float(update["samples"]) if paper else 1.0)
+    guarded = behind(algorithm, "network")
+    server = guarded.start(generator(SEED, 0, "cloud"))
+    data = data_of(algorithm)[NAMES[0]]
+    _, update = algorithm.phases[0].train(server.global_state, {}, data, generator(0, 0, "a"))
+    assert float(update["samples"]) > 1.0 and float(guarded.phases[0].admit(server, update)["samples"]) == 1.0
 
 
 def test_a_network_of_another_seed_is_refused_at_the_start() -> None:
@@ -314,7 +300,6 @@ def test_a_network_of_another_seed_is_refused_at_the_start() -> None:
         ("ensemble-svdd", {"kind": "statistic"}, (), "made of rows that are kept apart, expected a sum"),
         ("esn-fedavg", {"kind": "trusted"}, (), "without tables"),
         ("esn-fedavg", {"kind": "network"}, (), "without a network"),
-        ("esn-fedavg", {"kind": "trusted", "paper": True}, trusted(), "expected 'network'"),
         ("esn-fedavg", {"kind": "trusted"}, ({FEATURES: np.zeros((5, 3))},), "trusted table 0: expected labels"),
         (
             "esn-fedavg",
