@@ -26,11 +26,15 @@ def node(operator: str, inputs: str, output: str, *, within: str = "", **attribu
 def model_of(
     name: str, params: Arrays, personal: Collection[str], nodes: list[Node], tensors: Arrays, feature_count: int
 ) -> bytes:
-    """Return a checked model `x (n, F) -> score (n,)` of nodes that begin at `z`, the features in normalised units."""
+    """Return a checked model `x (n, F) -> score (n,)` of nodes that begin at `z`, the features in normalised units.
+
+    What the nodes name is a constant of `tensors`, or else the parameter of that name.
+    """
     from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
 
+    named = {key: params[key] for one in nodes for key in one.input if key in params}
     nodes = [*standardise_nodes(params, personal), *nodes]
-    return model_bytes(name, nodes, tensors | standardise_tensors(params), personal, feature_count)
+    return model_bytes(name, nodes, named | tensors | standardise_tensors(params), personal, feature_count)
 
 
 class GraphBuilder:

@@ -138,7 +138,7 @@ def border(products: Array, nu: float) -> float:
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return `score` as ONNX: standardise, one Gemm and Cos where there is a map, one product with the weights."""
     count = len(weights_of(params))
-    tensors: Arrays = {name: params[name] for name in TRAINED}
+    tensors: Arrays = {}
     nodes, phi, weights, feature_count = list[Node](), "z", "weights", count
     if random_features.held(params):
         frequencies, phases = random_features.of(params, count)
@@ -150,11 +150,11 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
             node("Mul", "waves amplitude", "phi"),
         ]
     if HOME in params:
-        tensors[HOME], weights = params[HOME], "all_weights"
+        weights = "all_weights"
         nodes.append(node("Concat", f"weights {HOME}", weights, axis=0))
     nodes.append(node("MatMul", f"{phi} {weights}", "products"))
     if "floor" in params:
-        tensors |= {"floor": params["floor"], "smallest": np.array(SMALLEST_BORDER), "minus": np.array(-1.0)}
+        tensors |= {"smallest": np.array(SMALLEST_BORDER), "minus": np.array(-1.0)}
         nodes += [
             node("Max", "intercept smallest", "border"),
             node("Log", "border", "log_border"),

@@ -68,7 +68,6 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         "bias": np.log(params["coefficients"]) - gamma * (vectors * vectors).sum(1),
         "ones": np.ones((len(vectors), 1)),
         "gammas": np.full((vectors.shape[1], 1), gamma),
-        "offset": params["offset"],
         "flat": np.array([-1]),
     }
     nodes = [

@@ -36,8 +36,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         node("MatMul", f"z {NORMAL}", "products"),
         node("Sub", f"{OFFSET} products", "score"),
     ]
-    tensors = {name: params[name] for name in (NORMAL, OFFSET)}
-    return model_of("plane", params, personal, nodes, tensors, len(params[NORMAL]))
+    return model_of("plane", params, personal, nodes, {}, len(params[NORMAL]))
 
 
 def fit(z: Floats, nu: float, solver: Solver, step: float | None = None) -> Arrays:

@@ -41,8 +41,7 @@ def graph(params: Arrays, personal: Collection[str]) -> bytes:
         node("MatMul", "squares ones", "squared_distance"),
         node("Sub", f"squared_distance {SQUARED_RADIUS}", "score"),
     ]
-    tensors = {name: params[name] for name in (CENTER, SQUARED_RADIUS)} | {"ones": np.ones(count)}
-    return model_of("sphere", params, personal, nodes, tensors, count)
+    return model_of("sphere", params, personal, nodes, {"ones": np.ones(count)}, count)
 
 
 def fit(z: Floats, nu: float) -> Arrays:

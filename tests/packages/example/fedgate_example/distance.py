@@ -7,6 +7,7 @@ import numpy as np
 from fedgate.models.arrays import Array, Arrays, Floats
 from fedgate.models.detectors import Detector
 from fedgate.models.detectors.base.detector import standardised
+from fedgate.models.detectors.base.graph_builder import model_of, node
 
 BORDER = np.array(4.0)  # of the mean square: two deviations in each feature
 LEAST = 1e-3  # of a deviation: a feature that never changes is divided by no zero, nor by what float32 rounds
@@ -20,20 +21,14 @@ def score(params: Arrays, x: Array) -> Floats:
 
 def graph(params: Arrays, personal: Collection[str]) -> bytes:
     """Return the same as an ONNX model."""
-    from onnx.helper import make_node  # late: gateways that train have no onnx
-
-    from fedgate.models.detectors.base.graph import model_bytes, standardise_nodes, standardise_tensors
-
     nodes = [
-        *standardise_nodes(params, personal),  # from x to z
-        make_node("Sub", ["z", "mean"], ["apart"]),
-        make_node("Div", ["apart", "deviation"], ["away"]),
-        make_node("Mul", ["away", "away"], ["squares"]),
-        make_node("ReduceMean", ["squares"], ["square"], axes=[1], keepdims=0),
-        make_node("Sub", ["square", "border"], ["score"]),
+        node("Sub", "z mean", "apart"),
+        node("Div", "apart deviation", "away"),
+        node("Mul", "away away", "squares"),
+        node("ReduceMean", "squares", "square", axes=[1], keepdims=0),
+        node("Sub", "square border", "score"),
     ]
-    tensors = {"mean": params["mean"], "deviation": params["deviation"], "border": BORDER}
-    return model_bytes("distance", nodes, tensors | standardise_tensors(params), personal, len(params["mean"]))
+    return model_of("distance", params, personal, nodes, {"border": BORDER}, len(params["mean"]))
 
 
 def fit(x: Floats) -> Arrays:
