@@ -101,7 +101,7 @@ def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorit
         EvaluationError: the recording is no longer than the baseline, or the algorithm makes no model of it.
     """
     spec, begin_ns = settings.features, BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
-    pipeline = _start(settings)
+    pipeline = start_pipeline(settings)
     windows, alarms, commissioned_s, lost, faulty = list[Scored](), list[AlarmSpan](), 0.0, 0, Counter[str]()
     for pipeline, result in _judge(settings, recording, algorithm, seed):
         at_s = (result.t_ns - begin_ns) / NS
@@ -140,7 +140,8 @@ def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorit
     )
 
 
-def _start(settings: GatewaySettings) -> Pipeline:
+def start_pipeline(settings: GatewaySettings) -> Pipeline:
+    """Return the pipeline of a gateway of these settings before its first sample."""
     return scoring.start(settings.features, settings.streams, settings.alarm, settings.baseline.windows)
 
 
@@ -148,7 +149,7 @@ def _judge(
     settings: GatewaySettings, recording: Recording, algorithm: Algorithm, seed: int
 ) -> Iterator[tuple[Pipeline, WindowResult]]:
     """Yield what becomes of each window, with the pipeline behind it."""
-    pipeline = _start(settings)
+    pipeline = start_pipeline(settings)
     for jump_ns, block in cut_blocks(settings.features, settings.streams, recording):
         if (lost := find_jump(pipeline.windower, settings.features, jump_ns)) is not None:
             yield pipeline, WindowResult(lost.t_ns, lost=lost)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgate.config.settings.settings import GatewaySettings
 from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.backtest.backtest import start_pipeline
 from fedgate.firmware_sim.backtest.inputs import label_of
 from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.firmware_sim.recordings.cutting import BEGINNING_NS, cut_windows
 from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY
+from fedgate.gateway_agent.pipeline.pipeline import find_faulty_channels
 from fedgate.models.arrays import Floats
 from fedgate.models.features.kinds import Bands
 from fedgate.models.features.spec import FeatureSpec, extract_many, feature_names
 from fedgate.models.time_units import NS
-from fedgate.models.windows.grid import StreamSpec, Window
+from fedgate.models.windows.grid import Window
 
 FEWEST = 5  # windows of each state: fewer have no spread
 TELLING, BLIND = 0.8, 0.7  # AUC from which a figure tells the states apart, and up to which it does not
+ERRORS = 2.0  # standard errors that an AUC must be above
 QUARTILES_TO_SPREAD = 1.349  # of a normal distribution
 
 
@@ -32,6 +35,7 @@ class Measured(NamedTuple):
     values: Floats  # (n, T, C)
     x: Floats  # (n, F)
     is_damaged: NDArray[np.bool_]  # (n,)
+    left_out: int  # windows with missing samples or a faulty channel, of which a gateway scores none
 
 
 class Comparison(NamedTuple):
@@ -42,6 +46,7 @@ class Comparison(NamedTuple):
     spread: float  # of healthy windows: their quartiles, as a deviation
     damaged: float  # median
     auc: float  # 0.5 to 1, whichever way it moves; nan where one of the states is absent
+    auc_error: float  # its standard error, of windows that overlap as fewer; nan as well
 
 
 class Shift(NamedTuple):
@@ -55,17 +60,22 @@ class Shift(NamedTuple):
     auc: float
 
 
-def measure(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Recording) -> Measured:
-    """Return the windows of a recording with their features; those of no or of two states are left out.
+def measure(settings: GatewaySettings, recording: Recording) -> Measured:
+    """Return the windows of a recording that a gateway of these settings would score, with their features; those of no
+    or of two states are left out.
 
     Raises `DataError` where too few windows are healthy, or some but too few damaged.
     """
+    spec, pipeline = settings.features, start_pipeline(settings)
     begin_ns = BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
-    windows, labels = list[Window](), list[int]()
-    for window in cut_windows(spec, streams, recording):
+    windows, labels, left_out = list[Window](), list[int](), 0
+    for window in cut_windows(spec, settings.streams, recording):
+        if not isinstance(window, Window) or find_faulty_channels(pipeline, window):
+            left_out += 1
+            continue
         start_s = (window.t_ns - begin_ns) / NS
         label = label_of(recording.states, start_s, start_s + spec.window_s)
-        if isinstance(window, Window) and label in (HEALTHY, DAMAGED):
+        if label in (HEALTHY, DAMAGED):
             windows.append(window)
             labels.append(label)
     counts = labels.count(HEALTHY), labels.count(DAMAGED)
@@ -74,27 +84,35 @@ def measure(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Recordi
         raise DataError(f"{found}; expected {FEWEST} or more of each, or no damaged ones")
     values = np.stack([window.values for window in windows]).astype(np.float64)
     x = extract_many(spec, values, np.array([window.t_ns for window in windows])).astype(np.float64)
-    return Measured(values, x, np.array(labels) == DAMAGED)
+    return Measured(values, x, np.array(labels) == DAMAGED, left_out)
 
 
 def compare(spec: FeatureSpec, measured: Measured) -> list[Comparison]:
     """Return the features, those first that tell the states apart best."""
-    found = [_compare(name, x, measured.is_damaged) for name, x in zip(feature_names(spec), measured.x.T, strict=True)]
+    columns = zip(feature_names(spec), measured.x.T, strict=True)
+    found = [_compare(spec, name, x, measured.is_damaged) for name, x in columns]
     return sorted(found, key=lambda one: -np.nan_to_num(one.auc))
 
 
-def _compare(name: str, x: Floats, is_damaged: NDArray[np.bool_]) -> Comparison:
+def _compare(spec: FeatureSpec, name: str, x: Floats, is_damaged: NDArray[np.bool_]) -> Comparison:
     is_known = np.isfinite(x)
     healthy, damaged = x[is_known & ~is_damaged], x[is_known & is_damaged]
     low, median, high = np.quantile(healthy, (0.25, 0.5, 0.75)) if len(healthy) else (np.nan,) * 3
     there = float(np.median(damaged)) if len(damaged) else np.nan
-    return Comparison(name, float(median), float(high - low) / QUARTILES_TO_SPREAD, there, _auc(x, is_damaged))
+    area = _area(spec, x, is_damaged)
+    return Comparison(name, float(median), float(high - low) / QUARTILES_TO_SPREAD, there, *area)
 
 
-def _auc(x: Floats, is_damaged: NDArray[np.bool_]) -> float:
+def _area(spec: FeatureSpec, x: Floats, is_damaged: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return the AUC of a figure (n,), whichever way it moves, and its standard error: windows that overlap count as
+    what they cover.
+    """
     is_known = np.isfinite(x)
     auc = metrics.roc_auc(is_damaged[is_known].astype(np.int64), x[is_known])
-    return max(auc, 1.0 - auc)
+    counts = [
+        int(count * spec.hop_s / spec.window_s) for count in (is_damaged[is_known].sum(), (~is_damaged)[is_known].sum())
+    ]
+    return max(auc, 1.0 - auc), metrics.auc_error(max(auc, 1.0 - auc), *counts)
 
 
 def spectra(spec: FeatureSpec, values: Floats) -> tuple[Floats, Floats]:
@@ -123,8 +141,8 @@ def find_shifts(spec: FeatureSpec, measured: Measured) -> list[Shift]:
                 inside = (hz >= low_hz) & (hz <= high_hz)
                 part = power[:, inside, spec.channels.index(channel)]
                 centroids = part @ hz[inside] / np.maximum(part.sum(axis=1), np.finfo(np.float64).tiny)
-                auc = _auc(centroids, measured.is_damaged)
-                if auc >= TELLING and _auc(energy, measured.is_damaged) <= BLIND:
+                auc, error = _area(spec, centroids, measured.is_damaged)
+                if auc - ERRORS * error >= TELLING and _area(spec, energy, measured.is_damaged)[0] <= BLIND:
                     healthy_hz, damaged_hz = (
                         float(np.median(centroids[measured.is_damaged == state])) for state in (False, True)
                     )

@@ -12,7 +12,7 @@ DESCRIPTION = (
     "Measure recordings as a gateway of these settings would, and show each feature healthy against damaged. A "
     "frequency that moves inside a band, which the band's energy does not show, is named."
 )
-COLUMNS = ("feature", "healthy", "spread", "damaged", "spreads", "AUC")
+COLUMNS = ("feature", "healthy", "spread", "damaged", "spreads", "AUC", "error")
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -29,10 +29,12 @@ def main(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import GatewaySettings, load
     from fedgate.firmware_sim.backtest.features import Comparison, compare, find_shifts, measure
 
+    if arguments.plot is not None and arguments.plot.suffix.lower() != ".png":
+        raise ValueError(f"--plot: {arguments.plot} given; expected a name that ends in .png")
     settings = load(arguments.config, GatewaySettings)
     spec = settings.features
     recording, is_known = inputs.read_inputs(arguments, spec)
-    measured = measure(spec, settings.streams, recording)
+    measured = measure(settings, recording)
     compared, shifts = compare(spec, measured), find_shifts(spec, measured)
     if arguments.plot is not None:
         from fedgate.firmware_sim.backtest.features_picture import draw, save
@@ -44,10 +46,14 @@ def main(arguments: argparse.Namespace) -> None:
         return (one.damaged - one.healthy) / one.spread if one.spread else float("nan")
 
     rows = [
-        (one.feature, *(_number(value) for value in (one.healthy, one.spread, one.damaged, moved(one), one.auc)))
+        (
+            one.feature,
+            *(_number(value) for value in (one.healthy, one.spread, one.damaged, moved(one), one.auc, one.auc_error)),
+        )
         for one in compared
     ]
-    counts = f"{(~measured.is_damaged).sum()} healthy and {measured.is_damaged.sum()} damaged windows"
+    known = f"{(~measured.is_damaged).sum()} healthy and {measured.is_damaged.sum()} damaged windows"
+    counts = f"{known}; {measured.left_out} left out, with missing samples or a faulty channel"
     notes = [
         f"{one.channel}: the energy between {one.low_hz:g} and {one.high_hz:g} Hz does not tell, the frequency in it "
         f"does: from {one.healthy_hz:.3g} to {one.damaged_hz:.3g} Hz (AUC {one.auc:.2f}); give bands.edges_hz an edge "
@@ -59,6 +65,7 @@ def main(arguments: argparse.Namespace) -> None:
     facts = {
         "windows_healthy": int((~measured.is_damaged).sum()),
         "windows_damaged": int(measured.is_damaged.sum()),
+        "windows_left_out": measured.left_out,
         "features": [{name: _finite(value) for name, value in one._asdict().items()} for one in compared],
         "shifts": [one._asdict() for one in shifts],
     }

@@ -69,15 +69,19 @@ def _features(axes: Axes, spec: FeatureSpec, measured: Measured, shown: list[Com
     """Draw each feature's median with its 5 and 95 % quantiles, in spreads of healthy windows from their median."""
     columns = dict(zip(feature_names(spec), measured.x.T, strict=True))
     for row, one in enumerate(shown):
-        scale = one.spread or 1.0
+        if one.spread == 0.0:  # there is no unit to show it in
+            continue
         for is_damaged, _, colour, offset in STATES:
             values = columns[one.feature][measured.is_damaged == is_damaged]
             values = values[np.isfinite(values)]
             if len(values):
-                low, median, high = (np.quantile(values, QUANTILES) - one.healthy) / scale
+                low, median, high = (np.quantile(values, QUANTILES) - one.healthy) / one.spread
                 axes.plot([low, high], [row + offset] * 2, color=colour, lw=2.5, alpha=0.5, solid_capstyle="butt")
                 axes.plot(median, row + offset, color=colour, marker="s" if is_damaged else "o", ms=4)
     names = [one.feature if np.isnan(one.auc) else f"{one.feature}  AUC {one.auc:.2f}" for one in shown]
+    names = [
+        name if one.spread else f"{name}, never moves when healthy" for name, one in zip(names, shown, strict=True)
+    ]
     axes.set_yticks(range(len(shown)), names, fontsize=8, parse_math=False)
     axes.set_ylim(len(shown) - 0.5, -0.5)
     reached = np.abs(axes.dataLim.intervalx).max()

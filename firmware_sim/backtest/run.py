@@ -24,6 +24,7 @@ from fedgate.models.features.spec import feature_names
 
 NO_STATES = "Nothing says that the structure was damaged: all of it counts as healthy, and every alarm as false."
 REPORT_MODE = 0o644
+SENSORS = "Alarms of sensors are not shown: windows with a faulty channel or missing samples are left out."
 ALONE = "The model is of this gateway alone; on a site it learns from others too."
 
 
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     names = ", ".join(path.name for path in arguments.recordings)
     title = f"{settings.gateway.id} on {names}"
     data = f"{', '.join(recording.channel_names)} of {names}, {recording.length_s:.0f} s at {recording.rate_hz:g} Hz."
-    scenario = Scenario(title, data, damage, (0.0, found.commissioned_s), (ALONE, *notes))
+    scenario = Scenario(title, data, damage, (0.0, found.commissioned_s), (ALONE, SENSORS, *notes))
     trace = found.trace(", ".join(f"{one.name} [{one.unit}]" if one.unit else one.name for one in recording.channels))
     faulty = ", ".join(f"{channel} in {count}" for channel, count in found.faulty.items())
     facts: dict[str, object] = {
@@ -61,7 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
     files.write(table, _csv(found, settings).encode(), REPORT_MODE)
     result = evaluate(trace, scenario)
     written = [str(path) for path in (*paths, table)]
-    text = f"{report.table([result])}\n\n{_alarms(found)}\n\n{', '.join(written)}"
+    left_out = f"windows left out: {found.lost} with missing samples; with a faulty channel: {faulty or 'none'}"
+    text = f"{report.table([result])}\n\n{_alarms(found)}\n{left_out}\n\n{', '.join(written)}"
     cli.show(arguments, {**report.to_json(scenario, [result], facts), "files": written}, text)
 
 

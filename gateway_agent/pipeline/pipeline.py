@@ -104,7 +104,7 @@ def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[WindowResult]
 
 def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]:
     end_ns = window.t_ns + round(pipeline.spec.window_s * NS)
-    faulty = _find_faulty_channels(pipeline, window)
+    faulty = find_faulty_channels(pipeline, window)
     if faulty:  # a broken sensor must never read as damage, nor be learned as normal
         return pipeline, WindowResult(end_ns, faulty=faulty)
     row = extract(pipeline.spec, window.values, window.t_ns)
@@ -164,7 +164,7 @@ def judge_row(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowRes
     return replace(pipeline, alarm=alarm), WindowResult(end_ns, row, height, still.stuck, still.moved, transition)
 
 
-def _find_faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
+def find_faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
     """Name the channels that are stuck, clipped or beyond what any sensor measures; a channel whose last value holds
     may well stand still.
     """

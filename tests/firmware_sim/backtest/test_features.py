@@ -95,3 +95,18 @@ def test_too_few_windows_of_a_state_are_refused(folder: Path, capsys: Capture) -
     words = [str(folder / "healthy.csv"), "-c", str(folder / "site" / "gateway.toml"), "--read", f"rate_hz={RATE_HZ}"]
     assert firmware_sim(["features", *words, "--damaged", "100:112"]) == 2
     assert "expected 5 or more of each" in capsys.readouterr().err
+
+
+def test_windows_of_a_stuck_sensor_are_left_out_as_on_the_gateway(folder: Path, capsys: Capture) -> None:
+    lines = (folder / "healthy.csv").read_text().splitlines()
+    half = len(lines) // 2
+    (folder / "stuck.csv").write_text("\n".join([*lines[:half], *[lines[half]] * (len(lines) - half)]) + "\n")
+    assert call(folder, "stuck") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["windows_left_out"] > 15 and facts["windows_healthy"] < 25
+
+
+def test_a_picture_of_another_kind_is_refused(folder: Path, capsys: Capture) -> None:
+    words = [str(folder / "healthy.csv"), "-c", str(folder / "site" / "gateway.toml"), "--read", f"rate_hz={RATE_HZ}"]
+    assert firmware_sim(["features", *words, "--plot", "x.jpg"]) == 2
+    assert "expected a name that ends in .png" in capsys.readouterr().err

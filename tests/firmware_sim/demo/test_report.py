@@ -74,16 +74,16 @@ def count(image: NDArray[np.float64], colour: str) -> int:
 def test_figures_that_can_be_counted_by_hand() -> None:
     result = evaluate(make_trace(), SCENARIO)
     assert (result.windows, result.windows_healthy, result.windows_damaged) == (16, 9, 5)
-    assert result.hours_healthy == pytest.approx(70 / 3600)
+    assert result.hours_healthy == pytest.approx(90 / 3600)
     assert result.false_alarms == 1
-    assert result.false_alarms_per_hour == pytest.approx(3600 / 70)
+    assert result.false_alarms_per_hour == pytest.approx(3600 / 90)
     assert result.false_alarms_per_hour_bound is None
     assert (result.detected, result.detection_delay_s) == (True, 35.0)
     assert result.recall == pytest.approx(3 / 5)
     assert result.precision == pytest.approx(3 / 5)  # of the six windows in alarm one is neither
     assert (result.auc, result.trivial_auc) == (1.0, 0.5)
     assert (result.bytes_sent, result.bytes_received, result.model_version) == (12_340, 56_780, 2)
-    assert result.verdict == "detected after 35 s  ·  1 false alarm in 1.2 min  ·  AUC 1.000"
+    assert result.verdict == "detected after 35 s  ·  1 false alarm in 1.5 min  ·  AUC 1.000"
 
 
 def test_alarm_that_stood_before_the_damage_is_no_detection() -> None:
@@ -123,7 +123,7 @@ def test_table_is_aligned_and_shows_a_dash_where_nothing_was_measured() -> None:
     assert len(lines) == 4
     assert len({len(line) for line in lines[1:]}) == 1
     assert lines[2].split() == [
-        *["north", "FRC-01", "[kN]", "9", "5", "0.0194", "1", "51.4", "35.0", "0.600", "0.600", "1.000", "0.500"],
+        *["north", "FRC-01", "[kN]", "9", "5", "0.025", "1", "40.0", "35.0", "0.600", "0.600", "1.000", "0.500"],
         *["12.3", "56.8", "2"],
     ]
     assert lines[3].split()[6:] == ["0", "-", "-", "-", "-", "-", "-", "12.3", "56.8", "-"]
@@ -142,8 +142,8 @@ def test_json_holds_the_same_figures_and_null_for_nan() -> None:
 def test_limits_name_what_was_missed_and_where_the_model_adds_nothing() -> None:
     good = make_trace(alarms=make_trace().alarms[1:])
     said = " ".join(report.limits(SCENARIO, [evaluate(good, SCENARIO)]))
-    assert "watched 1.2 min" in said and "51.4 per hour" in said
-    assert f"up to {-math.log(0.05) * 3600 / 70:.3g} per hour" in said
+    assert "watched 1.5 min" in said and "40 per hour" in said
+    assert f"up to {-math.log(0.05) * 3600 / 90:.3g} per hour" in said
     assert "not detected" not in said and "trivial" not in said
     blind = make_trace(gateway="south", alarms=(), trivial=make_trace().score)
     said = " ".join(report.limits(SCENARIO, [evaluate(good, SCENARIO), evaluate(blind, SCENARIO)]))
