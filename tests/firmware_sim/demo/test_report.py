@@ -123,7 +123,7 @@ def test_table_is_aligned_and_shows_a_dash_where_nothing_was_measured() -> None:
     assert len(lines) == 4
     assert len({len(line) for line in lines[1:]}) == 1
     assert lines[2].split() == [
-        *["north", "FRC-01", "[kN]", "9", "5", "0.025", "1", "40.0", "35.0", "0.600", "0.600", "1.000", "0.500"],
+        *["north", "FRC-01", "[kN]", "9", "5", "0.025", "1", "40", "35.0", "0.600", "0.600", "1.000", "0.500"],
         *["12.3", "56.8", "2"],
     ]
     assert lines[3].split()[6:] == ["0", "-", "-", "-", "-", "-", "-", "12.3", "56.8", "-"]
