@@ -253,5 +253,5 @@ def test_a_key_of_small_order_is_refused_before_it_can_stop_the_others(made: Rou
 @pytest.mark.parametrize("change", [lambda vector: vector[1:], lambda vector: np.append(vector, vector[:1])])
 def test_an_input_of_another_length_is_refused_and_its_sender_drops_out(made: Round, change: Any) -> None:
     update = made.updates[INPUT][LIAR]
-    with pytest.raises(UpdateError, match=rf"masked: expected shape \({SIZE}\), got \(\d+"):
+    with pytest.raises(UpdateError, match=rf"masked: expected shape \({SIZE},\), got \(\d+"):
         ALGORITHM.phases[INPUT].admit(made.servers[INPUT], {**update, "masked": change(update["masked"])})
