@@ -171,3 +171,8 @@ def _of_states(score: Callable[..., float], labels: NDArray[np.int64], alarmed: 
 
 def _ratio(numerator: float, denominator: float) -> float:
     return numerator / denominator if denominator > 0 else float("nan")
+
+
+def as_json(value: object) -> object:
+    """Return a figure as JSON can hold it: None where nothing was measured, or where it is infinite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -19,7 +19,7 @@ from fedgate.firmware_sim.demo.outcome import AlarmSpan, Trace
 from fedgate.firmware_sim.evaluate.datasets import DataError, EvaluationError
 from fedgate.firmware_sim.evaluate.trials import NothingSentError, commission, tensors_fed, train_fleet
 from fedgate.firmware_sim.recordings import Recording
-from fedgate.firmware_sim.recordings.cutting import BEGINNING_NS, cut_blocks, find_jump
+from fedgate.firmware_sim.recordings.cutting import begin_of, cut_blocks, find_jump
 from fedgate.firmware_sim.recordings.recording import DAMAGED
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.deployment.validation import describe_out_of_reach
@@ -100,7 +100,7 @@ def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorit
     Raises:
         EvaluationError: the recording is no longer than the baseline, or the algorithm makes no model of it.
     """
-    spec, begin_ns = settings.features, BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
+    spec, begin_ns = settings.features, begin_of(recording)
     pipeline = start_pipeline(settings)
     windows, alarms, commissioned_s, lost, faulty = list[Scored](), list[AlarmSpan](), 0.0, 0, Counter[str]()
     for pipeline, result in _judge(settings, recording, algorithm, seed):

@@ -14,7 +14,7 @@ from fedgate.firmware_sim.backtest.backtest import start_pipeline
 from fedgate.firmware_sim.backtest.inputs import label_of
 from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.recordings import Recording
-from fedgate.firmware_sim.recordings.cutting import BEGINNING_NS, cut_windows
+from fedgate.firmware_sim.recordings.cutting import begin_of, cut_windows
 from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY
 from fedgate.gateway_agent.pipeline.pipeline import find_faulty_channels
 from fedgate.models.arrays import Floats
@@ -67,7 +67,7 @@ def measure(settings: GatewaySettings, recording: Recording) -> Measured:
     Raises `DataError` where too few windows are healthy, or some but too few damaged.
     """
     spec, pipeline = settings.features, start_pipeline(settings)
-    begin_ns = BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
+    begin_ns = begin_of(recording)
     windows, labels, left_out = list[Window](), list[int](), 0
     for window in cut_windows(spec, settings.streams, recording):
         if not isinstance(window, Window) or find_faulty_channels(pipeline, window):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedgate.config.runtime import cli
 from fedgate.firmware_sim.backtest import inputs
+from fedgate.firmware_sim.metrics import as_json
 
 DESCRIPTION = (
     "Measure recordings as a gateway of these settings would, and show each feature healthy against damaged. A "
@@ -37,10 +38,12 @@ def main(arguments: argparse.Namespace) -> None:
     measured = measure(settings, recording)
     compared, shifts = compare(spec, measured), find_shifts(spec, measured)
     if arguments.plot is not None:
-        from fedgate.firmware_sim.backtest.features_picture import draw, save
+        from fedgate.firmware_sim.backtest.features_picture import draw
+        from fedgate.firmware_sim.demo.picture import write
 
         title = f"{settings.gateway.id} on {', '.join(path.name for path in arguments.recordings)}"
-        save(draw(spec, measured, compared, title), arguments.plot)
+        arguments.plot.parent.mkdir(parents=True, exist_ok=True)
+        write(draw(spec, measured, compared, title), arguments.plot)
 
     def moved(one: Comparison) -> float:
         return (one.damaged - one.healthy) / one.spread if one.spread else float("nan")
@@ -66,14 +69,10 @@ def main(arguments: argparse.Namespace) -> None:
         "windows_healthy": int((~measured.is_damaged).sum()),
         "windows_damaged": int(measured.is_damaged.sum()),
         "windows_left_out": measured.left_out,
-        "features": [{name: _finite(value) for name, value in one._asdict().items()} for one in compared],
+        "features": [{name: as_json(value) for name, value in one._asdict().items()} for one in compared],
         "shifts": [one._asdict() for one in shifts],
     }
     cli.show(arguments, facts, "\n".join([cli.table(COLUMNS, rows), "", counts, *notes]))
-
-
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and value != value else value
 
 
 def _number(value: float) -> str:

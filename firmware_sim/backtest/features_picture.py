@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedgate.firmware_sim.backtest.features import Comparison, Measured, spectra
-from fedgate.firmware_sim.demo.picture import BLUE, DOTS_PER_IN, GREY, INK, VERMILLION
+from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
 from fedgate.models.arrays import Floats
 from fedgate.models.features.kinds import Bands
 from fedgate.models.features.spec import FeatureSpec, feature_names
@@ -36,13 +34,6 @@ def draw(spec: FeatureSpec, measured: Measured, compared: list[Comparison], titl
         _spectrum(axes, spec, hz, power[:, :, channel], measured, spec.channels[channel])
     _features(feature_axes, spec, measured, shown)
     return figure
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG; the same figure gives the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=DOTS_PER_IN, metadata={"Software": None})
 
 
 def _spectrum(axes: Axes, spec: FeatureSpec, hz: Floats, power: Floats, measured: Measured, channel: str) -> None:

@@ -8,6 +8,7 @@ import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -85,6 +86,12 @@ def draw(scenario: Scenario, traces: Sequence[Trace]) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DOTS_PER_IN)
     return buffer.getvalue()
+
+
+def write(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG; the same figure gives the same bytes."""
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=DOTS_PER_IN, metadata={"Software": None})
 
 
 def _phases(scenario: Scenario, clock: _Clock) -> list[tuple[float, float, str, str]]:

@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.demo import picture
 from fedgate.firmware_sim.demo.outcome import AlarmSpan, GatewayResult, Scenario, Trace, duration, evaluate
 
@@ -71,7 +72,7 @@ def to_json(scenario: Scenario, results: Sequence[GatewayResult], extra: Mapping
         "data": scenario.data,
         "commissioning_s": list(scenario.commissioning),
         "damage": [{"start_s": start, "end_s": end, "what": what} for start, end, what in scenario.damage],
-        "gateways": [{name: _finite(value) for name, value in asdict(result).items()} for result in results],
+        "gateways": [{name: metrics.as_json(value) for name, value in asdict(result).items()} for result in results],
         "limits": limits(scenario, results),
         "run": dict(extra),
     }
@@ -170,10 +171,6 @@ COLUMNS: tuple[tuple[str, Callable[[GatewayResult], str]], ...] = (
     ("received\n[kB]", lambda result: _kilobytes(result.bytes_received)),
     ("\nmodel", lambda result: "-" if result.model_version is None else str(result.model_version)),
 )
-
-
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: object) -> str:

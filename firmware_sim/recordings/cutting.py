@@ -14,6 +14,11 @@ from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, Windowe
 BEGINNING_NS = 0  # of a recording that does not say when it began
 
 
+def begin_of(recording: Recording) -> int:
+    """Return when the windows of a recording begin to be counted, in ns."""
+    return BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
+
+
 def cut_windows(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Recording) -> Iterator[Window | Lost]:
     """Yield the windows of a recording, oldest first, and in the place of those that lack samples why they are lost.
 
@@ -47,7 +52,7 @@ def cut_blocks(spec: FeatureSpec, streams: Sequence[StreamSpec], recording: Reco
     """Yield the samples of a recording as its streams bring them, a hop at a time, each block with the time in ns that
     is missing before it: 0 but behind a gap, negative where the time stamps go back.
     """
-    begin_ns = BEGINNING_NS if recording.t0_ns is None else recording.t0_ns
+    begin_ns = begin_of(recording)
     jumps_ns = [0, *recording.gaps.lost_ns.tolist()]
     for (first, end), jump_ns in zip(recording.gaps.parts(len(recording.values)), jumps_ns, strict=True):
         missing_ns = jump_ns

@@ -8,10 +8,10 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION, write
 from fedgate.firmware_sim.studies.bridges.data import DAMAGED, HEALTHY
 from fedgate.firmware_sim.studies.bridges.options import QUANTILES
-from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY
 from fedgate.firmware_sim.studies.engine.study import Figures
 
 MARKS = "os^vDPX*"

@@ -7,9 +7,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION, write
 from fedgate.firmware_sim.studies.building_alarms.options import Options
-from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY, write
+from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY
 from fedgate.firmware_sim.studies.engine.study import Results
 
 COLOURS = (VERMILLION, BLUE, GREEN, ORANGE, PINK, SKY, INK, GREY)

@@ -45,7 +45,7 @@ def norm_filter(factor: float) -> UpdateFilter:
     def notes(phase: Phase, _server: Server, memory: Arrays, update: Arrays) -> Arrays:
         length = float(np.linalg.norm(change_of(phase.schema, update)))
         if not measures(memory):
-            bound = factor * usual_length(memory)
+            bound = factor * median_length(memory)
             if not length <= bound:
                 raise UpdateError(
                     f"expected a change up to {bound:.3g} long, {factor:g} times the usual, got {length:.3g}"
@@ -63,7 +63,7 @@ def measures(memory: Arrays) -> bool:
     return float(memory.get(KNOWN, 0.0)) < FEWEST
 
 
-def usual_length(memory: Arrays) -> float:
+def median_length(memory: Arrays) -> float:
     """Return the median of the lengths remembered, rounded up to the end of its bin."""
     return float(2.0 ** (LEAST + STEP * (_middle(memory[LENGTHS]) + 1)))
 

@@ -58,9 +58,9 @@ def check_units(update: Arrays, reference: Mapping[str, Array], quantum: float, 
         if array.any()
     }
     noise = NOISE * max(sizes.values(), default=0.0)
-    telling = {name: size for name, size in sizes.items() if update[name].ndim > 0 and size > noise}
-    small = {name: size for name, size in telling.items() if size < FEWEST_QUANTA * quantum}
-    if small and (each or len(small) == len(telling)):
+    above_noise = {name: size for name, size in sizes.items() if update[name].ndim > 0 and size > noise}
+    small = {name: size for name, size in above_noise.items() if size < FEWEST_QUANTA * quantum}
+    if small and (each or len(small) == len(above_noise)):
         name = min(small, key=lambda name: (small[name], name))
         fits = 2.0 ** math.floor(math.log2(small[name] / FEWEST_QUANTA**2))
         raise RingError(

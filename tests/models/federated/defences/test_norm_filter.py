@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import Arrays, generator
 from fedgate.models.federated import build
-from fedgate.models.federated.defences.norm_filter import BINS, KNOWN, LENGTHS, norm_filter, usual_length
+from fedgate.models.federated.defences.norm_filter import BINS, KNOWN, LENGTHS, median_length, norm_filter
 from fedgate.models.federated.defences.wrapper import JUDGE, Defence, DefenceError, with_update_filter
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server, close_round
 from fedgate.models.federated.protocol.run import run
@@ -54,15 +54,15 @@ def noted(lengths: list[float]) -> Arrays:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(1e-9, 1e9), min_size=3, max_size=15))
-def test_the_usual_length_is_the_median_within_a_bin(lengths: list[float]) -> None:
+def test_the_median_length_is_the_median_within_a_bin(lengths: list[float]) -> None:
     lower_median = sorted(lengths)[(len(lengths) - 1) // 2]
-    found = usual_length(noted(lengths))
+    found = median_length(noted(lengths))
     assert lower_median * (1 - 1e-12) <= found <= lower_median * 2**0.25 * (1 + 1e-12)
 
 
 def test_a_minority_that_shouts_does_not_widen_the_bound() -> None:
     honest = [1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 1.0]
-    quiet, loud = usual_length(noted(honest)), usual_length(noted([*honest, 1e9, 1e9, 1e9]))
+    quiet, loud = median_length(noted(honest)), median_length(noted([*honest, 1e9, 1e9, 1e9]))
     assert loud <= 1.3 * quiet
 
 
@@ -165,10 +165,10 @@ def test_its_memory_does_not_grow_with_the_fleet_or_the_rounds() -> None:
 def test_the_bound_follows_changes_that_become_smaller() -> None:
     algorithm = guarded()
     server = closed(algorithm, algorithm.start(generator(SEED, 0, "cloud")))
-    first = usual_length({LENGTHS: server.server_state[JUDGE + LENGTHS]})
+    first = median_length({LENGTHS: server.server_state[JUDGE + LENGTHS]})
     for _ in range(4):
         server = closed(algorithm, server, (0.01,) * 4)
-    assert usual_length({LENGTHS: server.server_state[JUDGE + LENGTHS]}) < 0.05 * first
+    assert median_length({LENGTHS: server.server_state[JUDGE + LENGTHS]}) < 0.05 * first
 
 
 def test_who_asks_for_nothing_is_admitted_and_no_example() -> None:
