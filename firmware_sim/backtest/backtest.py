@@ -17,7 +17,7 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.firmware_sim.backtest.inputs import label_of
 from fedgate.firmware_sim.demo.outcome import AlarmSpan, Trace
 from fedgate.firmware_sim.evaluate.datasets import DataError, EvaluationError
-from fedgate.firmware_sim.evaluate.trials import NothingSentError, commission, tensors_fed, train_fleet
+from fedgate.firmware_sim.evaluate.training import NothingSentError, commission, tensors_fed, train_fleet
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.firmware_sim.recordings.cutting import begin_of, cut_blocks, find_jump
 from fedgate.firmware_sim.recordings.recording import DAMAGED

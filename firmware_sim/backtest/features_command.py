@@ -39,7 +39,7 @@ def main(arguments: argparse.Namespace) -> None:
     compared, shifts = compare(spec, measured), find_shifts(spec, measured)
     if arguments.plot is not None:
         from fedgate.firmware_sim.backtest.features_picture import draw
-        from fedgate.firmware_sim.demo.picture import write
+        from fedgate.firmware_sim.pictures import write
 
         title = f"{settings.gateway.id} on {', '.join(path.name for path in arguments.recordings)}"
         arguments.plot.parent.mkdir(parents=True, exist_ok=True)

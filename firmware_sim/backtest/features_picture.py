@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgate.firmware_sim.backtest.features import Comparison, Measured, spectra
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION
+from fedgate.firmware_sim.pictures import BLUE, GREY, INK, VERMILLION
 from fedgate.models.arrays import Floats
 from fedgate.models.features.kinds import Bands
 from fedgate.models.features.spec import FeatureSpec, feature_names

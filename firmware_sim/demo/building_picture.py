@@ -18,18 +18,9 @@ from matplotlib.patches import Patch
 
 from fedgate.config.protocol.messages import Score
 from fedgate.firmware_sim.demo.building import RoomAlarm, Verdict
-from fedgate.firmware_sim.demo.picture import (
-    BLUE,
-    COMMISSIONING,
-    DAMAGED,
-    DASHED,
-    DOTS_PER_IN,
-    GREY,
-    HEALTHY,
-    INK,
-    VERMILLION,
-)
+from fedgate.firmware_sim.demo.picture import COMMISSIONING, DAMAGED, DASHED, HEALTHY
 from fedgate.firmware_sim.demo.rooms import Building, Room, profile
+from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, VERMILLION
 from fedgate.models.alarms.profile import cells, made, sums
 from fedgate.models.alarms.profile_spec import ProfileSpec
 from fedgate.models.arrays import Array, Floats

@@ -8,7 +8,6 @@ import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,14 +20,13 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.demo.outcome import GatewayResult, Scenario, Trace, evaluate
+from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, VERMILLION
 
-BLUE, VERMILLION, GREY, INK = "#0072B2", "#D55E00", "#8A949E", "#22272B"
 COMMISSIONING, HEALTHY, DAMAGED = "#E6EAED", "#DDF0EA", "#FBE6BF"
 DASHED = (0, (5, 2))
 
 WIDTH_IN, LEFT, RIGHT = 11.0, 0.075, 0.985
 HEAD_IN, ROW_IN, FOOT_IN = 1.25, 2.2, 0.95
-DOTS_PER_IN = 130
 TICKS_MAX = 14
 TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 LETTERS_PER_IN = 13.0  # of the text in the timeline
@@ -86,12 +84,6 @@ def draw(scenario: Scenario, traces: Sequence[Trace]) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DOTS_PER_IN)
     return buffer.getvalue()
-
-
-def write(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG; the same figure gives the same bytes."""
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=DOTS_PER_IN, metadata={"Software": None})
 
 
 def _phases(scenario: Scenario, clock: _Clock) -> list[tuple[float, float, str, str]]:

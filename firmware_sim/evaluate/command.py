@@ -31,7 +31,8 @@ from fedgate.firmware_sim.evaluate.experiment import (
 )
 from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, Folder, load_folder
 from fedgate.firmware_sim.evaluate.splits import Plan, Split, by_group, split_folder, split_table
-from fedgate.firmware_sim.evaluate.trials import check_privacy_budget, run_trial
+from fedgate.firmware_sim.evaluate.training import check_privacy_budget
+from fedgate.firmware_sim.evaluate.trials import run_trial
 from fedgate.firmware_sim.recordings import RecordingError
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS

@@ -7,30 +7,34 @@ all data, and the distance from the mean, which needs no model at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedgate.config.protocol.wire import encode
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.evaluate.datasets import EvaluationError, Labelled
 from fedgate.firmware_sim.evaluate.splits import Split
+from fedgate.firmware_sim.evaluate.training import (
+    NOTHING,
+    Fit,
+    NothingSentError,
+    TooFewClientsError,
+    TrainingError,
+    commission,
+    tensors_fed,
+    train_fleet,
+)
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.models import onnx_policy
-from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, generator, select
+from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import (
     NORMALISATION,
-    NOTHING_TO_SEND,
     Algorithm,
-    RoundFailedError,
     normalise,
 )
-from fedgate.models.federated.protocol.run import run
-from fedgate.models.federated.wrappers.differential_privacy import Privacy
 from fedgate.models.units import in_own_units, scales
 
 Metric = Literal["auc", "f1"]
@@ -44,20 +48,6 @@ BLOCK_ROWS = 4_096
 EXPORT_TOLERANCE = 1e-3
 # Where no model sets a border, one row of twenty in training counts as outside.
 BORDER_QUANTILE = 0.95
-NOTHING: Arrays = {}
-LAYOUTS_REMEMBERED = 64  # of arrays that travel
-
-
-class TrainingError(EvaluationError):
-    """The algorithm cannot be trained on this data with these settings."""
-
-
-class TooFewClientsError(TrainingError):
-    """A round of so few clients would come to nothing."""
-
-
-class NothingSentError(TrainingError):
-    """No client had anything to send."""
 
 
 class ExportError(EvaluationError):
@@ -74,19 +64,6 @@ class Trial(NamedTuple):
     score_us: float  # per row, through onnxruntime in batches of 64
     baselines: dict[str, float]
     untrained: int  # clients that could not train alone
-
-
-class Fit(NamedTuple):
-    """A finished training: the model, what stayed with each client, what each sent and received, after how many
-    exchanges, and how long it took.
-    """
-
-    shared: Arrays
-    own: dict[str, Arrays]
-    sent_bytes: dict[str, int]
-    received_bytes: int  # of each client, with every exchange
-    exchanges: int
-    fit_s: float
 
 
 def run_trial(
@@ -131,109 +108,6 @@ def run_trial(
     )
 
 
-def _keep_silent(text: str) -> None:
-    del text
-
-
-def _size_of(arrays: Arrays) -> int:
-    """Return how many bytes arrays are on their way."""
-    return _size_of_layout(tuple((name, array.dtype, array.shape) for name, array in arrays.items()))
-
-
-@lru_cache(maxsize=LAYOUTS_REMEMBERED)
-def _size_of_layout(layout: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> int:
-    """Return how many bytes arrays of these names, types and shapes are on their way, whatever they hold: all gateways
-    send the same layout in every round, and to write it out each time took longer than anything else of the loop.
-    """
-    return len(encode({name: np.zeros(shape, dtype) for name, dtype, shape in layout}))
-
-
-def train_fleet(
-    algorithm: Algorithm,
-    data: Mapping[str, Arrays],
-    *,
-    seed: int,
-    rounds: int | None = None,
-    fraction: float = 1.0,
-    say: Callable[[str], None] = _keep_silent,
-) -> Fit:
-    """Train over the data of named clients, as `fedgate.models.federated.protocol.run.run` does, and weigh what they
-    send; `say` is told of each update.
-
-    Raises:
-        TrainingError: the algorithm refuses its data or settings, takes more clients (`TooFewClientsError`), or nobody
-            could train (`NothingSentError`).
-    """
-    drawn = len(select(seed, 0, data, fraction))
-    try:
-        algorithm.check_cohort(drawn)
-    except ValueError as error:
-        found = f"{drawn} of {len(data)} gateways take part in a round (fraction {fraction:g})"
-        raise TooFewClientsError(f"{found}, which comes to nothing: {error}") from None
-    sent_bytes, received_bytes = dict.fromkeys(data, 0), list[int]()
-
-    def weigh(client: str, update: Arrays) -> None:
-        size = _size_of(update) if update else 0
-        sent_bytes[client] += size
-        say(f"{client} sends {size} bytes")
-
-    def weigh_shared(shared: Arrays) -> None:
-        received_bytes.append(_size_of(shared))
-
-    started_s = time.perf_counter()
-    try:
-        outcome = run(
-            algorithm, data, seed=seed, rounds=rounds, fraction=fraction, on_exchange=weigh_shared, on_update=weigh
-        )
-    except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
-        is_silent = isinstance(error, RoundFailedError) and not any(sent_bytes.values())
-        raise (NothingSentError if is_silent else TrainingError)(str(error)) from error  # what is wrong with them
-    if not any(sent_bytes.values()):
-        raise NothingSentError(f"nothing was sent: each of {len(data)} gateways had {NOTHING_TO_SEND}")
-    if why := algorithm.lacking(outcome.server):
-        raise TrainingError(f"the training makes no model: {why}")
-    weigh_shared(outcome.server.global_state)
-    # The same object for all who keep nothing, so that equal work is known as equal.
-    own = {client: kept or NOTHING for client, kept in outcome.local_states.items()}
-    server, fit_s = outcome.server, time.perf_counter() - started_s
-    return Fit(server.global_state, own, sent_bytes, sum(received_bytes), server.round_index, fit_s)
-
-
-def check_privacy_budget(settings: Mapping[str, Any]) -> None:
-    """Raise `NothingSentError` where the setting `privacy` has a budget that one update would exceed, so that nobody
-    ever sends one; and `TrainingError` where the library that accounts for it is not installed.
-    """
-    if settings.get("privacy") is None:
-        return
-    privacy = Privacy.model_validate(settings["privacy"])
-    try:
-        epsilon = privacy.epsilon_after(1)
-    except ValueError as error:
-        raise TrainingError(str(error)) from None
-    if not epsilon <= privacy.epsilon:  # nor where it is no number
-        raise NothingSentError(
-            f"privacy.epsilon: {privacy.epsilon:g} given, a budget that is spent before anything is sent, since one "
-            f"update of a gateway costs {epsilon:.4g}; take a larger privacy.epsilon or privacy.noise_multiplier"
-        )
-
-
-def commission(algorithm: Algorithm, shared: Arrays, data: Arrays, seed: int) -> Arrays:
-    """Return what a client that never trained scores with besides the shared model: units from its own healthy rows
-    and, where clients keep more than these, all that one training gives it, whose update is thrown away. Without rows
-    it has none.
-
-    Raises `TrainingError` where that training is under masks, which take a fleet.
-    """
-    if len(data[FEATURES]) == 0 or not algorithm.personal:
-        return NOTHING
-    if set(algorithm.personal) <= set(NORMALISATION):
-        return normalise({}, data, "own")[0]
-    if "masking" in algorithm.traits:
-        raise TrainingError("masking given where clients keep a part of the model and one never trained: expected none")
-    first = algorithm.phases[algorithm.setup]
-    return first.train(shared, {}, data, generator(seed, 0, "commission"))[0]
-
-
 def _commissioned(algorithm: Algorithm, fit: Fit, split: Split, seed: int) -> dict[str, Arrays]:
     """Return what each client scores with besides the shared model, without the clients that cannot score: those whose
     rows are too few even for units. One that was never drawn scores too.
@@ -242,11 +116,6 @@ def _commissioned(algorithm: Algorithm, fit: Fit, split: Split, seed: int) -> di
     own = {client: fit.own[client] or commission(algorithm, fit.shared, data, seed) for client, data in train}
     needed = set(NORMALISATION) & set(algorithm.personal)
     return {client: kept for client, kept in own.items() if needed <= kept.keys()}
-
-
-def tensors_fed(personal: Collection[str], own: Arrays) -> Arrays:
-    """Return what a client feeds to the exported model, of what it keeps."""
-    return {name: own[name] for name in personal if name in own}
 
 
 def _verified(algorithm: Algorithm, shared: Arrays, graph: bytes) -> Score:

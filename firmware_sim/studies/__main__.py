@@ -1,37 +1,30 @@
-"""`python -m fedgate.firmware_sim.studies`: measure a table of a paper, as an experiment file says."""
+"""`python -m fedgate.firmware_sim.studies`: measure a table of a paper, as a file describes it."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedgate.config.runtime import cli
-from fedgate.config.settings import settings
+from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.engine.cells import cells_of, load_probe
+from fedgate.firmware_sim.engine.runner import Outcome, Plan, run_study
+from fedgate.firmware_sim.engine.spec import Spec, StudyError, load_spec
 from fedgate.firmware_sim.evaluate.command import Progress, write_result
-from fedgate.firmware_sim.evaluate.experiment import OptionError, check_output
+from fedgate.firmware_sim.evaluate.experiment import check_output
 from fedgate.firmware_sim.recordings.errors import RecordingError
-from fedgate.firmware_sim.studies.engine.study import Profile, Study, StudyError, StudyOptions, load_options
-
-if TYPE_CHECKING:
-    from fedgate.firmware_sim.studies.runner import Outcome
 
 NAME = "python -m fedgate.firmware_sim.studies"
-DESCRIPTION = "Measure the tables of papers, each described by an experiment file."
+DESCRIPTION = "Measure the tables of papers, each described by a file."
 EPILOG = f"""examples:
-  {NAME} measure firmware_sim/experiments/munich.toml --data firmware_sim/recordings/data --profile short
-  {NAME} check firmware_sim/experiments/munich.toml
+  {NAME} measure firmware_sim/studies/tables/munich.toml
+  {NAME} measure firmware_sim/studies/tables/z24-table-2.toml --data DATA --short
+  {NAME} check firmware_sim/studies/tables/munich.toml
 """
-
-
-class _Named(settings.Table, extra="ignore"):
-    """What every experiment file of a study begins with."""
-
-    study: str
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,8 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.add_commands(parser)
     _add_measure(commands)
-    check = commands.add_bare("check", "check an experiment file without measuring")
-    check.add_argument("file", type=Path, help="experiment file")
+    check = commands.add_bare("check", "check a file without measuring")
+    check.add_argument("file", type=Path, help="TOML file that describes a study")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(act=_check)
     return cli.run(NAME, parser.parse_args(argv), RecordingError)
@@ -48,14 +41,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def _add_measure(commands: cli.Commands) -> None:
     measure = commands.add_bare("measure", "measure what is not measured yet, and write the report")
-    measure.add_argument("file", type=Path, help="experiment file")
+    measure.add_argument("file", type=Path, help="TOML file that describes a study")
     measure.add_argument("--data", type=Path, metavar="DIR", help="folder that holds the data of the study")
-    profile = "full (default), or short: a few cells in seconds, to see that all is in place"
-    measure.add_argument("--profile", choices=("full", "short"), default="full", help=profile)
+    short = "the first value of each axis, every method, few rounds: seconds, to see that all is in place"
+    measure.add_argument("--short", action="store_true", help=short)
     results = "folder for the report, its pictures and the finished cells (default: %(default)s)"
     measure.add_argument("--results", type=Path, metavar="DIR", default=Path("out/results"), help=results)
     jobs = "cells at a time, default one a core"
     measure.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1, help=jobs)
+    cluster = "address of a Dask scheduler whose workers measure, e.g. tcp://10.0.0.1:8786"
+    measure.add_argument("--cluster", metavar="ADDRESS", default="", help=cluster)
     measure.add_argument("--fresh", action="store_true", help="forget finished cells and begin anew")
     output = "also write the result to this file; - writes JSON to standard output instead of the report"
     measure.add_argument("--json", metavar="FILE", help=output)
@@ -63,48 +58,36 @@ def _add_measure(commands: cli.Commands) -> None:
 
 
 def _measure(args: argparse.Namespace) -> None:
-    from fedgate.firmware_sim.studies.runner import measured  # and every study and matplotlib with it
-
     if args.jobs < 1:
-        raise OptionError(f"--jobs: expected at least 1, got {args.jobs}")
+        raise StudyError(f"--jobs: expected at least 1, got {args.jobs}")
     check_output(args.json)
-    _, options = _described(args.file, args.profile)
-    data = args.data or options.data
-    if data is None or not data.is_dir():
-        raise OptionError(f"--data: expected the folder that holds the data of this study, got {data}")
-    command = f"{NAME} measure {shlex.quote(str(_relative(args.file)))} --data DATA"
+    spec = load_spec(args.file)
+    command = f"{NAME} measure {shlex.quote(str(_relative(args.file)))}"
+    command += " --data DATA" * (spec.data is None) + " --short" * args.short
+    plan = Plan(
+        _folder(spec, args.data), args.results, command, args.short, args.jobs, fresh=args.fresh, cluster=args.cluster
+    )
     progress = Progress(sys.stderr)
     try:
-        outcome = measured(
-            args.file.stem,
-            options,
-            data,
-            results=args.results,
-            profile=args.profile,
-            command=command + " --profile short" * (args.profile == "short"),
-            jobs=args.jobs,
-            say=progress,
-            fresh=args.fresh,
-        )
+        outcome = run_study(args.file.stem, spec, plan, progress)
     finally:
         progress.close()
-    facts = _as_json(options.study, args.profile, outcome)
+    facts = _as_json(spec, args.file.stem, outcome, short=args.short)
     write_result(args.json, facts, f"{outcome.text}\nreport: {outcome.path}\n")
 
 
+def _folder(spec: Spec, given: Path | None) -> Path:
+    data = given or spec.data
+    if data is None or not data.is_dir():
+        raise StudyError(f"--data: expected the folder that holds the data of this study, got {data}")
+    return data
+
+
 def _check(args: argparse.Namespace) -> None:
-    study, options = _described(args.file, "full")
-    kind = f"study of {len(study.cells(options))} cells: {options.title}"
+    spec = load_spec(args.file)
+    count = len(cells_of(spec, load_probe(spec.probe), spec.data or Path()))
+    kind = f"study of {count} cells: {spec.title}"
     cli.show(args, {"ok": True, "file": str(args.file), "what": kind}, f"{args.file}: good; {kind}")
-
-
-def _described(file: Path, profile: Profile) -> tuple[Study, StudyOptions]:
-    from fedgate.firmware_sim.studies.registry import STUDIES
-
-    name = settings.load(file, _Named).study
-    if name not in STUDIES:
-        raise StudyError(f"{file}: study {name!r} is unknown; expected one of {', '.join(STUDIES)}")
-    return STUDIES[name], load_options(file, STUDIES[name], profile)
 
 
 def _relative(path: Path) -> Path:
@@ -113,16 +96,16 @@ def _relative(path: Path) -> Path:
     return path.resolve().relative_to(here) if path.resolve().is_relative_to(here) else Path(path.name)
 
 
-def _as_json(name: str, profile: str, outcome: Outcome) -> dict[str, Any]:
+def _as_json(spec: Spec, name: str, outcome: Outcome, *, short: bool) -> dict[str, Any]:
     cells = [
-        {"cell": each.cell, "figures": {key: _number(value) for key, value in each.figures.items()}, "s": each.seconds}
-        for each in outcome.measured
+        {
+            "cell": cell.coordinates,
+            "figures": {key: metrics.as_json(value) for key, value in done.figures.items()},
+            "s": done.seconds,
+        }
+        for cell, done in zip(outcome.cells, outcome.measured, strict=True)
     ]
-    return {"study": name, "profile": profile, "report": str(outcome.path), "cells": cells}
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return {"study": name, "probe": spec.probe, "short": short, "report": str(outcome.path), "cells": cells}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION, write
+from fedgate.firmware_sim.pictures import BLUE, GREY, INK, VERMILLION, write
 from fedgate.firmware_sim.studies.building_tables.options import Options
 from fedgate.firmware_sim.studies.building_tables.rows import Row, closed_form, lead
 from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION, write
+from fedgate.firmware_sim.pictures import BLUE, GREY, INK, VERMILLION, write
 from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK
 
 COLOURS, MARKS = (BLUE, VERMILLION, GREEN, PINK, ORANGE), "os^vD"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, VERMILLION, write
+from fedgate.firmware_sim.pictures import BLUE, GREY, VERMILLION, write
 from fedgate.firmware_sim.studies.engine.pictures import GREEN, PINK
 from fedgate.firmware_sim.studies.esn_readout.options import Options
 from fedgate.firmware_sim.studies.esn_readout.summary import Place, Summary

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedgate.firmware_sim.recordings import shipped
-from fedgate.firmware_sim.studies.bridges.data import DAMAGED, HEALTHY
+from fedgate.firmware_sim.studies.datasets.bridges import DAMAGED, HEALTHY
 from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.firmware_sim.studies.esn_streams.rows import CALIBRATE, TRAIN, WATCHED, Gateway, Streams, Stretch
 from fedgate.models.arrays import NEW_SERIES, Floats

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION, write
+from fedgate.firmware_sim.pictures import BLUE, GREY, INK, VERMILLION, write
 from fedgate.firmware_sim.studies.engine.study import Figures
 
 Marks = Sequence[tuple[str, bool, Figures]]  # method, whether it is a network, its figures

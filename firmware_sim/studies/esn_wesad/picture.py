@@ -9,7 +9,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION, write
+from fedgate.firmware_sim.pictures import BLUE, GREY, INK, VERMILLION, write
 from fedgate.firmware_sim.studies.engine.pictures import GREEN, ORANGE, PINK, SKY
 
 COLOURS = (INK, ORANGE, BLUE, VERMILLION, GREY, GREEN, PINK, SKY)

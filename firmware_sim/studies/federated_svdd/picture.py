@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, INK, write
+from fedgate.firmware_sim.pictures import BLUE, INK, write
 from fedgate.firmware_sim.studies.engine.markdown import deviation
 from fedgate.firmware_sim.studies.engine.study import Results
 from fedgate.firmware_sim.studies.federated_svdd.options import FEDERATED, Options

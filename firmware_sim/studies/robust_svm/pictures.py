@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION, write
+from fedgate.firmware_sim.pictures import BLUE, GREY, INK, VERMILLION, write
 from fedgate.firmware_sim.studies.engine.pictures import GREEN, PINK, SKY
 from fedgate.firmware_sim.studies.robust_svm.figures import Means, Summary, peaks_of
 from fedgate.firmware_sim.studies.robust_svm.methods import CENTRAL, FEDERATED, LINEAR, METHODS, Grid, ball_name

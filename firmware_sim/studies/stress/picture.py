@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.demo.picture import BLUE, GREY, INK, VERMILLION, write
+from fedgate.firmware_sim.pictures import BLUE, GREY, INK, VERMILLION, write
 from fedgate.firmware_sim.studies.stress.rows import Row
 
 SPREAD = 0.32  # of a method's height, over which its subjects are laid out in their order

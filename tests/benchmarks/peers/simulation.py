@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from fedgate.firmware_sim.evaluate.trials import Fit, train_fleet
+from fedgate.firmware_sim.evaluate.training import Fit, train_fleet
 from fedgate.models.arrays import FEATURES as ROWS_NAME
 from fedgate.models.arrays import Array, Arrays
 from fedgate.models.federated import build

@@ -19,7 +19,7 @@ from fedgate.firmware_sim.backtest.inputs import join, label_of
 from fedgate.firmware_sim.evaluate.datasets import DataError
 from fedgate.firmware_sim.evaluate.folders import in_roles
 from fedgate.firmware_sim.evaluate.loading import extract_features, load_recording
-from fedgate.firmware_sim.evaluate.trials import train_fleet
+from fedgate.firmware_sim.evaluate.training import train_fleet
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.firmware_sim.recordings.gaps import Gaps
 from fedgate.firmware_sim.recordings.recording import DAMAGED, HEALTHY, UNKNOWN, State

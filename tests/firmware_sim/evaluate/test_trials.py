@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.evaluate.trials import train_fleet
+from fedgate.firmware_sim.evaluate.training import train_fleet
 from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.run import run

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.studies.bridges.aligned_events import COEFFICIENTS, aligned_events
+from fedgate.firmware_sim.studies.literal.aligned_events import COEFFICIENTS, aligned_events
 from fedgate.models.arrays import FEATURES, Arrays, Floats
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.dual_ascent import ascend

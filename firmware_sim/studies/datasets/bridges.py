@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedgate.config.settings import settings
+from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.firmware_sim.recordings import shipped
-from fedgate.firmware_sim.studies.engine.study import StudyError
 from fedgate.models.arrays import Floats
 from fedgate.models.features.spec import FeatureSpec, extract_many
 

@@ -1,0 +1,181 @@
+"""The cells of a study: the product of its axes, each a case of the probe, and each known by what it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from fedgate.config.protocol.messages import find_first_problem
+from fedgate.config.settings import settings
+from fedgate.firmware_sim.engine.spec import Axes, Figures, Spec, StudyError, overlaid
+
+PROBES = "fedgate.firmware_sim.studies.probes"
+EVERY = "*"
+CHOICE = "settings"  # the coordinate of a definition with a grid
+METHOD = "method"  # the axis that a short run keeps whole
+EFFORT = frozenset({"rounds", "epochs", "repeats", "draws", "steps", "count"})  # what a short run takes less of
+SHORT_EFFORT = 2
+
+
+class Probe(NamedTuple):
+    """What measures a cell: the case that it is given, and the function."""
+
+    name: str
+    case: type[settings.Table]
+    measure: Callable[[Any, Path], Figures]
+
+
+class Cell(NamedTuple):
+    """One measurement: where it stands in tables, what it is given, and what it is known by."""
+
+    coordinates: dict[str, Any]
+    case: settings.Table
+    key: str
+
+
+def load_probe(name: str) -> Probe:
+    """Return a probe of ours by its short name, or anybody's by the full name of its module.
+
+    Raises:
+        StudyError: there is no such module, or it has no `Case` and `measure`.
+    """
+    full = name if "." in name else f"{PROBES}.{name.replace('-', '_')}"
+    try:
+        module = importlib.import_module(full)
+        return Probe(name, module.Case, module.measure)
+    except (ImportError, AttributeError) as error:
+        raise StudyError(f"probe {name!r}: {error}; expected a module with `Case` and `measure`") from None
+
+
+def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> list[Cell]:
+    """Return the cells in the order of the file; a `short` run keeps the first value of each axis but every method,
+    and few rounds.
+
+    Raises:
+        StudyError: an axis or a case is wrong.
+    """
+    listing = _listing(data / spec.folder) if spec.folder else []
+    found = {}
+    for coordinates, given in _cases(spec, short=short):
+        where = ", ".join(f"{key}={value}" for key, value in coordinates.items())
+        try:
+            case = probe.case.model_validate_json(json.dumps(_reduced(given) if short else given), strict=True)
+        except ValidationError as error:
+            raise StudyError(f"{where}: {find_first_problem(error)}") from None
+        identity = [probe.name, case.model_dump(mode="json"), listing]
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
+        found[json.dumps(coordinates)] = Cell({**coordinates, **_words_of(case, coordinates)}, case, key)
+    return list(found.values())
+
+
+def _words_of(case: settings.Table, coordinates: Axes) -> Axes:
+    """Return the texts in the definitions of a cell, such as `method.data`: a report may pick cells by them."""
+    tables = {axis: getattr(case, axis, None) for axis in coordinates}
+    return {
+        f"{axis}.{name}": value
+        for axis, table in tables.items()
+        if isinstance(table, BaseModel)
+        for name, value in table
+        if isinstance(value, str)
+    }
+
+
+def _listing(folder: Path) -> list[tuple[str, int]]:
+    """Return names and sizes of the files of a data set: what tells it from another edition wherever it lies."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted((path.relative_to(folder).as_posix(), path.stat().st_size) for path in files)
+
+
+def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:
+    for axes in spec.cells:
+        values = {name: _values(spec, name, given) for name, given in axes.items()}
+        if short:
+            values = {name: many if name == METHOD else many[:1] for name, many in values.items()}
+        for chosen in product(*values.values()):
+            given = dict(zip(values, chosen, strict=True))
+            coordinates = {name.rpartition(".")[2]: _as_coordinate(value) for name, value in given.items()}
+            definitions = {name: _definition(spec, name, value) for name, value in given.items() if "." not in name}
+            if not all(_is_wanted(definition, coordinates) for definition in definitions.values()):
+                continue
+            inside = {name: value for name, value in given.items() if "." in name}
+            for label, resolved in _with_grids(definitions, short=short):
+                yield coordinates | label, overlaid(overlaid(spec.settings, resolved), _nested(inside))
+
+
+def _as_coordinate(value: Any) -> Any:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _nested(inside: Axes) -> Axes:
+    """Return the values of axes with dotted names, such as `method.settings.rounds`, as tables in tables."""
+    found: Axes = {}
+    for name, value in inside.items():
+        parts = name.split(".")
+        found = overlaid(found, reduce(lambda inner, part: {part: inner}, reversed(parts), value))
+    return found
+
+
+def _values(spec: Spec, axis: str, given: Any) -> list[Any]:
+    if given == EVERY:
+        return list(spec.define.get(axis, {}))
+    if isinstance(given, int):
+        return list(range(given))
+    if not isinstance(given, list) or not given:
+        raise StudyError(f"cells.{axis}: {given!r} given; expected a list of values, a number of them, or '*'")
+    return given
+
+
+def _definition(spec: Spec, axis: str, value: Any) -> Any:
+    """Return what a name of an axis stands for; a value that nothing is defined for stands for itself."""
+    defined = spec.define.get(axis)
+    if defined is None:
+        return value
+    if value not in defined:
+        raise StudyError(f"cells.{axis}: {value!r} is not defined; expected one of {', '.join(defined)}")
+    found = defined[value]
+    if isinstance(found, dict) and "like" in found:
+        own = {key: each for key, each in found.items() if key != "like"}
+        return overlaid(_definition(spec, axis, found["like"]), own)
+    return found
+
+
+def _is_wanted(definition: Any, coordinates: Axes) -> bool:
+    only = definition.get("only", {}) if isinstance(definition, dict) else {}
+    return all(coordinates.get(axis) in values for axis, values in only.items())
+
+
+def _with_grids(definitions: Axes, *, short: bool) -> Iterable[tuple[Axes, Axes]]:
+    """Yield the definitions with every combination of the grids inside them, and the coordinate that names it."""
+    grids = {name: each["grid"] for name, each in definitions.items() if isinstance(each, dict) and "grid" in each}
+    plain = {name: _without_words(each) for name, each in definitions.items()}
+    keys = [(name, key) for name, grid in grids.items() for key in grid]
+    for values in product(*(grids[name][key][: 1 if short else None] for name, key in keys)):
+        resolved = dict(plain)
+        for (name, key), value in zip(keys, values, strict=True):
+            resolved[name] = overlaid(resolved[name], {"settings": {key: value}})
+        text = ", ".join(f"{key}={value}" for (_, key), value in zip(keys, values, strict=True))
+        yield {CHOICE: text} if keys else {}, resolved
+
+
+def _without_words(definition: Any) -> Any:
+    if not isinstance(definition, dict):
+        return definition
+    return {key: value for key, value in definition.items() if key not in ("grid", "only")}
+
+
+def _reduced(given: Any) -> Any:
+    if isinstance(given, dict):
+        return {key: _effort(value) if key in EFFORT else _reduced(value) for key, value in given.items()}
+    return given
+
+
+def _effort(value: Any) -> Any:
+    return min(value, SHORT_EFFORT) if isinstance(value, int) and not isinstance(value, bool) else value

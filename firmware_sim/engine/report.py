@@ -1,0 +1,245 @@
+"""The report of a study, as data and from one template: tables, pictures, targets, and under what it was measured."""
+
+from __future__ import annotations
+
+import base64
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from fedgate.firmware_sim.engine.frame import NothingShownError, Results, Shown, choices, lay_out
+from fedgate.firmware_sim.engine.pictures import draw, named
+from fedgate.firmware_sim.engine.spec import Section, Spec, StudyError, Target, View
+
+MISSING = "-"
+WIDTH = 100
+
+
+class Table(NamedTuple):
+    """The heads of columns, and the texts of rows."""
+
+    head: list[str]
+    rows: list[list[str]]
+
+
+class Part(NamedTuple):
+    """One section as the template writes it."""
+
+    title: str
+    text: str
+    table: Table | None
+    notes: list[str]
+    picture: Path | None
+
+
+def parts_of(spec: Spec, results: Results, prefix: Path, *, short: bool = False) -> Iterator[Part]:
+    """Yield the sections of a report; pictures are written to `<prefix>-<number>.png`. A `short` run leaves out what it
+    measured nothing for.
+
+    Raises:
+        StudyError: a section asks for a figure or coordinate that no cell has.
+    """
+    pictures = 0
+    for section in spec.section:
+        table, notes, picture = None, [], None
+        try:
+            if section.kind == "table":
+                table, notes = tabulated(section, results), list(_comparisons(section, results))
+            elif section.kind == "targets":
+                table = _targets(section, results)
+            elif section.kind == "choices":
+                table = _choices(section, results)
+            elif section.kind != "text":
+                pictures += 1
+                picture = prefix.with_name(f"{prefix.name}-{pictures}.png")
+                draw(section, results, picture)
+        except NothingShownError:
+            if not short:
+                raise
+            continue
+        except StudyError as error:
+            raise StudyError(f"section {section.title!r}: {error}") from None
+        yield Part(section.title, section.text.strip(), table, notes, picture)
+
+
+def tabulated(section: Section, results: Results) -> Table:
+    """Return a section as a table, with the paper's figures in brackets."""
+    entries = lay_out(results, section)
+    heads = list(dict.fromkeys(column for columns in entries.values() for column in columns))
+    if not section.columns:  # figures are the columns, in the order of the file
+        heads = [(head,) for head in section.figures if (head,) in heads]
+    words = [_head(section, column) for column in heads]
+    rows = []
+    for row, columns in entries.items():
+        texts = [format_shown(section, column, columns.get(column)) for column in heads]
+        paper = section.paper.get(", ".join(_plain(value) for value in row), {})
+        texts = [
+            f"{text} ({paper[word]:g})" if word in paper else text for text, word in zip(texts, words, strict=True)
+        ]
+        bold = _bold(section, entries, row, heads)
+        rows.append(
+            [*(named(section, value) for value in row)]
+            + [f"**{text}**" if column in bold else text for text, column in zip(texts, heads, strict=True)]
+        )
+    return Table([*(named(section, key) for key in section.rows), *words], rows)
+
+
+def _head(section: Section, column: tuple[Any, ...]) -> str:
+    *coordinates, head = column
+    names = [named(section, value) for value in coordinates]
+    return ", ".join(names if len(section.figures) == 1 and names else [*names, head])
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def format_shown(section: View, column: tuple[Any, ...], shown: Shown | None) -> str:
+    """Return a figure with its spread, as its column wants it."""
+    if shown is None or math.isnan(shown.value):
+        return MISSING
+    digits = section.figures[column[-1]].digits
+    text = f"{shown.value:,.{digits}f}"
+    return text if math.isnan(shown.spread) else f"{text} ± {shown.spread:,.{digits}f}"
+
+
+def _bold(section: Section, entries: dict[Any, dict[Any, Shown]], row: Any, heads: list[Any]) -> set[Any]:
+    """Return the columns whose figure stands out in this row."""
+    if not section.bold:
+        return set()
+    which, _, _, where = section.bold.split()
+    best = max if which == "highest" else min
+
+    def shown(row: Any, column: Any) -> float:
+        entry = entries[row].get(column)
+        return math.nan if entry is None else round(entry.value, section.figures[column[-1]].digits)
+
+    found = set()
+    for column in heads:
+        beside = [shown(row, each) for each in heads] if where == "row" else [shown(each, column) for each in entries]
+        known = [value for value in beside if not math.isnan(value)]
+        if known and shown(row, column) == best(known):
+            found.add(column)
+    return found
+
+
+def _comparisons(section: Section, results: Results) -> Iterator[str]:
+    """Say which rows lie above and below the one they are held against, and which are not told apart.
+
+    Two figures are told apart that differ by more than the root of the sum of the squares of their spreads.
+    """
+    if not section.against:
+        return
+    entries = lay_out(results, section)
+    places = {row: dict(zip(section.rows, row, strict=True)) for row in entries}
+    for row, columns in entries.items():
+        if not all(places[row].get(key) == value for key, value in section.against.items()):
+            continue
+        others = {
+            other: each
+            for other, each in entries.items()
+            if other != row
+            and all(places[other][key] == places[row][key] for key in section.rows if key not in section.against)
+        }
+        for column, base in columns.items():
+            if math.isnan(base.spread):
+                continue
+            sides: dict[str, list[str]] = {"Above": [], "Below": [], "Not told apart from": []}
+            for other, each in others.items():
+                if column in each and not math.isnan(each[column].value):
+                    name = ", ".join(named(section, places[other][key]) for key in section.against)
+                    sides[_side(each[column], base)].append(name)
+            name = ", ".join(named(section, value) for value in [*row, *column])
+            yield f"{name}, {format_shown(section, column, base)}. " + " ".join(
+                f"{side} it: {'; '.join(names)}." for side, names in sides.items() if names
+            )
+
+
+def _side(shown: Shown, base: Shown) -> str:
+    error = math.hypot(*(0.0 if math.isnan(each.spread) else each.spread for each in (shown, base)))
+    difference = shown.value - base.value
+    return "Not told apart from" if abs(difference) <= error else "Above" if difference > 0 else "Below"
+
+
+def _targets(section: Section, results: Results) -> Table:
+    own = section.model_dump(include=set(View.model_fields))
+    rows = []
+    for target in section.targets:
+        whole = Target.model_validate({**own, **target.model_dump(exclude_unset=True)})
+        rows.append([target.text, *_verdict(section, whole, results)])
+    return Table(["target", "wanted", "measured", "met"], rows)
+
+
+def _verdict(section: Section, target: Target, results: Results) -> list[str]:
+    entries = lay_out(results, target)
+    flat = {(*row, *column[:-1]): shown for row, columns in entries.items() for column, shown in columns.items()}
+    known = {place: shown.value for place, shown in flat.items() if not math.isnan(shown.value)}
+    (head,) = target.figures
+    if not known:
+        return [_bound(target), MISSING, "**no**"]
+    best = (max if target.least is not None else min)(known, key=lambda place: known[place])
+    value = known[best]
+    is_met = value >= target.least if target.least is not None else value <= (target.most or 0.0)
+    name = ", ".join(named(section, each) for each in best)
+    text = format_shown(target, (head,), flat[best])
+    return [_bound(target), f"{text} ({name})" if name else text, "yes" if is_met else "**no**"]
+
+
+def _bound(target: Target) -> str:
+    return f"at least {target.least:g}" if target.least is not None else f"at most {target.most:g}"
+
+
+def _choices(section: Section, results: Results) -> Table:
+    if section.choose is None:
+        raise StudyError("kind is 'choices'; expected `choose`, which says what was chosen")
+    table = choices(results, section, section.choose)
+    rows = [[named(section, value) for value in line] for line in table.itertuples(index=False)]
+    return Table([named(section, str(key)) for key in table], rows)
+
+
+def write_report(spec: Spec, parts: Sequence[Part], facts: dict[str, Any], template: str) -> str:
+    """Return a report: `report.md` for the docs, `report.html` as one page with its pictures inside."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=template.endswith(".html"),
+    )
+    environment.filters |= {"wrap": _wrap, "embedded": _embedded}
+    return environment.get_template(template).render(spec=spec, parts=parts, **facts)
+
+
+def _wrap(text: str) -> str:
+    """Return paragraphs with lines of no more than `WIDTH`; lists keep a line break before each item."""
+    return "\n\n".join(
+        "\n".join(
+            textwrap.fill(
+                line,
+                WIDTH,
+                subsequent_indent="  " if line.startswith("- ") else "",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in _lines(paragraph)
+        )
+        for paragraph in text.strip().split("\n\n")
+    )
+
+
+def _lines(paragraph: str) -> list[str]:
+    found: list[str] = []
+    for line in paragraph.splitlines():
+        if line.startswith(("- ", "|")) or not found:
+            found.append(line.strip())
+        else:
+            found[-1] += f" {line.strip()}"
+    return found
+
+
+def _embedded(picture: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode("ascii")
