@@ -215,26 +215,27 @@ def write_report(spec: Spec, parts: Sequence[Part], facts: dict[str, Any], templ
 
 
 def _wrap(text: str) -> str:
-    """Return paragraphs with lines of no more than `WIDTH`; lists keep a line break before each item."""
+    """Return paragraphs with lines of no more than `WIDTH`; items of a list and notes behind `> ` stay such."""
     return "\n\n".join(
-        "\n".join(
-            textwrap.fill(
-                line,
-                WIDTH,
-                subsequent_indent="  " if line.startswith("- ") else "",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            for line in _lines(paragraph)
-        )
-        for paragraph in text.strip().split("\n\n")
+        "\n".join(_filled(line) for line in _lines(paragraph)) for paragraph in text.strip().split("\n\n")
+    )
+
+
+def _filled(line: str) -> str:
+    indent = next((mark for mark in ("> ", "- ") if line.startswith(mark)), "")
+    return textwrap.fill(
+        line,
+        WIDTH,
+        subsequent_indent=indent.replace("-", " "),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
 def _lines(paragraph: str) -> list[str]:
     found: list[str] = []
     for line in paragraph.splitlines():
-        if line.startswith(("- ", "|")) or not found:
+        if line.startswith("- ") or not found:
             found.append(line.strip())
         else:
             found[-1] += f" {line.strip()}"
