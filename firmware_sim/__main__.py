@@ -19,14 +19,13 @@ EPILOG = """examples:
   firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
   firmware-sim features healthy.csv later.csv -c gateway.toml --damaged 600:1200 --plot features.png
   firmware-sim backtest healthy.csv later.csv -c gateway.toml   scores, level and alarms, as picture, page and CSV
-  firmware-sim evaluate --algorithm fedavg --data table.csv --clients 5
+  firmware-sim evaluate --data table.csv --algorithm fedavg --algorithm federated-subspace
   firmware-sim evaluate --data pumps.csv --groups pump    each pump is a gateway with rows of its own
   firmware-sim label fault.csv -c gateway.toml --label 1 --out faults.csv   windows of known condition, to learn from
   firmware-sim world --seed 7                             a seeded world of broken networks, power, disks and clocks
   firmware-sim demo-building                              five rooms, each with a fault, alarms and profiles
-  firmware-sim check experiment.toml                      is the file right? names file, line, key, value
+  firmware-sim check comparison.toml                      is the file right? names file, key, value
 """
-MANY_FEATURES = 5_040  # what nearly every number of steps divides; how many there are only the data knows
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -134,18 +133,17 @@ def _features_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _evaluate_arguments(command: argparse.ArgumentParser) -> None:
-    from fedgate.firmware_sim.evaluate.experiment import add_arguments
+    from fedgate.firmware_sim.evaluate.command import add_arguments
 
-    command.description = "Train and test a federated algorithm on a table or on recordings, beside its baselines."
+    command.description = "Train and test federated algorithms on a table or on recordings, beside their baselines."
     add_arguments(command)
-    command.set_defaults(act=_evaluate)
 
 
 def _check_arguments(check: argparse.ArgumentParser) -> None:
     check.description = (
-        "Check an experiment file, or the evaluation.toml of a folder of recordings, without running it."
+        "Check the file of a comparison, or the evaluation.toml of a folder of recordings; nothing is run."
     )
-    check.add_argument("file", type=Path, help="experiment file, evaluation.toml, or the folder that holds one")
+    check.add_argument("file", type=Path, help="TOML of a comparison, evaluation.toml, or the folder that holds one")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(act=_check)
 
@@ -156,18 +154,12 @@ def _world_arguments(world: argparse.ArgumentParser) -> None:
     world_command.add_arguments(world)
 
 
-def _evaluate(arguments: argparse.Namespace) -> int:
-    from fedgate.firmware_sim.evaluate import command
-
-    return command.main(arguments)
-
-
 def _demo(arguments: argparse.Namespace) -> None:
     from fedgate.firmware_sim.broker import BrokerError
     from fedgate.firmware_sim.demo import demo, report, stage
     from fedgate.firmware_sim.demo.outcome import evaluate
     from fedgate.firmware_sim.demo.scenarios import STORIES
-    from fedgate.firmware_sim.evaluate.experiment import settings_of
+    from fedgate.firmware_sim.evaluate.options import settings_of
 
     story = replace(STORIES[arguments.scenario](), settings=settings_of(arguments.set))
     folder = arguments.out or Path("out") / f"demo-{arguments.scenario}"
@@ -212,35 +204,18 @@ def _label(arguments: argparse.Namespace) -> None:
 
 def _check(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import load
+    from fedgate.firmware_sim.engine.cells import cells_of, load_probe
+    from fedgate.firmware_sim.engine.spec import load_spec
     from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, FolderSettings, load_folder
 
     file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
     if file.name == FOLDER_FILE:
         kind = f"folder of {len(load(file, FolderSettings).gateways)} gateways; {load_folder(file.parent).read_as}"
     else:
-        kind = _kind_of_experiment(file)
+        spec = load_spec(file)
+        data = spec.data or file.parent
+        kind = f"study of {len(cells_of(spec, load_probe(spec.probe), data))} cells: {spec.title}"
     cli.show(arguments, {"ok": True, "file": str(file), "what": kind}, f"{file}: good; {kind}")
-
-
-def _kind_of_experiment(file: Path) -> str:
-    from pydantic import ValidationError
-
-    from fedgate.config.protocol.messages import find_first_problem
-    from fedgate.firmware_sim.evaluate.experiment import load_experiment, nested
-    from fedgate.models.federated import ALGORITHMS, build
-
-    experiment = load_experiment(file)
-    if experiment.data is None or not experiment.data.exists():
-        raise ValueError(f"{file}: data: expected an existing table or folder, got {experiment.data}")
-    if experiment.algorithm not in ALGORITHMS:
-        raise ValueError(f"{file}: algorithm: {experiment.algorithm!r} given; expected one of {', '.join(ALGORITHMS)}")
-    try:
-        build(experiment.algorithm, MANY_FEATURES, nested(experiment.settings))
-    except ValidationError as error:
-        raise ValueError(f"{file}: set.{find_first_problem(error)}") from None
-    except ValueError as error:
-        raise ValueError(f"{file}: set: {error}") from None
-    return f"experiment with {experiment.algorithm} on {experiment.data.name}"
 
 
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -252,7 +227,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "features": ("which features tell healthy from damaged", _features_arguments),
     "backtest": ("what a gateway would have said of recordings", _backtest_arguments),
     "evaluate": ("compare federated algorithms on data", _evaluate_arguments),
-    "check": ("check an experiment file or a folder's evaluation.toml", _check_arguments),
+    "check": ("check the file of a comparison or a folder's evaluation.toml", _check_arguments),
     "world": ("break network, power, disks and clocks, and check what was promised", _world_arguments),
 }
 

@@ -17,8 +17,8 @@ from fedgate.firmware_sim.backtest.backtest import Backtest, backtest
 from fedgate.firmware_sim.backtest.inputs import read_inputs
 from fedgate.firmware_sim.demo import report
 from fedgate.firmware_sim.demo.outcome import Scenario, evaluate
-from fedgate.firmware_sim.evaluate.command import FOR_FLEETS, build_algorithm
-from fedgate.firmware_sim.evaluate.experiment import settings_of
+from fedgate.firmware_sim.evaluate.options import settings_of
+from fedgate.firmware_sim.evaluate.probe import FOR_FLEETS, build_chosen
 from fedgate.firmware_sim.recordings.recording import DAMAGED
 from fedgate.models.features.spec import feature_names
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     settings = _settings(arguments)
     recording, is_known = read_inputs(arguments, settings.features)
     choice = _choice(arguments)
-    algorithm = build_algorithm(choice.name, len(feature_names(settings.features)), choice.settings)
+    algorithm = build_chosen(choice.name, len(feature_names(settings.features)), choice.settings)
     if algorithm.labels:
         raise ValueError(f"--algorithm: {choice.name} learns from labels here; expected one that needs none")
     found = backtest(settings, recording, algorithm, choice.seed)

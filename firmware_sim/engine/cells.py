@@ -15,9 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
-from fedgate.firmware_sim.engine.spec import Axes, Figures, Spec, StudyError, overlaid
+from fedgate.firmware_sim.engine.spec import Axes, Figures, Section, Spec, StudyError, overlaid
 
 PROBES = "fedgate.firmware_sim.studies.probes"
+EVALUATE = "evaluate"
+EVALUATION = "fedgate.firmware_sim.evaluate.probe"
 EVERY = "*"
 CHOICE = "settings"  # the coordinate of a definition with a grid
 METHOD = "method"  # the axis that a short run keeps whole
@@ -26,11 +28,12 @@ SHORT_EFFORT = 2
 
 
 class Probe(NamedTuple):
-    """What measures a cell: the case that it is given, and the function."""
+    """What measures a cell: its case, the function, and the sections of a report whose file names none."""
 
     name: str
     case: type[settings.Table]
     measure: Callable[[Any, Path], Figures]
+    sections: Callable[[Spec], list[Section]]
 
 
 class Cell(NamedTuple):
@@ -47,10 +50,10 @@ def load_probe(name: str) -> Probe:
     Raises:
         StudyError: there is no such module, or it has no `Case` and `measure`.
     """
-    full = name if "." in name else f"{PROBES}.{name.replace('-', '_')}"
+    full = EVALUATION if name == EVALUATE else name if "." in name else f"{PROBES}.{name.replace('-', '_')}"
     try:
         module = importlib.import_module(full)
-        return Probe(name, module.Case, module.measure)
+        return Probe(name, module.Case, module.measure, getattr(module, "sections", lambda spec: spec.section))
     except (ImportError, AttributeError) as error:
         raise StudyError(f"probe {name!r}: {error}; expected a module with `Case` and `measure`") from None
 
@@ -62,15 +65,16 @@ def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> li
     Raises:
         StudyError: an axis or a case is wrong.
     """
-    listing = _listing(data / spec.folder) if spec.folder else []
+    contents = _contents(data / spec.folder) if spec.folder else []
     found = {}
     for coordinates, given in _cases(spec, short=short):
         where = ", ".join(f"{key}={value}" for key, value in coordinates.items())
         try:
             case = probe.case.model_validate_json(json.dumps(_reduced(given) if short else given), strict=True)
         except ValidationError as error:
-            raise StudyError(f"{where}: {find_first_problem(error)}") from None
-        identity = [probe.name, case.model_dump(mode="json"), listing]
+            problem = find_first_problem(error).replace("Value error, ", "").replace("Input should be ", "expected ")
+            raise StudyError(f"{where}: {problem}") from None
+        identity = [probe.name, case.model_dump(mode="json"), contents]
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
         found[json.dumps(coordinates)] = Cell({**coordinates, **_words_of(case, coordinates)}, case, key)
     return list(found.values())
@@ -88,10 +92,10 @@ def _words_of(case: settings.Table, coordinates: Axes) -> Axes:
     }
 
 
-def _listing(folder: Path) -> list[tuple[str, int]]:
-    """Return names and sizes of the files of a data set: what tells it from another edition wherever it lies."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return sorted((path.relative_to(folder).as_posix(), path.stat().st_size) for path in files)
+def _contents(path: Path) -> list[tuple[str, str]]:
+    """Return names and digests of the files of a data set: what tells it from another edition, wherever it lies."""
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    return [(each.name, hashlib.sha256(each.read_bytes()).hexdigest()) for each in files if each.is_file()]
 
 
 def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:

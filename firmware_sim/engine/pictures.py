@@ -11,10 +11,13 @@ from matplotlib.axes import Axes as Panel
 from matplotlib.figure import Figure
 
 from fedgate.firmware_sim.engine.frame import HEAD, Results, Shown, lay_out
+from fedgate.firmware_sim.engine.spec import Figure as ShownFigure
 from fedgate.firmware_sim.engine.spec import Section
 from fedgate.firmware_sim.pictures import COLOURS, GREY, INK, write
 
 MARKS = "os^vDPX*"
+SHADE = "#FBE6BF"
+FEW_POINTS = 25  # a line with more has no marks
 PANEL_IN = (4.8, 3.6)
 MOST_ACROSS = 3
 MANY_LABELS = 6  # from here on they are turned
@@ -28,13 +31,21 @@ def draw(section: Section, results: Results, path: Path) -> None:
     down = math.ceil(len(panels) / across)
     figure = Figure(figsize=(PANEL_IN[0] * across, PANEL_IN[1] * down), facecolor="white", layout="constrained")
     places = figure.subplots(down, across, squeeze=False).flat
+    shades = (
+        _panels(section.model_copy(update={"figures": {"": ShownFigure(of=section.shaded)}}), results)
+        if section.shaded
+        else {}
+    )
     for title, series in panels.items():
-        _draw_panel(next(places), section, title, series)
+        panel = next(places)
+        _draw_panel(panel, section, title, series)
+        for along, shown in list(shades.get(title, {}).values())[:1]:
+            _shade(panel, along, shown)
     for empty in places:
         empty.set_axis_off()
     handles, names = figure.axes[0].get_legend_handles_labels()
     if len(names) > 1:
-        figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=min(len(names), 4), fontsize=8)
+        figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=2 * across, fontsize=8)
     write(figure, path)
 
 
@@ -87,6 +98,11 @@ def _draw_panel(panel: Panel, section: Section, title: str, series: Series) -> N
     _plain(panel, section, title)
 
 
+def _shade(panel: Panel, along: Sequence[float], shown: Sequence[Shown]) -> None:
+    is_shaded = [each.value > 0 for each in shown]
+    panel.fill_between(along, 0, 1, where=is_shaded, step="mid", transform=panel.get_xaxis_transform(), color=SHADE)
+
+
 def _draw_series(
     panel: Panel, kind: str, index: int, count: int, name: str, x: Sequence[float], shown: Sequence[Shown]
 ) -> None:
@@ -99,7 +115,7 @@ def _draw_series(
         return
     line = {"lw": 1.4} if kind == "lines" else {"ls": "none"}
     offset = 0.0 if kind == "lines" else 0.5 * (index - (count - 1) / 2) / max(count, 1)
-    mark = MARKS[index % len(MARKS)]
+    mark = "" if kind == "lines" and len(x) > FEW_POINTS else MARKS[index % len(MARKS)]
     panel.errorbar([each + offset for each in x], heights, spreads, marker=mark, ms=4, capsize=2, **line, **look)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from fedgate.firmware_sim.engine.frame import NothingShownError, Results, Shown, choices, lay_out
 from fedgate.firmware_sim.engine.pictures import draw, named
@@ -210,7 +212,7 @@ def write_report(spec: Spec, parts: Sequence[Part], facts: dict[str, Any], templ
         lstrip_blocks=True,
         autoescape=template.endswith(".html"),
     )
-    environment.filters |= {"wrap": _wrap, "embedded": _embedded}
+    environment.filters |= {"wrap": _wrap, "paragraphs": _paragraphs, "embedded": _embedded}
     return environment.get_template(template).render(spec=spec, parts=parts, **facts)
 
 
@@ -240,6 +242,12 @@ def _lines(paragraph: str) -> list[str]:
         else:
             found[-1] += f" {line.strip()}"
     return found
+
+
+def _paragraphs(text: str) -> Markup:
+    """Return paragraphs as HTML, with what stands between backticks as code."""
+    parts = [re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(part))) for part in text.strip().split("\n\n")]
+    return Markup("\n".join(f"<p>{part}</p>" for part in parts))  # noqa: S704 - escaped above
 
 
 def _embedded(picture: Path) -> str:

@@ -73,6 +73,8 @@ def run_study(name: str, spec: Spec, plan: Plan, say: Callable[[str], None], tem
         StudyError: a cell cannot be measured, and those before it are kept; or another run works on the same study.
     """
     probe = load_probe(spec.probe)
+    if not spec.section:
+        spec = spec.model_copy(update={"section": probe.sections(spec)})
     label = f"{name}-short" if plan.short else name
     cells = cells_of(spec, probe, plan.data, short=plan.short)
     plan = plan._replace(jobs=min(plan.jobs, spec.jobs or plan.jobs))

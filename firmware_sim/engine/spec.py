@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
+from fedgate.config.settings.problems import list_problems
 from fedgate.config.settings.settings import SettingsError
 
 Axes = dict[str, Any]
@@ -103,6 +104,7 @@ class Section(View):
     :param against: coordinates of the row that the others are held against, figure by figure that has a spread.
     :param panels: in a picture, the coordinate or `figure` that has a panel for each value.
     :param level: in a picture, heights with a line across.
+    :param shaded: in a picture of lines, a figure: the panel is shaded where it is above 0.
     """
 
     title: str = ""
@@ -114,6 +116,7 @@ class Section(View):
     against: Axes = Field(default_factory=dict)
     panels: str = ""
     level: dict[str, float] = Field(default_factory=dict)
+    shaded: str = ""
     log: Literal["", "x", "y", "xy"] = ""
     targets: list[Target] = Field(default_factory=list)
 
@@ -122,8 +125,9 @@ class Spec(settings.Table):
     """A study.
 
     :param about: what was measured, how data were split, and what was chosen on what.
-    :param probe: the module of `studies/probes` that measures a cell, or the full name of another one.
-    :param folder: of the data set, below the folder of data.
+    :param probe: the module of `studies/probes` that measures a cell, the full name of another one, or `evaluate`: any
+        algorithm on any table or recordings.
+    :param folder: of the data set, or its only file, below the folder of data.
     :param data: the folder of data, relative to the file, where it comes with it.
     :param jobs: most cells at a time: running times want a machine to themselves.
     :param settings: fields of the probe's case that are the same in all cells.
@@ -135,7 +139,7 @@ class Spec(settings.Table):
 
     title: str
     about: str
-    probe: str
+    probe: str = "evaluate"
     folder: str = ""
     data: Path | None = None
     jobs: Annotated[int, Field(ge=1)] | None = None
@@ -146,19 +150,34 @@ class Spec(settings.Table):
 
 
 def load_spec(path: Path) -> Spec:
-    """Return the study that a file describes; with `like = "other.toml"`, its keys replace those of the other file.
+    """Return the study that a file describes.
 
     Raises:
         SettingsError: a file is wrong.
     """
-    raw = _merged(path)
-    data = raw.pop("data", "")
-    if data:
-        raw["data"] = str(path.parent / str(data))
+    return spec_of(load_raw(path), path)
+
+
+def spec_of(raw: dict[str, Any], path: Path | None) -> Spec:
+    """Return the study that the keys of a file describe, or those of a command; raises `SettingsError`."""
     try:
         return Spec.model_validate_json(json.dumps(raw), strict=True)
     except ValidationError as error:
-        raise SettingsError(f"{path}: {find_first_problem(error)}") from None
+        if path is None:
+            raise SettingsError(find_first_problem(error)) from None
+        text = path.read_text(encoding=settings.ENCODING)
+        raise SettingsError("\n".join(f"{path}:{problem}" for problem in list_problems(text, error, Spec))) from None
+
+
+def load_raw(path: Path) -> dict[str, Any]:
+    """Return the keys of a file; with `like = "other.toml"`, they replace those of the other one.
+
+    Raises:
+        SettingsError: a file cannot be read.
+    """
+    raw = _merged(path)
+    data = raw.pop("data", "")
+    return raw | ({"data": str(path.parent / str(data))} if data else {})
 
 
 def _merged(path: Path) -> dict[str, Any]:
@@ -167,7 +186,7 @@ def _merged(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; expected a TOML file that describes a study") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path}: {error}") from None
+        raise SettingsError(f"{path}: not TOML: {error}") from None
     like = raw.pop("like", None)
     return raw if like is None else overlaid(_merged(path.parent / like), raw)
 

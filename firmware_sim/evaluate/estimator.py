@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings.extras import advise_install
-from fedgate.firmware_sim.evaluate.experiment import expectation
+from fedgate.firmware_sim.evaluate.probe import expectation
 from fedgate.firmware_sim.evaluate.training import NOTHING, check_privacy_budget, commission, tensors_fed, train_fleet
 from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats
 from fedgate.models.detectors import DETECTORS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.evaluate.training import NothingSentError, TrainingError, train_fleet
@@ -35,16 +35,19 @@ class Method(settings.Table):
     data: Literal["federated", "local", "pooled"] = "federated"
     settings: dict[str, Any] = Field(default_factory=dict)
 
+    @field_validator("algorithm")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        known = (*ALGORITHMS, FOREST, DISTANCE, *cls.others())
+        if name not in known:
+            raise ValueError(f"expected one of {', '.join(known)}")
+        return name
+
     @model_validator(mode="after")
     def _takes_the_settings(self) -> Self:
-        known = {"normalisation"}
-        if self.algorithm in ALGORITHMS:
-            known |= inspect.signature(ALGORITHMS[self.algorithm]).parameters.keys() | COMMON_SETTINGS.keys()
-        elif self.algorithm not in (FOREST, DISTANCE, *self.others()):
-            expected = ", ".join((*ALGORITHMS, FOREST, DISTANCE, *self.others()))
-            raise ValueError(f"algorithm: expected one of {expected}, got {self.algorithm!r}")
-        else:
-            known |= inspect.signature(self.others().get(self.algorithm, lambda: None)).parameters.keys()
+        factory = ALGORITHMS[self.algorithm] if self.algorithm in ALGORITHMS else self.others().get(self.algorithm)
+        known = {"normalisation"} | (COMMON_SETTINGS.keys() if self.algorithm in ALGORITHMS else set())
+        known |= inspect.signature(factory).parameters.keys() if factory else set()
         unknown = sorted(self.settings.keys() - known)
         if unknown:
             raise ValueError(f"settings: {self.algorithm} has no setting {unknown[0]!r}")
@@ -101,7 +104,7 @@ def _score_pooled(method: Method, train: Rows, test: Rows, seed: int, build: Bui
 
 def _score_together(method: Method, train: Rows, test: Rows, seed: int, build: Build) -> Scores:
     if method.algorithm in (FOREST, DISTANCE):
-        plain = _score_by_forest if method.algorithm == FOREST else _score_by_distance
+        plain = score_by_forest if method.algorithm == FOREST else _score_by_distance
         return Scores({name: plain(train[name], test[name], seed) for name in train}, dict.fromkeys(train, 0))
     algorithm = build(method.algorithm, next(iter(train.values())).shape[1], method.settings)
     try:
@@ -120,7 +123,8 @@ def _score_by_distance(train: Floats, test: Floats, seed: int) -> Floats:
     return np.asarray(0.5 * np.log(np.square(probes).sum(axis=1)))
 
 
-def _score_by_forest(train: Floats, test: Floats, seed: int) -> Floats:
+def score_by_forest(train: Floats, test: Floats, seed: int) -> Floats:
+    """Return how few cuts isolate each row (m,) of `test` in a forest grown on `train` (n, F), in its units."""
     from sklearn.ensemble import IsolationForest
 
     z, probes = _in_own_units(train, test)

@@ -14,8 +14,7 @@ from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.cells import cells_of, load_probe
 from fedgate.firmware_sim.engine.runner import Outcome, Plan, run_study
 from fedgate.firmware_sim.engine.spec import Spec, StudyError, load_spec
-from fedgate.firmware_sim.evaluate.command import Progress, write_result
-from fedgate.firmware_sim.evaluate.experiment import check_output
+from fedgate.firmware_sim.evaluate.command import Progress, check_output, write_result
 from fedgate.firmware_sim.recordings.errors import RecordingError
 
 NAME = "python -m fedgate.firmware_sim.studies"

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.config.runtime.cli import table
-from fedgate.firmware_sim.evaluate.command import evaluate
-from fedgate.firmware_sim.evaluate.experiment import Experiment
+from fedgate.firmware_sim.engine.spec import overlaid
+from fedgate.firmware_sim.evaluate import probe
 
 SEEDS = range(10)
 INT8 = {"compression": {"number": "int8"}}
@@ -31,6 +31,7 @@ class Case(NamedTuple):
 
     name: str
     options: dict[str, Any]
+    method: dict[str, Any]
 
 
 class Pair(NamedTuple):
@@ -44,12 +45,12 @@ class Pair(NamedTuple):
 
 def cases(data: Path, scratch: Path) -> Iterator[Case]:
     """Yield a table with rare anomalies, a pump with an SVM of its own, and wearables whose memory matters."""
-    logistic = {"algorithm": "fedavg", "set": {"loss": "logistic"}}
-    yield Case("satellite, fedavg", {"data": data / "tabular" / "satellite.csv", **logistic})
+    logistic = {"algorithm": "fedavg", "settings": {"loss": "logistic"}}
+    yield Case("satellite, fedavg", {"data": str(data / "tabular" / "satellite.csv")}, logistic)
     robust = {"algorithm": "robust-svm-subgradient"}
-    yield Case("pump_triplex, robust-svm-subgradient", {"data": data / "tabular" / "pump_triplex.csv", **robust})
+    yield Case("pump_triplex, robust-svm-subgradient", {"data": str(data / "tabular" / "pump_triplex.csv")}, robust)
     subjects = write_subjects(data / "streams" / "wesad_features", scratch / "subjects.npz")
-    yield Case("wesad, esn-fedavg", {"data": subjects, "groups": "subject", "algorithm": "esn-fedavg"})
+    yield Case("wesad, esn-fedavg", {"data": str(subjects), "groups": "subject"}, {"algorithm": "esn-fedavg"})
 
 
 def write_subjects(folder: Path, into: Path) -> Path:
@@ -67,12 +68,16 @@ def write_subjects(folder: Path, into: Path) -> Path:
 
 def measure(case: Case, seed: int) -> Pair:
     """Return what both trainings of a seed come to."""
-    options = {**case.options, "data": str(case.options["data"]), "repeats": 1, "seed": seed}
     plain, narrow = (
-        evaluate(Experiment.model_validate({**options, "set": {**options.get("set", {}), **chosen}}), lambda _: None)
+        probe.measure(
+            probe.Case.model_validate(
+                {**case.options, "seed": seed, "method": overlaid(case.method, {"settings": chosen})}
+            ),
+            Path(),
+        )
         for chosen in ({}, INT8)
     )
-    return Pair(plain["mean"], narrow["mean"], plain["bytes_up_per_client"], narrow["bytes_up_per_client"])
+    return Pair(plain["auc"], narrow["auc"], plain["bytes_up"], narrow["bytes_up"])
 
 
 def row(name: str, pairs: list[Pair]) -> list[str]:

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from fedgate.config.protocol.wire import encode
-from fedgate.firmware_sim.evaluate import trials
+from fedgate.firmware_sim.evaluate import training
 from fedgate.models import Federated
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors import DETECTORS
@@ -341,6 +341,6 @@ TIGHT = {"clip": 1.0, "noise_multiplier": 1.0, "epsilon": 0.1}
 def test_what_cannot_be_used_is_refused_in_a_sentence(
     parameters: dict[str, Any], given: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "run", None)  # before anything is trained
+    monkeypatch.setattr(training, "run", None)  # before anything is trained
     with pytest.raises(ValueError, match=said):
         Federated(**parameters).fit(**given)

@@ -5,9 +5,9 @@ Method: small tables and recordings made here, the real command without a proces
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,30 +22,44 @@ from sklearn.svm import OneClassSVM
 from fedgate import firmware_sim
 from fedgate.config.protocol.wire import encode
 from fedgate.firmware_sim.__main__ import main as firmware_sim_main
-from fedgate.firmware_sim.evaluate import trials
-from fedgate.firmware_sim.evaluate.command import Progress, main
+from fedgate.firmware_sim.evaluate import probe
+from fedgate.firmware_sim.evaluate.command import Progress
 from fedgate.firmware_sim.evaluate.datasets import Labelled, Table
-from fedgate.firmware_sim.evaluate.experiment import add_arguments
 from fedgate.firmware_sim.evaluate.splits import Plan, partition, split_table
 from fedgate.models.arrays import FEATURES, LABELS
 from fedgate.models.detectors import DETECTORS
 from tests.support.graph_tricks import described
 
 HELDOUT = Plan("heldout", "normal", with_labels=False, clients=3, partition="iid")
-EXPERIMENTS = Path(firmware_sim.__file__).parent / "experiments"
-TIMES = ("fit_s", "score_us")
+TIMES = ("fit s", "score µs")
+FIRST = "support-vector-election"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def evaluate(*options: str) -> int:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return main(parser.parse_args(options))
+    return firmware_sim_main(["evaluate", "--jobs", "1", *options])
 
 
 def result(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     assert evaluate(*options, "--json", "-") == 0
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     return report
+
+
+def lines(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what each method came to, without what a clock says."""
+    return {
+        line["method"]: {key: value for key, value in line.items() if key not in (*TIMES, "method")}
+        for line in report["methods"]
+    }
+
+
+def mean(report: dict[str, Any], method: str = FIRST, figure: str = "AUC") -> Any:
+    return lines(report)[method][figure]["mean"]
 
 
 def cloud(normal: int = 90, outliers: int = 12, features: int = 3) -> Labelled:
@@ -67,18 +81,16 @@ def csv_file(tmp_path: Path) -> str:
 
 
 def test_a_seed_fixes_every_figure_but_the_times(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
-    options = ("--data", csv_file, "--clients", "3", "--repeats", "2")
+    options = ("--data", csv_file, "--clients", "3", "--repeats", "2", "--fresh")
     first, again, other = (result(capsys, *options, "--seed", seed) for seed in ("5", "5", "6"))
-    for report in (first, again, other):
-        assert all(report.pop(key) > 0 for key in TIMES)
-    assert first == again
-    measured = ("mean", "bytes_up_per_client", "baselines")
-    assert [first[key] for key in measured] != [other[key] for key in measured]
+    assert all(line[key]["mean"] > 0 for line in first["methods"] for key in TIMES if key in line)
+    assert lines(first) == lines(again)
+    assert lines(first) != lines(other)
 
 
 def test_the_first_runs_do_not_depend_on_how_many_follow(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
-    one = result(capsys, "--data", csv_file, "--repeats", "1")
-    two = result(capsys, "--data", csv_file, "--repeats", "2")
+    one = lines(result(capsys, "--data", csv_file, "--repeats", "1"))[FIRST]["AUC"]
+    two = lines(result(capsys, "--data", csv_file, "--repeats", "2", "--fresh"))[FIRST]["AUC"]
     assert one["std"] is None
     spread = two["std"] / np.sqrt(2)  # of two values, the sample deviation is their distance / sqrt(2)
     assert min(abs(two["mean"] - spread - one["mean"]), abs(two["mean"] + spread - one["mean"])) < 1e-12
@@ -149,10 +161,10 @@ def test_the_distance_from_the_mean_is_the_same_in_any_unit(unit: float) -> None
     """A column that stood still in training had a scale of one, whatever its unit."""
     rng = np.random.default_rng(0)
     x, fresh = (np.column_stack([rng.normal(size=(50, 2)), np.full(50, value)]) for value in (3.0, 3.001))
-    factor, plain = np.array([1.0, 1.0, unit]), trials._reference({FEATURES: x})
-    reference = trials._reference({FEATURES: x * factor})
-    np.testing.assert_array_equal(trials._distance(reference, fresh * factor), trials._distance(plain, fresh))
-    assert (trials._distance(reference, fresh * factor) > 50.0).all()
+    factor, plain = np.array([1.0, 1.0, unit]), probe._reference({FEATURES: x})
+    reference = probe._reference({FEATURES: x * factor})
+    np.testing.assert_array_equal(probe._distance(reference, fresh * factor), probe._distance(plain, fresh))
+    assert (probe._distance(reference, fresh * factor) > 50.0).all()
 
 
 @given(count=st.integers(0, 60), clients=st.integers(1, 20), seed=st.integers(0, 2**31 - 1))
@@ -174,10 +186,10 @@ def test_one_client_without_noise_is_an_svdd_of_its_support_vectors(
     scaled = (rows.x - rows.x.min(axis=0)) / np.ptp(rows.x, axis=0)
     vectors = OneClassSVM(nu=0.4, gamma=1.0, tol=1e-6).fit(scaled).support_vectors_
     twin = OneClassSVM(nu=0.4, gamma=1.0, tol=1e-6).fit(vectors)
-    assert report["mean"] == pytest.approx(roc_auc_score(rows.y, -twin.decision_function(scaled)), abs=5e-3)
-    assert report["baselines"]["local"] == report["baselines"]["pooled"]
+    assert mean(report) == pytest.approx(roc_auc_score(rows.y, -twin.decision_function(scaled)), abs=5e-3)
+    assert mean(report, f"{FIRST}, local") == mean(report, f"{FIRST}, pooled")
     distances = np.linalg.norm((scaled - scaled.mean(axis=0)) / scaled.std(axis=0), axis=1)
-    assert report["baselines"]["distance"]["mean"] == pytest.approx(roc_auc_score(rows.y, distances))
+    assert mean(report, "distance") == pytest.approx(roc_auc_score(rows.y, distances))
 
 
 def test_bytes_are_those_of_the_wire_for_the_share_that_takes_part(
@@ -187,9 +199,9 @@ def test_bytes_are_those_of_the_wire_for_the_share_that_takes_part(
     options = ("--algorithm", "fedavg", "--data", csv_file, "--clients", "8", "--fraction", "0.125", "--repeats", "1")
     report = result(capsys, *options, *settings)
     model = {"weights": np.zeros(3), "intercept": np.zeros(())}
-    assert report["rounds"] == 3
-    assert report["bytes_up_per_client"] == 3 * len(encode({**model, "samples": np.zeros(())})) / 8
-    assert report["bytes_down_per_client"] == 4 * len(encode({**model, "step": np.array(3)}))  # and the end
+    assert mean(report, "fedavg", "rounds") == 3
+    assert mean(report, "fedavg", "kB up") == 3 * len(encode({**model, "samples": np.zeros(())})) / 8e3
+    assert mean(report, "fedavg", "kB down") == 4e-3 * len(encode({**model, "step": np.array(3)}))  # and the end
 
 
 def test_clients_that_are_never_drawn_score_in_their_own_units_under_masks_too(
@@ -197,30 +209,28 @@ def test_clients_that_are_never_drawn_score_in_their_own_units_under_masks_too(
 ) -> None:
     options = ("--algorithm", "federated-subspace", "--data", csv_file, "--clients", "8", "--fraction", "0.5")
     settings = ("--set", "masking.fewest=3", "--set", "normalisation=own", "--set", "components=1", "--repeats", "1")
-    assert 0.0 <= result(capsys, *options, *settings)["mean"] <= 1.0
+    assert 0.0 <= mean(result(capsys, *options, *settings), "federated-subspace") <= 1.0
 
 
-def test_json_holds_the_promised_keys_beside_the_table(
+def test_json_holds_every_method_and_run_beside_table_and_page(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "out.json"
-    assert evaluate("--data", csv_file, "--repeats", "2", "--json", str(target)) == 0
+    two = ("--algorithm", FIRST, "--algorithm", "federated-subspace", "--set", "components=2")
+    assert evaluate("--data", csv_file, *two, "--repeats", "2", "--json", str(target)) == 0
     printed, report = capsys.readouterr(), json.loads(target.read_text())
-    kinds = {"algorithm": str, "data": str, "metric": str, "mean": float, "std": float, "runs": int, "rounds": int}
-    kinds |= {"bytes_up_per_client": float, "bytes_down_per_client": float, "fit_s": float, "score_us": float}
-    kinds |= {"settings": dict, "split": str, "clients": int, "fraction": float, "seed": int, "protocol": str}
-    kinds |= {"train_on": str, "read_as": str, "rows_per_client": dict, "clients_untrained_alone": int}
-    kinds |= {"windows_lost_to_gaps": type(None)}  # rows of a table are no windows
-    kinds |= {"groups": type(None), "gateways": type(None), "clients_judged": int}
-    assert {key: type(value) for key, value in report.items()} == kinds | {"baselines": dict}
-    assert set(report["baselines"]) == {"local", "pooled", "distance"}
-    assert all(set(each) == {"mean", "std", "runs"} for each in report["baselines"].values())
-    assert report["settings"] == {"normalisation": "none", "unit": "feature"}
+    assert {"data", "about", "runs", "page", "methods", "cells"} == report.keys()
+    names = [f"{name}{part}" for part in ("", ", local", ", pooled") for name in (FIRST, "federated-subspace")]
+    assert lines(report).keys() == {*names, "distance", "always"}
+    assert len(report["cells"]) == 2 * 8 and report["runs"] == 2
     assert "label 1 read as anomaly (12 rows), 0 as normal (90 rows)" in printed.out
-    for name, each in {"support-vector-election": report, **report["baselines"]}.items():
-        line = next(line for line in printed.out.splitlines() if line.startswith(f"{name} "))
-        assert f"cloud.csv  {each['mean']:.4f} ± {each['std']:.4f}" in line
-    assert printed.err == ""
+    assert "federated-subspace: normalisation=none, unit=feature, components=2." in report["about"]
+    for name, each in lines(report).items():
+        line = next(line for line in printed.out.splitlines() if line.startswith(f"{name}  "))
+        assert f"{each['AUC']['mean']:.3f} ± {each['AUC']['std']:.3f}" in line
+    page = Path(report["page"]).read_text("utf-8")
+    assert page.count("data:image/png;base64,") == 3
+    assert {"ROC curves", "Scores over time", "Bytes"} <= set(re.findall("<h2>(.*?)</h2>", page))
 
 
 def test_labelled_classes_train_and_f1_has_the_constant_answer_beside_it(
@@ -229,11 +239,20 @@ def test_labelled_classes_train_and_f1_has_the_constant_answer_beside_it(
     x, y = cloud(60, 60)
     path = written(tmp_path / "classes.csv", Labelled(x + 2 * y[:, None], 2 * y - 1))
     learnt = ("--set", "loss=logistic", "--set", "learning_rate=1.0")
-    report = result(capsys, "--algorithm", "fedavg", "--data", path, "--metric", "f1", "--repeats", "2", *learnt)
-    assert report["train_on"] == "all"
-    assert "label +1 read as positive class (60 rows), -1 as negative class (60 rows)" in report["read_as"]
-    assert report["mean"] > 0.95
-    assert report["baselines"]["always"]["mean"] == pytest.approx(2 / 3)
+    report = result(capsys, "--algorithm", "fedavg", "--data", path, "--repeats", "2", *learnt)
+    assert "label +1 read as positive class (60 rows), -1 as negative class (60 rows)" in report["about"]
+    assert mean(report, "fedavg", "F1") > 0.95
+    assert mean(report, "always", "F1") == pytest.approx(2 / 3)
+
+
+def test_another_column_may_hold_the_classes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = Path(written(tmp_path / "cloud.csv", cloud()))
+    before = mean(result(capsys, "--data", str(path), "--repeats", "1"))
+    path.write_text(path.read_text().replace("label,", "broken,", 1))
+    after = result(capsys, "--data", str(path), "--repeats", "1", "--label-column", "broken")
+    assert mean(after) == before
+    assert evaluate("--data", str(path)) == 2
+    assert "expected one column 'label'" in capsys.readouterr().err
 
 
 def test_clients_with_too_few_rows_are_counted_and_the_others_go_on(
@@ -242,10 +261,9 @@ def test_clients_with_too_few_rows_are_counted_and_the_others_go_on(
     path = written(tmp_path / "small.csv", cloud(10, 4))
     options = ("--data", path, "--clients", "9", "--repeats", "1", "--protocol", "whole", "--set", "normalisation=own")
     report = result(capsys, *options)
-    assert report["rows_per_client"] == {"min": 1, "max": 2}
-    assert report["clients_untrained_alone"] == 4
-    assert evaluate(*options) == 0
-    assert "4 of 9 times a client could not train alone" in capsys.readouterr().out
+    federated = next(cell["figures"] for cell in report["cells"] if cell["method"] == FIRST)
+    assert (federated["rows_min"], federated["rows_max"]) == (1, 2)
+    assert mean(report, f"{FIRST}, local", "could not train") == 4
 
 
 def test_an_algorithm_that_takes_several_clients_is_measured_and_has_no_baseline_of_one(
@@ -253,8 +271,8 @@ def test_an_algorithm_that_takes_several_clients_is_measured_and_has_no_baseline
 ) -> None:
     options = ("--algorithm", "fedavg-median", "--data", csv_file, "--repeats", "1", "--set", "rounds=1")
     report = result(capsys, *options, "--clients", "3")
-    assert report["clients_untrained_alone"] == 3
-    assert report["baselines"]["local"]["mean"] is report["baselines"]["pooled"]["mean"] is None
+    assert mean(report, "fedavg-median, local", "could not train") == 3
+    assert mean(report, "fedavg-median, local") is mean(report, "fedavg-median, pooled") is None
     assert evaluate(*options, "--clients", "2") == 2
     assert "expected 3 updates or more, got 2; ask more gateways" in capsys.readouterr().err
 
@@ -267,30 +285,69 @@ def test_a_budget_of_privacy_that_lasts_for_no_update_is_named(
     assert "privacy.epsilon: 0.1 given, a budget that is spent before anything is sent" in capsys.readouterr().err
 
 
-def test_an_experiment_file_says_the_same_as_options_which_win(
+def test_a_file_says_the_same_as_options_which_win(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "experiment.toml"
-    keys = 'data = "cloud.csv"\nclients = 3\nsplit = "biased"\nrepeats = 1\nseed = 4\njson = "-"\ntrain_on = "all"\n'
-    file.write_text(keys + "[set]\nnu = 0.3\ngamma = 1\n")
-    assert evaluate("--experiment", str(file)) == 0
-    from_file = json.loads(capsys.readouterr().out)
+    file = tmp_path / "comparison.toml"
+    file.write_text(
+        """[settings]
+data = "cloud.csv"
+clients = 3
+split = "biased"
+seed = 4
+train_on = "all"
+[define.method.support-vector-election]
+algorithm = "support-vector-election"
+settings = { nu = 0.3, gamma = 1 }
+[cells]
+method = "*"
+run = 1
+"""
+    )
+    from_file = result(capsys, str(file))
     same = ("--data", csv_file, "--clients", "3", "--split", "biased", "--repeats", "1", "--train-on", "all")
     from_options = result(capsys, *same, "--seed", "4", "--set", "nu=0.3", "--set", "gamma=1")
-    won = result(capsys, "--experiment", str(file), "--seed", "8", "--set", "nu=0.2", "--set", "c=null")
-    for report in (from_file, from_options, won):
-        for key in TIMES:
-            del report[key]
-    assert from_file == from_options
-    assert (won["seed"], won["clients"]) == (8, 3)
-    assert won["settings"] == {"normalisation": "none", "unit": "feature", "nu": 0.2, "gamma": 1, "c": None}
+    assert lines(from_file) == lines(from_options)
+    won = result(capsys, str(file), "--seed", "8", "--set", "nu=0.2")
+    assert "Seed 8." in won["about"] and "nu=0.2, gamma=1" in won["about"]
 
 
-def test_the_shipped_experiment_tells_damage_from_health(capsys: pytest.CaptureFixture[str]) -> None:
-    report = result(capsys, "--experiment", str(EXPERIMENTS / "munich-election.toml"), "--repeats", "1")
-    assert (report["data"], report["split"], report["clients"]) == ("munich_bridge", "gateways", 3)
-    assert report["mean"] > 0.99
-    assert report["settings"]["normalisation"] == "own"
+def test_several_splits_are_one_comparison_with_a_panel_each(
+    capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "comparison.toml"
+    file.write_text(
+        """[settings]
+data = "cloud.csv"
+[define.method]
+subspace = { algorithm = "federated-subspace", settings = { components = 2 } }
+[cells]
+split = ["iid", "biased"]
+method = "*"
+run = 1
+"""
+    )
+    report = result(capsys, str(file))
+    assert {(line["split"], line["method"]) for line in report["methods"]} == {
+        (split, name)
+        for split in ("iid", "biased")
+        for name in ("subspace", "subspace, local", "subspace, pooled", "distance", "always")
+    }
+
+
+def test_the_shipped_recordings_tell_damage_from_health(capsys: pytest.CaptureFixture[str]) -> None:
+    data = Path(firmware_sim.__file__).parent / "recordings" / "data" / "munich_bridge"
+    report = result(capsys, "--data", str(data), "--repeats", "1", "--set", "nu=0.1")
+    assert (report["data"], mean(report, FIRST, "clients")) == ("munich_bridge", 3)
+    assert mean(report) > 0.99
+    assert "normalisation=own" in report["about"]
+
+
+def test_a_data_set_that_changed_is_measured_anew(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
+    first = lines(result(capsys, "--data", csv_file, "--repeats", "1"))
+    text = Path(csv_file).read_text()
+    Path(csv_file).write_text(text.replace("\n1,", "\n2,").replace("\n0,", "\n1,").replace("\n2,", "\n0,"))
+    assert lines(result(capsys, "--data", csv_file, "--repeats", "1")) != first
 
 
 def test_a_graph_that_scores_otherwise_is_an_error(
@@ -313,26 +370,27 @@ def test_a_graph_that_every_gateway_refuses_is_an_error(
 ) -> None:
     right = DETECTORS["svdd"]
     unfit = right._replace(graph=lambda params, personal: described(right.graph(params, personal)))
-    monkeypatch.setattr(trials, "DETECTORS", {"svdd": unfit})
+    monkeypatch.setattr(probe, "DETECTORS", {"svdd": unfit})
     assert evaluate("--data", csv_file) == 2
     assert "every gateway refuses the exported graph: it has field 10 of a graph of ONNX" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("method", "words"),
     [
-        ('algorithm = "fedsvg"', "algorithm: 'fedsvg' given; expected one of fedavg,"),
-        ("set = { mu_0 = 1.0 }", "set: setting 'mu_0' is unknown to support-vector-election; expected one of"),
-        ("set = { masking = { fewest = 1 } }", "set: masking.fewest: "),
+        ('{ algorithm = "fedsvg" }', "algorithm: expected one of fedavg,"),
+        ('{ algorithm = "fedavg", settings = { mu_0 = 1.0 } }', "settings: fedavg has no setting 'mu_0'"),
+        ("{ }", "algorithm"),
     ],
 )
-def test_a_check_names_the_file_and_the_key(
-    tmp_path: Path, csv_file: str, line: str, words: str, capsys: pytest.CaptureFixture[str]
+def test_a_check_names_the_method_and_the_key(
+    tmp_path: Path, csv_file: str, method: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "e.toml"
-    file.write_text(f'data = "{csv_file}"\n{line}\n')
+    keys = f'title = "t"\nabout = "a"\n[settings]\ndata = "{Path(csv_file).name}"\n[cells]\nmethod = "*"\n'
+    file.write_text(f"{keys}[define.method]\nmine = {method}\n")
     assert firmware_sim_main(["check", str(file)]) == 2
-    assert f"{file}: {words}" in capsys.readouterr().err
+    assert "method=mine: " in (said := capsys.readouterr().err) and words in said
 
 
 def test_progress_is_one_line_on_a_terminal_and_sparse_elsewhere() -> None:

@@ -16,9 +16,18 @@ from fedgate.firmware_sim.evaluate.folders import load_folder
 from fedgate.firmware_sim.evaluate.splits import Plan, by_group, split_folder
 from fedgate.models.arrays import FEATURES
 from fedgate.models.federated import ALGORITHMS
-from tests.firmware_sim.evaluate.test_evaluate import cloud, csv_file, evaluate, result, written
+from tests.firmware_sim.evaluate.test_evaluate import (
+    FIRST,
+    _own_folder,
+    cloud,
+    csv_file,
+    evaluate,
+    mean,
+    result,
+    written,
+)
 
-__all__ = ["csv_file"]  # a fixture is used by name alone
+__all__ = ["_own_folder", "csv_file"]  # fixtures are used by name alone
 
 FOLDER = """
 healthy = ["healthy.npz"]
@@ -87,7 +96,7 @@ def test_a_table_is_read_as_a_recording_would_be(tmp_path: Path, capsys: pytest.
     (tmp_path / "named.csv").write_text("\n".join(lines) + "\n")
     read_as = ["--read", "header_line=2", "--read", "timestamp=when", "--read", "label=bad"]
     words = ("--data", str(tmp_path / "named.csv"), "--clients", "2", "--repeats", "1")
-    assert "40 rows, 2 features" in result(capsys, *words, *read_as)["read_as"]
+    assert "40 rows, 2 features" in result(capsys, *words, *read_as)["about"]
     assert "array means nothing for .csv" in one_line(capsys, *words, "--read", "array=x")
     assert "--read array: expected KEY=VALUE" in one_line(capsys, *words, "--read", "array")
 
@@ -116,8 +125,8 @@ def test_each_gateway_is_scored_in_its_own_units_even_when_it_was_never_drawn(
 ) -> None:
     options = ("--data", str(folder(tmp_path)), "--algorithm", algorithm, "--repeats", "2", "--fraction", "0.5")
     report = result(capsys, *options)
-    assert report["mean"] == report["baselines"]["local"]["mean"] == report["baselines"]["distance"]["mean"] == 1.0
-    assert report["settings"] == {"normalisation": "own"}
+    assert {mean(report, name) for name in (algorithm, f"{algorithm}, local", "distance")} == {1.0}
+    assert f"{algorithm}: normalisation=own." in report["about"]
 
 
 def test_windows_with_missing_samples_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -130,7 +139,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *options: str) -> str:
     assert evaluate(*options) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith("firmware-sim evaluate: ")
+    assert printed.err.startswith("firmware-sim: ")
     assert printed.err.endswith("\n")
     assert printed.err.count("\n") == 1
     return printed.err
@@ -139,24 +148,24 @@ def one_line(capsys: pytest.CaptureFixture[str], *options: str) -> str:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--algorithm magic", f"algorithm 'magic' is unknown; expected one of {', '.join(ALGORITHMS)}"),
-        ("--set wings=2", "setting 'wings' is unknown to support-vector-election; expected one of nu, c"),
-        ("--set nu=many", "--set nu: expected a valid number"),
+        ("--algorithm magic", f"method.algorithm: expected one of {', '.join(ALGORITHMS)}"),
+        ("--set wings=2", "--set wings: none of support-vector-election has such a setting"),
+        ("--set nu=many", "nu: expected a valid number"),
         ("--set nu=1.5", "nu"),
-        ("--set nu=inf", "--set nu: expected a valid number, got 'inf'"),
+        ("--set nu=inf", "nu: expected a valid number, got 'inf'"),
         ("--set nu", "--set: expected KEY=VALUE, got 'nu'"),
         ("--set nu=0,3", "--set nu: expected a number, true, false, null or a word, got '0,3'"),
         ("--set masking=1 --set masking.quantum=0.5", "--set masking.quantum: masking is 1 already; expected a table"),
-        ("--algorithm fedavg --set loss=hinge", "--set loss: expected 'one-class' or 'logistic'"),
-        ("--algorithm fedavg --set loss=logistic --train-on normal", "--train-on: fedavg learns from labels"),
-        ("--clients 0", "--clients: expected greater than or equal to 1, got '0'"),
-        ("--clients some", "--clients: expected a valid integer"),
+        ("--algorithm fedavg --set loss=hinge", "loss: expected 'one-class' or 'logistic'"),
+        ("--algorithm fedavg --set loss=logistic --train-on normal", "train_on: fedavg learns from labels"),
+        ("--clients 0", "clients: expected greater than or equal to 1, got '0'"),
         ("--clients 500", "no client could train; clients have 0 to 1 rows to train on: use fewer clients"),
-        ("--fraction 1.2", "--fraction: expected less than or equal to 1, got '1.2'"),
-        ("--split half", "--split: expected 'iid' or 'biased', got 'half'"),
-        ("--protocol mine", "--protocol: expected 'heldout' or 'whole', got 'mine'"),
-        ("--train-on some", "--train-on: expected 'normal' or 'all', got 'some'"),
-        ("--metric mcc", "--metric: expected 'auc' or 'f1', got 'mcc'"),
+        ("--fraction 1.2", "fraction: expected less than or equal to 1, got '1.2'"),
+        ("--split half", "split: expected 'iid' or 'biased', got 'half'"),
+        ("--protocol mine", "protocol: expected 'heldout' or 'whole', got 'mine'"),
+        ("--train-on some", "train_on: expected 'normal' or 'all', got 'some'"),
+        ("--repeats 0", "--repeats: expected at least 1, got 0"),
+        ("--jobs 0", "--jobs: expected at least 1, got 0"),
         ("--json nowhere/out.json", "--json: 'nowhere/out.json' lies in a folder that does not exist"),
     ],
 )
@@ -209,7 +218,7 @@ def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_wrong_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "evaluation.toml" in one_line(capsys, "--data", str(tmp_path))
     made = str(folder(tmp_path))
-    assert "--clients belongs to tables" in one_line(capsys, "--data", made, "--clients", "2")
+    assert "clients belongs to tables" in one_line(capsys, "--data", made, "--clients", "2")
     file = tmp_path / "evaluation.toml"
     changes = {
         '"healthy.npz"': ('"gone.npz"', "gone.npz: no such file"),
@@ -229,16 +238,18 @@ def test_wrong_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "every window has missing samples" in one_line(capsys, "--data", made)
 
 
-def test_a_wrong_experiment_file_is_named_with_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_file_is_named_with_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "e.toml"
     for text, told in {
-        "clients = 3\nclient = 3\n": "e.toml:2: client: is not a known key",
-        'repeats = 1\nfraction = "much"\n': "e.toml:2: fraction: expected",
-        "clients = \n": "e.toml:1: not TOML",
-        "clients = 2\n": "--data is missing",
+        'title = "t"\nclient = 3\n': "e.toml:2: client: is not a known key",
+        'title = "t"\njobs = "much"\n': "e.toml:2: jobs: expected",
+        "jobs = \n": "e.toml: not TOML: Invalid value (at line 1",
+        "jobs = 2\n": "--data is missing",
+        'probe = "none.such"\n[settings]\ndata = "e.toml"\n': "probe 'none.such': No module named 'none'",
     }.items():
         file.write_text(text)
-        assert told in one_line(capsys, "--experiment", str(file))
+        data = () if "missing" in told or "settings" in text else ("--data", str(file))
+        assert told in one_line(capsys, str(file), *data)
 
 
 def grouped(path: Path, groups: list[str]) -> str:
@@ -281,12 +292,12 @@ def test_evaluate_says_who_the_groups_are_and_what_it_cannot_use(
 ) -> None:
     words = ("--data", grouped(tmp_path / "t.csv", GROUPS), "--repeats", "1")
     report = result(capsys, *words, "--groups", "gateway")
-    assert (report["groups"], report["split"]) == ("gateway", "gateways")
-    assert report["gateways"] == ["north", "south", "west"]
-    assert (report["clients"], report["clients_judged"], report["settings"]["normalisation"]) == (3, 3, "own")
+    assert mean(report, FIRST, "clients") == mean(report, FIRST, "judged") == 3
+    drawn = {key.split(".")[1] for cell in report["cells"] for key in cell["figures"] if key.startswith("score.")}
+    assert drawn == {"north", "south", "west"} and "normalisation=own" in report["about"]
     unknown = one_line(capsys, *words, "--groups", "plant")
     assert "no column 'plant'" in unknown and "'gateway', 'a'" in unknown
-    assert "--clients deals rows" in one_line(capsys, *words, "--groups", "gateway", "--clients", "3")
+    assert "clients deals rows" in one_line(capsys, *words, "--groups", "gateway", "--clients", "3")
     few = ("--data", grouped(tmp_path / "few.csv", ["lone", "lone", *GROUPS[2:]]), "--repeats", "1")
     assert "group 'lone' has 2 rows that are normal, of 2; expected at least 3" in one_line(
         capsys, *few, "--groups", "gateway"
@@ -316,5 +327,5 @@ def test_a_gateway_without_anomalies_trains_and_counts_in_no_mean(
 ) -> None:
     groups = ["sound" if i < 45 else "faulty" for i in range(102)]
     report = result(capsys, "--data", grouped(tmp_path / "t.csv", groups), "--groups", "gateway", "--repeats", "1")
-    assert (report["clients"], report["clients_judged"]) == (2, 1)
-    assert all(0.0 <= value["mean"] <= 1.0 for value in (report, *report["baselines"].values()))
+    assert (mean(report, FIRST, "clients"), mean(report, FIRST, "judged")) == (2, 1)
+    assert all(0.0 <= line["AUC"]["mean"] <= 1.0 for line in report["methods"])
