@@ -98,8 +98,8 @@ soak-tests: install ## Run the tests that are long and find next to nothing that
 	@$(BIN)/pytest -m 'soak or hypothesis' --hypothesis-profile long --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 
 reproduce: named install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
-	@for experiment in $$(grep -l '^study' firmware_sim/experiments/*.toml); do \
-		$(BIN)/python -m fedgate.firmware_sim.studies measure $$experiment --data "$(DATA)" --results "$(RESULTS)" $(ARGS) || exit; done
+	@for table in firmware_sim/studies/tables/*.toml; do \
+		$(BIN)/python -m fedgate.firmware_sim.studies measure $$table --data "$(DATA)" --results "$(RESULTS)" $(ARGS) || exit; done
 
 named:
 	@test -n "$(DATA)" || { echo "reproduce: name the folder that holds the data: make reproduce DATA=..." >&2; exit 2; }

@@ -137,8 +137,8 @@ class Spec(settings.Table):
         products one after the other. An axis may lie inside another: `method.settings.rounds = [1, 5, 20]`.
     """
 
-    title: str
-    about: str
+    title: str = ""
+    about: str = ""
     probe: str = "evaluate"
     folder: str = ""
     data: Path | None = None

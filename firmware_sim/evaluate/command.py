@@ -122,7 +122,7 @@ def _described(spec: Spec, data: Path) -> Spec:
             if case.method.data == "federated":
                 chosen = settings_of(case.method, rows)
                 told.append(f"{name}: {', '.join(f'{key}={value}' for key, value in chosen.items()) or 'defaults'}.")
-    about = "" if spec.about == first.data else f"{spec.about.strip()} "
+    about = f"{spec.about.strip()} " if spec.about else ""
     about += f"{first.data}: {rows.read_as}. {PROTOCOLS[first.protocol]} Seed {first.seed}. {' '.join(told)}"
     return spec.model_copy(update={"about": about})
 

@@ -19,6 +19,7 @@ import sys
 import time
 import tomllib
 import warnings
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ from tests.support.waiting import PATIENCE_S, until
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+HEREDOC = re.compile(r"^(cat > \S+ <<'END'\n.*?\nEND)$", re.DOTALL | re.MULTILINE)
 REMARK = re.compile(r" +# .*")
 SAVED = re.compile(r'savefig\("([\w-]+\.png)"')
 PNG_HEADER, PNG_SIGNATURE = struct.Struct(">8s8x2I"), b"\x89PNG\r\n\x1a\n"
@@ -93,7 +95,10 @@ def blocks(page: Path | str, kind: str) -> list[str]:
 
 def lines(block: str) -> list[str]:
     """Return the commands of a block, continued lines joined and remarks left out."""
-    every = [REMARK.sub("", line.strip()) for line in block.replace("\\\n", " ").splitlines()]
+    every = []
+    for text, given in zip_longest(*[iter(HEREDOC.split(block.replace("\\\n", " ")))] * 2):
+        every += [REMARK.sub("", line.strip()) for line in text.splitlines()]
+        every += [given] if given else []
     return [line for line in every if line and not line.startswith("#")]
 
 
@@ -120,12 +125,15 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "half.csv").write_text(HALF, encoding="utf-8")
     with broker(tmp_path / "broker") as server:
         for line in commands(page, "sh"):
+            if HEREDOC.fullmatch(line):
+                assert children.run(["bash", "-c", line], PATIENCE_S).returncode == 0
+                continue
             words = shlex.split(line)
             assert words[0] in COMMANDS, f"{page.name}: {line}: mark it console if a test must not run it"
             if words[1] == "replay":
                 words += ["--broker", str(server.address)]
             if words[-1] == "DATA":
-                words += ["--profile", "short"]  # of a study that takes minutes
+                words += ["--short"]  # of a study that takes minutes
             if words[1] == "run":
                 serve(words, tmp_path, environment)
                 continue
