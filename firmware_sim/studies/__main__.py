@@ -15,6 +15,8 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim.evaluate.command import Progress, write_result
 from fedgate.firmware_sim.evaluate.experiment import OptionError, check_output
 from fedgate.firmware_sim.recordings.errors import RecordingError
+from fedgate.firmware_sim.studies.datasets.convert import CONVERTERS, convert
+from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.firmware_sim.studies.engine.study import Profile, Study, StudyError, StudyOptions, load_options
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ DESCRIPTION = "Measure the tables of papers, each described by an experiment fil
 EPILOG = f"""examples:
   {NAME} measure firmware_sim/experiments/munich.toml --data firmware_sim/recordings/data --profile short
   {NAME} check firmware_sim/experiments/munich.toml
+  {NAME} tiny out/tiny
 """
 
 
@@ -43,6 +46,14 @@ def main(argv: list[str] | None = None) -> int:
     check.add_argument("file", type=Path, help="experiment file")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(act=_check)
+    tiny = commands.add_bare("tiny", "write a tiny folder of data in the layouts that the studies read")
+    tiny.add_argument("folder", type=Path, help="new folder, for measure --profile short --data")
+    tiny.set_defaults(act=_write_tiny)
+    convert = commands.add_bare("convert", "convert a data set from what its publisher hands out")
+    convert.add_argument("name", choices=CONVERTERS, metavar="NAME", help=f"one of {', '.join(CONVERTERS)}")
+    convert.add_argument("source", type=Path, help="the publisher's file or folder")
+    convert.add_argument("target", type=Path, help="folder for measure --data, below which it is written")
+    convert.set_defaults(act=_convert)
     return cli.run(NAME, parser.parse_args(argv), RecordingError)
 
 
@@ -96,6 +107,15 @@ def _check(args: argparse.Namespace) -> None:
     study, options = _described(args.file, "full")
     kind = f"study of {len(study.cells(options))} cells: {options.title}"
     cli.show(args, {"ok": True, "file": str(args.file), "what": kind}, f"{args.file}: good; {kind}")
+
+
+def _write_tiny(args: argparse.Namespace) -> None:
+    print(f"{write_tiny(args.folder)}: written; it shows that studies run, not what methods are worth")
+
+
+def _convert(args: argparse.Namespace) -> None:
+    convert(args.name, args.source, args.target)
+    print(f"{args.target}: {args.name} written")
 
 
 def _described(file: Path, profile: Profile) -> tuple[Study, StudyOptions]:
