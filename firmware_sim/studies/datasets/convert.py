@@ -10,7 +10,6 @@ import csv
 import gzip
 import json
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -168,7 +167,7 @@ def convert_z24(source: Path, target: Path) -> None:
         setups = [setup for setup, path in paths.items() if path.is_file()]
         if not setups:
             raise StudyError(f"{folder}: expected avt/Processed/{folder.name}setup01_R.mat or one of the next four")
-        values = [_variable(paths[setup], "data_last5") for setup in setups]
+        values = [_variable(paths[setup], "data_last5", len(Z24_SENSORS)) for setup in setups]
         limit = Z24_SAMPLES if state in (*Z24_REFERENCES, Z24_RESTORED) else Z24_DAMAGED_SAMPLES
         acc, scale = scaled(np.stack([each[: min(limit, *map(len, values))] for each in values]))
         label = 0 if state in Z24_REFERENCES else -1 if state == Z24_RESTORED else 1
@@ -181,7 +180,7 @@ def convert_cwru(source: Path, target: Path) -> None:
     """Convert `97.mat` and the other files of `CWRU_FILES` in a folder, variables `X097_DE_time` and `X097_FE_time`."""
     for name, number in CWRU_FILES.items():
         path = source / f"{number}.mat"
-        values = np.column_stack([_variable(path, f"X{number:03d}_{sensor}_time") for sensor in CWRU_SENSORS])
+        values = np.column_stack([_variable(path, f"X{number:03d}_{sensor}_time", 1) for sensor in CWRU_SENSORS])
         acc, scale = scaled(values[:CWRU_SAMPLES])
         known = {"fs": CWRU_RATE_HZ, "rpm": np.int32(1_797), "channels": CWRU_SENSORS}
         path = target / f"streams/cwru_bearing/{name}.npz"
@@ -304,14 +303,18 @@ def convert(name: str, source: Path, target: Path) -> None:
         raise StudyError(f"{source}: expected {name} as its publisher hands it out ({error})") from error
 
 
-def _variable(path: Path, name: str) -> Floats:
+def _variable(path: Path, name: str, width: int) -> Floats:
+    """Return a variable (T, width) of one of MATLAB's files."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
     try:
-        return np.asarray(loadmat(path, variable_names=[name])[name], dtype=np.float64)
-    except (MatReadError, NotImplementedError, KeyError, zlib.error) as error:
+        found = np.asarray(loadmat(path, variable_names=[name])[name], dtype=np.float64)
+    except (MatReadError, NotImplementedError, KeyError, ValueError, zlib.error) as error:
         raise StudyError(f"{path}: expected MATLAB's format up to version 7 with {name} ({error})") from error
+    if found.ndim != 2 or found.shape[1] != width:
+        raise StudyError(f"{path}: {name} is {found.shape}, expected (T, {width})")
+    return found
 
 
 def _some(folder: Path, pattern: str) -> list[Path]:
@@ -323,7 +326,6 @@ def _some(folder: Path, pattern: str) -> list[Path]:
 
 def _pack(source: Path, target: Path, names: dict[str, str]) -> None:
     for old, new in names.items():
-        path = target / f"{new}.gz"
+        plain, path = (source / old).read_bytes(), target / f"{new}.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (source / old).open("rb") as plain, gzip.open(path, "wb") as packed:
-            shutil.copyfileobj(plain, packed)
+        path.write_bytes(gzip.compress(plain))

@@ -111,9 +111,11 @@ def write_tiny(folder: Path, *names: str) -> Path:
     Raises:
         StudyError: there is data already, which is not overwritten.
     """
-    for name in names or WRITERS:
-        if (folder / name).exists():
-            raise StudyError(f"{folder / name}: there is data already; name a new folder for the tiny data")
+    names = names or tuple(WRITERS)
+    known = [folder / name for name in names if (folder / name).exists()]
+    if known:
+        raise StudyError(f"{known[0]}: there is data already; name a new folder for the tiny data")
+    for name in names:
         WRITERS[name](folder / name)
     return folder
 
