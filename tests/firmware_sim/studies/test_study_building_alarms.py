@@ -41,7 +41,8 @@ def test_the_study_runs_in_small(data: Path, tmp_path: Path) -> None:
     assert found["rooms", "development", "network's score and context"]["anomalies"] == ROOMS // 2 * 2 * 6
     assert found["pump", "reported", "cumulative alone"]["standing"] == 1.0
     assert found["NAB temperatures", "reported", "point and level"]["recall"] == 1.0
-    assert found["air handler", "reported", "three rules"]["recall.heating coil valve leaking"] == 1.0
+    leaks = found["air handler", "reported", "three rules"]["recall.heating coil valve leaking"]
+    assert leaks == 0.5  # the alarm of the first day still stands on the second
     for words in ("## Beside the paper's table", "paper: FSLSTM", "## air handler", "None in this profile"):
         assert words in outcome.text
     for name in ("recall", "promises"):
