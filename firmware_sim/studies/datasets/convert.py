@@ -68,11 +68,12 @@ AIR_FAULTS = {
 
 
 class Table(NamedTuple):
-    """A publisher's table: names of its features in order, what the positive class is called, the label that the other
-    gets, where the class stands, and whether the first cell names the row.
+    """A publisher's table: names of its features in order, how many rows it has, what the positive class is called, the
+    label that the other gets, where the class stands, and whether the first cell names the row.
     """
 
     columns: tuple[str, ...]
+    rows: int
     positive: str
     negative_label: int = -1
     label_at: int = -1
@@ -124,16 +125,16 @@ def _numbered(count: int) -> tuple[str, ...]:
 
 
 TABLES = {
-    "breast_cancer_ad": Table(CELLS, "o", 0),
-    "pen_global": Table(_numbered(16), "o", 0),
-    "letter": Table(_numbered(32), "o", 0),
-    "satellite": Table(_numbered(36), "o", 0),
-    "banknote": Table(("variance", "skewness", "curtosis", "entropy"), "1"),
-    "breast_cancer_wdbc": Table(CELLS, "M", label_at=1, has_names=True),
-    "sonar": Table(tuple(f"band_{index:02d}" for index in range(1, 61)), "M"),
-    "mammographic_mass": Table(("bi_rads", "age", "shape", "margin", "density"), "1"),
-    "parkinsons": Table(VOICE, "1", label_at=17, has_names=True),
-    "rice_cammeo_osmancik": Table(GRAIN, "Cammeo"),
+    "breast_cancer_ad": Table(CELLS, 367, "o", 0),
+    "pen_global": Table(_numbered(16), 809, "o", 0),
+    "letter": Table(_numbered(32), 1_600, "o", 0),
+    "satellite": Table(_numbered(36), 5_100, "o", 0),
+    "banknote": Table(("variance", "skewness", "curtosis", "entropy"), 1_372, "1"),
+    "breast_cancer_wdbc": Table(CELLS, 569, "M", label_at=1, has_names=True),
+    "sonar": Table(tuple(f"band_{index:02d}" for index in range(1, 61)), 208, "M"),
+    "mammographic_mass": Table(("bi_rads", "age", "shape", "margin", "density"), 961, "1"),
+    "parkinsons": Table(VOICE, 195, "1", label_at=17, has_names=True),
+    "rice_cammeo_osmancik": Table(GRAIN, 3_810, "Cammeo"),
 }
 
 
@@ -264,7 +265,7 @@ def convert_occupancy(source: Path, target: Path) -> None:
 def convert_table(name: str, source: Path, target: Path) -> None:
     """Convert a publisher's table, one row a line; numbers stay the texts that they are, '?' becomes an empty cell.
 
-    Lines that hold no such row, headers among them, are left out. Of Parkinson's voices the person is kept beside.
+    Headers are left out. Of Parkinson's voices the person is kept beside.
     """
     table, rows, people = TABLES[name], list[list[str]](), list[list[str]]()
     with source.open(encoding="utf-8-sig", newline="") as file:
@@ -275,8 +276,8 @@ def convert_table(name: str, source: Path, target: Path) -> None:
         if all(re.fullmatch(r"[-+.\deE]+|[?]", cell) for cell in cells):
             rows.append([*("" if cell == "?" else cell for cell in cells), str(label)])
             people.append([row_name.split("_")[-2]] if name == "parkinsons" else [])
-    if not rows:
-        raise StudyError(f"{source}: no row of {len(table.columns)} numbers and a class; expected the table {name!r}")
+    if len(rows) != table.rows:
+        raise StudyError(f"{len(rows)} rows of {len(table.columns)} numbers and a class, expected {table.rows}")
     write_lines(target / f"tabular/{name}.csv", [[*table.columns, "label"], *rows])
     if name == "parkinsons":
         write_lines(target / f"tabular/{name}.groups.csv", [["subject"], *people])

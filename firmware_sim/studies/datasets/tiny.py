@@ -36,7 +36,7 @@ from fedgate.models.arrays import Floats, generator
 
 TABLE_ROWS, PERSON_ROWS = 192, 8
 SEPARATION = 3.0  # of the two classes of a table, in deviations
-KNOWLEDGE = Table(("STG", "SCG", "STR", "LPR", "PEG"), "")
+KNOWLEDGE = Table(("STG", "SCG", "STR", "LPR", "PEG"), 403, "")
 FLOW_STATISTICS, PRESSURE_STATISTICS = ("CrestFactor", "Mean", "RMS"), ("Mean", "RMS")
 SHAPE_STATISTICS = ("Median", "Q1", "Q3", "ACF1", "PACF1")
 PUMP = Table(
@@ -45,6 +45,7 @@ PUMP = Table(
         *(f"pressure_sigstats_{name}" for name in PRESSURE_STATISTICS),
         *(f"{signal}_tsfeat_{name}" for signal in ("flow", "pressure") for name in SHAPE_STATISTICS),
     ),
+    240,
     "",
 )
 PUMP_CODES = (0, 1, 10, 11, 100, 101, 110, 111)  # a digit for each of three faults
