@@ -16,6 +16,8 @@ from fedgate.firmware_sim.engine.runner import Outcome, Plan, run_study
 from fedgate.firmware_sim.engine.spec import Spec, StudyError, load_spec
 from fedgate.firmware_sim.evaluate.command import Progress, check_output, write_result
 from fedgate.firmware_sim.recordings.errors import RecordingError
+from fedgate.firmware_sim.studies.datasets.convert import CONVERTERS, convert
+from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 
 NAME = "python -m fedgate.firmware_sim.studies"
 DESCRIPTION = "Measure the tables of papers, each described by a file."
@@ -23,6 +25,7 @@ EPILOG = f"""examples:
   {NAME} measure firmware_sim/studies/tables/munich.toml
   {NAME} measure firmware_sim/studies/tables/z24-table-2.toml --data DATA --short
   {NAME} check firmware_sim/studies/tables/munich.toml
+  {NAME} tiny out/tiny
 """
 
 
@@ -35,6 +38,14 @@ def main(argv: list[str] | None = None) -> int:
     check.add_argument("file", type=Path, help="TOML file that describes a study")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(act=_check)
+    tiny = commands.add_bare("tiny", "write a tiny folder of data in the layouts that the studies read")
+    tiny.add_argument("folder", type=Path, help="new folder, for measure --short --data")
+    tiny.set_defaults(act=_write_tiny)
+    convert = commands.add_bare("convert", "convert a data set from what its publisher hands out")
+    convert.add_argument("name", choices=CONVERTERS, metavar="NAME", help=f"one of {', '.join(CONVERTERS)}")
+    convert.add_argument("source", type=Path, help="the publisher's file or folder")
+    convert.add_argument("target", type=Path, help="folder for measure --data, below which it is written")
+    convert.set_defaults(act=_convert)
     return cli.run(NAME, parser.parse_args(argv), RecordingError)
 
 
@@ -87,6 +98,15 @@ def _check(args: argparse.Namespace) -> None:
     count = len(cells_of(spec, load_probe(spec.probe), spec.data or Path()))
     kind = f"study of {count} cells: {spec.title}"
     cli.show(args, {"ok": True, "file": str(args.file), "what": kind}, f"{args.file}: good; {kind}")
+
+
+def _write_tiny(args: argparse.Namespace) -> None:
+    print(f"{write_tiny(args.folder)}: written; it shows that studies run, not what methods are worth")
+
+
+def _convert(args: argparse.Namespace) -> None:
+    convert(args.name, args.source, args.target)
+    print(f"{args.target}: {args.name} written")
 
 
 def _relative(path: Path) -> Path:

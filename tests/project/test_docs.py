@@ -28,6 +28,7 @@ from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.__main__ import main as firmware_sim
 from fedgate.firmware_sim.broker import broker
+from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.gateway_agent.__main__ import main as gateway_agent
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.operators import OPERATORS
@@ -42,34 +43,14 @@ SAVED = re.compile(r'savefig\("([\w-]+\.png)"')
 PNG_HEADER, PNG_SIGNATURE = struct.Struct(">8s8x2I"), b"\x89PNG\r\n\x1a\n"
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 OPERATED = [ROOT / "docs" / name for name in ("run-aggregator.md", "install-gateway.md")]  # by test_docs_machine.py
-# Pages of which soak alone runs the lines, and why.
+RESULTS = ROOT / "docs" / "results"  # whose studies run in short on the tiny data
+# Other pages of which soak alone runs the lines, and why.
 LONG = {
     "algorithms.md": "ten trainings",
     "evaluate.md": "the lines of compare-algorithms.md, and more of their kind",
     "replay.md": "both demos, half a minute each",
-    **dict.fromkeys(("fdr-svm-scaling.md", "fleet-causes.md", "munich.md"), "studies"),
+    "datasets.md": "a study on the tiny data",
 }
-STUDY = "python -m fedgate.firmware_sim.studies measure firmware_sim/experiments/{}.toml --data DATA"
-UNSHIPPED = (
-    "attacks",
-    "building-alarms",
-    "building-federation",
-    "building-tables",
-    "cwru",
-    "esn-memory",
-    "esn-streams",
-    "fdr-svm-sensitivity",
-    "fdr-svm-table-1",
-    "kernel-widths",
-    "stress-predict",
-    "svdd-membership",
-    "svdd-table-1",
-    "svdd-table-2",
-    "wesad-table-b3",
-    "wesad-tables-6",
-    "z24-rounds",
-    "z24-table-2",
-)
 # Lines that no test runs, and why.
 NOT_RUN = {
     "make test": "it runs the tests, these among them",
@@ -77,7 +58,8 @@ NOT_RUN = {
     "make bench-peers": "the same, and it installs what others make",
     ".venv/bin/python -m tests.benchmarks.compression DATA": "it measures for minutes, on data that is not shipped",
     "make reproduce DATA=folder": "it measures for hours, on data that is not shipped",
-    **dict.fromkeys(map(STUDY.format, UNSHIPPED), "its data is not shipped: some of it may not be passed on"),
+    'make reproduce DATA=out/tiny ARGS="--profile short"': "its lines are on the pages of the results",
+    "python -m fedgate.firmware_sim.studies convert z24_bridge SOURCE DATA": "its data is not shipped",
 }
 OURS = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator, "firmware-sim": firmware_sim}
 COMMANDS = (*OURS, "python", "mkdir")
@@ -108,7 +90,9 @@ def commands(page: Path, kind: str) -> list[str]:
 
 
 PAGES_WITH_COMMANDS = [
-    pytest.param(page, marks=[pytest.mark.soak] if page.name in LONG else []) for page in PAGES if commands(page, "sh")
+    pytest.param(page, marks=[pytest.mark.soak] if page.name in LONG or page.parent == RESULTS else [])
+    for page in PAGES
+    if commands(page, "sh")
 ]
 
 
@@ -121,7 +105,8 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "broker").mkdir()
     for name in ("firmware_sim", "config"):  # a page's commands are run in a checkout
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "DATA").symlink_to(ROOT / "firmware_sim/recordings/data")
+    if page.parent == RESULTS:
+        write_tiny(tmp_path / "DATA")
     (tmp_path / "half.csv").write_text(HALF, encoding="utf-8")
     with broker(tmp_path / "broker") as server:
         for line in commands(page, "sh"):

@@ -1,1 +1,1 @@
-"""Data sets of the studies: each a function that reads the files of one, in the layout that the docs describe."""
+"""The data of the studies: a reader for each data set, converters from what publishers hand out, and a tiny folder."""

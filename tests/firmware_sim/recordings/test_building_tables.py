@@ -1,4 +1,4 @@
-"""The tables of smart buildings on synthetic files of the same layouts, and their parts against slow twins."""
+"""The tables of smart buildings on the tiny data, and their parts against slow twins."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from fedgate.firmware_sim.studies.building_tables.streams import (
     windows,
 )
 from fedgate.firmware_sim.studies.building_tables.study import STUDY, chosen
+from fedgate.firmware_sim.studies.datasets.tiny import AIR_DAYS, DISPUTED_DAY, ROOMS, write_tiny
 from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, generator
-from tests.support.building_files import DAYS, DISPUTED, ROOMS, write_buildings
 from tests.support.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "building-tables.toml"
@@ -42,7 +42,8 @@ TINY = {"network.hidden": 4, "network.dense": 4, "epochs": 1}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_buildings(tmp_path_factory.mktemp("data") / "streams").parent
+    names = ("keti_rooms", "room_climate", "uci_occupancy", "hvac_fdd")
+    return write_tiny(tmp_path_factory.mktemp("data"), *(f"streams/{name}" for name in names))
 
 
 def task_of(data: Path, name: DataSet, window: int = 6, horizon: int = 0, left_out: str = "A") -> Task:
@@ -107,10 +108,10 @@ def test_rooms_that_never_train_have_no_part_in_anything_but_the_report(data: Pa
 
 def test_both_classes_of_a_unit_train_and_are_reported(data: Path) -> None:
     task = task_of(data, "air handlers")
-    for stream, days in zip(task.streams, DAYS.values(), strict=True):
+    for stream, days in zip(task.streams, AIR_DAYS.values(), strict=True):
         for parts in (TRAINS, (REPORT,)):
             assert set(windows(task, stream, parts).y) == {0.0, 1.0}
-        assert len(stream.z) == 480 * sum(day != DISPUTED for day, _ in days)
+        assert len(stream.z) == 480 * sum(day != DISPUTED_DAY for day in days)
     single = task.streams[1]
     healthy = np.flatnonzero(single.y == 0.0)
     assert np.flatnonzero(begins(single.missing)[healthy]).tolist() == list(range(0, 480, 40))

@@ -1,4 +1,4 @@
-"""The bridges study on synthetic recordings of the same layout, and on the Munich ones that come with the package."""
+"""The bridges study on the tiny recordings, and on the Munich ones that come with the package."""
 
 from __future__ import annotations
 
@@ -19,49 +19,20 @@ from fedgate.firmware_sim.studies.bridges.options import Options
 from fedgate.firmware_sim.studies.bridges.rows import Row, apart, chosen_rows
 from fedgate.firmware_sim.studies.bridges.study import STUDY
 from fedgate.firmware_sim.studies.bridges.verdicts import verdicts
+from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.firmware_sim.studies.engine.study import Figures, Profile, StudyError, load_options
 from fedgate.firmware_sim.studies.runner import Outcome, measured
-from fedgate.models.arrays import Floats, generator
 from fedgate.models.federated import ALGORITHMS
 from tests.support.syntax import ROOT
 
 EXPERIMENTS = ROOT / "firmware_sim" / "experiments"
-RATE_HZ = 100.0
 SENSORS = ("ref1", "ref2", "ref3")
 SPECTRUM = Spectrum(window_s=20.48, low_hz=2.0, high_hz=20.0, segment_s=2.56, overlap=2)
 
 
-def recording(rng: np.random.Generator, count: int, mode_hz: float) -> Floats:
-    """Noise and a resonance at a frequency of its own for each sensor, (count, sensors)."""
-    t = np.arange(count) / RATE_HZ
-    phases = rng.uniform(0.0, 6.3, (5, len(SENSORS)))
-    tones = sum(np.sin(2.0 * np.pi * (mode_hz + 0.1 * k) * t[:, None] + phases[k]) for k in range(5))
-    return np.asarray(tones + rng.normal(size=(count, len(SENSORS))))
-
-
-def scaled(values: Floats) -> tuple[Any, Floats]:
-    """Return values (..., T, sensors) as int16 with the scale of each sensor."""
-    scale = np.abs(values).max(axis=-2) / 32_000.0
-    return np.round(values / scale[..., None, :]).astype(np.int16), scale
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Z24 and CWRU in small: five setups of two healthy and two damaged states, and one that is neither."""
-    folder = tmp_path_factory.mktemp("data")
-    bridge, bearing = folder / "streams" / "z24_bridge", folder / "streams" / "cwru_bearing"
-    bridge.mkdir(parents=True)
-    bearing.mkdir()
-    rng = generator(0, 0, "bridge")
-    for state, label, mode_hz in ((1, 0, 5.0), (2, 0, 5.0), (5, 1, 6.0), (8, -1, 5.0), (17, 1, 9.0)):
-        acc, scale = scaled(np.stack([recording(rng, 16_384, mode_hz) for _ in range(5)]))
-        path, setups = bridge / f"state{state:02d}.npz", np.arange(1, 6)
-        np.savez(path, acc=acc, scale=scale, setups=setups, label=label, fs=RATE_HZ, state=state, channels=SENSORS)
-    for name, label, mode_hz in (("normal", 0, 5_000.0), ("ball_007", 1, 9_000.0)):
-        values = recording(rng, 48_000, mode_hz * RATE_HZ / 48_000.0)[:, :2]
-        acc, scale = scaled(values)
-        np.savez(bearing / f"{name}.npz", acc=acc, scale=scale, label=label, fs=48_000.0, channels=["DE", "FE"])
-    return folder
+    return write_tiny(tmp_path_factory.mktemp("data"), "streams/z24_bridge", "streams/cwru_bearing")
 
 
 def ran(name: str, data: Path, results: Path, profile: Profile = "short") -> Outcome:
@@ -83,8 +54,8 @@ def test_the_table_of_the_bridge_is_reproduced_in_small(data: Path, tmp_path: Pa
         r"^- SVE \d\.\d{3} ± 0\.\d{3} on the spectrum, \d\.\d{3} ± 0\.\d{3} whitened: ", outcome.text, re.M
     )
     counts = {(int(each.figures["healthy"]), int(each.figures["damaged"])) for each in outcome.measured}
-    assert counts == {(32, 32)}  # 2 setups x 2 states x 8 windows of 20.48 s
-    assert "These are 32 healthy and 32 damaged windows, which do not overlap." in outcome.text
+    assert counts == {(40, 40)}  # 2 setups x 2 states x 10 windows of 20.48 s
+    assert "These are 40 healthy and 40 damaged windows, which do not overlap." in outcome.text
     assert "Highest AUC of a federated fleet: " in outcome.text
     assert "](z24-table-2-short-setups.png)" in outcome.text
     assert (tmp_path / "z24-table-2-short-setups.png").read_bytes().startswith(b"\x89PNG")

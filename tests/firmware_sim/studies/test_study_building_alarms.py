@@ -1,8 +1,7 @@
-"""The study of alarm rules on synthetic files: it runs, looks at nothing it may not, and counts alarms as it says."""
+"""The study of alarm rules on the tiny data: it runs, looks at nothing it may not, and counts alarms as it says."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,55 +12,20 @@ from fedgate.firmware_sim.studies.building_alarms.data import CALENDAR, Event, P
 from fedgate.firmware_sim.studies.building_alarms.options import AlarmSet, Method, Options
 from fedgate.firmware_sim.studies.building_alarms.study import STUDY, _Count, cells
 from fedgate.firmware_sim.studies.building_alarms.watch import Alarm, begun, guarded, scores_of, watched
+from fedgate.firmware_sim.studies.datasets.tiny import HEALTHY_DAYS, ROOM_LOST, ROOM_ROWS, ROOMS, write_tiny
 from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.models.arrays import Floats, generator
-from tests.support.stream_files import waves, write_keti, write_skab, write_table
 from tests.support.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "building-alarms.toml"
-HOURS, DAYS = 1_600, 10
-FAILURE = (1_200, 1_260)
 RULES = {"promise": "alarms", "lags": 3, "rules": {"sudden": {"kind": "point", "on": "values"}}}
-
-
-def write_nab(folder: Path) -> None:
-    """Two temperatures by the hour, that of the machine by five minutes, and when each fails."""
-    rng, windows = generator(0, 0, "nab"), {}
-    for name, step in (("machine", "5m"), ("ambient", "60m")):
-        values = 70.0 + waves(rng, HOURS, 1, 24.0)[:, 0]
-        values[slice(*FAILURE)] += 9.0
-        stamps = np.datetime64("2013-07-04T00:00:00") + np.arange(HOURS) * np.timedelta64(int(step[:-1]), "m")
-        told = [str(stamp).replace("T", " ") for stamp in stamps]
-        stem = f"realKnownCause_{name}_temperature_system_failure.csv"
-        rows = [[stamp, f"{value:.4f}"] for stamp, value in zip(told, values.tolist(), strict=True)]
-        write_table(folder / f"{stem}.gz", ["timestamp", "value"], rows)
-        windows[stem] = [[f"{told[FAILURE[0]]}.000000", f"{told[FAILURE[1]]}.000000"]]
-    (folder / "anomaly_windows.json").write_text(json.dumps(windows), encoding="utf-8")
-
-
-def write_air(folder: Path) -> None:
-    """Days of an air handler by the minute: one faulty, then healthy ones, one of them disputed."""
-    rng, rows = generator(0, 0, "air"), []
-    head = ["Datetime", "AHU: Supply Air Temperature", "AHU: Set Point", "AHU: Mixed Air Temperature"]
-    head += ["Fault Detection Ground Truth", "Fault Type", "Fault Intensity"]
-    for day in range(DAYS):
-        x = 70.0 + waves(rng, 1_440, 2, 1_440.0) + (8.0 if day == 0 else 0.0)
-        fault, truth = ("leak", int(day == 0)) if day in (0, 4) else ("none", 0)
-        for minute, (supply, mixed) in enumerate(x.tolist()):
-            stamp = f"2009-05-{day + 1:02d}T{minute // 60:02d}:{minute % 60:02d}"
-            rows.append([stamp, f"{supply:.3f}", "55", f"{mixed:.3f}", str(truth), fault, ""])
-    write_table(folder / "mzvav_2_1.csv.gz", head, rows)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_keti(folder / "streams" / "keti_rooms")
-    write_skab(folder / "streams" / "skab_pump")
-    write_nab(folder / "streams" / "nab")
-    write_air(folder / "streams" / "hvac_fdd")
-    return folder
+    names = ("keti_rooms", "skab_pump", "nab", "hvac_fdd")
+    return write_tiny(tmp_path_factory.mktemp("data"), *(f"streams/{name}" for name in names))
 
 
 @pytest.mark.soak
@@ -72,12 +36,13 @@ def test_the_study_runs_in_small(data: Path, tmp_path: Path) -> None:
     )
     found = {(one.cell["set"], one.cell["part"], one.cell["method"]): one.figures for one in outcome.measured}
     rooms = found["rooms", "reported", "three rules"]
-    assert rooms["anomalies"] == 2 * 2 * 6 and rooms["recall.spike"] == 1.0 and rooms["recall.stuck"] >= 0.75
-    assert rooms["days"] == pytest.approx(4 * (1_900 - 1_716) / 288, rel=0.01)
-    assert found["rooms", "development", "network's score and context"]["anomalies"] == 24
+    assert rooms["anomalies"] == ROOMS // 2 * 2 * 6 and rooms["recall.spike"] == 1.0 and rooms["recall.stuck"] >= 0.75
+    assert rooms["days"] == pytest.approx(ROOMS // 2 * 2 * (ROOM_ROWS + ROOM_LOST - 6 * 288) / 288, rel=0.01)
+    assert found["rooms", "development", "network's score and context"]["anomalies"] == ROOMS // 2 * 2 * 6
     assert found["pump", "reported", "cumulative alone"]["standing"] == 1.0
     assert found["NAB temperatures", "reported", "point and level"]["recall"] == 1.0
-    assert found["air handler", "reported", "three rules"]["recall.leak"] == 1.0
+    leaks = found["air handler", "reported", "three rules"]["recall.heating coil valve leaking"]
+    assert leaks == 0.5  # the alarm of the first day still stands on the second
     for words in ("## Beside the paper's table", "paper: FSLSTM", "## air handler", "None in this profile"):
         assert words in outcome.text
     for name in ("recall", "promises"):
@@ -117,10 +82,14 @@ def test_parts_share_nothing_and_faults_lie_behind_the_baseline(data: Path) -> N
 
 def test_the_air_handler_begins_healthy_and_leaves_out_what_is_disputed(data: Path) -> None:
     (sensor,) = load(chosen("hvac"), data, "reported", 0)
-    assert sensor.names == ("AHU: Supply Air Temperature", "AHU: Mixed Air Temperature", *CALENDAR)
-    assert (sensor.begin, sensor.trained, len(sensor.x)) == (6 * 288, 4 * 288, 9 * 288)
-    assert [(e.kind, e.start, e.stop) for e in sensor.events] == [("leak", 8 * 288, 9 * 288)]
-    assert sensor.days == 2.0
+    assert {"AHU: Supply Air Temperature", "AHU: Mixed Air Temperature", *CALENDAR} < set(sensor.names)
+    assert not any("Set Point" in name for name in sensor.names)  # which never move
+    healthy = len(HEALTHY_DAYS)
+    assert (sensor.begin, sensor.trained, len(sensor.x)) == (6 * 288, 4 * 288, (healthy + 2) * 288)
+    leak = "heating coil valve leaking"
+    found = [(each.kind, each.start // 288, each.stop // 288) for each in sensor.events]
+    assert found == [(leak, healthy, healthy + 1), (leak, healthy + 1, healthy + 2)]
+    assert sensor.days == healthy - 6
 
 
 def test_missing_rows_are_counted_and_time_that_goes_back_begins_a_series() -> None:

@@ -1,4 +1,4 @@
-"""The study of the costs of federation on synthetic rooms, and its parts against what is plain to see."""
+"""The study of the costs of federation on the tiny rooms, and its parts against what is plain to see."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import pytest
 from fedgate.firmware_sim.studies.building_federation.data import INPUTS, Windows, fleet, load, windows
 from fedgate.firmware_sim.studies.building_federation.options import Options
 from fedgate.firmware_sim.studies.building_federation.study import STUDY, cells
+from fedgate.firmware_sim.studies.datasets.tiny import ROOMS, write_tiny
 from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.models.arrays import FEATURES, Floats
-from tests.support.stream_files import write_keti
 from tests.support.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "building-federation.toml"
 CUT = Windows(heard=12, horizon=6, every=3, trains=0.75)
 FOLDER = "streams/keti_rooms"
+SENSORS = 4 * ROOMS
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_keti(folder / FOLDER)
-    return folder
+    return write_tiny(tmp_path_factory.mktemp("data"), FOLDER)
 
 
 @pytest.mark.soak
@@ -58,7 +57,7 @@ def triples(rows: Floats) -> Floats:
 
 def test_what_is_told_was_not_trained_on(data: Path) -> None:
     sensors = load(data / FOLDER, CUT)
-    assert len(sensors) == 16 and {each.name for each in sensors} >= {"room0/CO2", "room3/temperature"}
+    assert len(sensors) == SENSORS and {each.name for each in sensors} >= {"room413/CO2", "room416/temperature"}
     for sensor in sensors:
         train, later = ({three.tobytes() for three in triples(rows)} for rows in (sensor.train, sensor.later))
         assert sensor.train.shape[1] == INPUTS * 18 and train and later and train.isdisjoint(later)
@@ -74,8 +73,8 @@ def test_no_window_reaches_over_a_missing_step() -> None:
 
 def test_a_larger_fleet_is_made_of_parts(data: Path) -> None:
     sensors = load(data / FOLDER, CUT)
-    few, all_of_them, many = (fleet(sensors, count, 3) for count in (5, 16, 40))
-    assert [len(each) for each in (few, all_of_them, many)] == [5, 16, 40]
+    few, all_of_them, many = (fleet(sensors, count, 3) for count in (5, SENSORS, 60))
+    assert [len(each) for each in (few, all_of_them, many)] == [5, SENSORS, 60]
     assert fleet(sensors, 5, 3).keys() == few.keys() != fleet(sensors, 5, 4).keys()
     whole = {row.tobytes() for each in all_of_them.values() for row in each[FEATURES]}
     parts = [row.tobytes() for each in many.values() for row in each[FEATURES]]

@@ -1,4 +1,4 @@
-"""The study of memory on synthetic files of the same names and layouts; its series, losses and curve against twins."""
+"""The study of memory on the tiny data; its series, losses and curve against twins."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedgate.firmware_sim.studies.datasets.tiny import HEALTHY_DAYS, write_tiny
 from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.esn_memory.models import EQUAL_LAGS, MEMORYLESS, NETWORK, losses, tried
 from fedgate.firmware_sim.studies.esn_memory.options import Capacity, Grid, TaskOptions
@@ -23,7 +24,6 @@ from fedgate.firmware_sim.studies.esn_memory.tasks import (
 )
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.models.arrays import NEW_SERIES, generator
-from tests.support.stream_files import write_memory, write_skab
 from tests.support.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "esn-memory.toml"
@@ -32,10 +32,8 @@ GRID = Grid(leak=[1.0], spectral_radius=[0.9], input_scaling=[0.1], ridge=[1e-6,
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_skab(folder / "streams" / "skab_pump")
-    write_memory(folder / "streams")
-    return folder
+    names = ("skab_pump", "hvac_fdd", "cwru_bearing", "uci_occupancy")
+    return write_tiny(tmp_path_factory.mktemp("data"), *(f"streams/{name}" for name in names))
 
 
 @pytest.mark.soak
@@ -99,7 +97,7 @@ def test_every_stream_is_cut_into_parts_that_are_series_of_their_own(kind: str, 
     if kind == "air handling":
         changes = np.flatnonzero(np.diff(given.part)) + 1
         assert (given.missing[changes] == NEW_SERIES).all()
-        assert len(given.inputs) == 7 * 360  # the day of the fault is left out
+        assert len(given.inputs) == 1_440 * len(HEALTHY_DAYS)  # faulty days are left out
     if given.window is not None:
         for each in np.unique(given.window):
             assert len(np.unique(given.part[given.window == each])) == 1

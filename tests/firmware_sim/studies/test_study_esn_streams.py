@@ -1,4 +1,4 @@
-"""The study of sensor streams on synthetic files of the same names and layouts, and its parts against slow twins."""
+"""The study of sensor streams on the tiny data, and its parts against slow twins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from fedgate.firmware_sim.studies.datasets.tiny import ROOM_LOST, write_tiny
 from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
 from fedgate.firmware_sim.studies.esn_streams.alarms import alarms, areas, runs, watch, worth
 from fedgate.firmware_sim.studies.esn_streams.data import DataSet, Part, Wrong, load
@@ -29,7 +30,6 @@ from fedgate.firmware_sim.studies.esn_streams.study import STUDY
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.models.alarms.threshold import AlarmSpec, Levels
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Floats, generator
-from tests.support.stream_files import write_keti, write_skab, write_z24
 from tests.support.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "esn-streams.toml"
@@ -41,11 +41,8 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_skab(folder / "streams" / "skab_pump")
-    write_keti(folder / "streams" / "keti_rooms")
-    write_z24(folder / "streams" / "z24_bridge")
-    return folder
+    names = ("skab_pump", "keti_rooms", "z24_bridge")
+    return write_tiny(tmp_path_factory.mktemp("data"), *(f"streams/{name}" for name in names))
 
 
 @pytest.mark.soak
@@ -94,7 +91,7 @@ def test_a_gap_is_counted_and_a_copy_begins_a_series(data: Path) -> None:
     assert pump.missing[0] == NEW_SERIES and np.flatnonzero(pump.missing > 0).tolist() == [300]
     wrong = Wrong((3,), 1, 0)
     clean, *copies = load("keti", data / "streams" / "keti_rooms", "reported", wrong, ()).gateways[0].stretches
-    assert clean.missing.max() == 12 and not clean.label.any() and len(copies) == 6
+    assert clean.missing.max() == ROOM_LOST and not clean.label.any() and len(copies) == 6
     for copy in copies:
         assert copy.copy and copy.missing[0] == NEW_SERIES and runs(copy.label == 1) == [(288, len(copy.x))]
 

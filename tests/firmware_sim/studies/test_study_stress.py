@@ -1,4 +1,4 @@
-"""The stress study on synthetic wrists: it learns, looks at nothing it may not, and says what leaks."""
+"""The stress study on the tiny wrists: it learns, looks at nothing it may not, and says what leaks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedgate.config.settings.settings import SettingsError
+from fedgate.firmware_sim.studies.datasets.tiny import SESSION_S, wrist, write_tiny
 from fedgate.firmware_sim.studies.engine.study import Profile, StudyError, load_options
 from fedgate.firmware_sim.studies.runner import measured
 from fedgate.firmware_sim.studies.stress.data import STREAMS, Subject, load, normalised, with_averages
@@ -28,52 +29,15 @@ from fedgate.firmware_sim.studies.stress.study import (
     threshold,
     trained,
 )
-from fedgate.models.arrays import Floats, generator
 from fedgate.models.features.spec import FeatureSpec, extract, feature_names
 from tests.support.syntax import ROOT
 
 EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "stress-predict.toml"
-DURATION_S = 960
-STRESSED = ((300, 480), (720, 840))
-RATES_HZ = {"bvp": 64.0, "acc": 32.0, "eda": 4.0, "temp": 4.0, "hr": 1.0}
-
-
-def wrist(number: int) -> dict[str, Any]:
-    """Return the arrays of a subject whose skin conductance and heart rate rise under stress."""
-    rng = generator(0, 0, f"wrist-{number}")
-    second = np.arange(DURATION_S)
-    label = np.zeros(DURATION_S, dtype=np.int8)
-    for start_s, stop_s in STRESSED:
-        label[(second >= start_s + 5 * number) & (second < stop_s)] = 1
-    felt = np.convolve(label, np.exp(-np.arange(60) / 20.0) / 20.0)[:DURATION_S]
-
-    def at(rate_hz: float) -> Floats:
-        return np.asarray(np.interp(np.arange(round(DURATION_S * rate_hz)) / rate_hz, second, felt))
-
-    rate = 65.0 + 2.0 * number + 12.0 * at(64.0) + np.repeat(rng.normal(0.0, 3.0, DURATION_S), 64)
-    wave = 40.0 * np.sin(2.0 * np.pi * np.cumsum(rate / 60.0) / 64.0) + rng.normal(0.0, 3.0, len(rate))
-    drift = rng.normal(0.0, 0.02, DURATION_S * 4).cumsum()
-    arrays: dict[str, Any] = {
-        "bvp": np.round(wave / 0.05).astype(np.int16),
-        "acc": rng.normal(0.0, 2.0, (DURATION_S * 32, 3)).astype(np.int8),
-        "eda": (number + 2.0 + 1.5 * at(4.0) + drift).astype(np.float32),
-        "temp": (33.0 - 0.5 * at(4.0)).astype(np.float32),
-        "hr": (65.0 + 2.0 * number + 12.0 * felt[10:]).astype(np.float32),
-    }
-    label[:9] = -1
-    arrays |= {f"{name}_fs": rate_hz for name, rate_hz in RATES_HZ.items()}
-    arrays |= {f"{name}_t0": 1.5e9 + (10.0 if name == "hr" else 0.0) for name in RATES_HZ}
-    return {**arrays, "label_1hz": label, "label_t0": 1.5e9, "bvp_scale": 0.05}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    place = folder / "streams" / "stress_predict_e4"
-    place.mkdir(parents=True)
-    for number in range(4):
-        np.savez(place / f"S{number + 2:02d}.npz", **wrist(number))
-    return folder
+    return write_tiny(tmp_path_factory.mktemp("data"), "streams/stress_predict_e4")
 
 
 def options_of(profile: Profile = "short") -> Options:
@@ -139,7 +103,7 @@ def test_windows_are_those_of_a_gateway_with_the_label_of_their_last_second(
     np.testing.assert_array_equal(subject.y, arrays["label_1hz"][ends - 1])
     t = 10.0 + np.arange(1920) / 64.0
     window = np.zeros((1920, len(options.features.channels)))
-    window[:, 0] = np.interp(t, np.arange(DURATION_S * 4) / 4.0, arrays["eda"])
+    window[:, 0] = np.interp(t, np.arange(SESSION_S * 4) / 4.0, arrays["eda"])
     window[:, 1] = arrays["bvp"][640 : 640 + 1920] * 0.05
     names = feature_names(options.features)
     expected = dict(zip(names, extract(options.features, window), strict=True))
@@ -296,7 +260,7 @@ def test_recordings_that_are_none_are_named(data: Path, tmp_path: Path) -> None:
     broken: list[tuple[dict[str, Any], str]] = [
         ({"temp_fs": None}, "array 'temp_fs' is missing; expected label_1hz"),
         ({"eda": np.append(np.zeros(400), np.full(400, np.nan))}, "stream 'eda' .*; expected no gaps"),
-        ({"label_1hz": np.zeros(DURATION_S, dtype=np.int8)}, r"labels \[0\] of its windows; expected rest, 0, and"),
+        ({"label_1hz": np.zeros(SESSION_S, dtype=np.int8)}, r"labels \[0\] of its windows; expected rest, 0, and"),
     ]
     for number, (change, reason) in enumerate(broken):
         arrays = {name: value for name, value in {**wrist(0), **change}.items() if value is not None}
