@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
@@ -35,7 +35,8 @@ class Figure(settings.Table):
     :param reduce: how cells that differ in nothing shown become one figure.
     :param spread: the sample standard deviation of those (n - 1), their standard error, or of their mean the figure
         named here.
-    :param minus: coordinates; shown is the difference to the cell that has these and is alike in all others.
+    :param minus, over: coordinates; shown is the difference, or the ratio, to the cell that has these and is alike in
+        all others. Where a `choice` was made, what was tried is no coordinate.
     """
 
     of: str
@@ -44,6 +45,13 @@ class Figure(settings.Table):
     reduce: Literal["mean", "median", "min", "max", "sum"] = "mean"
     spread: str = ""
     minus: Axes = Field(default_factory=dict)
+    over: Axes = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_one_comparison(self) -> Self:
+        if self.minus and self.over:
+            raise ValueError("minus and over: both given; expected a difference or a ratio")
+        return self
 
 
 def _as_figure(value: object) -> object:
@@ -71,7 +79,7 @@ class View(settings.Table):
     """Figures of the cells, by row and column.
 
     :param figures: by their heads.
-    :param where: coordinates and the value or values that are shown.
+    :param where: coordinates, also those in names of figures, and the value or values that are shown.
     :param rows, columns: coordinates; where no column is named, figures are the columns.
     """
 
