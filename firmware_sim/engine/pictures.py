@@ -46,7 +46,7 @@ def _panels(section: Section, results: Results) -> dict[str, Series]:
         for column, shown in columns.items():
             names = {**dict(zip(section.rows[1:], row[1:], strict=True))}
             names |= dict(zip([*section.columns, HEAD], column, strict=True))
-            panel = named(section, names.pop(section.panels)) if section.panels else ""
+            panel = ", ".join(named(section, names.pop(key)) for key in section.panels)
             if len(section.figures) == 1:
                 names.pop(HEAD, None)
             line = ", ".join(named(section, value) for value in names.values())

@@ -61,6 +61,10 @@ def _as_figure(value: object) -> object:
 Shown = Annotated[Figure, BeforeValidator(_as_figure)]
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 class Choice(settings.Table):
     """Which cells stand for a row and column, where some coordinates were tried out.
 
@@ -109,7 +113,7 @@ class Section(View):
     :param paper: what the paper has, by row (coordinates joined with `, `) and column; shown in brackets.
     :param bold: which figure of a row or column stands out.
     :param against: coordinates of the row that the others are held against, figure by figure that has a spread.
-    :param panels: in a picture, the coordinate or `figure` that has a panel for each value.
+    :param panels: in a picture, the coordinate or `figure`, or several, with a panel for each value.
     :param level: in a picture, heights with a line across.
     """
 
@@ -120,7 +124,7 @@ class Section(View):
     paper: dict[str, dict[str, float]] = Field(default_factory=dict)
     bold: Literal["", "highest in row", "lowest in row", "highest in column", "lowest in column"] = ""
     against: Axes = Field(default_factory=dict)
-    panels: str = ""
+    panels: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
     level: dict[str, float] = Field(default_factory=dict)
     log: Literal["", "x", "y", "xy"] = ""
     targets: list[Target] = Field(default_factory=list)
