@@ -107,12 +107,12 @@ class Case(settings.Table):
 
 
 def measure(case: Case, data: Path) -> Figures:
-    """Return what every model is worth on the test rows, `<federated or pooled>|<method>|<setting>`, and the model that
-    the inner split chose, `chosen.<federated or pooled>|<method>`; also the one it chose of all federated methods. Of
-    equally good settings the first counts. `always one class` is the best answer that never changes.
+    """Return what every model is worth on the test rows, `tried|<federated or pooled>|<method>|<setting>`, and the one
+    that the inner split chose, `chosen|<federated or pooled>|<method>|-`; also what it chose of all federated methods.
+    Of equally good settings the first counts. `always one class` is the best answer that never changes.
 
-    By method also how many settings were `tried`, and the `seconds` until the best model on the test rows was there,
-    all gateways one after the other.
+    By method also the `count` of settings, and the `seconds` until the best model on the test rows was there, all
+    gateways one after the other.
     """
     rng = generator(case.seed, case.repeat, case.source.stream or case.source.table)
     split = draw_split(case, data, rng).scaled()
@@ -123,11 +123,12 @@ def measure(case: Case, data: Path) -> Figures:
         validated = {name: values for name, values in grid.items() if case.methods[name].is_validated}
         tried |= _score(case, validated, inner, classes)
     constant = [judge(case.metric, split.test_y, np.full_like(split.test_y, one)) for one in np.unique(split.test_y)]
-    figures = {"pooled|always one class|-": max(constant), **{key: worth for key, (worth, _) in scored.items()}}
+    figures = {f"tried|{key}": worth for key, (worth, _) in scored.items()}
+    figures |= {f"chosen|{method}|-": scored[key][0] for method, key in _choose(tried).items()}
+    figures |= {f"{reading}|pooled|always one class|-": max(constant) for reading in ("tried", "chosen")}
     for method, keys in _by_method(scored).items():
         name = method.partition("|")[2]
-        figures |= {f"tried.{name}": float(len(keys)), f"seconds.{name}": -max(scored[key] for key in keys)[1]}
-    figures |= {f"chosen.{method}": figures[key] for method, key in _choose(tried).items()}
+        figures |= {f"count.{name}": float(len(keys)), f"seconds.{name}": -max(scored[key] for key in keys)[1]}
     return figures if case.worst_case is None else figures | _time_worst_case(case, split, *case.worst_case)
 
 
