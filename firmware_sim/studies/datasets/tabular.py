@@ -58,11 +58,11 @@ def read_rows(data: Path, name: str, *, grouped: bool = False, coded: bool = Fal
         DataError: a file has another layout.
     """
     path = data / FOLDER / f"{name}.csv"
-    table = pd.read_csv(path, float_precision="round_trip")
+    table = pd.read_csv(path, dtype=str)
     if table.columns[-1] != "label":
         raise DataError(f"{path}: expected a last column 'label', got {table.columns[-1]!r}")
     try:
-        values = table.to_numpy(np.float64)
+        values = table.to_numpy(object).astype(np.float64)
     except ValueError as error:
         raise DataError(f"{path}: expected numbers or empty cells ({error})") from None
     if np.isnan(values[:, -1]).any():
