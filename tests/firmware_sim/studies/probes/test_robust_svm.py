@@ -124,7 +124,7 @@ def test_rows_are_dealt_once_each(unequal: bool, counts: list[int]) -> None:
 
 
 def test_conditions_change_labels_and_shares_as_they_say() -> None:
-    conditions = ({}, {"flipped": 0.1}, {"positives": 0.2})
+    conditions: tuple[dict[str, float], ...] = ({}, {"flipped": 0.1}, {"positives": 0.2})
     nominal, flipped, unequal = (
         draw_split(case_of(condition=each), Path(), np.random.default_rng(0)).y for each in conditions
     )
