@@ -45,11 +45,12 @@ def lay_out(results: Results, view: View) -> dict[tuple[Any, ...], dict[tuple[An
 def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
     """Return a line for each row and column of a view with its coordinates, value and spread."""
     keys = [*view.rows, *view.columns]
-    table = taken(selected(results, view.where), figure)
+    table = taken(results, figure, view.where)
     if view.choose is not None:
-        table = chosen(table, results, view, view.choose)
-    if figure.minus:
-        table = compared(table, figure.minus)
+        tried = [key for key in view.choose.among if key not in keys]  # and no longer a coordinate
+        table = chosen(table, results, view, view.choose).drop(columns=tried, errors="ignore")
+    if figure.minus or figure.over:
+        table = compared(table, figure)
     missing = [key for key in keys if key not in table]
     if missing:
         known = ", ".join(str(key) for key in table)
@@ -63,15 +64,13 @@ def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
     return lines.reset_index() if keys else lines
 
 
-def selected(results: Results, where: Axes) -> Results:
-    """Return the cells with these coordinates; a list means any of its values."""
-    wanted = {key: value if isinstance(value, list) else [value] for key, value in where.items()}
-    return [each for each in results if all(each[0].get(key) in values for key, values in wanted.items())]
+def taken(results: Results, figure: Figure, where: Axes) -> pd.DataFrame:
+    """Return a line for each cell that has the figure, or for each figure of that form, scaled.
 
-
-def taken(results: Results, figure: Figure) -> pd.DataFrame:
-    """Return a line for each cell that has the figure, or for each figure of that form, scaled."""
+    `where` names coordinates, of cells or in names of figures; a list means any of its values.
+    """
     pattern, names = _pattern(figure.of)
+    wanted = {key: value if isinstance(value, list) else [value] for key, value in where.items()}
     error = "" if figure.spread in ("sd", "sem") else figure.spread
     lines = []
     for coordinates, figures in results:
@@ -80,8 +79,10 @@ def taken(results: Results, figure: Figure) -> pd.DataFrame:
             if match is None:
                 continue
             texts = dict(zip(names, match.groups(), strict=True))
-            spread = figures[error.format(**texts)] * figure.scale if error else float("nan")
             places = {key: _as_number(text) for key, text in texts.items()}
+            if not all({**coordinates, **places}.get(key) in values for key, values in wanted.items()):
+                continue
+            spread = figures[error.format(**texts)] * figure.scale if error else float("nan")
             lines.append({**_shown(coordinates), **places, VALUE: value * figure.scale, ERROR: spread})
     if not lines:
         raise NothingShownError(f"{figure.of}: no cell of this part of the report has such a figure")
@@ -116,7 +117,7 @@ def chosen(table: pd.DataFrame, results: Results, view: View, choice: Choice) ->
 
 def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     """Return for each row and column the combination of coordinates that decides best, and worst."""
-    judged = taken(selected(results, view.where), Figure(of=choice.by))
+    judged = taken(results, Figure(of=choice.by), view.where)
     among = [key for key in choice.among if key in judged]
     keys = [key for key in [*view.rows, *view.columns] if key in judged and key not in among]
     means = judged.groupby([*keys, *among], sort=False, dropna=False)[VALUE].mean().reset_index()
@@ -130,18 +131,26 @@ def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     return found if len(choice.take) > 1 else found.drop(columns="rank")
 
 
-def compared(table: pd.DataFrame, minus: Axes) -> pd.DataFrame:
-    """Return the differences to the lines with the coordinates `minus` that are alike in all others."""
+def compared(table: pd.DataFrame, figure: Figure) -> pd.DataFrame:
+    """Return the differences to the lines with the coordinates `minus` that are alike in all others, or the ratios to
+    those with the coordinates `over`.
+    """
+    to = figure.minus or figure.over
     is_base = pd.Series(True, index=table.index)
-    for key, value in minus.items():
+    for key, value in to.items():
         is_base &= table[key] == value
-    others = [key for key in table if key not in (*minus, VALUE, ERROR)]
-    base = table[is_base].drop(columns=list(minus))
+    others = [key for key in table if key not in (*to, VALUE, ERROR)]
+    base = table[is_base].drop(columns=list(to))
     both = (
         table[~is_base].merge(base, on=others, suffixes=("", "·base"))
         if others
         else table[~is_base].merge(base, how="cross", suffixes=("", "·base"))
     )
-    both[VALUE] -= both[f"{VALUE}·base"]
-    both[ERROR] = (both[ERROR] ** 2 + both[f"{ERROR}·base"] ** 2) ** 0.5
+    value, error, base_value, base_error = (both[key] for key in (VALUE, ERROR, f"{VALUE}·base", f"{ERROR}·base"))
+    if figure.over:
+        both[VALUE] = value / base_value
+        both[ERROR] = both[VALUE].abs() * ((error / value) ** 2 + (base_error / base_value) ** 2) ** 0.5
+    else:
+        both[VALUE] = value - base_value
+        both[ERROR] = (error**2 + base_error**2) ** 0.5
     return both[list(table)]

@@ -57,7 +57,7 @@ def _panels(section: Section, results: Results) -> dict[str, Series]:
         for column, shown in columns.items():
             names = {**dict(zip(section.rows[1:], row[1:], strict=True))}
             names |= dict(zip([*section.columns, HEAD], column, strict=True))
-            panel = named(section, names.pop(section.panels)) if section.panels else ""
+            panel = ", ".join(named(section, names.pop(key)) for key in section.panels)
             if len(section.figures) == 1:
                 names.pop(HEAD, None)
             line = ", ".join(named(section, value) for value in names.values())
@@ -75,11 +75,19 @@ def named(section: Section, value: object) -> str:
     return section.labels.get(text, text)
 
 
+def _is_number(place: object) -> bool:
+    """Return whether a place along the axis is one of a scale; those from names of figures are text."""
+    try:
+        return math.isfinite(float(str(place)))
+    except ValueError:
+        return False
+
+
 def _draw_panel(panel: Panel, section: Section, title: str, series: Series) -> None:
     every = list(dict.fromkeys(place for along, _ in series.values() for place in along))
-    is_scale = section.kind == "lines" and all(isinstance(place, int | float) for place in every)
+    is_scale = section.kind == "lines" and all(_is_number(place) for place in every)
     for index, (name, (along, shown)) in enumerate(series.items()):
-        x = list(along) if is_scale else [float(every.index(place)) for place in along]
+        x = [float(place if is_scale else every.index(place)) for place in along]
         _draw_series(panel, section.kind, index, len(series), name, x, shown)
     for label, height in section.level.items():
         panel.axhline(height, color=INK, ls="--", lw=1.0)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
@@ -36,7 +36,8 @@ class Figure(settings.Table):
     :param reduce: how cells that differ in nothing shown become one figure.
     :param spread: the sample standard deviation of those (n - 1), their standard error, or of their mean the figure
         named here.
-    :param minus: coordinates; shown is the difference to the cell that has these and is alike in all others.
+    :param minus, over: coordinates; shown is the difference, or the ratio, to the cell that has these and is alike in
+        all others. Where a `choice` was made, what was tried is no coordinate.
     """
 
     of: str
@@ -45,6 +46,13 @@ class Figure(settings.Table):
     reduce: Literal["mean", "median", "min", "max", "sum"] = "mean"
     spread: str = ""
     minus: Axes = Field(default_factory=dict)
+    over: Axes = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_one_comparison(self) -> Self:
+        if self.minus and self.over:
+            raise ValueError("minus and over: both given; expected a difference or a ratio")
+        return self
 
 
 def _as_figure(value: object) -> object:
@@ -52,6 +60,10 @@ def _as_figure(value: object) -> object:
 
 
 Shown = Annotated[Figure, BeforeValidator(_as_figure)]
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
 class Choice(settings.Table):
@@ -72,7 +84,7 @@ class View(settings.Table):
     """Figures of the cells, by row and column.
 
     :param figures: by their heads.
-    :param where: coordinates and the value or values that are shown.
+    :param where: coordinates, also those in names of figures, and the value or values that are shown.
     :param rows, columns: coordinates; where no column is named, figures are the columns.
     """
 
@@ -102,7 +114,7 @@ class Section(View):
     :param paper: what the paper has, by row (coordinates joined with `, `) and column; shown in brackets.
     :param bold: which figure of a row or column stands out.
     :param against: coordinates of the row that the others are held against, figure by figure that has a spread.
-    :param panels: in a picture, the coordinate or `figure` that has a panel for each value.
+    :param panels: in a picture, the coordinate or `figure`, or several, with a panel for each value.
     :param level: in a picture, heights with a line across.
     :param shaded: in a picture of lines, a figure: the panel is shaded where it is above 0.
     """
@@ -114,7 +126,7 @@ class Section(View):
     paper: dict[str, dict[str, float]] = Field(default_factory=dict)
     bold: Literal["", "highest in row", "lowest in row", "highest in column", "lowest in column"] = ""
     against: Axes = Field(default_factory=dict)
-    panels: str = ""
+    panels: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
     level: dict[str, float] = Field(default_factory=dict)
     shaded: str = ""
     log: Literal["", "x", "y", "xy"] = ""

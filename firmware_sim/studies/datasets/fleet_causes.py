@@ -1,4 +1,4 @@
-"""Simulated sites for the study of fleet alarms: what weather, supply and structure do to the features of gateways.
+"""Simulated sites with alarms of a fleet: what weather, supply and structure do to the features of gateways.
 
 A site has a temperature that follows the day and the week, a load that comes in gusts, and a supply. Each gateway
 measures six features of the structure, and these three. What they do to a feature differs from gateway to gateway and
@@ -70,7 +70,7 @@ class Site(NamedTuple):
     offline: tuple[int, int] | None  # windows in which no gateway was heard
 
 
-def drawn(cause: Cause, rng: np.random.Generator) -> Site:
+def draw_site(cause: Cause, rng: np.random.Generator) -> Site:
     """Return a site and what a cause does to it."""
     n, begin = int(rng.integers(3, 8)) * DAY, int(rng.integers(DAY // 2, WATCHED - DAY // 2))
     beside = _beside(rng, n + WATCHED)  # in deviations of the baseline

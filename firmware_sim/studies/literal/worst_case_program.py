@@ -1,4 +1,4 @@
-"""The worst-case distribution on a box by the paper's linear program (Eq. 9), solved with HiGHS.
+"""The worst-case risk on a box by the paper's linear program (FDR-SVM paper, Eq. 9), solved with HiGHS.
 
 It is the paper's own way and the slow one: the study of running times puts it beside the direct way
 (`fedgate.models.federated.robust_svm.box`), and tests hold the two against each other. Moves against the loss never pay
@@ -11,12 +11,12 @@ import numpy as np
 
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.federated.robust_svm.ball import Ball, SolverError
-from fedgate.models.federated.robust_svm.box import Box, WorstCase
+from fedgate.models.federated.robust_svm.box import Box
 
 
-def worst_case_program(x: Array, y: Array, w: Array, ball: Ball, box: Box) -> WorstCase:
-    """Return the same as `fedgate.models.federated.robust_svm.box.worst_case`, for the norms "1" and "inf":
-    of samples x (N, P), labels y (N,), -1 or 1, and weights w (P,).
+def solve_worst_case(x: Array, y: Array, w: Array, ball: Ball, box: Box) -> float:
+    """Return the value of `fedgate.models.federated.robust_svm.box.worst_case`, for the norms "1" and "inf": of samples
+    x (N, P), labels y (N,), -1 or 1, and weights w (P,).
 
     Per sample: α, the mass that keeps its label and suffers, β, the mass that changes it, and the moves of either times
     its mass; the rest of the sample loses nothing. All masses are parts of 1 / N.
@@ -30,10 +30,9 @@ def worst_case_program(x: Array, y: Array, w: Array, ball: Ball, box: Box) -> Wo
     if ball.norm == "2":
         raise ValueError("norm '2' makes no linear program; take norm '1' or 'inf', or the direct worst case")
     ball, box = ball.checked(), box.checked(x)
-    n, p = x.shape
-    margins, rooms = y * (x @ w), _rooms(x, y, w, box)
+    n, margins = len(x), y * (x @ w)
     gains = np.concatenate([1.0 - margins, 1.0 + margins, np.tile(np.abs(w), 2 * n)]) / n
-    rows, limits = _rows(rooms, ball)
+    rows, limits = _rows(_rooms(x, y, w, box), ball)
     bounds = np.zeros((rows.shape[1], 2))
     bounds[:, 1] = np.inf
     bounds[n : 2 * n, 1] = np.inf if ball.kappa is not None else 0.0
@@ -41,9 +40,7 @@ def worst_case_program(x: Array, y: Array, w: Array, ball: Ball, box: Box) -> Wo
     found = linprog(objective, A_ub=rows, b_ub=limits, bounds=bounds, method="highs")
     if found.status != 0:
         raise SolverError(f"HiGHS on the worst-case program: {found.message}")
-    masses = np.clip(found.x[: 2 * n], 0.0, 1.0)
-    moves = found.x[2 * n : 2 * n + 2 * n * p].reshape(2, n, p)
-    return _distribution(x, y, w, masses.reshape(2, n), moves, float(-found.fun))
+    return -float(found.fun)
 
 
 def _rooms(x: Array, y: Array, w: Array, box: Box) -> Floats:
@@ -64,25 +61,14 @@ def _rows(rooms: Floats, ball: Ball) -> tuple[Array, Floats]:
     masses, moves = sparse.identity(2 * n), sparse.identity(2 * n * p)
     spread = sparse.kron(masses, np.ones((p, 1)))  # (2 N P, 2 N)
     within = sparse.hstack([-spread.multiply(rooms.reshape(-1, 1)), moves])
-    global_state = sparse.hstack([sparse.hstack([sparse.identity(n)] * 2), sparse.csr_matrix((n, 2 * n * p))])
+    whole = sparse.hstack([sparse.hstack([sparse.identity(n)] * 2), sparse.csr_matrix((n, 2 * n * p))])
     labels = np.concatenate([np.zeros(n), np.full(n, ball.kappa or 0.0)])
     limits = np.concatenate([np.ones(n), np.zeros(2 * n * p), [n * ball.radius]])
     if ball.norm == "1":
         cost = np.concatenate([labels, np.ones(2 * n * p)])
-        return sparse.vstack([global_state, within, cost[None, :]]).tocsr(), limits
+        return sparse.vstack([whole, within, cost[None, :]]).tocsr(), limits
     longest = sparse.hstack([sparse.csr_matrix((2 * n * p, 2 * n)), moves, -spread])
     cost = np.concatenate([labels, np.zeros(2 * n * p), np.ones(2 * n)])
-    wide = [sparse.hstack([part, sparse.csr_matrix((part.shape[0], 2 * n))]) for part in (global_state, within)]
+    wide = [sparse.hstack([part, sparse.csr_matrix((part.shape[0], 2 * n))]) for part in (whole, within)]
     rows = sparse.vstack([*wide, cost[None, :], longest]).tocsr()
     return rows, np.concatenate([limits, np.zeros(2 * n * p)])
-
-
-def _distribution(x: Array, y: Array, w: Array, masses: Floats, moves: Floats, value: float) -> WorstCase:
-    """Return the program's solution as points: every sample as it is kept, changed, and left alone."""
-    n = len(x)
-    offsets = np.divide(moves, masses[:, :, None], out=np.zeros_like(moves), where=masses[:, :, None] > 0.0)
-    toward = -np.outer(y, np.sign(w))
-    points = np.concatenate([x + toward * offsets[0], x - toward * offsets[1], x])
-    shares = np.concatenate([*masses, np.maximum(1.0 - masses.sum(axis=0), 0.0)]) / n
-    labels, taken = np.concatenate([y, -y, y]), shares > 0.0
-    return WorstCase(points[taken], labels[taken], shares[taken] / shares.sum(), value, value)

@@ -22,7 +22,6 @@ from fedgate.models.federated.protocol.schema import Schema, named
 LIAR = "liar"  # in the data of a gateway that lies; any array
 FIRST = "first."  # in the state of one that replays: its first update
 LARGEST = 0.99  # of the longest change that every algorithm admits by itself, `largest_change`
-FAR = 1e6
 
 Lie = Literal[
     "sign flip",
@@ -35,6 +34,13 @@ Lie = Literal[
     "colluding",
     "claims the most",
 ]
+# What a change is multiplied by; of other lies, that of rows among them, it stays what it is.
+FACTORS: dict[Lie, float] = {
+    "sign flip": -1.0,
+    "times 10, flipped": -10.0,
+    "times 1e6": 1e6,
+    "not a number": float("nan"),
+}
 
 
 def lying(algorithm: Algorithm, lie: Lie, *, largest_change: float = 1e3, honest: Sequence[Arrays] = ()) -> Algorithm:
@@ -110,23 +116,8 @@ def _falsify(schema: Schema, update: Arrays, lie: Lie, largest_change: float) ->
     if lie == "claims the most":  # of a usual length: every sum grows as the rows that are claimed
         factor = MAX_SAMPLES / weight
         return {name: np.asarray((factor if name in weights else -factor) * array) for name, array in update.items()}
-    changes = {name: array for name, array in update.items() if name not in weights}
-    factor = _factor(changes, weight, lie, largest_change)
+    factor = FACTORS.get(lie, 1.0)
+    if lie == "largest, flipped":
+        longest = max(float(np.linalg.norm(np.ravel(array))) for name, array in update.items() if name not in weights)
+        factor = -LARGEST * largest_change * weight / longest
     return {name: array if name in weights else np.asarray(factor * array) for name, array in update.items()}
-
-
-def _factor(changes: Arrays, weight: float, lie: Lie, largest_change: float) -> float:
-    match lie:
-        case "sign flip":
-            return -1.0
-        case "times 10, flipped":
-            return -10.0
-        case "largest, flipped":
-            longest = max(float(np.linalg.norm(np.ravel(array))) for array in changes.values())
-            return -LARGEST * largest_change * weight / longest
-        case "times 1e6":
-            return FAR
-        case "not a number":
-            return float("nan")
-        case _:
-            return 1.0  # the lie is in the rows

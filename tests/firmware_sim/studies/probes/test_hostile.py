@@ -1,65 +1,15 @@
-"""The study of lies: its short profile on a made-up table of the real name, and what could flatter an answer."""
+"""Gateways that lie: only those that are marked, and no farther than the lie says."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.attacks.hostile import LIAR, lying
-from fedgate.firmware_sim.studies.attacks.study import Options, cells
-from fedgate.firmware_sim.studies.engine.study import load_options
-from fedgate.firmware_sim.studies.registry import STUDIES
-from fedgate.firmware_sim.studies.runner import measured
+from fedgate.firmware_sim.studies.probes.hostile import LIAR, lying
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.federated.defences.single_update import change_of
 from fedgate.models.federated.protocol.schema import UpdateError
 from tests.support.given_width import build
-from tests.support.syntax import ROOT
-
-EXPERIMENT = ROOT / "firmware_sim" / "experiments" / "attacks.toml"
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    folder, rng = tmp_path / "tabular", np.random.default_rng(0)
-    folder.mkdir()
-    y = np.arange(300) % 2
-    x = rng.normal(size=(300, 3)) + y[:, None]
-    rows = [",".join(map(repr, [*row, int(label)])) for row, label in zip(x.tolist(), y, strict=True)]
-    (folder / "banknote.csv").write_text("\n".join(["a,b,c,label", *rows]) + "\n", encoding="utf-8")
-    return tmp_path
-
-
-def options(profile: str) -> Options:
-    found = load_options(EXPERIMENT, STUDIES["attacks"], "short" if profile == "short" else "full")
-    assert isinstance(found, Options)
-    return found
-
-
-def test_the_short_profile_says_what_each_answer_is_worth(tmp_path: Path, data: Path) -> None:
-    done = measured(
-        "attacks",
-        options("short"),
-        data,
-        results=tmp_path,
-        profile="short",
-        command="measure",
-        jobs=1,
-        say=print,
-    )
-    assert len(done.measured) == 6  # two sharings of nobody and two lies
-    assert all(0.0 <= value <= 1.0 for each in done.measured for value in each.figures.values())
-    for words in ("Gateways alike", "Gateways unlike", "| nobody lies |", "| 2 x sign flip |", "What a defence costs"):
-        assert words in done.text
-
-
-def test_every_lie_meets_every_set_sharing_and_seed() -> None:
-    full = options("full")
-    lied = 1 + len(full.lies) * len(full.liars)
-    assert len(cells(full)) == len(full.sets) * len(full.sharings) * lied * full.seeds
-    assert max(full.liars) < full.gateways / 2
 
 
 def rows() -> Arrays:

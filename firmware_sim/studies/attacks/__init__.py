@@ -1,1 +1,0 @@
-"""The study of gateways that lie, and what defences are worth."""

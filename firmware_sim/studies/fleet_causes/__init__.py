@@ -1,1 +1,0 @@
-"""The study of causes that a whole fleet shares."""

@@ -1,1 +1,0 @@
-"""The study of distributionally robust SVMs over gateways."""
