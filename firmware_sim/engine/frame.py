@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -45,11 +46,15 @@ def lay_out(results: Results, view: View) -> dict[tuple[Any, ...], dict[tuple[An
 def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
     """Return a line for each row and column of a view with its coordinates, value and spread."""
     keys = [*view.rows, *view.columns]
-    table = taken(selected(results, view.where), figure)
+    table = taken(selected(results, view.where | figure.where), figure)
     if view.choose is not None:
         table = chosen(table, results, view, view.choose)
+    if view.averaged:
+        table = averaged(table, view.averaged)
     if figure.minus:
         table = compared(table, figure.minus)
+    if figure.over:
+        table = compared(table, figure.over, is_ratio=True)
     missing = [key for key in keys if key not in table]
     if missing:
         known = ", ".join(str(key) for key in table)
@@ -120,18 +125,34 @@ def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     return found if len(choice.take) > 1 else found.drop(columns="rank")
 
 
-def compared(table: pd.DataFrame, minus: Axes) -> pd.DataFrame:
-    """Return the differences to the lines with the coordinates `minus` that are alike in all others."""
+def averaged(table: pd.DataFrame, over: Sequence[str]) -> pd.DataFrame:
+    """Return the means over some coordinates, nan where any of the values is; without an error, which is another's."""
+    keys = [key for key in table if key not in (*over, VALUE, ERROR)]
+    if not keys:
+        return pd.DataFrame({VALUE: [table[VALUE].mean(skipna=False)], ERROR: math.nan})
+    means = table.groupby(keys, sort=False, dropna=False)[VALUE].agg(lambda values: values.mean(skipna=False))
+    return means.reset_index().assign(**{ERROR: math.nan})
+
+
+def compared(table: pd.DataFrame, base_at: Axes, *, is_ratio: bool = False) -> pd.DataFrame:
+    """Return the differences to the lines with the coordinates `base_at` that are alike in all others, or the ratios;
+    errors are taken for independent.
+    """
     is_base = pd.Series(True, index=table.index)
-    for key, value in minus.items():
+    for key, value in base_at.items():
         is_base &= table[key] == value
-    others = [key for key in table if key not in (*minus, VALUE, ERROR)]
-    base = table[is_base].drop(columns=list(minus))
+    others = [key for key in table if key not in (*base_at, VALUE, ERROR)]
+    base = table[is_base].drop(columns=list(base_at))
     both = (
         table[~is_base].merge(base, on=others, suffixes=("", "·base"))
         if others
         else table[~is_base].merge(base, how="cross", suffixes=("", "·base"))
     )
-    both[VALUE] -= both[f"{VALUE}·base"]
-    both[ERROR] = (both[ERROR] ** 2 + both[f"{ERROR}·base"] ** 2) ** 0.5
+    value, error = both[f"{VALUE}·base"], both[f"{ERROR}·base"]
+    if is_ratio:
+        both[VALUE] /= value
+        both[ERROR], error = both[ERROR] / value, both[VALUE] * error / value
+    else:
+        both[VALUE] -= value
+    both[ERROR] = (both[ERROR] ** 2 + error**2) ** 0.5
     return both[list(table)]

@@ -64,11 +64,19 @@ def named(section: Section, value: object) -> str:
     return section.labels.get(text, text)
 
 
+def _is_number(place: Any) -> bool:
+    """Tell whether a coordinate is a number or, taken out of the name of a figure, the text of one."""
+    try:
+        return math.isfinite(float(place))
+    except ValueError:
+        return False
+
+
 def _draw_panel(panel: Panel, section: Section, title: str, series: Series) -> None:
     every = list(dict.fromkeys(place for along, _ in series.values() for place in along))
-    is_scale = section.kind == "lines" and all(isinstance(place, int | float) for place in every)
+    is_scale = section.kind == "lines" and all(map(_is_number, every))
     for index, (name, (along, shown)) in enumerate(series.items()):
-        x = list(along) if is_scale else [float(every.index(place)) for place in along]
+        x = [float(place) for place in along] if is_scale else [float(every.index(place)) for place in along]
         _draw_series(panel, section.kind, index, len(series), name, x, shown)
     for label, height in section.level.items():
         panel.axhline(height, color=INK, ls="--", lw=1.0)

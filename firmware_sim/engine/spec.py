@@ -31,19 +31,23 @@ class Figure(settings.Table):
     """A figure of the cells, as it is shown.
 
     :param of: its name; `auc.{draw}` takes every figure of that form, and what stands for `draw` is a coordinate.
+    :param where: coordinates beside those of the view.
     :param scale: what it is multiplied by.
     :param reduce: how cells that differ in nothing shown become one figure.
     :param spread: the sample standard deviation of those (n - 1), their standard error, or of their mean the figure
         named here.
     :param minus: coordinates; shown is the difference to the cell that has these and is alike in all others.
+    :param over: the same, and shown is the ratio.
     """
 
     of: str
+    where: Axes = Field(default_factory=dict)
     digits: Annotated[int, Field(ge=0)] = 3
     scale: float = 1.0
     reduce: Literal["mean", "median", "min", "max", "sum"] = "mean"
     spread: str = ""
     minus: Axes = Field(default_factory=dict)
+    over: Axes = Field(default_factory=dict)
 
 
 def _as_figure(value: object) -> object:
@@ -72,11 +76,14 @@ class View(settings.Table):
 
     :param figures: by their heads.
     :param where: coordinates and the value or values that are shown.
+    :param averaged: coordinates whose mean is taken before anything else, such as that of folds before a spread over
+        seeds; undefined where one of them is.
     :param rows, columns: coordinates; where no column is named, figures are the columns.
     """
 
     figures: dict[str, Shown] = Field(default_factory=dict)
     where: Axes = Field(default_factory=dict)
+    averaged: list[str] = Field(default_factory=list)
     choose: Choice | None = None
     rows: list[str] = Field(default_factory=list)
     columns: list[str] = Field(default_factory=list)
@@ -93,7 +100,7 @@ class Target(View):
 
 
 class Section(View):
-    """One part of a report.
+    """One part of a report; one that is `like` another, named by its title, has its keys below its own.
 
     :param kind: a table; a picture of it, with the first of `rows` along the axis; the targets; what was chosen; or
         prose alone.
@@ -155,6 +162,7 @@ def load_spec(path: Path) -> Spec:
     data = raw.pop("data", "")
     if data:
         raw["data"] = str(path.parent / str(data))
+    raw["section"] = _spelled_out(raw.get("section", []))
     try:
         return Spec.model_validate_json(json.dumps(raw), strict=True)
     except ValidationError as error:
@@ -170,6 +178,20 @@ def _merged(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error}") from None
     like = raw.pop("like", None)
     return raw if like is None else overlaid(_merged(path.parent / like), raw)
+
+
+def _spelled_out(sections: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return sections with the keys of those that they are `like`."""
+    by_title: dict[str, dict[str, Any]] = {}
+    found = []
+    for section in sections:
+        like = section.pop("like", None)
+        if like is not None and like not in by_title:
+            raise SettingsError(f"section.like: {like!r} given; expected the title of a section before it")
+        whole = section if like is None else overlaid(by_title[like], section)
+        by_title[whole.get("title", "")] = whole
+        found.append(whole)
+    return found
 
 
 def overlaid(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
