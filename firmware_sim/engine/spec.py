@@ -104,6 +104,7 @@ class Section(View):
 
     :param kind: a table; a picture of it, with the first of `rows` along the axis; the targets; what was chosen; or
         prose alone.
+    :param each: a coordinate; the section is written once for each value of it, which becomes the title of one without.
     :param labels: words for coordinates and their values.
     :param paper: what the paper has, by row (coordinates joined with `, `) and column; shown in brackets.
     :param bold: which figure of a row or column stands out.
@@ -115,6 +116,7 @@ class Section(View):
     title: str = ""
     text: str = ""
     kind: Literal["table", "lines", "points", "bars", "targets", "choices", "text"] = "table"
+    each: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     paper: dict[str, dict[str, float]] = Field(default_factory=dict)
     bold: Literal["", "highest in row", "lowest in row", "highest in column", "lowest in column"] = ""

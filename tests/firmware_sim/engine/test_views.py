@@ -11,7 +11,8 @@ import pytest
 from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.engine.frame import Results, Shown, lay_out
 from fedgate.firmware_sim.engine.pictures import draw
-from fedgate.firmware_sim.engine.spec import Section, View, load_spec
+from fedgate.firmware_sim.engine.report import parts_of
+from fedgate.firmware_sim.engine.spec import Section, Spec, View, load_spec
 
 SEEDS, ROOMS = (0, 1), ("a", "b")
 ERRORS = {"ridge": (1.0, 3.0), "network": (2.0, 8.0)}  # of room a and b with the first seed; the second has one more
@@ -39,7 +40,9 @@ def of(found: dict[tuple[Any, ...], dict[tuple[Any, ...], Shown]], *row: str) ->
 
 def test_a_spread_is_over_what_is_left_of_the_means() -> None:
     averaged = of(lay_out(results(), view({"of": "mse", "spread": "sd"}, averaged=["room"])), "ridge")
-    assert averaged == (2.5, pytest.approx(math.sqrt(0.5)))  # of 2 and 3, the means over rooms of each seed
+    assert averaged.value == 2.5 and averaged.spread == pytest.approx(
+        math.sqrt(0.5)
+    )  # of 2 and 3, the means over rooms of each seed
     apart = of(lay_out(results(), view({"of": "mse", "spread": "sd"})), "ridge")
     assert apart.value == 2.5 and apart.spread > averaged.spread
     worst = of(lay_out(results(), view({"of": "mse", "reduce": "max"}, averaged=["seed"])), "ridge")
@@ -55,7 +58,8 @@ def test_a_ratio_is_to_the_cell_that_is_alike_in_all_else() -> None:
     over = {"of": "mse", "over": {"method": "ridge"}, "spread": "error"}
     by_room = lay_out(results(), view(over, rows=["method", "room"], where={"seed": 0}))
     assert set(by_room) == {("network", "a"), ("network", "b")}
-    assert of(by_room, "network", "a") == (2.0, pytest.approx(2.0 * math.hypot(0.5 / 2.0, 0.5 / 1.0)))
+    first = of(by_room, "network", "a")
+    assert first.value == 2.0 and first.spread == pytest.approx(2.0 * math.hypot(0.5 / 2.0, 0.5 / 1.0))
     of_means = lay_out(results(), view({"of": "mse", "over": {"method": "ridge"}}, averaged=["room", "seed"]))
     assert of(of_means, "network").value == 5.5 / 2.5
 
@@ -74,6 +78,21 @@ def test_rounds_in_the_names_of_figures_lie_along_a_scale(tmp_path: Path, monkey
     monkeypatch.setattr("matplotlib.axes.Axes.errorbar", lambda _axes, x, *_, **__: drawn.append(list(x)))
     draw(section, results(), tmp_path / "losses.png")
     assert [sorted(x) for x in drawn] == [[1.0, 2.0, 10.0]] * 2
+
+
+def test_a_section_is_written_for_each_value(tmp_path: Path) -> None:
+    section = {
+        "each": "room",
+        "text": "Two rooms.",
+        "rows": ["method"],
+        "figures": {"MSE": "mse"},
+        "where": {"seed": 0},
+    }
+    spec = Spec.model_validate({"title": "x", "about": "x", "probe": "x", "cells": {"a": [1]}, "section": [section]})
+    first, second = parts_of(spec, results(), tmp_path / "study")
+    assert [first.title, first.text, second.title, second.text] == ["a", "Two rooms.", "b", ""]
+    assert first.table is not None and first.table.rows == [["ridge", "1.000"], ["network", "2.000"]]
+    assert second.table is not None and second.table.rows == [["ridge", "3.000"], ["network", "8.000"]]
 
 
 def test_a_section_like_another_has_its_keys(tmp_path: Path) -> None:
