@@ -39,22 +39,10 @@ CLIP = 6.0  # of a sensor's own deviations
 LEAST_DEVIATION = 1e-6  # of a sensor that never moved
 RIDGE = 0.01  # in mean eigenvalues, as IncFed's default
 FLOAT_BYTES = 4
-
-
-class Cut(settings.Table):
-    """How recordings are cut: steps heard, steps from the last of them to the one told, steps from row to row, and the
-    share of a recording that trains.
-    """
-
-    heard: Count = 12
-    horizon: Count = 6
-    every: Count = 3
-    trains: Annotated[float, Field(gt=0, lt=1)] = 0.75
-
-    @property
-    def steps(self) -> int:
-        """T, the steps of a row."""
-        return self.heard + self.horizon
+HEARD, HORIZON = 12, 6  # steps heard, and steps from the last of them to the one told
+STEPS = HEARD + HORIZON
+EVERY, TRAINS = 3, 0.75  # steps from row to row, and the share of a recording that trains
+REACHED = (0.98, 0.95, 0.9)  # losses, as shares of the last value's, of which is told what it took to reach them
 
 
 class Method(settings.Table):
@@ -67,23 +55,17 @@ class Method(settings.Table):
 
 
 class Case(settings.Table):
-    """What is measured.
-
-    :param draws: how many fleets and networks are drawn, over which losses are averaged.
-    :param reached: losses, as shares of the last value's, of which is told what it took to reach them.
-    """
+    """What is measured; over `draws` of fleet and network losses are averaged."""
 
     folder: str
-    cut: Cut = Cut()
     sensors: Annotated[int, Field(ge=2)]
     rounds: Count
     draws: Count = 1
-    reached: list[float] = Field(default_factory=list)
     method: Method
 
 
 class Sensor(NamedTuple):
-    """Rows (n, INPUTS * T) that train and (m, INPUTS * T) of later, and of how many samples the former were made."""
+    """Rows (n, INPUTS * STEPS) that train and such of later, and of how many samples the former were made."""
 
     name: str
     train: Floats
@@ -106,9 +88,9 @@ def measure(case: Case, data: Path) -> Figures:
     """Return the mean loss after every round with its deviation over draws, bytes of one gateway in a round, and what
     the whole fleet sent and received until a loss was reached. What the method has none of is left out.
     """
-    sensors = load_sensors(data / case.folder, case.cut.model_dump_json())
+    sensors = load_sensors(data / case.folder)
     later = np.concatenate([sensor.later for sensor in sensors])
-    last_value = float(np.square(_lesson(case.cut, later)[1]).mean())
+    last_value = float(np.square(_lesson(later)[1]).mean())
     is_drawn = case.method.model in ("federated", "central")
     drawn = [_train(case, sensors, later, seed) for seed in range(case.draws if is_drawn else 1)]
     up, down, once = (float(np.mean(values)) for values in list(zip(*drawn, strict=True))[1:4])
@@ -118,7 +100,7 @@ def measure(case: Case, data: Path) -> Figures:
     mega = case.sensors * (once + (1 + np.arange(len(means))) * (up + down)) / 1e6  # (rounds,)
     found = {f"loss.{index}": loss for index, loss in enumerate(means.tolist(), start=1)}
     found |= {f"deviation.{index}": each for index, each in enumerate(deviations.tolist(), start=1)}
-    for share in case.reached:
+    for share in REACHED:
         reached = np.flatnonzero(means <= share * last_value)
         if len(reached):
             found |= {f"rounds_to.{share:g}": float(reached[0] + 1), f"mega_to.{share:g}": float(mega[reached[0]])}
@@ -139,9 +121,9 @@ def _number_bytes(given: Mapping[str, Any]) -> float:
 def _train(case: Case, sensors: tuple[Sensor, ...], later: Floats, seed: int) -> Trained:
     rows = fleet(sensors, case.sensors, seed)
     if case.method.model == "last value":
-        return Trained([float(np.square(_lesson(case.cut, later)[1]).mean())])
+        return Trained([float(np.square(_lesson(later)[1]).mean())])
     if case.method.model == "ridge":
-        return _solve_ridge(case.cut, rows, later)
+        return _solve_ridge(rows, later)
     if case.method.model == "federated":
         return _train_network(case, case.method.settings, rows, later, seed)
     alone = {"all": {FEATURES: np.concatenate([each[FEATURES] for each in rows.values()])}}
@@ -152,9 +134,9 @@ def _train(case: Case, sensors: tuple[Sensor, ...], later: Floats, seed: int) ->
 
 
 def _train_network(case: Case, given: Mapping[str, Any], rows: dict[str, Arrays], later: Floats, seed: int) -> Trained:
-    network = {"horizon": case.cut.horizon, "steps": case.cut.steps, "targets": (0,)}
+    network = {"horizon": HORIZON, "steps": STEPS, "targets": (0,)}
     own = {"network": network, "normalisation": "none", "unit": "feature"}
-    algorithm = build("recurrent-fedavg", INPUTS * case.cut.steps, overlaid(dict(given), own))
+    algorithm = build("recurrent-fedavg", INPUTS * STEPS, overlaid(dict(given), own))
     secrets = {name: f"{seed}/{name}".encode() for name in rows}
     fit = train_fleet(algorithm, rows, seed=seed, rounds=case.rounds, secrets=secrets, keeps_rounds=True)
     return Trained(
@@ -166,33 +148,32 @@ def _train_network(case: Case, given: Mapping[str, Any], rows: dict[str, Arrays]
     )
 
 
-def _solve_ridge(cut: Cut, rows: dict[str, Arrays], later: Floats) -> Trained:
+def _solve_ridge(rows: dict[str, Arrays], later: Floats) -> Trained:
     """Return the loss of a ridge that tells the change over the last value heard, from the sums of all sensors."""
-    weights, sent = solve_ridge(((*_lesson(cut, each[FEATURES]), None) for each in rows.values()), RIDGE)
-    regressors, wanted = _lesson(cut, later)
+    weights, sent = solve_ridge(((*_lesson(each[FEATURES]), None) for each in rows.values()), RIDGE)
+    regressors, wanted = _lesson(later)
     loss = float(np.square(wanted - regressors @ weights).mean())
     return Trained([loss], up=sent, down=float(len(encode({"weights": weights[None]}))))
 
 
-def _lesson(cut: Cut, rows: Floats) -> tuple[Floats, Floats]:
+def _lesson(rows: Floats) -> tuple[Floats, Floats]:
     """Return regressors, for each kind of sensor its own, and how far the value goes from the last one heard (n,)."""
-    cube = rows.reshape(len(rows), INPUTS, cut.steps)
-    last = cube[:, :, cut.heard - 1]
-    seen = np.column_stack([cube[:, 0, : cut.heard], last[:, 1:3], np.ones(len(rows))])  # (n, heard + 3)
+    cube = rows.reshape(len(rows), INPUTS, STEPS)
+    last = cube[:, :, HEARD - 1]
+    seen = np.column_stack([cube[:, 0, :HEARD], last[:, 1:3], np.ones(len(rows))])  # (n, heard + 3)
     of_kind = last[:, 3:, None] * seen[:, None, :]
     return of_kind.reshape(len(rows), of_kind[0].size), cube[:, 0, -1] - last[:, 0]
 
 
 @lru_cache(maxsize=2)
-def load_sensors(folder: Path, cut_json: str) -> tuple[Sensor, ...]:
+def load_sensors(folder: Path) -> tuple[Sensor, ...]:
     """Return the sensors of a building; raises `StudyError` where there are none."""
-    cut = Cut.model_validate_json(cut_json)
     rooms = load_rooms(folder, STEP_S, POSSIBLE_C, LEAST_STEPS)
-    return tuple(sensor for room in rooms for sensor in _sensors(room, cut))
+    return tuple(sensor for room in rooms for sensor in _sensors(room))
 
 
-def _sensors(room: Room, cut: Cut) -> Iterator[Sensor]:
-    last = int(cut.trains * (room.steps[-1] + 1))
+def _sensors(room: Room) -> Iterator[Sensor]:
+    last = int(TRAINS * (room.steps[-1] + 1))
     head = room.steps < last
     angle = 2.0 * np.pi * (room.first_s + room.steps * STEP_S) / SECONDS_PER_DAY
     for index, kind in enumerate(KINDS):
@@ -203,16 +184,16 @@ def _sensors(room: Room, cut: Cut) -> Iterator[Sensor]:
         z = np.zeros((len(series), INPUTS))
         z[:, 0] = np.clip((series - center) / deviation, -CLIP, CLIP)
         z[:, 1], z[:, 2], z[:, 3 + index] = np.sin(angle), np.cos(angle), 1.0
-        train, later = (cut_rows(z[part], room.steps[part], cut) for part in (head, ~head))
+        train, later = (cut_rows(z[part], room.steps[part]) for part in (head, ~head))
         yield Sensor(f"{room.name}/{kind}", train, later, int(room.samples[head].sum()))
 
 
-def cut_rows(z: Floats, steps: Whole, cut: Cut) -> Floats:
-    """Return rows (n, C * T) of values (m, C), one channel after the other, only such without a missing step."""
-    starts = np.arange(0, len(z) - cut.steps + 1, cut.every)
-    whole = starts[steps[starts + cut.steps - 1] - steps[starts] == cut.steps - 1]
-    rows = z[whole[:, None] + np.arange(cut.steps)].transpose(0, 2, 1)
-    return np.asarray(rows.reshape(len(whole), z.shape[1] * cut.steps))
+def cut_rows(z: Floats, steps: Whole) -> Floats:
+    """Return rows (n, C * STEPS) of values (m, C), one channel after the other, only such without a missing step."""
+    starts = np.arange(0, len(z) - STEPS + 1, EVERY)
+    whole = starts[steps[starts + STEPS - 1] - steps[starts] == STEPS - 1]
+    rows = z[whole[:, None] + np.arange(STEPS)].transpose(0, 2, 1)
+    return np.asarray(rows.reshape(len(whole), z.shape[1] * STEPS))
 
 
 def fleet(sensors: tuple[Sensor, ...], count: int, seed: int) -> dict[str, Arrays]:

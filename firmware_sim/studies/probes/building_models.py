@@ -26,9 +26,8 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim.engine.cells import nested
 from fedgate.firmware_sim.engine.spec import overlaid
 from fedgate.firmware_sim.evaluate.training import Fit, train_fleet
-from fedgate.firmware_sim.studies.datasets.building import KETI_STEP_S, DataSet, LeftOut
+from fedgate.firmware_sim.studies.datasets.building import KETI_STEP_S, DataSet, LeftOut, Stream, Windows, cut_windows
 from fedgate.firmware_sim.studies.datasets.files import SECONDS_PER_DAY
-from fedgate.firmware_sim.studies.datasets.streams import Stream, Windows, cut_windows
 from fedgate.models.arrays import FEATURES, LABELS, MISSING, NEW_SERIES, Arrays, Floats
 from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.recurrent import recurrent

@@ -18,8 +18,16 @@ import numpy as np
 
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.spec import Figures
-from fedgate.firmware_sim.studies.datasets.building import load_streams
-from fedgate.firmware_sim.studies.datasets.streams import FOLDS, LATER, REPORT, TRAINS, Stream, Windows, cut_windows
+from fedgate.firmware_sim.studies.datasets.building import (
+    FOLDS,
+    LATER,
+    REPORT,
+    TRAINS,
+    Stream,
+    Windows,
+    cut_windows,
+    load_streams,
+)
 from fedgate.firmware_sim.studies.probes.building_models import Case, Choice, Fitted, Task, Tell, Training, fit
 from fedgate.models.arrays import Floats
 
