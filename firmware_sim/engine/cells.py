@@ -111,14 +111,14 @@ def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:
                 continue
             inside = {name: value for name, value in given.items() if "." in name}
             for label, resolved in _with_grids(definitions, short=short):
-                yield coordinates | label, overlaid(overlaid(spec.settings, resolved), _nested(inside))
+                yield coordinates | label, overlaid(overlaid(spec.settings, resolved), nested(inside))
 
 
 def _as_coordinate(value: Any) -> Any:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _nested(inside: Axes) -> Axes:
+def nested(inside: Axes) -> Axes:
     """Return the values of axes with dotted names, such as `method.settings.rounds`, as tables in tables."""
     found: Axes = {}
     for name, value in inside.items():

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fedgate.firmware_sim.engine.frame import NothingShownError, Results, Shown, choices, lay_out
+from fedgate.firmware_sim.engine.frame import NothingShownError, Results, Shown, choices, lay_out, selected
 from fedgate.firmware_sim.engine.pictures import draw, named
 from fedgate.firmware_sim.engine.spec import Section, Spec, StudyError, Target, View
 
@@ -46,7 +46,7 @@ def parts_of(spec: Spec, results: Results, prefix: Path, *, short: bool = False)
         StudyError: a section asks for a figure or coordinate that no cell has.
     """
     pictures = 0
-    for section in spec.section:
+    for section in (one for given in spec.section for one in _for_each(given, results)):
         table, notes, picture = None, [], None
         try:
             if section.kind == "table":
@@ -66,6 +66,20 @@ def parts_of(spec: Spec, results: Results, prefix: Path, *, short: bool = False)
         except StudyError as error:
             raise StudyError(f"section {section.title!r}: {error}") from None
         yield Part(section.title, section.text.strip(), table, notes, picture)
+
+
+def _for_each(section: Section, results: Results) -> Iterator[Section]:
+    """Yield a section for each value of its coordinate, its text with the first; itself where it names none."""
+    if not section.each:
+        yield section
+        return
+    shown = [
+        coordinates[section.each] for coordinates, _ in selected(results, section.where) if section.each in coordinates
+    ]
+    for index, value in enumerate(dict.fromkeys(shown)):
+        title = ", ".join(part for part in (section.title, named(section, value)) if part)
+        where = {**section.where, section.each: value}
+        yield section.model_copy(update={"title": title, "text": section.text * (index == 0), "where": where})
 
 
 def tabulated(section: Section, results: Results) -> Table:

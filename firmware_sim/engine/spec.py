@@ -32,6 +32,7 @@ class Figure(settings.Table):
     """A figure of the cells, as it is shown.
 
     :param of: its name; `auc.{draw}` takes every figure of that form, and what stands for `draw` is a coordinate.
+    :param where: coordinates beside those of the view.
     :param scale: what it is multiplied by.
     :param reduce: how cells that differ in nothing shown become one figure.
     :param spread: the sample standard deviation of those (n - 1), their standard error, or of their mean the figure
@@ -41,6 +42,7 @@ class Figure(settings.Table):
     """
 
     of: str
+    where: Axes = Field(default_factory=dict)
     digits: Annotated[int, Field(ge=0)] = 3
     scale: float = 1.0
     reduce: Literal["mean", "median", "min", "max", "sum"] = "mean"
@@ -90,6 +92,7 @@ class View(settings.Table):
 
     figures: dict[str, Shown] = Field(default_factory=dict)
     where: Axes = Field(default_factory=dict)
+    averaged: list[str] = Field(default_factory=list)
     choose: Choice | None = None
     rows: list[str] = Field(default_factory=list)
     columns: list[str] = Field(default_factory=list)
@@ -106,10 +109,11 @@ class Target(View):
 
 
 class Section(View):
-    """One part of a report.
+    """One part of a report; one that is `like` another, named by its title, has its keys below its own.
 
     :param kind: a table; a picture of it, with the first of `rows` along the axis; the targets; what was chosen; or
         prose alone.
+    :param each: a coordinate; the section is written once for each value of it, which becomes the title of one without.
     :param labels: words for coordinates and their values.
     :param paper: what the paper has, by row (coordinates joined with `, `) and column; shown in brackets.
     :param bold: which figure of a row or column stands out.
@@ -122,6 +126,7 @@ class Section(View):
     title: str = ""
     text: str = ""
     kind: Literal["table", "lines", "points", "bars", "targets", "choices", "text"] = "table"
+    each: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     paper: dict[str, dict[str, float]] = Field(default_factory=dict)
     bold: Literal["", "highest in row", "lowest in row", "highest in column", "lowest in column"] = ""
@@ -201,6 +206,20 @@ def _merged(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: not TOML: {error}") from None
     like = raw.pop("like", None)
     return raw if like is None else overlaid(_merged(path.parent / like), raw)
+
+
+def _spelled_out(sections: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return sections with the keys of those that they are `like`."""
+    by_title: dict[str, dict[str, Any]] = {}
+    found = []
+    for section in sections:
+        like = section.pop("like", None)
+        if like is not None and like not in by_title:
+            raise SettingsError(f"section.like: {like!r} given; expected the title of a section before it")
+        whole = section if like is None else overlaid(by_title[like], section)
+        by_title[whole.get("title", "")] = whole
+        found.append(whole)
+    return found
 
 
 def overlaid(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ class NothingSentError(TrainingError):
 
 class Fit(NamedTuple):
     """A finished training: the model, what stayed with each client, what each sent and received, after how many
-    exchanges, and how long it took.
+    exchanges, how long it took, and where it was asked for the model after each round.
     """
 
     shared: Arrays
@@ -49,6 +50,7 @@ class Fit(NamedTuple):
     received_bytes: int  # of each client, with every exchange
     exchanges: int
     fit_s: float
+    after_round: tuple[Arrays, ...] = ()
 
 
 def _keep_silent(text: str) -> None:
@@ -75,10 +77,15 @@ def train_fleet(
     seed: int,
     rounds: int | None = None,
     fraction: float = 1.0,
+    redraw: bool = True,
+    secrets: Mapping[str, bytes] = MappingProxyType({}),
+    keeps_rounds: bool = False,
     say: Callable[[str], None] = _keep_silent,
 ) -> Fit:
     """Train over the data of named clients, as `fedgate.models.federated.protocol.run.run` does, and weigh what they
     send; `say` is told of each update.
+
+    With `keeps_rounds` the model after each round is returned too; rounds must not fail then.
 
     Raises:
         TrainingError: the algorithm refuses its data or settings, takes more clients (`TooFewClientsError`), or nobody
@@ -90,7 +97,7 @@ def train_fleet(
     except ValueError as error:
         found = f"{drawn} of {len(data)} gateways take part in a round (fraction {fraction:g})"
         raise TooFewClientsError(f"{found}, which comes to nothing: {error}") from None
-    sent_bytes, received_bytes = dict.fromkeys(data, 0), list[int]()
+    sent_bytes, received_bytes, received = dict.fromkeys(data, 0), list[int](), list[Arrays]()
 
     def weigh(client: str, update: Arrays) -> None:
         size = _size_of(update) if update else 0
@@ -99,11 +106,21 @@ def train_fleet(
 
     def weigh_shared(shared: Arrays) -> None:
         received_bytes.append(_size_of(shared))
+        if keeps_rounds:
+            received.append(shared)
 
     started_s = time.perf_counter()
     try:
         outcome = run(
-            algorithm, data, seed=seed, rounds=rounds, fraction=fraction, on_exchange=weigh_shared, on_update=weigh
+            algorithm,
+            data,
+            seed=seed,
+            rounds=rounds,
+            fraction=fraction,
+            redraw=redraw,
+            secrets=secrets,
+            on_exchange=weigh_shared,
+            on_update=weigh,
         )
     except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
         is_silent = isinstance(error, RoundFailedError) and not any(sent_bytes.values())
@@ -116,7 +133,9 @@ def train_fleet(
     # The same object for all who keep nothing, so that equal work is known as equal.
     own = {client: kept or NOTHING for client, kept in outcome.local_states.items()}
     server, fit_s = outcome.server, time.perf_counter() - started_s
-    return Fit(server.global_state, own, sent_bytes, sum(received_bytes), server.round_index, fit_s)
+    stride = len(algorithm.phases) - algorithm.setup
+    after_round = tuple(received[algorithm.setup + stride :: stride])
+    return Fit(server.global_state, own, sent_bytes, sum(received_bytes), server.round_index, fit_s, after_round)
 
 
 def check_privacy_budget(settings: Mapping[str, Any]) -> None:
