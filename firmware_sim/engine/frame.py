@@ -49,7 +49,7 @@ def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
     if view.choose is not None:
         table = chosen(table, results, view, view.choose)
     if figure.minus:
-        table = compared(table, figure.minus)
+        table = compared(table, figure.minus, view.choose.among if view.choose else [])
     missing = [key for key in keys if key not in table]
     if missing:
         known = ", ".join(str(key) for key in table)
@@ -108,7 +108,7 @@ def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     """Return for each row and column the combination of coordinates that decides best, and worst."""
     judged = taken(selected(results, view.where), Figure(of=choice.by))
     among = [key for key in choice.among if key in judged]
-    keys = [key for key in [*view.rows, *view.columns] if key in judged and key not in among]
+    keys = [key for key in [*view.rows, *view.columns, *choice.each] if key in judged and key not in among]
     means = judged.groupby([*keys, *among], sort=False, dropna=False)[VALUE].mean().reset_index()
     parts = []
     for rank in choice.take:
@@ -120,12 +120,14 @@ def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     return found if len(choice.take) > 1 else found.drop(columns="rank")
 
 
-def compared(table: pd.DataFrame, minus: Axes) -> pd.DataFrame:
-    """Return the differences to the lines with the coordinates `minus` that are alike in all others."""
+def compared(table: pd.DataFrame, minus: Axes, tried: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the differences to the lines with the coordinates `minus` that are alike in all others but those `tried`,
+    of which each side has what was chosen for it.
+    """
     is_base = pd.Series(True, index=table.index)
     for key, value in minus.items():
         is_base &= table[key] == value
-    others = [key for key in table if key not in (*minus, VALUE, ERROR)]
+    others = [key for key in table if key not in (*minus, *tried, VALUE, ERROR)]
     base = table[is_base].drop(columns=list(minus))
     both = (
         table[~is_base].merge(base, on=others, suffixes=("", "·base"))
