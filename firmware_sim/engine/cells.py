@@ -62,7 +62,8 @@ def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> li
     Raises:
         StudyError: an axis or a case is wrong.
     """
-    listing = _listing(data / spec.folder) if spec.folder else []
+    folders = [spec.folder] if isinstance(spec.folder, str) else spec.folder
+    listing = [each for folder in folders if folder for each in _listing(data / folder)]
     found = {}
     for coordinates, given in _cases(spec, short=short):
         where = ", ".join(f"{key}={value}" for key, value in coordinates.items())
