@@ -120,7 +120,7 @@ def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     """Return for each row and column the combination of coordinates that decides best, and worst."""
     judged = taken(results, Figure(of=choice.by), view.where)
     among = [key for key in choice.among if key in judged]
-    keys = [key for key in [*view.rows, *view.columns] if key in judged and key not in among]
+    keys = [key for key in [*view.rows, *view.columns, *choice.each] if key in judged and key not in among]
     means = judged.groupby([*keys, *among], sort=False, dropna=False)[VALUE].mean().reset_index()
     parts = []
     for rank in choice.take:

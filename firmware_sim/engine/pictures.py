@@ -62,9 +62,17 @@ def _panels(section: Section, results: Results) -> dict[str, Series]:
                 names.pop(HEAD, None)
             line = ", ".join(named(section, value) for value in names.values())
             along, many = found.setdefault(panel, {}).setdefault(line, ([], []))
-            along.append(row[0])
+            along.append(_as_number(row[0]) if section.kind == "lines" else row[0])
             many.append(shown)
     return found
+
+
+def _as_number(value: Any) -> Any:
+    """Return a part of a figure's name as the number that it says, such as the delay in `held.12`."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 def named(section: Section, value: object) -> str:

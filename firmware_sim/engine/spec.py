@@ -73,11 +73,13 @@ class Choice(settings.Table):
 
     :param by: the figure, averaged over cells, that decides.
     :param among: the coordinates that are tried; the first of equals is taken.
+    :param each: coordinates that are not shown for whose every value it is chosen anew, such as a seed.
     :param take: `best` alone, or `worst` as well; then `rank` is a coordinate.
     """
 
     by: str
     among: list[str]
+    each: list[str] = Field(default_factory=list)
     lowest: bool = False
     take: tuple[Literal["best", "worst"], ...] = ("best",)
 

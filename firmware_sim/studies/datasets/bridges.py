@@ -12,7 +12,7 @@ as setup 1 and the rest, like all damaged recordings, as setup 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -24,6 +24,7 @@ from pydantic import Field
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.firmware_sim.recordings import shipped
+from fedgate.firmware_sim.studies.datasets.files import read_arrays
 from fedgate.models.arrays import Floats
 from fedgate.models.features.spec import FeatureSpec, extract_many
 
@@ -65,7 +66,9 @@ class Bridge(NamedTuple):
     apart: Windows
 
 
-class _Recording(NamedTuple):
+class Recording(NamedTuple):
+    """One recording of all sensors, in one state, as part of a setup."""
+
     values: Floats  # (T, S)
     state: str
     setup: int
@@ -80,15 +83,24 @@ def load(name: DataSet, folder: Path, spectrum: Spectrum) -> Bridge:
 @lru_cache(maxsize=8)
 def _load(name: DataSet, folder: Path, spectrum_json: str) -> Bridge:
     spectrum = Spectrum.model_validate_json(spectrum_json)
-    sensors, rate_hz, recordings = _recordings(name, folder)
+    sensors, rate_hz, recordings = read_recordings(name, folder)
     healthy = tuple(each for each in recordings if each.label == HEALTHY)
     fine = _windows(healthy, _spec(spectrum, rate_hz, spectrum.overlap))
     return Bridge(sensors, fine, _windows(recordings, _spec(spectrum, rate_hz, 1)))
 
 
 @lru_cache(maxsize=1)
-def _recordings(name: DataSet, folder: Path) -> tuple[tuple[str, ...], float, tuple[_Recording, ...]]:
+def read_recordings(name: DataSet, folder: Path) -> tuple[tuple[str, ...], float, tuple[Recording, ...]]:
+    """Return sensors, rate in Hz and recordings; raises `StudyError` where a file is missing or laid out otherwise."""
     return {"z24": _z24, "cwru": _cwru, "munich": _munich}[name](folder)
+
+
+def join_setups(recordings: Iterable[Recording]) -> dict[str, Floats]:
+    """Return by state the values (T, S) of its setups one after the other: of data sets without any the recording."""
+    parts: dict[str, list[Floats]] = {}
+    for each in recordings:
+        parts.setdefault(each.state, []).append(each.values)
+    return {state: np.concatenate(values) for state, values in parts.items()}
 
 
 def _spec(spectrum: Spectrum, rate_hz: float, overlap: int) -> FeatureSpec:
@@ -117,7 +129,7 @@ def _whole_s(duration_s: float, rate_hz: float) -> float:
     return round(duration_s * rate_hz) / rate_hz
 
 
-def _windows(recordings: tuple[_Recording, ...], spec: FeatureSpec) -> Windows:
+def _windows(recordings: tuple[Recording, ...], spec: FeatureSpec) -> Windows:
     parts = []
     for each in recordings:
         starts = np.arange(0, len(each.values) - spec.samples + 1, spec.hop_samples)
@@ -133,62 +145,52 @@ def _windows(recordings: tuple[_Recording, ...], spec: FeatureSpec) -> Windows:
     return Windows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _arrays(path: Path, *names: str) -> list[Any]:
-    if not path.is_file():
-        raise StudyError(f"{path.name} is missing in {path.parent}; expected the recordings of this study there")
-    with np.load(path) as file:
-        missing = sorted(set(names) - set(file.files))
-        if missing:
-            raise StudyError(f"{path}: array {missing[0]!r} is missing; expected {', '.join(names)}")
-        return [file[name] for name in names]
-
-
-def _z24(folder: Path) -> tuple[tuple[str, ...], float, tuple[_Recording, ...]]:
+def _z24(folder: Path) -> tuple[tuple[str, ...], float, tuple[Recording, ...]]:
     paths = sorted(folder.glob("state*.npz"))
     if not paths:
         raise StudyError(f"{folder}: no state01.npz .. state17.npz there; expected the Z24 recordings")
-    recordings: list[_Recording] = []
+    recordings: list[Recording] = []
     sensors: tuple[str, ...] = ()
     rate_hz = 0.0
     for path in paths:
-        acc, scale, setups, label, fs, channels = _arrays(path, "acc", "scale", "setups", "label", "fs", "channels")
+        acc, scale, setups, label, fs, channels = read_arrays(path, "acc", "scale", "setups", "label", "fs", "channels")
         if int(label) not in (HEALTHY, DAMAGED):
             continue  # a state that is neither is left out
         sensors, rate_hz = tuple(str(channel) for channel in channels), float(fs)
         for index, setup in enumerate(setups):
             state = path.stem.removeprefix("state")
-            recordings.append(_Recording(acc[index] * scale[index], state, int(setup), int(label)))
+            recordings.append(Recording(acc[index] * scale[index], state, int(setup), int(label)))
     return sensors, rate_hz, tuple(recordings)
 
 
-def _cwru(folder: Path) -> tuple[tuple[str, ...], float, tuple[_Recording, ...]]:
+def _cwru(folder: Path) -> tuple[tuple[str, ...], float, tuple[Recording, ...]]:
     paths = sorted(folder.glob("*.npz"))
     if not paths:
         raise StudyError(f"{folder}: no normal.npz and no fault there; expected the CWRU recordings")
-    recordings: list[_Recording] = []
+    recordings: list[Recording] = []
     sensors: tuple[str, ...] = ()
     rate_hz = 0.0
     for path in paths:
-        acc, scale, label, fs, channels = _arrays(path, "acc", "scale", "label", "fs", "channels")
+        acc, scale, label, fs, channels = read_arrays(path, "acc", "scale", "label", "fs", "channels")
         sensors, rate_hz = tuple(str(channel) for channel in channels), float(fs)
         recordings += _in_time(acc * scale, path.stem, int(label))
     return sensors, rate_hz, tuple(recordings)
 
 
-def _munich(folder: Path) -> tuple[tuple[str, ...], float, tuple[_Recording, ...]]:
+def _munich(folder: Path) -> tuple[tuple[str, ...], float, tuple[Recording, ...]]:
     del folder  # the recordings come with the package
-    recordings: list[_Recording] = []
+    recordings: list[Recording] = []
     for name, label in (("ref_load_01", HEALTHY), ("lowered_load_01", DAMAGED), ("lowered_load_02", DAMAGED)):
-        data, fs, channels = _arrays(shipped(f"munich_bridge/{name}"), "data", "fs", "channels")
+        data, fs, channels = read_arrays(shipped(f"munich_bridge/{name}"), "data", "fs", "channels")
         recordings += _in_time(data.astype(np.float64), name, label)
     return tuple(str(channel) for channel in channels), float(fs), tuple(recordings)
 
 
-def _in_time(values: Floats, state: str, label: int) -> Iterator[_Recording]:
+def _in_time(values: Floats, state: str, label: int) -> Iterator[Recording]:
     """Yield a recording of a data set without setups: a healthy one in two parts, so that the early one trains."""
     if label != HEALTHY:
-        yield _Recording(values, state, TESTED, label)
+        yield Recording(values, state, TESTED, label)
         return
     cut = int(HEALTHY_SHARE * len(values))
-    yield _Recording(values[:cut], state, TRAINED, label)
-    yield _Recording(values[cut:], state, TESTED, label)
+    yield Recording(values[:cut], state, TRAINED, label)
+    yield Recording(values[cut:], state, TESTED, label)
