@@ -79,12 +79,22 @@ def taken(results: Results, figure: Figure) -> pd.DataFrame:
             match = pattern.fullmatch(name)
             if match is None:
                 continue
-            places = dict(zip(names, match.groups(), strict=True))
-            spread = figures[error.format(**places)] * figure.scale if error else float("nan")
+            texts = dict(zip(names, match.groups(), strict=True))
+            spread = figures[error.format(**texts)] * figure.scale if error else float("nan")
+            places = {key: _as_number(text) for key, text in texts.items()}
             lines.append({**_shown(coordinates), **places, VALUE: value * figure.scale, ERROR: spread})
     if not lines:
         raise NothingShownError(f"{figure.of}: no cell of this part of the report has such a figure")
     return pd.DataFrame(lines)
+
+
+def _as_number(text: str) -> float | str:
+    """Return a place in a figure's name as a number where it is written as one; `03` is a name."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if text in (f"{number:g}", f"{number:.2f}") else text
 
 
 def _shown(coordinates: Axes) -> Axes:

@@ -41,6 +41,7 @@ def draw(section: Section, results: Results, path: Path) -> None:
 def _panels(section: Section, results: Results) -> dict[str, Series]:
     """Return by panel and line the places along the axis and what is shown there."""
     entries = lay_out(results, section)
+    measured = _places(section, results)
     found: dict[str, Series] = {}
     for row, columns in entries.items():
         for column, shown in columns.items():
@@ -51,9 +52,17 @@ def _panels(section: Section, results: Results) -> dict[str, Series]:
                 names.pop(HEAD, None)
             line = ", ".join(named(section, value) for value in names.values())
             along, many = found.setdefault(panel, {}).setdefault(line, ([], []))
-            along.append(row[0])
+            along.append(measured[row, column[:-1]] if section.along else row[0])
             many.append(shown)
     return found
+
+
+def _places(section: Section, results: Results) -> dict[tuple[Any, Any], float]:
+    """Return by row and column the places along the axis, where a figure is its scale."""
+    if section.along is None:
+        return {}
+    entries = lay_out(results, section.model_copy(update={"figures": {HEAD: section.along}}))
+    return {(row, column[:-1]): shown.value for row, columns in entries.items() for column, shown in columns.items()}
 
 
 def named(section: Section, value: object) -> str:
@@ -106,7 +115,7 @@ def _draw_series(
 def _plain(panel: Panel, section: Section, title: str) -> None:
     head = next(iter(section.figures)) if len(section.figures) == 1 else ""
     panel.set_title(title, loc="left", fontsize=10, color=INK)
-    panel.set_xlabel(named(section, section.rows[0]), color=INK)
+    panel.set_xlabel(named(section, section.along.of if section.along else section.rows[0]), color=INK)
     panel.set_ylabel(head, color=INK)
     if "x" in section.log:
         panel.set_xscale("log")

@@ -83,11 +83,12 @@ class View(settings.Table):
 
 
 class Target(View):
-    """A bound that the best of the rows is to keep: at least `least`, or at most `most`. What it does not say of a view
-    is that of its section.
+    """A bound that the best of the rows, or `every` one, is to keep: at least `least`, or at most `most`. What it does
+    not say of a view is that of its section.
     """
 
     text: str
+    every: bool = False
     least: float | None = None
     most: float | None = None
 
@@ -102,6 +103,7 @@ class Section(View):
     :param bold: which figure of a row or column stands out.
     :param against: coordinates of the row that the others are held against, figure by figure that has a spread.
     :param panels: in a picture, the coordinate or `figure` that has a panel for each value.
+    :param along: in a picture, the figure along the axis in place of the first of `rows`.
     :param level: in a picture, heights with a line across.
     """
 
@@ -113,6 +115,7 @@ class Section(View):
     bold: Literal["", "highest in row", "lowest in row", "highest in column", "lowest in column"] = ""
     against: Axes = Field(default_factory=dict)
     panels: str = ""
+    along: Shown | None = None
     level: dict[str, float] = Field(default_factory=dict)
     log: Literal["", "x", "y", "xy"] = ""
     targets: list[Target] = Field(default_factory=list)
