@@ -52,6 +52,7 @@ def draw(section: Section, results: Results, path: Path) -> None:
 def _panels(section: Section, results: Results) -> dict[str, Series]:
     """Return by panel and line the places along the axis and what is shown there."""
     entries = lay_out(results, section)
+    measured = _places(section, results)
     found: dict[str, Series] = {}
     for row, columns in entries.items():
         for column, shown in columns.items():
@@ -138,7 +139,7 @@ def _draw_series(
 def _plain(panel: Panel, section: Section, title: str) -> None:
     head = next(iter(section.figures)) if len(section.figures) == 1 else ""
     panel.set_title(title, loc="left", fontsize=10, color=INK)
-    panel.set_xlabel(named(section, section.rows[0]), color=INK)
+    panel.set_xlabel(named(section, section.along.of if section.along else section.rows[0]), color=INK)
     panel.set_ylabel(head, color=INK)
     if "x" in section.log:
         panel.set_xscale("log")

@@ -186,23 +186,24 @@ def _targets(section: Section, results: Results) -> Table:
     rows = []
     for target in section.targets:
         whole = Target.model_validate({**own, **target.model_dump(exclude_unset=True)})
-        rows.append([target.text, *_verdict(section, whole, results)])
+        rows += [[target.text, *verdict] for verdict in _verdicts(section, whole, results)]
     return Table(["target", "wanted", "measured", "met"], rows)
 
 
-def _verdict(section: Section, target: Target, results: Results) -> list[str]:
+def _verdicts(section: Section, target: Target, results: Results) -> Iterator[list[str]]:
     entries = lay_out(results, target)
     flat = {(*row, *column[:-1]): shown for row, columns in entries.items() for column, shown in columns.items()}
     known = {place: shown.value for place, shown in flat.items() if not math.isnan(shown.value)}
     (head,) = target.figures
     if not known:
-        return [_bound(target), MISSING, "**no**"]
+        yield [_bound(target), MISSING, "**no**"]
+        return
     best = (max if target.least is not None else min)(known, key=lambda place: known[place])
-    value = known[best]
-    is_met = value >= target.least if target.least is not None else value <= (target.most or 0.0)
-    name = ", ".join(named(section, each) for each in best)
-    text = format_shown(target, (head,), flat[best])
-    return [_bound(target), f"{text} ({name})" if name else text, "yes" if is_met else "**no**"]
+    for place in known if target.every else [best]:
+        is_met = known[place] >= target.least if target.least is not None else known[place] <= (target.most or 0.0)
+        name = ", ".join(named(section, each) for each in place)
+        text = format_shown(target, (head,), flat[place])
+        yield [_bound(target), f"{text} ({name})" if name else text, "yes" if is_met else "**no**"]
 
 
 def _bound(target: Target) -> str:

@@ -101,11 +101,12 @@ class View(settings.Table):
 
 
 class Target(View):
-    """A bound that the best of the rows is to keep: at least `least`, or at most `most`. What it does not say of a view
-    is that of its section.
+    """A bound that the best of the rows, or `every` one, is to keep: at least `least`, or at most `most`. What it does
+    not say of a view is that of its section.
     """
 
     text: str
+    every: bool = False
     least: float | None = None
     most: float | None = None
 

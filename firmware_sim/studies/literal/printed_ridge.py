@@ -17,10 +17,10 @@ from fedgate.models.federated.closed_form.partial_phases import ELECTED, solved_
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.protocol.contributions import STEP
 
-PAPER_RIDGE = 1e-6
+PRINTED_RIDGE = 1e-6
 
 
-def with_paper_ridge(algorithm: Algorithm) -> Algorithm:
+def with_printed_ridge(algorithm: Algorithm) -> Algorithm:
     """Return `incfed`, or `partial-incfed` whose gateways choose among units, with the paper's λ in place of its ridge.
 
     Both solves are made: what is kept of a round does not depend on the ridge.
@@ -39,9 +39,9 @@ def with_paper_ridge(algorithm: Algorithm) -> Algorithm:
 def _solved(global_state: Arrays, sums: Arrays) -> Arrays:
     size = sums[CROSS].shape[1]
     if TRACE in sums:
-        return solved_columns(global_state, sums, PAPER_RIDGE * size / float(sums[TRACE]))
+        return solved_columns(global_state, sums, PRINTED_RIDGE * size / float(sums[TRACE]))
     mean = float(np.trace(symmetric(sums[GRAM], size))) / size
-    return solved(global_state, sums, PAPER_RIDGE / mean, widen=_widened)
+    return solved(global_state, sums, PRINTED_RIDGE / mean, widen=_widened)
 
 
 def _widened(global_state: Arrays, weights: Floats) -> Floats:

@@ -1,1 +1,0 @@
-"""The study of federated readouts of echo state networks, beside other ways to them."""
