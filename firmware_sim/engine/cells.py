@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import product
 from pathlib import Path
@@ -21,7 +21,7 @@ PROBES = "fedgate.firmware_sim.studies.probes"
 EVERY = "*"
 CHOICE = "settings"  # the coordinate of a definition with a grid
 METHOD = "method"  # the axis that a short run keeps whole
-EFFORT = frozenset({"rounds", "epochs", "repeats", "draws", "steps", "count"})  # what a short run takes less of
+EFFORT = frozenset({"rounds", "epochs", "repeats", "draws", "folds", "inner_folds", "steps", "count"})  # less if short
 SHORT_EFFORT = 2
 
 
@@ -107,15 +107,15 @@ def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:
                 continue
             inside = {name: value for name, value in given.items() if "." in name}
             for label, resolved in _with_grids(definitions, short=short):
-                yield coordinates | label, overlaid(overlaid(spec.settings, resolved), _nested(inside))
+                yield coordinates | label, overlaid(overlaid(spec.settings, resolved), nested(inside))
 
 
 def _as_coordinate(value: Any) -> Any:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _nested(inside: Axes) -> Axes:
-    """Return the values of axes with dotted names, such as `method.settings.rounds`, as tables in tables."""
+def nested(inside: Mapping[str, Any]) -> Axes:
+    """Return values with dotted names, such as `method.settings.rounds`, as tables in tables."""
     found: Axes = {}
     for name, value in inside.items():
         parts = name.split(".")
