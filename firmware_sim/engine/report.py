@@ -111,7 +111,7 @@ def _bold(section: Section, entries: dict[Any, dict[Any, Shown]], row: Any, head
     """Return the columns whose figure stands out in this row."""
     if not section.bold:
         return set()
-    which, _, _, where = section.bold.split()
+    which, _, where = section.bold.split()
     best = max if which == "highest" else min
 
     def shown(row: Any, column: Any) -> float:
