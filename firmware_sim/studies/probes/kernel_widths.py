@@ -19,11 +19,10 @@ from pydantic import Field
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.engine.spec import Figures
-from fedgate.firmware_sim.evaluate.methods import Method
+from fedgate.firmware_sim.evaluate.methods import Method, score_method
 from fedgate.firmware_sim.metrics import roc_auc
 from fedgate.firmware_sim.studies.datasets.outliers import FOLDER
 from fedgate.models.arrays import FEATURES, Arrays, Floats, generator
-from fedgate.models.detectors import DETECTORS
 from fedgate.models.detectors.base.checks import (
     NARROW,
     WIDE,
@@ -34,13 +33,10 @@ from fedgate.models.detectors.base.checks import (
     squared_pair_distances,
 )
 from fedgate.models.detectors.svm import svdd
-from fedgate.models.federated import build
 from fedgate.models.federated.protocol.algorithm import normalise
 from fedgate.models.federated.protocol.kernel_width import FULL, counted, quantile, scaled
-from fedgate.models.federated.protocol.run import run
 
 SVDD = "svdd"
-NOBODY_SENT = 0.5  # the area of a model of spheres too narrow for a row drawn anew
 RULES: dict[str, Callable[[Quantile, float], float]] = {"median": exact_width, "quartiles": map_width}
 IN_FORCE = {
     SVDD: ("median", NARROW),
@@ -153,13 +149,12 @@ def _in_one_place(gateways: dict[str, Arrays]) -> tuple[Arrays, Floats]:
 
 
 def _area(case: Case, gateways: dict[str, Arrays], x: Floats, y: NDArray[np.int64], seed: int, width: float) -> float:
+    """Return the mean area of all gateways: 0.5 where spheres were too narrow for anybody to send a row drawn anew."""
     given = {**case.method.settings, "gamma": width}
     if case.method.algorithm == SVDD:
         own, z = _in_one_place(gateways)
         return roc_auc(y, svdd.SVDD.score({**svdd.fit(z, **given), **own}, x))
-    algorithm = build(case.method.algorithm, x.shape[1], given)
-    outcome = run(algorithm, gateways, seed=seed)
-    detector, shared = DETECTORS[algorithm.detector], outcome.server.global_state
-    if "vectors" not in shared and "weights" not in shared:
-        return NOBODY_SENT
-    return float(np.mean([roc_auc(y, detector.score({**shared, **own}, x)) for own in outcome.local_states.values()]))
+    method = case.method.model_copy(update={"settings": given})
+    train = {name: rows[FEATURES] for name, rows in gateways.items()}
+    scores = score_method(method, train, dict.fromkeys(train, x), seed).by_gateway
+    return float(np.mean([roc_auc(y, each) for each in scores.values()]))

@@ -88,8 +88,9 @@ def sent_and_originals(case: Case, z: Array, rng: np.random.Generator) -> tuple[
 
     What the method does not set has the defaults of the algorithms, which a test compares with what they send.
     """
-    given = case.method.settings
-    fit = partial(svdd.fit, gamma=given["gamma"], most_rows=max(len(z), 2), **{case.form.caps: _value(case)})
+    given, value = case.method.settings, _value(case)
+    cap = value if case.form.caps == "c" else None
+    fit = partial(svdd.fit, nu=value, c=cap, gamma=given["gamma"], most_rows=max(len(z), 2))
     if case.method.algorithm == ELECTION:
         move = Move(given["sigma"], given["tau"], 0.1) if given["anonymise"] else None
         return elected(z, rng, fit=fit, move=move, max_vectors=len(z))

@@ -112,44 +112,36 @@ def measure(case: Case, data: Path) -> Figures:
     return {**means, **chosen, **deviation}
 
 
-class Session(NamedTuple):
-    """A subject's recording in units of its own, and the same as if the wrist had been switched on late."""
-
-    whole: Subject
-    late: Subject
-
-
-def prepare(case: Case, data: Path) -> list[Session]:
-    """Return all subjects with the features of a case, in its units; moving units begin anew where a late recording
-    begins, all others are those of the whole session.
+def prepare(case: Case, data: Path) -> list[tuple[Subject, Subject]]:
+    """Return all subjects with the features of a case, in its units, and each as if switched on late, where moving units
+    begin anew; all others are those of the whole session.
     """
     subjects = load(data / FOLDER, case.recorded)
     if len(subjects) < case.folds * case.inner_folds:
         raise StudyError(f"{len(subjects)} subjects, expected {case.folds * case.inner_folds} to be left out")
     names = feature_names(case.recorded)
     places = [names.index(name) for name in case.features]
-    return [_session(case, subject._replace(x=subject.x[:, places])) for subject in subjects]
+    return [_in_units(case, subject._replace(x=subject.x[:, places])) for subject in subjects]
 
 
-def _session(case: Case, raw: Subject) -> Session:
-    def in_units(subject: Subject) -> Subject:
-        return normalised(subject, case.units, case.commissioning_s, case.moving_s / case.recorded.hop_s)
-
-    whole = in_units(raw)
-    late = in_units(from_late(raw, case.late_s)) if case.units == "moving" else from_late(whole, case.late_s)
-    return Session(whole, late)
+def _in_units(case: Case, raw: Subject) -> tuple[Subject, Subject]:
+    given = case.units, case.commissioning_s, case.moving_s / case.recorded.hop_s
+    whole = normalised(raw, *given)
+    late = from_late(whole, case.late_s)
+    return whole, normalised(from_late(raw, case.late_s), *given) if case.units == "moving" else late
 
 
-def _with_one_seed(case: Case, sessions: Sequence[Session], seed: int) -> Figures:
-    late = {session.whole.name: session.late for session in sessions}
+def _with_one_seed(case: Case, sessions: Sequence[tuple[Subject, Subject]], seed: int) -> Figures:
+    late = {subject.name: late for subject, late in sessions}
     figures: Figures = {}
     sent = []
-    for fold, (left_out, rest) in enumerate(split([session.whole for session in sessions], case.folds)):
-        found = choose(case, rest, seed)
-        sent.append(found.fitted.bytes_up)
+    for fold, (left_out, rest) in enumerate(split([whole for whole, _ in sessions], case.folds)):
+        values, threshold = choose(case, rest, seed)
+        score, bytes_up = fit(case, values, rest, seed)
+        sent.append(bytes_up)
         for subject in left_out:
-            figures |= _of_subject(subject, late[subject.name], found)
-        figures |= {f"chosen.{name}.{fold}": float(value) for name, value in found.chosen.items()}
+            figures |= _of_subject(subject, late[subject.name], score, threshold)
+        figures |= {f"chosen.{name}.{fold}": float(value) for name, value in values.items()}
     return {**figures, "bytes_up": float(np.mean(sent))}
 
 
@@ -161,16 +153,16 @@ def split(subjects: Sequence[Subject], folds: int) -> Iterator[tuple[list[Subjec
         yield left_out, rest
 
 
-def _of_subject(subject: Subject, late: Subject, found: Trained) -> Figures:
-    known, scores = subject.known, found.fitted.score(subject)
-    label, alarmed = subject.y[known], scores[known] >= found.threshold
+def _of_subject(subject: Subject, late: Subject, score: Scorer, threshold: float) -> Figures:
+    known, scores = subject.known, score(subject)
+    label, alarmed = subject.y[known], scores[known] >= threshold
     figures = {
         "auc": metrics.roc_auc(label, scores[known]),
         "ba": metrics.balanced_accuracy(label, alarmed),
         "f1": metrics.f1(label, alarmed),
     }
     if {0, 1} <= set(late.y.tolist()):
-        usual, anew = scores[len(scores) - len(late.y) :], found.fitted.score(late)
+        usual, anew = scores[len(scores) - len(late.y) :], score(late)
         figures["usual"] = metrics.roc_auc(late.y[late.known], usual[late.known])
         figures["late"] = metrics.roc_auc(late.y[late.known], anew[late.known])
     return {f"{name}.{subject.name}": value for name, value in figures.items()}
@@ -183,17 +175,9 @@ class Fitted(NamedTuple):
     bytes_up: float
 
 
-class Trained(NamedTuple):
-    """A method after its choices: what it learnt, from where on it says stress, and which values were chosen."""
-
-    fitted: Fitted
-    threshold: float
-    chosen: dict[str, Any]
-
-
-def choose(case: Case, train: Sequence[Subject], seed: int) -> Trained:
-    """Choose values (highest mean AUC over subjects) and threshold (highest balanced accuracy) by leaving training
-    subjects out in turn, then learn from all of them.
+def choose(case: Case, train: Sequence[Subject], seed: int) -> tuple[dict[str, Any], float]:
+    """Return the values of settings (highest mean AUC over subjects) and the threshold (highest balanced accuracy) that
+    are chosen by leaving training subjects out in turn.
     """
     labels = {subject.name: subject.y[subject.known] for subject in train}
 
@@ -209,7 +193,7 @@ def choose(case: Case, train: Sequence[Subject], seed: int) -> Trained:
         tried, key=lambda each: float(np.mean([metrics.roc_auc(labels[n], each[1][n]) for n in labels]))
     )
     together = [np.concatenate([part[name] for name in scores]) for part in (labels, scores)]
-    return Trained(fit(case, values, train, seed), find_threshold(together[0], together[1]), values)
+    return values, find_threshold(together[0], together[1])
 
 
 def find_threshold(labels: NDArray[np.int64], scores: Floats) -> float:
@@ -236,14 +220,12 @@ def fit(case: Case, values: Mapping[str, Any], train: Sequence[Subject], seed: i
     return Fitted(lambda subject: score(seen(subject)), bytes_up)
 
 
-def _always(train: Sequence[Subject], hop_s: float, given: Mapping[str, Any]) -> Scorer:
-    del train, hop_s, given
+def _always(_train: Sequence[Subject], _hop_s: float, _given: Mapping[str, Any]) -> Scorer:
     return lambda subject: np.zeros(len(subject.x))
 
 
-def _clock(train: Sequence[Subject], hop_s: float, given: Mapping[str, Any]) -> Scorer:
+def _clock(train: Sequence[Subject], hop_s: float, _given: Mapping[str, Any]) -> Scorer:
     """Score a window by the share of the training subjects that were under stress as long after their start."""
-    del given
 
     def step(subject: Subject) -> NDArray[np.int64]:
         return np.round(subject.elapsed_s / hop_s).astype(np.int64)
@@ -253,8 +235,7 @@ def _clock(train: Sequence[Subject], hop_s: float, given: Mapping[str, Any]) -> 
     return lambda subject: share.reindex(np.minimum(step(subject), share.index.max()), fill_value=0.0).to_numpy()
 
 
-def _logistic(train: Sequence[Subject], hop_s: float, given: Mapping[str, Any]) -> Scorer:
-    del hop_s
+def _logistic(train: Sequence[Subject], _hop_s: float, given: Mapping[str, Any]) -> Scorer:
     x = np.concatenate([subject.x[subject.known] for subject in train])
     model = LogisticRegression(class_weight="balanced", max_iter=ITERATIONS, **given).fit(x, _labels(train))
     return lambda subject: np.asarray(model.decision_function(subject.x))

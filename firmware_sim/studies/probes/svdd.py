@@ -71,7 +71,9 @@ class Case(settings.Table):
 
 def draw_values(case: Case) -> list[float]:
     """Return the values of C or ν, uniform between the form's bounds and the same for every method."""
-    return generator(case.seed, 0, "values").uniform(case.form.low, case.form.high, case.draws).tolist()
+    return [
+        float(value) for value in generator(case.seed, 0, "values").uniform(case.form.low, case.form.high, case.draws)
+    ]
 
 
 def settings_of(case: Case, value: float) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fedgate.config.settings.settings import Table
 from fedgate.firmware_sim.evaluate.splits import TRAIN_SHARE, partition
-from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.datasets.unit_range import to_unit_range
+from fedgate.firmware_sim.studies.engine.study import Figures
 from fedgate.firmware_sim.studies.robust_svm.central import central
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats
 from fedgate.models.detectors.base import fault_classes

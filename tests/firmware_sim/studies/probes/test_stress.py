@@ -21,7 +21,7 @@ SPEC = load_spec(ROOT / "firmware_sim" / "studies" / "tables" / "stress-predict.
 CELLS = {
     (cell.coordinates["method"], cell.coordinates["units"]): cell.case
     for cell in cells_of(SPEC, load_probe("stress"), Path())
-    if cell.coordinates["features"] == "seven"
+    if isinstance(cell.case, Case) and cell.coordinates["features"] == "seven"
 }
 QUICK = {"folds": 2, "inner_folds": 2, "late_s": 700.0}
 UNITS_20 = {"units": 20}
@@ -59,7 +59,7 @@ def with_a_stranger(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def subjects(data: Path) -> list[Subject]:
-    return [session.whole for session in prepare(case_of("logistic"), data)]
+    return [whole for whole, _ in prepare(case_of("logistic"), data)]
 
 
 def mean_auc(figures: Figures) -> float:
@@ -96,7 +96,7 @@ def test_every_method_of_the_file_can_be_measured(method: str, subjects: list[Su
 def test_who_is_reported_chooses_nothing(method: str, data: Path, with_a_stranger: Path) -> None:
     """With another subject as S02, whoever is left out beside it is scored as before, and no one else is."""
     case = case_of(method)
-    whole = [session.whole for session in prepare(case, data)]
+    whole = [whole for whole, _ in prepare(case, data)]
     (beside,) = (
         {each.name for each in left_out} - {"S02"}
         for left_out, _ in split(whole, 2)
@@ -111,7 +111,7 @@ def test_who_is_reported_chooses_nothing(method: str, data: Path, with_a_strange
 def test_thresholds_are_chosen_on_subjects_that_did_not_train(subjects: list[Subject]) -> None:
     case = case_of("logistic, FedAvg")
     values = {"learning_rate": 0.1}
-    found = choose(
+    chosen, threshold = choose(
         case.model_copy(update={"method": case.method.model_copy(update={"choices": {"learning_rate": [0.1]}})}),
         subjects[:2],
         0,
@@ -121,8 +121,8 @@ def test_thresholds_are_chosen_on_subjects_that_did_not_train(subjects: list[Sub
         fitted = fit(case, values, rest, 0)
         scores += [fitted.score(each)[each.known] for each in left_out]
         labels += [each.y[each.known] for each in left_out]
-    assert found.threshold == find_threshold(np.concatenate(labels), np.concatenate(scores))
-    assert found.chosen == values
+    assert threshold == find_threshold(np.concatenate(labels), np.concatenate(scores))
+    assert chosen == values
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3)), min_size=1, max_size=30))
@@ -147,10 +147,10 @@ def test_every_subject_is_left_out_once(subjects: list[Subject]) -> None:
 
 
 def test_a_late_start_in_moving_units_begins_anew(data: Path) -> None:
-    session = prepare(case_of("logistic", "moving"), data)[0]
-    assert not session.late.x[0].any()  # its own moving mean begins with it
-    assert session.whole.x[-len(session.late.x)].any()
-    assert prepare(case_of("logistic"), data)[0].late.x[0].any()
+    whole, late = prepare(case_of("logistic", "moving"), data)[0]
+    assert not late.x[0].any()  # its own moving mean begins with it
+    assert whole.x[-len(late.x)].any()
+    assert prepare(case_of("logistic"), data)[0][1].x[0].any()
 
 
 def test_features_that_nobody_measures_are_refused() -> None:
