@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import product
 from pathlib import Path
@@ -23,7 +23,7 @@ EVALUATION = "fedgate.firmware_sim.evaluate.probe"
 EVERY = "*"
 CHOICE = "settings"  # the coordinate of a definition with a grid
 METHOD = "method"  # the axis that a short run keeps whole
-EFFORT = frozenset({"rounds", "epochs", "repeats", "draws", "steps", "count"})  # what a short run takes less of
+EFFORT = frozenset({"rounds", "epochs", "repeats", "draws", "folds", "inner_folds", "steps", "count"})  # less if short
 SHORT_EFFORT = 2
 
 

@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.federated_svdd.kernel_widths import IN_FORCE, RULES, quantiles
-from fedgate.models.arrays import FEATURES, Floats
+from fedgate.models.arrays import Floats
 from fedgate.models.detectors.base import linear
 from fedgate.models.detectors.base.checks import (
     LEAST_SPREAD,
@@ -16,15 +15,12 @@ from fedgate.models.detectors.base.checks import (
     WIDE,
     Quantile,
     exact_width,
-    kernel_width,
     map_width,
     quantile_of,
     squared_pair_distances,
 )
 from fedgate.models.detectors.base.random_features import WIDTH
-from fedgate.models.federated import build
 from fedgate.models.federated.protocol.kernel_width import counted, quantile
-from fedgate.models.federated.protocol.run import run
 
 
 def noise(seed: int, features: int, rows: int = 300) -> Floats:
@@ -60,20 +56,6 @@ def test_the_width_of_a_map_of_many_features_is_capped_by_the_median() -> None:
 def test_a_kernel_over_rows_follows_the_median() -> None:
     for known in ways(noise(2, 2)):
         assert exact_width(known) == NARROW / (2.0 * known(0.5))
-
-
-@pytest.mark.parametrize("method", IN_FORCE)
-def test_the_study_measures_the_widths_that_are_found(method: str) -> None:
-    gateways = {f"gateway-{place}": {FEATURES: noise(place, 4, rows=60)} for place in range(3)}
-    rule, factor = IN_FORCE[method]
-    expected = RULES[rule](quantiles(method, gateways), factor)
-    if method == "svdd":
-        z = np.concatenate([rows[FEATURES] for rows in gateways.values()])
-        scaled = (z - z.mean(axis=0)) / z.std(axis=0)
-        assert kernel_width(None, scaled) == pytest.approx(expected)
-        return
-    shared = run(build(method, 4, {}), gateways, seed=0, rounds=0).server.global_state
-    assert float(shared[WIDTH if WIDTH in shared else "gamma"]) == expected
 
 
 def test_a_detector_on_a_map_takes_the_same_rule() -> None:

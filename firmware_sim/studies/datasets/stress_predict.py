@@ -10,22 +10,25 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.engine.study import StudyError
+from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.models.arrays import FEATURES, Floats
 from fedgate.models.features.physiology import CLIP, moving_standardised
 from fedgate.models.features.spec import FeatureSpec, extract_many
 from fedgate.models.federated.protocol.algorithm import normalise
 from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, push, start
 
+FOLDER = "streams/stress_predict_e4"  # below the folder of data
 UNKNOWN = -1
 BLOCK_S = 30.0
 HELD_S = 3.0  # for which a reading of the device's own heart rate, one a second, stays valid
 BRIDGED_S = 1.0  # between two samples of the slower streams
+Units = Literal["recording", "commissioning", "moving"]
 # Array in the file and the channels it brings; the arrays' rates differ.
 STREAMS: dict[str, StreamSpec] = {
     "bvp": StreamSpec(name="bvp", channels=("bvp",)),
@@ -115,15 +118,15 @@ def _measured(path: Path, spec: FeatureSpec, blocks: list[Block]) -> tuple[Float
     return np.array(starts_ns) / 1e9 + spec.window_s, np.concatenate(rows)
 
 
-def normalised(subject: Subject, how: str, commissioning_s: float, span_rows: float) -> Subject:
+def normalised(subject: Subject, units: Units, commissioning_s: float, span_rows: float) -> Subject:
     """Return a subject in units of its own, which no label and no other subject has a part in.
 
     `recording` takes mean and deviation of all its windows, so it looks ahead; `commissioning` of the first, as a
     gateway does; `moving` goes along with the signal.
     """
-    if how == "moving":
+    if units == "moving":
         return subject._replace(x=moving_standardised(subject.x, None, span_rows)[0])
-    first = subject.x if how == "recording" else subject.x[subject.elapsed_s <= commissioning_s]
+    first = subject.x if units == "recording" else subject.x[subject.elapsed_s <= commissioning_s]
     if len(first) < 2:
         raise StudyError(f"{subject.name}: {len(first)} windows within {commissioning_s:g} s; expected at least 2")
     own, _ = normalise({}, {FEATURES: first}, "own")
@@ -133,12 +136,12 @@ def normalised(subject: Subject, how: str, commissioning_s: float, span_rows: fl
 
 def with_averages(subject: Subject, hop_s: float, averages_s: list[float]) -> Subject:
     """Return a subject with exponential moving averages of its features beside them, each begun at the first row."""
-    columns = [subject.x]
-    for average_s in averages_s:
-        share, mean = 1.0 - np.exp(-hop_s / average_s), subject.x[0]
-        means = np.empty_like(subject.x)
-        for index, row in enumerate(subject.x):
-            mean = mean + share * (row - mean)
-            means[index] = mean
-        columns.append(means)
-    return subject._replace(x=np.concatenate(columns, axis=1))
+    x = pd.DataFrame(subject.x)
+    means = [x.ewm(alpha=1.0 - np.exp(-hop_s / each), adjust=False).mean().to_numpy() for each in averages_s]
+    return subject._replace(x=np.concatenate([subject.x, *means], axis=1))
+
+
+def from_late(subject: Subject, late_s: float) -> Subject:
+    """Return a subject in the same units as if nothing had been recorded before `late_s`."""
+    rows = subject.elapsed_s > late_s
+    return Subject(subject.name, subject.elapsed_s[rows] - late_s, subject.x[rows], subject.y[rows])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedgate.firmware_sim.studies.engine.membership import attack, nearness, traced
+from fedgate.firmware_sim.studies.probes.row_attacks import attack, nearness, traced
 from fedgate.models.arrays import Floats
 from fedgate.models.detectors.svm import svdd
 from fedgate.models.federated.support_vectors.ensemble_svdd import Mixture, described

@@ -1,1 +1,0 @@
-"""The study of federated support vector data description."""

@@ -1,1 +1,0 @@
-"""The study of predicting stress from wearable sensors."""
