@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -49,18 +49,24 @@ def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
     if view.choose is not None:
         table = chosen(table, results, view, view.choose)
     if figure.minus:
-        table = compared(table, figure.minus)
-    missing = [key for key in keys if key not in table]
-    if missing:
-        known = ", ".join(str(key) for key in table)
-        raise StudyError(f"{figure.of}: cells have no coordinate {missing[0]!r}; expected one of {known}")
+        table = compared(table, figure)
+    _check_coordinates(table, keys, figure.of)
     table = table.dropna(subset=keys)  # cells of another product of axes
+    if table.empty:
+        raise NothingShownError(f"{figure.of}: no cell has all of the coordinates {', '.join(keys)}")
     grouped = table.groupby(keys, sort=False, dropna=False) if keys else table.groupby(lambda _: 0)
     spread = grouped[ERROR].mean()
     if figure.spread in ("sd", "sem"):
         spread = grouped[VALUE].std() if figure.spread == "sd" else grouped[VALUE].sem()
-    lines = pd.DataFrame({VALUE: grouped[VALUE].agg(figure.reduce), ERROR: spread})
+    values = grouped[VALUE].sum(min_count=1) if figure.reduce == "sum" else grouped[VALUE].agg(figure.reduce)
+    lines = pd.DataFrame({VALUE: values, ERROR: spread})
     return lines.reset_index() if keys else lines
+
+
+def _check_coordinates(columns: Iterable[Any], keys: Iterable[str], what: str) -> None:
+    known = [key for key in columns if key not in (VALUE, ERROR)]
+    if missing := [key for key in keys if key not in known]:
+        raise StudyError(f"{what}: cells have no coordinate {missing[0]!r}; expected one of {', '.join(known)}")
 
 
 def selected(results: Results, where: Axes) -> Results:
@@ -80,11 +86,18 @@ def taken(results: Results, figure: Figure) -> pd.DataFrame:
             if match is None:
                 continue
             places = dict(zip(names, match.groups(), strict=True))
-            spread = figures[error.format(**places)] * figure.scale if error else float("nan")
+            spread = _spread(figures, error.format(**places), figure) if error else float("nan")
             lines.append({**_shown(coordinates), **places, VALUE: value * figure.scale, ERROR: spread})
     if not lines:
         raise NothingShownError(f"{figure.of}: no cell of this part of the report has such a figure")
-    return pd.DataFrame(lines)
+    table = pd.DataFrame(lines, dtype=object)  # a whole number stays one where other cells have none
+    return table.astype({VALUE: float, ERROR: float})
+
+
+def _spread(figures: Figures, name: str, figure: Figure) -> float:
+    if name not in figures:
+        raise StudyError(f"{figure.of}: a cell that has it has no figure {name!r}, which is to be its spread")
+    return figures[name] * abs(figure.scale)
 
 
 def _shown(coordinates: Axes) -> Axes:
@@ -101,14 +114,20 @@ def chosen(table: pd.DataFrame, results: Results, view: View, choice: Choice) ->
     """Return the lines of the combinations that were chosen, and of the worst where those are shown too."""
     picked = choices(results, view, choice)
     on = [key for key in picked if key in table and key != "rank"]
-    return table.merge(picked, on=on)
+    if not on:  # these cells differ in nothing that was tried
+        return table
+    shown = (*view.rows, *view.columns)
+    return table.merge(picked, on=on).drop(columns=[key for key in choice.among if key in on and key not in shown])
 
 
 def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     """Return for each row and column the combination of coordinates that decides best, and worst."""
     judged = taken(selected(results, view.where), Figure(of=choice.by))
+    _check_coordinates({key for coordinates, _ in results for key in coordinates}, choice.among, "choose")
     among = [key for key in choice.among if key in judged]
     keys = [key for key in [*view.rows, *view.columns] if key in judged and key not in among]
+    if not (keys or among):
+        return pd.DataFrame()
     means = judged.groupby([*keys, *among], sort=False, dropna=False)[VALUE].mean().reset_index()
     parts = []
     for rank in choice.take:
@@ -120,8 +139,10 @@ def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     return found if len(choice.take) > 1 else found.drop(columns="rank")
 
 
-def compared(table: pd.DataFrame, minus: Axes) -> pd.DataFrame:
+def compared(table: pd.DataFrame, figure: Figure) -> pd.DataFrame:
     """Return the differences to the lines with the coordinates `minus` that are alike in all others."""
+    minus = figure.minus
+    _check_coordinates(table, minus, figure.of)
     is_base = pd.Series(True, index=table.index)
     for key, value in minus.items():
         is_base &= table[key] == value
@@ -132,6 +153,9 @@ def compared(table: pd.DataFrame, minus: Axes) -> pd.DataFrame:
         if others
         else table[~is_base].merge(base, how="cross", suffixes=("", "·base"))
     )
+    if both.empty:
+        where = ", ".join(f"{key}={value}" for key, value in minus.items())
+        raise NothingShownError(f"{figure.of}: no cell differs from one with {where} in nothing else")
     both[VALUE] -= both[f"{VALUE}·base"]
     both[ERROR] = (both[ERROR] ** 2 + both[f"{ERROR}·base"] ** 2) ** 0.5
     return both[list(table)]

@@ -32,7 +32,7 @@ class Figure(settings.Table):
 
     :param of: its name; `auc.{draw}` takes every figure of that form, and what stands for `draw` is a coordinate.
     :param scale: what it is multiplied by.
-    :param reduce: how cells that differ in nothing shown become one figure.
+    :param reduce: how cells that differ in nothing shown become one figure; what is no number is left out.
     :param spread: the sample standard deviation of those (n - 1), their standard error, or of their mean the figure
         named here.
     :param minus: coordinates; shown is the difference to the cell that has these and is alike in all others.
