@@ -12,7 +12,6 @@ from fedgate.firmware_sim.engine.spec import Axes, Choice, Figure, Figures, Stud
 
 Results = Sequence[tuple[Axes, Figures]]  # coordinates of each cell, and its figures
 VALUE, ERROR = "·value", "·error"  # no coordinate is called so
-HEAD = "figure"  # the coordinate of a figure among several
 RANKS = {"best": "(+)", "worst": "(-)"}
 PLACE = re.compile(r"\{(\w+)\}")
 

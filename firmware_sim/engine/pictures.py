@@ -10,8 +10,8 @@ from typing import Any
 from matplotlib.axes import Axes as Panel
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.engine.frame import HEAD, Results, Shown, lay_out
-from fedgate.firmware_sim.engine.spec import Section
+from fedgate.firmware_sim.engine.frame import Results, Shown, lay_out
+from fedgate.firmware_sim.engine.spec import HEAD, Section
 from fedgate.firmware_sim.pictures import COLOURS, GREY, INK, write
 
 MARKS = "os^vDPX*"

@@ -7,13 +7,13 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fedgate.firmware_sim.engine.frame import NothingShownError, Results, Shown, choices, lay_out
 from fedgate.firmware_sim.engine.pictures import draw, named
-from fedgate.firmware_sim.engine.spec import Section, Spec, StudyError, Target, View
+from fedgate.firmware_sim.engine.spec import Choice, Section, Spec, StudyError, Target, View
 
 MISSING = "-"
 WIDTH = 100
@@ -194,9 +194,7 @@ def _bound(target: Target) -> str:
 
 
 def _choices(section: Section, results: Results) -> Table:
-    if section.choose is None:
-        raise StudyError("kind is 'choices'; expected `choose`, which says what was chosen")
-    table = choices(results, section, section.choose)
+    table = choices(results, section, cast(Choice, section.choose))  # which this kind has
     rows = [[named(section, value) for value in line] for line in table.itertuples(index=False)]
     return Table([named(section, str(key)) for key in table], rows)
 

@@ -11,13 +11,23 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
 from fedgate.config.settings.settings import SettingsError
+
+HEAD = "figure"  # the coordinate of a figure among several
+PICTURE = ("figures", "rows")
+NEEDS: dict[str, tuple[str, ...]] = {  # what each kind of section shows
+    "table": ("figures",),
+    **dict.fromkeys(("lines", "points", "bars"), PICTURE),
+    "targets": ("targets",),
+    "choices": ("choose",),
+    "text": ("text",),
+}
 
 Axes = dict[str, Any]
 Figures = dict[str, float]  # what one cell measured, by name
@@ -91,6 +101,12 @@ class Target(View):
     least: float | None = None
     most: float | None = None
 
+    @model_validator(mode="after")
+    def _has_one_bound(self) -> Self:
+        if (self.least is None) == (self.most is None):
+            raise ValueError(f"target {self.text!r}: expected one of `least` and `most`")
+        return self
+
 
 class Section(View):
     """One part of a report.
@@ -116,6 +132,19 @@ class Section(View):
     level: dict[str, float] = Field(default_factory=dict)
     log: Literal["", "x", "y", "xy"] = ""
     targets: list[Target] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_shows(self) -> Self:
+        if missing := next((field for field in NEEDS[self.kind] if not getattr(self, field)), ""):
+            raise ValueError(f"section {self.title!r} of kind {self.kind!r} has no `{missing}`")
+        for target in self.targets:
+            if len(target.figures or self.figures) != 1:
+                raise ValueError(f"target {target.text!r}: expected one figure")
+        names = {"against": [*self.against], "panels": [self.panels] * (self.panels not in ("", HEAD))}
+        for field, allowed in (("against", self.rows), ("panels", [*self.rows[1:], *self.columns])):
+            if unknown := [name for name in names[field] if name not in allowed]:
+                raise ValueError(f"section {self.title!r}: {field}: {unknown[0]!r} is none of {', '.join(allowed)}")
+        return self
 
 
 class Spec(settings.Table):
@@ -152,24 +181,27 @@ def load_spec(path: Path) -> Spec:
         SettingsError: a file is wrong.
     """
     raw = _merged(path)
-    data = raw.pop("data", "")
-    if data:
-        raw["data"] = str(path.parent / str(data))
+    if not raw.get("data"):
+        raw.pop("data", None)
     try:
-        return Spec.model_validate_json(json.dumps(raw), strict=True)
+        return Spec.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
         raise SettingsError(f"{path}: {find_first_problem(error)}") from None
 
 
-def _merged(path: Path) -> dict[str, Any]:
+def _merged(path: Path, likes: tuple[Path, ...] = ()) -> dict[str, Any]:
+    if path.resolve() in likes:
+        raise SettingsError(f"{path}: like: the files are like each other; expected one that is like none")
     try:
         raw = tomllib.loads(path.read_text(encoding=settings.ENCODING))
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; expected a TOML file that describes a study") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from None
+    if raw.get("data"):
+        raw["data"] = str(path.parent / str(raw["data"]))
     like = raw.pop("like", None)
-    return raw if like is None else overlaid(_merged(path.parent / like), raw)
+    return raw if like is None else overlaid(_merged(path.parent / str(like), (*likes, path.resolve())), raw)
 
 
 def overlaid(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
