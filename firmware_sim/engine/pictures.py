@@ -17,25 +17,44 @@ from fedgate.firmware_sim.pictures import COLOURS, GREY, INK, write
 MARKS = "os^vDPX*"
 PANEL_IN = (4.8, 3.6)
 MOST_ACROSS = 3
-MANY_LABELS = 6  # from here on they are turned
+MANY_LABELS, LETTERS_ACROSS = 6, 50  # beyond these they are turned
+MOST_LABELS = 40
+MOST_TICKS = 8
+LETTER_IN, LEGEND_IN = 0.06, 0.45  # of a legend's entry
+DASHES = ("-", "--", ":")  # when all colours are used
 Series = dict[str, tuple[list[Any], list[Shown]]]
 
 
 def draw(section: Section, results: Results, path: Path) -> None:
     """Write the picture of a section as PNG: the first of its `rows` along the axis, a line for each of the others."""
     panels = _panels(section, results)
-    across = min(len(panels), MOST_ACROSS)
-    down = math.ceil(len(panels) / across)
+    down = math.ceil(len(panels) / MOST_ACROSS)
+    across = math.ceil(len(panels) / down)
     figure = Figure(figsize=(PANEL_IN[0] * across, PANEL_IN[1] * down), facecolor="white", layout="constrained")
     places = figure.subplots(down, across, squeeze=False).flat
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
     for title, series in panels.items():
-        _draw_panel(next(places), section, title, series)
+        _draw_panel(next(places), section, title, series, names)
     for empty in places:
         empty.set_axis_off()
-    handles, names = figure.axes[0].get_legend_handles_labels()
-    if len(names) > 1:
-        figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=min(len(names), 4), fontsize=8)
+    _add_legend(figure, names)
     write(figure, path)
+
+
+def _add_legend(figure: Figure, names: Sequence[str]) -> None:
+    handles: dict[str, Any] = {str(each.get_label()): each for panel in figure.axes for each in panel.containers}
+    names = [_written(name) for name in names]
+    if len(names) > 1:
+        letters = (max(map(len, names)) + sum(map(len, names)) / len(names)) / 2  # a column is as wide as its longest
+        fit = int(figure.get_figwidth() / (LEGEND_IN + LETTER_IN * letters))
+        figure.legend(
+            [handles[name] for name in names],
+            names,
+            frameon=False,
+            loc="outside lower center",
+            ncols=max(1, min(len(names), fit)),
+            fontsize=8,
+        )
 
 
 def _panels(section: Section, results: Results) -> dict[str, Series]:
@@ -64,16 +83,23 @@ def named(section: Section, value: object) -> str:
     return section.labels.get(text, text)
 
 
-def _draw_panel(panel: Panel, section: Section, title: str, series: Series) -> None:
+def _written(text: str) -> str:
+    """Return a text that matplotlib writes as it is: no formula between dollars, no name that it hides."""
+    return (" " if text[:1] in ("", "_") else "") + text.replace("$", r"\$")
+
+
+def _draw_panel(panel: Panel, section: Section, title: str, series: Series, names: Sequence[str]) -> None:
     every = list(dict.fromkeys(place for along, _ in series.values() for place in along))
-    is_scale = section.kind == "lines" and all(isinstance(place, int | float) for place in every)
-    for index, (name, (along, shown)) in enumerate(series.items()):
+    is_scale = section.kind == "lines" and all(type(place) in (int, float) for place in every)
+    for name, (along, shown) in series.items():
         x = list(along) if is_scale else [float(every.index(place)) for place in along]
-        _draw_series(panel, section.kind, index, len(series), name, x, shown)
+        order = sorted(range(len(x)), key=x.__getitem__)
+        x, many = [x[index] for index in order], [shown[index] for index in order]
+        _draw_series(panel, section.kind, names.index(name), len(names), _written(name), x, many)
     for label, height in section.level.items():
         panel.axhline(height, color=INK, ls="--", lw=1.0)
         panel.annotate(
-            label,
+            _written(label),
             (0.01, height),
             (0, 3),
             xycoords=("axes fraction", "data"),
@@ -81,37 +107,49 @@ def _draw_panel(panel: Panel, section: Section, title: str, series: Series) -> N
             fontsize=8,
             color=INK,
         )
-    if not is_scale:
-        turned = {"rotation": 60, "ha": "right", "fontsize": 7} if len(every) > MANY_LABELS else {"fontsize": 8}
-        panel.set_xticks(range(len(every)), [named(section, place) for place in every], **turned)
     _plain(panel, section, title)
+    if "y" in section.log and any(0.0 < each.value < math.inf for _, shown in series.values() for each in shown):
+        panel.set_yscale("log")
+    if not is_scale:
+        _label_places(panel, [_written(named(section, place)) for place in every])
+    elif "x" in section.log and max(every) > 0:
+        panel.set_xscale("log")
+        if len(every) <= MOST_TICKS:
+            panel.set_xticks(every, [_written(named(section, place)) for place in every])
+            panel.xaxis.minorticks_off()
+
+
+def _label_places(panel: Panel, names: Sequence[str]) -> None:
+    """Write names along the axis: turned where they would run into each other, and no more than can be read."""
+    is_crowded = sum(map(len, names)) > LETTERS_ACROSS or len(names) > MANY_LABELS
+    look: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if is_crowded else {}
+    step = math.ceil(len(names) / MOST_LABELS)
+    panel.set_xticks(range(0, len(names), step), names[::step], fontsize=7 if is_crowded else 8, **look)
 
 
 def _draw_series(
     panel: Panel, kind: str, index: int, count: int, name: str, x: Sequence[float], shown: Sequence[Shown]
 ) -> None:
-    heights = [each.value for each in shown]
+    heights = [each.value if math.isfinite(each.value) else math.nan for each in shown]
     spreads = None if all(math.isnan(each.spread) for each in shown) else [each.spread for each in shown]
     look: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "label": name}
     if kind == "bars":
         width = 0.8 / count
-        panel.bar([each - 0.4 + width * (index + 0.5) for each in x], heights, width, yerr=spreads, **look)
+        places = [each - 0.4 + width * (index + 0.5) for each in x]
+        panel.bar(places, heights, width, yerr=spreads, error_kw={"ecolor": INK, "elinewidth": 1.0}, **look)
         return
-    line = {"lw": 1.4} if kind == "lines" else {"ls": "none"}
+    again = index // len(COLOURS)
+    line = {"lw": 1.4, "ls": DASHES[again % len(DASHES)]} if kind == "lines" else {"ls": "none"}
     offset = 0.0 if kind == "lines" else 0.5 * (index - (count - 1) / 2) / max(count, 1)
-    mark = MARKS[index % len(MARKS)]
+    mark = MARKS[(index + again) % len(MARKS)]
     panel.errorbar([each + offset for each in x], heights, spreads, marker=mark, ms=4, capsize=2, **line, **look)
 
 
 def _plain(panel: Panel, section: Section, title: str) -> None:
     head = next(iter(section.figures)) if len(section.figures) == 1 else ""
-    panel.set_title(title, loc="left", fontsize=10, color=INK)
-    panel.set_xlabel(named(section, section.rows[0]), color=INK)
-    panel.set_ylabel(head, color=INK)
-    if "x" in section.log:
-        panel.set_xscale("log")
-    if "y" in section.log:
-        panel.set_yscale("log")
+    panel.set_title(_written(title), loc="left", fontsize=10, color=INK)
+    panel.set_xlabel(_written(named(section, section.rows[0])), color=INK)
+    panel.set_ylabel(_written(head), color=INK)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(axis="y", color=GREY, alpha=0.25, lw=0.6)
     panel.tick_params(colors=INK)
