@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
@@ -99,19 +100,26 @@ def _contents(path: Path) -> list[tuple[str, str]]:
 
 
 def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:
+    every = {_last(name) for axes in spec.cells for name in axes}
     for axes in spec.cells:
+        if clash := [name for name, count in Counter(map(_last, axes)).items() if count > 1]:
+            raise StudyError(f"cells: several axes end with {clash[0]!r}; expected one, for it is the coordinate")
         values = {name: _values(spec, name, given) for name, given in axes.items()}
         if short:
             values = {name: many if name == METHOD else many[:1] for name, many in values.items()}
         for chosen in product(*values.values()):
             given = dict(zip(values, chosen, strict=True))
-            coordinates = {name.rpartition(".")[2]: _as_coordinate(value) for name, value in given.items()}
+            coordinates = {_last(name): _as_coordinate(value) for name, value in given.items()}
             definitions = {name: _definition(spec, name, value) for name, value in given.items() if "." not in name}
-            if not all(_is_wanted(definition, coordinates) for definition in definitions.values()):
+            if not all(_is_wanted(name, definition, coordinates, every) for name, definition in definitions.items()):
                 continue
             inside = {name: value for name, value in given.items() if "." in name}
             for label, resolved in _with_grids(definitions, short=short):
                 yield coordinates | label, overlaid(overlaid(spec.settings, resolved), nested(inside))
+
+
+def _last(axis: str) -> str:
+    return axis.rpartition(".")[2]
 
 
 def _as_coordinate(value: Any) -> Any:
@@ -128,32 +136,42 @@ def nested(inside: Axes) -> Axes:
 
 
 def _values(spec: Spec, axis: str, given: Any) -> list[Any]:
-    if given == EVERY:
-        return list(spec.define.get(axis, {}))
-    if isinstance(given, int):
+    if given == EVERY and axis in spec.define:
+        return list(spec.define[axis])
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
         return list(range(given))
     if not isinstance(given, list) or not given:
-        raise StudyError(f"cells.{axis}: {given!r} given; expected a list of values, a number of them, or '*'")
+        raise StudyError(
+            f"cells.{axis}: {given!r} given; expected values, a number of them, or '*' for all that is defined"
+        )
     return given
 
 
-def _definition(spec: Spec, axis: str, value: Any) -> Any:
+def _definition(spec: Spec, axis: str, value: Any, likes: tuple[Any, ...] = ()) -> Any:
     """Return what a name of an axis stands for; a value that nothing is defined for stands for itself."""
     defined = spec.define.get(axis)
     if defined is None:
         return value
-    if value not in defined:
+    if value not in list(defined):
         raise StudyError(f"cells.{axis}: {value!r} is not defined; expected one of {', '.join(defined)}")
+    if value in likes:
+        raise StudyError(f"define.{axis}: {' is like '.join((*likes, value))}; expected one that is like none")
     found = defined[value]
     if isinstance(found, dict) and "like" in found:
         own = {key: each for key, each in found.items() if key != "like"}
-        return overlaid(_definition(spec, axis, found["like"]), own)
+        return overlaid(_definition(spec, axis, found["like"], (*likes, value)), own)
     return found
 
 
-def _is_wanted(definition: Any, coordinates: Axes) -> bool:
+def _is_wanted(name: str, definition: Any, coordinates: Axes, every: set[str]) -> bool:
     only = definition.get("only", {}) if isinstance(definition, dict) else {}
-    return all(coordinates.get(axis) in values for axis, values in only.items())
+    if unknown := sorted(only.keys() - every):
+        raise StudyError(f"define.{name}: only: {unknown[0]!r} is no axis; expected one of {', '.join(sorted(every))}")
+    return all(coordinates.get(axis) in _as_list(values) for axis, values in only.items())
+
+
+def _as_list(values: Any) -> list[Any]:
+    return values if isinstance(values, list) else [values]
 
 
 def _with_grids(definitions: Axes, *, short: bool) -> Iterable[tuple[Axes, Axes]]:

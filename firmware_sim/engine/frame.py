@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -13,7 +13,6 @@ from fedgate.firmware_sim.engine.spec import Axes, Choice, Figure, Figures, Stud
 
 Results = Sequence[tuple[Axes, Figures]]  # coordinates of each cell, and its figures
 VALUE, ERROR = "·value", "·error"  # no coordinate is called so
-HEAD = "figure"  # the coordinate of a figure among several
 RANKS = {"best": "(+)", "worst": "(-)"}
 PLACE = re.compile(r"\{(\w+)\}")
 
@@ -57,11 +56,14 @@ def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
         known = ", ".join(str(key) for key in table)
         raise StudyError(f"{figure.of}: cells have no coordinate {missing[0]!r}; expected one of {known}")
     table = table.dropna(subset=keys)  # cells of another product of axes
+    if table.empty:
+        raise NothingShownError(f"{figure.of}: no cell has all of the coordinates {', '.join(keys)}")
     grouped = table.groupby(keys, sort=False, dropna=False) if keys else table.groupby(lambda _: 0)
     spread = grouped[ERROR].mean()
     if figure.spread in ("sd", "sem"):
         spread = grouped[VALUE].std() if figure.spread == "sd" else grouped[VALUE].sem()
-    lines = pd.DataFrame({VALUE: grouped[VALUE].agg(figure.reduce), ERROR: spread})
+    values = grouped[VALUE].sum(min_count=1) if figure.reduce == "sum" else grouped[VALUE].agg(figure.reduce)
+    lines = pd.DataFrame({VALUE: values, ERROR: spread})
     return lines.reset_index() if keys else lines
 
 
@@ -87,7 +89,14 @@ def taken(results: Results, figure: Figure, where: Axes) -> pd.DataFrame:
             lines.append({**_shown(coordinates), **places, VALUE: value * figure.scale, ERROR: spread})
     if not lines:
         raise NothingShownError(f"{figure.of}: no cell of this part of the report has such a figure")
-    return pd.DataFrame(lines)
+    table = pd.DataFrame(lines, dtype=object)  # a whole number stays one where other cells have none
+    return table.astype({VALUE: float, ERROR: float})
+
+
+def _spread(figures: Figures, name: str, figure: Figure) -> float:
+    if name not in figures:
+        raise StudyError(f"{figure.of}: a cell that has it has no figure {name!r}, which is to be its spread")
+    return figures[name] * abs(figure.scale)
 
 
 def _as_number(text: str) -> float | str:
@@ -113,7 +122,10 @@ def chosen(table: pd.DataFrame, results: Results, view: View, choice: Choice) ->
     """Return the lines of the combinations that were chosen, and of the worst where those are shown too."""
     picked = choices(results, view, choice)
     on = [key for key in picked if key in table and key != "rank"]
-    return table.merge(picked, on=on)
+    if not on:  # these cells differ in nothing that was tried
+        return table
+    shown = (*view.rows, *view.columns)
+    return table.merge(picked, on=on).drop(columns=[key for key in choice.among if key in on and key not in shown])
 
 
 def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:

@@ -20,15 +20,19 @@ SHADE = "#FBE6BF"
 FEW_POINTS = 25  # a line with more has no marks
 PANEL_IN = (4.8, 3.6)
 MOST_ACROSS = 3
-MANY_LABELS = 6  # from here on they are turned
+MANY_LABELS, LETTERS_ACROSS = 6, 50  # beyond these they are turned
+MOST_LABELS = 40
+MOST_TICKS = 8
+LETTER_IN, LEGEND_IN = 0.06, 0.45  # of a legend's entry
+DASHES = ("-", "--", ":")  # when all colours are used
 Series = dict[str, tuple[list[Any], list[Shown]]]
 
 
 def draw(section: Section, results: Results, path: Path) -> None:
     """Write the picture of a section as PNG: the first of its `rows` along the axis, a line for each of the others."""
     panels = _panels(section, results)
-    across = min(len(panels), MOST_ACROSS)
-    down = math.ceil(len(panels) / across)
+    down = math.ceil(len(panels) / MOST_ACROSS)
+    across = math.ceil(len(panels) / down)
     figure = Figure(figsize=(PANEL_IN[0] * across, PANEL_IN[1] * down), facecolor="white", layout="constrained")
     places = figure.subplots(down, across, squeeze=False).flat
     shades = (
@@ -47,6 +51,22 @@ def draw(section: Section, results: Results, path: Path) -> None:
     if len(names) > 1:
         figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=2 * across, fontsize=8)
     write(figure, path)
+
+
+def _add_legend(figure: Figure, names: Sequence[str]) -> None:
+    handles: dict[str, Any] = {str(each.get_label()): each for panel in figure.axes for each in panel.containers}
+    names = [_written(name) for name in names]
+    if len(names) > 1:
+        letters = (max(map(len, names)) + sum(map(len, names)) / len(names)) / 2  # a column is as wide as its longest
+        fit = int(figure.get_figwidth() / (LEGEND_IN + LETTER_IN * letters))
+        figure.legend(
+            [handles[name] for name in names],
+            names,
+            frameon=False,
+            loc="outside lower center",
+            ncols=max(1, min(len(names), fit)),
+            fontsize=8,
+        )
 
 
 def _panels(section: Section, results: Results) -> dict[str, Series]:
@@ -101,7 +121,7 @@ def _draw_panel(panel: Panel, section: Section, title: str, series: Series) -> N
     for label, height in section.level.items():
         panel.axhline(height, color=INK, ls="--", lw=1.0)
         panel.annotate(
-            label,
+            _written(label),
             (0.01, height),
             (0, 3),
             xycoords=("axes fraction", "data"),
@@ -109,10 +129,24 @@ def _draw_panel(panel: Panel, section: Section, title: str, series: Series) -> N
             fontsize=8,
             color=INK,
         )
-    if not is_scale:
-        turned = {"rotation": 60, "ha": "right", "fontsize": 7} if len(every) > MANY_LABELS else {"fontsize": 8}
-        panel.set_xticks(range(len(every)), [named(section, place) for place in every], **turned)
     _plain(panel, section, title)
+    if "y" in section.log and any(0.0 < each.value < math.inf for _, shown in series.values() for each in shown):
+        panel.set_yscale("log")
+    if not is_scale:
+        _label_places(panel, [_written(named(section, place)) for place in every])
+    elif "x" in section.log and max(every) > 0:
+        panel.set_xscale("log")
+        if len(every) <= MOST_TICKS:
+            panel.set_xticks(every, [_written(named(section, place)) for place in every])
+            panel.xaxis.minorticks_off()
+
+
+def _label_places(panel: Panel, names: Sequence[str]) -> None:
+    """Write names along the axis: turned where they would run into each other, and no more than can be read."""
+    is_crowded = sum(map(len, names)) > LETTERS_ACROSS or len(names) > MANY_LABELS
+    look: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if is_crowded else {}
+    step = math.ceil(len(names) / MOST_LABELS)
+    panel.set_xticks(range(0, len(names), step), names[::step], fontsize=7 if is_crowded else 8, **look)
 
 
 def _shade(panel: Panel, along: Sequence[float], shown: Sequence[Shown]) -> None:
@@ -123,14 +157,16 @@ def _shade(panel: Panel, along: Sequence[float], shown: Sequence[Shown]) -> None
 def _draw_series(
     panel: Panel, kind: str, index: int, count: int, name: str, x: Sequence[float], shown: Sequence[Shown]
 ) -> None:
-    heights = [each.value for each in shown]
+    heights = [each.value if math.isfinite(each.value) else math.nan for each in shown]
     spreads = None if all(math.isnan(each.spread) for each in shown) else [each.spread for each in shown]
     look: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "label": name}
     if kind == "bars":
         width = 0.8 / count
-        panel.bar([each - 0.4 + width * (index + 0.5) for each in x], heights, width, yerr=spreads, **look)
+        places = [each - 0.4 + width * (index + 0.5) for each in x]
+        panel.bar(places, heights, width, yerr=spreads, error_kw={"ecolor": INK, "elinewidth": 1.0}, **look)
         return
-    line = {"lw": 1.4} if kind == "lines" else {"ls": "none"}
+    again = index // len(COLOURS)
+    line = {"lw": 1.4, "ls": DASHES[again % len(DASHES)]} if kind == "lines" else {"ls": "none"}
     offset = 0.0 if kind == "lines" else 0.5 * (index - (count - 1) / 2) / max(count, 1)
     mark = "" if kind == "lines" and len(x) > FEW_POINTS else MARKS[index % len(MARKS)]
     panel.errorbar([each + offset for each in x], heights, spreads, marker=mark, ms=4, capsize=2, **line, **look)

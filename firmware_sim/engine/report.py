@@ -8,17 +8,20 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fedgate.firmware_sim.engine.frame import NothingShownError, Results, Shown, choices, lay_out, selected
 from fedgate.firmware_sim.engine.pictures import draw, named
-from fedgate.firmware_sim.engine.spec import Section, Spec, StudyError, Target, View
+from fedgate.firmware_sim.engine.spec import Choice, Section, Spec, StudyError, Target, View
 
 MISSING = "-"
 WIDTH = 100
+KEPT = "\0"  # a space at which no line is broken
+# One before a word that would begin a list, a heading or the like, were it the first of a line.
+BEGINS_A_BLOCK = re.compile(r"\s+(?=([-+*]|=+|-{2,}|#{1,6}|>\S*|\d{1,9}[.)]|\*{3,}|_{3,}|[`~]{3}\S*)(\s|$))")
 
 
 class Table(NamedTuple):
@@ -50,6 +53,8 @@ def parts_of(spec: Spec, results: Results, prefix: Path, *, short: bool = False)
         table, notes, picture = None, [], None
         try:
             if section.kind == "table":
+                if not short:
+                    _check_paper(section, results)
                 table, notes = tabulated(section, results), list(_comparisons(section, results))
             elif section.kind == "targets":
                 table = _targets(section, results)
@@ -59,12 +64,10 @@ def parts_of(spec: Spec, results: Results, prefix: Path, *, short: bool = False)
                 pictures += 1
                 picture = prefix.with_name(f"{prefix.name}-{pictures}.png")
                 draw(section, results, picture)
-        except NothingShownError:
-            if not short:
-                raise
-            continue
         except StudyError as error:
-            raise StudyError(f"section {section.title!r}: {error}") from None
+            if short and isinstance(error, NothingShownError):
+                continue
+            raise type(error)(f"section {section.title!r}: {error}") from None
         yield Part(section.title, section.text.strip(), table, notes, picture)
 
 
@@ -92,9 +95,9 @@ def tabulated(section: Section, results: Results) -> Table:
     rows = []
     for row, columns in entries.items():
         texts = [format_shown(section, column, columns.get(column)) for column in heads]
-        paper = section.paper.get(", ".join(_plain(value) for value in row), {})
+        paper = section.paper.get(_row_name(row), {})
         texts = [
-            f"{text} ({paper[word]:g})" if word in paper else text for text, word in zip(texts, words, strict=True)
+            f"{text} ({paper[word]:,.10g})" if word in paper else text for text, word in zip(texts, words, strict=True)
         ]
         bold = _bold(section, entries, row, heads)
         rows.append(
@@ -102,6 +105,22 @@ def tabulated(section: Section, results: Results) -> Table:
             + [f"**{text}**" if column in bold else text for text, column in zip(texts, heads, strict=True)]
         )
     return Table([*(named(section, key) for key in section.rows), *words], rows)
+
+
+def _check_paper(section: Section, results: Results) -> None:
+    """Refuse figures of a paper beside which none of ours would stand."""
+    entries = lay_out(results, section) if section.paper else {}
+    rows = [_row_name(row) for row in entries]
+    heads = {_head(section, column) for columns in entries.values() for column in columns}
+    for row, figures in section.paper.items():
+        if row not in rows:
+            raise StudyError(f"paper: no row is {row!r}; expected one of {'; '.join(rows)}")
+        if unknown := sorted(figures.keys() - heads):
+            raise StudyError(f"paper: no column is {unknown[0]!r}; expected one of {'; '.join(sorted(heads))}")
+
+
+def _row_name(row: tuple[Any, ...]) -> str:
+    return ", ".join(_plain(value) for value in row)
 
 
 def _head(section: Section, column: tuple[Any, ...]) -> str:
@@ -119,7 +138,7 @@ def format_shown(section: View, column: tuple[Any, ...], shown: Shown | None) ->
     if shown is None or math.isnan(shown.value):
         return MISSING
     digits = section.figures[column[-1]].digits
-    text = f"{shown.value:,.{digits}f}"
+    text = f"{shown.value:z,.{digits}f}"  # no minus before zeros
     return text if math.isnan(shown.spread) else f"{text} ± {shown.spread:,.{digits}f}"
 
 
@@ -152,17 +171,19 @@ def _comparisons(section: Section, results: Results) -> Iterator[str]:
         return
     entries = lay_out(results, section)
     places = {row: dict(zip(section.rows, row, strict=True)) for row in entries}
-    for row, columns in entries.items():
-        if not all(places[row].get(key) == value for key, value in section.against.items()):
-            continue
+    bases = [row for row in entries if all(places[row][key] == value for key, value in section.against.items())]
+    if not bases:
+        where = ", ".join(f"{key}={value}" for key, value in section.against.items())
+        raise NothingShownError(f"against: no row has {where}")
+    for row in bases:
         others = {
             other: each
             for other, each in entries.items()
             if other != row
             and all(places[other][key] == places[row][key] for key in section.rows if key not in section.against)
         }
-        for column, base in columns.items():
-            if math.isnan(base.spread):
+        for column, base in entries[row].items():
+            if math.isnan(base.value) or math.isnan(base.spread):
                 continue
             sides: dict[str, list[str]] = {"Above": [], "Below": [], "Not told apart from": []}
             for other, each in others.items():
@@ -170,9 +191,8 @@ def _comparisons(section: Section, results: Results) -> Iterator[str]:
                     name = ", ".join(named(section, places[other][key]) for key in section.against)
                     sides[_side(each[column], base)].append(name)
             name = ", ".join(named(section, value) for value in [*row, *column])
-            yield f"{name}, {format_shown(section, column, base)}. " + " ".join(
-                f"{side} it: {'; '.join(names)}." for side, names in sides.items() if names
-            )
+            said = [f"{side} it: {'; '.join(names)}." for side, names in sides.items() if names]
+            yield " ".join([f"{name}, {format_shown(section, column, base)}.", *said])
 
 
 def _side(shown: Shown, base: Shown) -> str:
@@ -211,9 +231,7 @@ def _bound(target: Target) -> str:
 
 
 def _choices(section: Section, results: Results) -> Table:
-    if section.choose is None:
-        raise StudyError("kind is 'choices'; expected `choose`, which says what was chosen")
-    table = choices(results, section, section.choose)
+    table = choices(results, section, cast(Choice, section.choose))  # which this kind has
     rows = [[named(section, value) for value in line] for line in table.itertuples(index=False)]
     return Table([named(section, str(key)) for key in table], rows)
 
@@ -225,6 +243,7 @@ def write_report(spec: Spec, parts: Sequence[Part], facts: dict[str, Any], templ
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
         autoescape=template.endswith(".html"),
     )
     environment.filters |= {"wrap": _wrap, "paragraphs": _paragraphs, "embedded": _embedded}
@@ -233,29 +252,20 @@ def write_report(spec: Spec, parts: Sequence[Part], facts: dict[str, Any], templ
 
 def _wrap(text: str) -> str:
     """Return paragraphs with lines of no more than `WIDTH`; items of a list and notes behind `> ` stay such."""
-    return "\n\n".join(
-        "\n".join(_filled(line) for line in _lines(paragraph)) for paragraph in text.strip().split("\n\n")
-    )
+    return "\n\n".join("\n".join(map(_filled, _lines(paragraph))) for paragraph in _paragraphs(text))
 
 
-def _filled(line: str) -> str:
-    indent = next((mark for mark in ("> ", "- ") if line.startswith(mark)), "")
-    return textwrap.fill(
-        line,
-        WIDTH,
-        subsequent_indent=indent.replace("-", " "),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _paragraphs(text: str) -> list[str]:
+    return re.split(r"\n\s*\n", text.strip())
 
 
 def _lines(paragraph: str) -> list[str]:
     found: list[str] = []
-    for line in paragraph.splitlines():
+    for line in map(str.strip, paragraph.splitlines()):
         if line.startswith("- ") or not found:
-            found.append(line.strip())
+            found.append(line)
         else:
-            found[-1] += f" {line.strip()}"
+            found[-1] += f" {line.removeprefix('> ') if found[-1].startswith('> ') else line}"
     return found
 
 

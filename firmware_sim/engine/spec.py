@@ -20,6 +20,16 @@ from fedgate.config.settings import settings
 from fedgate.config.settings.problems import list_problems
 from fedgate.config.settings.settings import SettingsError
 
+HEAD = "figure"  # the coordinate of a figure among several
+PICTURE = ("figures", "rows")
+NEEDS: dict[str, tuple[str, ...]] = {  # what each kind of section shows
+    "table": ("figures",),
+    **dict.fromkeys(("lines", "points", "bars"), PICTURE),
+    "targets": ("targets",),
+    "choices": ("choose",),
+    "text": ("text",),
+}
+
 Axes = dict[str, Any]
 Figures = dict[str, float]  # what one cell measured, by name
 
@@ -34,7 +44,7 @@ class Figure(settings.Table):
     :param of: its name; `auc.{draw}` takes every figure of that form, and what stands for `draw` is a coordinate.
     :param where: coordinates beside those of the view.
     :param scale: what it is multiplied by.
-    :param reduce: how cells that differ in nothing shown become one figure.
+    :param reduce: how cells that differ in nothing shown become one figure; what is no number is left out.
     :param spread: the sample standard deviation of those (n - 1), their standard error, or of their mean the figure
         named here.
     :param minus, over: coordinates; shown is the difference, or the ratio, to the cell that has these and is alike in
@@ -110,6 +120,12 @@ class Target(View):
     least: float | None = None
     most: float | None = None
 
+    @model_validator(mode="after")
+    def _has_one_bound(self) -> Self:
+        if (self.least is None) == (self.most is None):
+            raise ValueError(f"target {self.text!r}: expected one of `least` and `most`")
+        return self
+
 
 class Section(View):
     """One part of a report; one that is `like` another, named by its title, has its keys below its own.
@@ -139,6 +155,19 @@ class Section(View):
     shaded: str = ""
     log: Literal["", "x", "y", "xy"] = ""
     targets: list[Target] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_shows(self) -> Self:
+        if missing := next((field for field in NEEDS[self.kind] if not getattr(self, field)), ""):
+            raise ValueError(f"section {self.title!r} of kind {self.kind!r} has no `{missing}`")
+        for target in self.targets:
+            if len(target.figures or self.figures) != 1:
+                raise ValueError(f"target {target.text!r}: expected one figure")
+        names = {"against": [*self.against], "panels": [self.panels] * (self.panels not in ("", HEAD))}
+        for field, allowed in (("against", self.rows), ("panels", [*self.rows[1:], *self.columns])):
+            if unknown := [name for name in names[field] if name not in allowed]:
+                raise ValueError(f"section {self.title!r}: {field}: {unknown[0]!r} is none of {', '.join(allowed)}")
+        return self
 
 
 class Spec(settings.Table):
@@ -181,7 +210,7 @@ def load_spec(path: Path) -> Spec:
 def spec_of(raw: dict[str, Any], path: Path | None) -> Spec:
     """Return the study that the keys of a file describe, or those of a command; raises `SettingsError`."""
     try:
-        return Spec.model_validate_json(json.dumps(raw), strict=True)
+        return Spec.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
         if path is None:
             raise SettingsError(find_first_problem(error)) from None
@@ -200,7 +229,9 @@ def load_raw(path: Path) -> dict[str, Any]:
     return raw | ({"data": str(path.parent / str(data))} if data else {})
 
 
-def _merged(path: Path) -> dict[str, Any]:
+def _merged(path: Path, likes: tuple[Path, ...] = ()) -> dict[str, Any]:
+    if path.resolve() in likes:
+        raise SettingsError(f"{path}: like: the files are like each other; expected one that is like none")
     try:
         raw = tomllib.loads(path.read_text(encoding=settings.ENCODING))
     except OSError as error:
@@ -208,7 +239,7 @@ def _merged(path: Path) -> dict[str, Any]:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: not TOML: {error}") from None
     like = raw.pop("like", None)
-    return raw if like is None else overlaid(_merged(path.parent / like), raw)
+    return raw if like is None else overlaid(_merged(path.parent / str(like), (*likes, path.resolve())), raw)
 
 
 def _spelled_out(sections: list[dict[str, Any]]) -> list[dict[str, Any]]:
