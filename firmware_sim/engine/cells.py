@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from itertools import product
 from pathlib import Path
@@ -66,18 +67,21 @@ def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> li
     Raises:
         StudyError: an axis or a case is wrong.
     """
-    contents = _contents(data / spec.folder) if spec.folder else []
-    found = {}
+    folders = [spec.folder] if isinstance(spec.folder, str) else spec.folder
+    contents = [each for folder in folders if folder for each in _contents(data / folder)]
+    found: dict[str, Cell] = {}
     for coordinates, given in _cases(spec, short=short):
         where = ", ".join(f"{key}={value}" for key, value in coordinates.items())
         try:
             case = probe.case.model_validate_json(json.dumps(_reduced(given) if short else given), strict=True)
         except ValidationError as error:
             problem = find_first_problem(error).replace("Value error, ", "").replace("Input should be ", "expected ")
-            raise StudyError(f"{where}: {problem}") from None
-        identity = [probe.name, case.model_dump(mode="json"), contents]
-        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-        found[json.dumps(coordinates)] = Cell({**coordinates, **_words_of(case, coordinates)}, case, key)
+            raise StudyError(": ".join(filter(None, (where, problem)))) from None
+        identity = [probe.name, case.model_dump(), contents]
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True, default=to_jsonable_python).encode()).hexdigest()[:24]
+        cell = Cell({**coordinates, **_words_of(case, coordinates)}, case, key)
+        if found.setdefault(json.dumps(coordinates), cell).key != key:
+            raise StudyError(f"{where}: two cells that differ have these coordinates; name their axes otherwise")
     return list(found.values())
 
 

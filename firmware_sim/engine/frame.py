@@ -45,16 +45,14 @@ def lay_out(results: Results, view: View) -> dict[tuple[Any, ...], dict[tuple[An
 def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
     """Return a line for each row and column of a view with its coordinates, value and spread."""
     keys = [*view.rows, *view.columns]
-    table = taken(results, figure, view.where)
+    table = taken(results, figure, view.where | figure.where)
     if view.choose is not None:
-        tried = [key for key in view.choose.among if key not in keys]  # and no longer a coordinate
-        table = chosen(table, results, view, view.choose).drop(columns=tried, errors="ignore")
+        table = chosen(table, results, view, view.choose)
+    if view.averaged:
+        table = averaged(table, view.averaged)
     if figure.minus or figure.over:
         table = compared(table, figure)
-    missing = [key for key in keys if key not in table]
-    if missing:
-        known = ", ".join(str(key) for key in table)
-        raise StudyError(f"{figure.of}: cells have no coordinate {missing[0]!r}; expected one of {known}")
+    _check_coordinates(table, keys, figure.of)
     table = table.dropna(subset=keys)  # cells of another product of axes
     if table.empty:
         raise NothingShownError(f"{figure.of}: no cell has all of the coordinates {', '.join(keys)}")
@@ -67,13 +65,27 @@ def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
     return lines.reset_index() if keys else lines
 
 
+def _check_coordinates(columns: Iterable[Any], keys: Iterable[str], what: str) -> None:
+    known = [key for key in columns if key not in (VALUE, ERROR)]
+    if missing := [key for key in keys if key not in known]:
+        raise StudyError(f"{what}: cells have no coordinate {missing[0]!r}; expected one of {', '.join(known)}")
+
+
+def selected(results: Results, where: Axes) -> Results:
+    """Return the cells with these coordinates; a list means any of its values."""
+    return [each for each in results if _is_at(each[0], where)]
+
+
+def _is_at(coordinates: Axes, where: Axes) -> bool:
+    return all(coordinates.get(key) in (value if isinstance(value, list) else [value]) for key, value in where.items())
+
+
 def taken(results: Results, figure: Figure, where: Axes) -> pd.DataFrame:
     """Return a line for each cell that has the figure, or for each figure of that form, scaled.
 
     `where` names coordinates, of cells or in names of figures; a list means any of its values.
     """
     pattern, names = _pattern(figure.of)
-    wanted = {key: value if isinstance(value, list) else [value] for key, value in where.items()}
     error = "" if figure.spread in ("sd", "sem") else figure.spread
     lines = []
     for coordinates, figures in results:
@@ -83,9 +95,9 @@ def taken(results: Results, figure: Figure, where: Axes) -> pd.DataFrame:
                 continue
             texts = dict(zip(names, match.groups(), strict=True))
             places = {key: _as_number(text) for key, text in texts.items()}
-            if not all({**coordinates, **places}.get(key) in values for key, values in wanted.items()):
+            if not _is_at({**coordinates, **places}, where):
                 continue
-            spread = figures[error.format(**texts)] * figure.scale if error else float("nan")
+            spread = _spread(figures, error.format(**texts), figure) if error else float("nan")
             lines.append({**_shown(coordinates), **places, VALUE: value * figure.scale, ERROR: spread})
     if not lines:
         raise NothingShownError(f"{figure.of}: no cell of this part of the report has such a figure")
@@ -119,7 +131,9 @@ def _pattern(of: str) -> tuple[re.Pattern[str], list[str]]:
 
 
 def chosen(table: pd.DataFrame, results: Results, view: View, choice: Choice) -> pd.DataFrame:
-    """Return the lines of the combinations that were chosen, and of the worst where those are shown too."""
+    """Return the lines of the combinations that were chosen, and of the worst where those are shown too; what was tried
+    is a coordinate no more, where it is not shown.
+    """
     picked = choices(results, view, choice)
     on = [key for key in picked if key in table and key != "rank"]
     if not on:  # these cells differ in nothing that was tried
@@ -131,8 +145,11 @@ def chosen(table: pd.DataFrame, results: Results, view: View, choice: Choice) ->
 def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     """Return for each row and column the combination of coordinates that decides best, and worst."""
     judged = taken(results, Figure(of=choice.by), view.where)
+    _check_coordinates({*judged, *(key for coordinates, _ in results for key in coordinates)}, choice.among, "choose")
     among = [key for key in choice.among if key in judged]
     keys = [key for key in [*view.rows, *view.columns, *choice.each] if key in judged and key not in among]
+    if not (keys or among):
+        return pd.DataFrame()
     means = judged.groupby([*keys, *among], sort=False, dropna=False)[VALUE].mean().reset_index()
     parts = []
     for rank in choice.take:
@@ -144,11 +161,21 @@ def choices(results: Results, view: View, choice: Choice) -> pd.DataFrame:
     return found if len(choice.take) > 1 else found.drop(columns="rank")
 
 
+def averaged(table: pd.DataFrame, over: Sequence[str]) -> pd.DataFrame:
+    """Return the means over some coordinates, nan where any of the values is; without an error, which is another's."""
+    keys = [key for key in table if key not in (*over, VALUE, ERROR)]
+    if not keys:
+        return pd.DataFrame({VALUE: [table[VALUE].mean(skipna=False)], ERROR: math.nan})
+    means = table.groupby(keys, sort=False, dropna=False)[VALUE].agg(lambda values: values.mean(skipna=False))
+    return means.reset_index().assign(**{ERROR: math.nan})
+
+
 def compared(table: pd.DataFrame, figure: Figure) -> pd.DataFrame:
     """Return the differences to the lines with the coordinates `minus` that are alike in all others, or the ratios to
-    those with the coordinates `over`.
+    those with the coordinates `over`; errors are taken for independent.
     """
     to = figure.minus or figure.over
+    _check_coordinates(table, to, figure.of)
     is_base = pd.Series(True, index=table.index)
     for key, value in to.items():
         is_base &= table[key] == value
@@ -159,10 +186,13 @@ def compared(table: pd.DataFrame, figure: Figure) -> pd.DataFrame:
         if others
         else table[~is_base].merge(base, how="cross", suffixes=("", "·base"))
     )
+    if both.empty:
+        where = ", ".join(f"{key}={value}" for key, value in to.items())
+        raise NothingShownError(f"{figure.of}: no cell differs from one with {where} in nothing else")
     value, error, base_value, base_error = (both[key] for key in (VALUE, ERROR, f"{VALUE}·base", f"{ERROR}·base"))
     if figure.over:
         both[VALUE] = value / base_value
-        both[ERROR] = both[VALUE].abs() * ((error / value) ** 2 + (base_error / base_value) ** 2) ** 0.5
+        both[ERROR] = ((error / base_value) ** 2 + (value * base_error / base_value**2) ** 2) ** 0.5
     else:
         both[VALUE] = value - base_value
         both[ERROR] = (error**2 + base_error**2) ** 0.5

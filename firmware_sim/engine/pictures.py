@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib.axes import Axes as Panel
 from matplotlib.figure import Figure
 
-from fedgate.firmware_sim.engine.frame import HEAD, Results, Shown, lay_out
+from fedgate.firmware_sim.engine.frame import Results, Shown, lay_out
+from fedgate.firmware_sim.engine.spec import HEAD, Section
 from fedgate.firmware_sim.engine.spec import Figure as ShownFigure
-from fedgate.firmware_sim.engine.spec import Section
 from fedgate.firmware_sim.pictures import COLOURS, GREY, INK, write
 
 MARKS = "os^vDPX*"
@@ -35,22 +35,25 @@ def draw(section: Section, results: Results, path: Path) -> None:
     across = math.ceil(len(panels) / down)
     figure = Figure(figsize=(PANEL_IN[0] * across, PANEL_IN[1] * down), facecolor="white", layout="constrained")
     places = figure.subplots(down, across, squeeze=False).flat
-    shades = (
-        _panels(section.model_copy(update={"figures": {"": ShownFigure(of=section.shaded)}}), results)
-        if section.shaded
-        else {}
-    )
+    shades = _shades(section, results)
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
     for title, series in panels.items():
         panel = next(places)
-        _draw_panel(panel, section, title, series)
+        _draw_panel(panel, section, title, series, names)
         for along, shown in list(shades.get(title, {}).values())[:1]:
             _shade(panel, along, shown)
     for empty in places:
         empty.set_axis_off()
-    handles, names = figure.axes[0].get_legend_handles_labels()
-    if len(names) > 1:
-        figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=2 * across, fontsize=8)
+    _add_legend(figure, names)
     write(figure, path)
+
+
+def _shades(section: Section, results: Results) -> dict[str, Series]:
+    """Return by panel what shades it."""
+    if not section.shaded:
+        return {}
+    shaded = section.model_copy(update={"figures": {HEAD: ShownFigure(of=section.shaded)}, "along": None})
+    return _panels(shaded, results)
 
 
 def _add_legend(figure: Figure, names: Sequence[str]) -> None:
@@ -83,17 +86,17 @@ def _panels(section: Section, results: Results) -> dict[str, Series]:
                 names.pop(HEAD, None)
             line = ", ".join(named(section, value) for value in names.values())
             along, many = found.setdefault(panel, {}).setdefault(line, ([], []))
-            along.append(_as_number(row[0]) if section.kind == "lines" else row[0])
+            along.append(measured[row, column[:-1]] if section.along else row[0])
             many.append(shown)
     return found
 
 
-def _as_number(value: Any) -> Any:
-    """Return a part of a figure's name as the number that it says, such as the delay in `held.12`."""
-    try:
-        return float(value)
-    except ValueError:
-        return value
+def _places(section: Section, results: Results) -> dict[tuple[Any, Any], float]:
+    """Return by row and column the places along the axis, where a figure is its scale."""
+    if section.along is None:
+        return {}
+    entries = lay_out(results, section.model_copy(update={"figures": {HEAD: section.along}}))
+    return {(row, column[:-1]): shown.value for row, columns in entries.items() for column, shown in columns.items()}
 
 
 def named(section: Section, value: object) -> str:
@@ -104,20 +107,19 @@ def named(section: Section, value: object) -> str:
     return section.labels.get(text, text)
 
 
-def _is_number(place: object) -> bool:
-    """Return whether a place along the axis is one of a scale; those from names of figures are text."""
-    try:
-        return math.isfinite(float(str(place)))
-    except ValueError:
-        return False
+def _written(text: str) -> str:
+    """Return a text that matplotlib writes as it is: no formula between dollars, no name that it hides."""
+    return (" " if text[:1] in ("", "_") else "") + text.replace("$", r"\$")
 
 
-def _draw_panel(panel: Panel, section: Section, title: str, series: Series) -> None:
+def _draw_panel(panel: Panel, section: Section, title: str, series: Series, names: Sequence[str]) -> None:
     every = list(dict.fromkeys(place for along, _ in series.values() for place in along))
-    is_scale = section.kind == "lines" and all(_is_number(place) for place in every)
-    for index, (name, (along, shown)) in enumerate(series.items()):
+    is_scale = section.kind == "lines" and all(type(place) in (int, float) for place in every)
+    for name, (along, shown) in series.items():
         x = [float(place if is_scale else every.index(place)) for place in along]
-        _draw_series(panel, section.kind, index, len(series), name, x, shown)
+        order = sorted(range(len(x)), key=x.__getitem__)
+        x, many = [x[index] for index in order], [shown[index] for index in order]
+        _draw_series(panel, section.kind, names.index(name), len(names), _written(name), x, many)
     for label, height in section.level.items():
         panel.axhline(height, color=INK, ls="--", lw=1.0)
         panel.annotate(
@@ -177,10 +179,6 @@ def _plain(panel: Panel, section: Section, title: str) -> None:
     panel.set_title(title, loc="left", fontsize=10, color=INK)
     panel.set_xlabel(named(section, section.along.of if section.along else section.rows[0]), color=INK)
     panel.set_ylabel(head, color=INK)
-    if "x" in section.log:
-        panel.set_xscale("log")
-    if "y" in section.log:
-        panel.set_yscale("log")
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(axis="y", color=GREY, alpha=0.25, lw=0.6)
     panel.tick_params(colors=INK)

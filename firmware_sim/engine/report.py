@@ -246,16 +246,22 @@ def write_report(spec: Spec, parts: Sequence[Part], facts: dict[str, Any], templ
         keep_trailing_newline=True,
         autoescape=template.endswith(".html"),
     )
-    environment.filters |= {"wrap": _wrap, "paragraphs": _paragraphs, "embedded": _embedded}
+    environment.filters |= {"wrap": _wrap, "paragraphs": _paragraphs, "cell": _cell, "embedded": _embedded}
     return environment.get_template(template).render(spec=spec, parts=parts, **facts)
 
 
 def _wrap(text: str) -> str:
     """Return paragraphs with lines of no more than `WIDTH`; items of a list and notes behind `> ` stay such."""
-    return "\n\n".join("\n".join(map(_filled, _lines(paragraph))) for paragraph in _paragraphs(text))
+    return "\n\n".join("\n".join(map(_filled, _lines(paragraph))) for paragraph in _split(text))
 
 
-def _paragraphs(text: str) -> list[str]:
+def _paragraphs(text: str) -> Markup:
+    """Return paragraphs as HTML, with what stands between backticks as code."""
+    parts = [re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(part))) for part in _split(text)]
+    return Markup("\n".join(f"<p>{part}</p>" for part in parts))  # noqa: S704 - escaped above
+
+
+def _split(text: str) -> list[str]:
     return re.split(r"\n\s*\n", text.strip())
 
 
@@ -269,10 +275,22 @@ def _lines(paragraph: str) -> list[str]:
     return found
 
 
-def _paragraphs(text: str) -> Markup:
-    """Return paragraphs as HTML, with what stands between backticks as code."""
-    parts = [re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(part))) for part in text.strip().split("\n\n")]
-    return Markup("\n".join(f"<p>{part}</p>" for part in parts))  # noqa: S704 - escaped above
+def _filled(line: str) -> str:
+    indent = next((mark for mark in ("> ", "- ") if line.startswith(mark)), "")
+    text = textwrap.fill(
+        BEGINS_A_BLOCK.sub(KEPT, line[len(indent) :]),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent.replace("-", " "),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return text.replace(KEPT, " ")
+
+
+def _cell(text: str) -> str:
+    """Return a text that no table of Markdown is broken by."""
+    return " ".join(text.split()).replace("|", r"\|")
 
 
 def _embedded(picture: Path) -> str:

@@ -99,6 +99,8 @@ class View(settings.Table):
 
     :param figures: by their heads.
     :param where: coordinates, also those in names of figures, and the value or values that are shown.
+    :param averaged: coordinates whose mean is taken before anything else, such as that of folds before a spread over
+        draws.
     :param rows, columns: coordinates; where no column is named, figures are the columns.
     """
 
@@ -138,6 +140,7 @@ class Section(View):
     :param bold: which figure of a row or column stands out.
     :param against: coordinates of the row that the others are held against, figure by figure that has a spread.
     :param panels: in a picture, the coordinate or `figure`, or several, with a panel for each value.
+    :param along: in a picture, the figure along the axis in place of the first of `rows`.
     :param level: in a picture, heights with a line across.
     :param shaded: in a picture of lines, a figure: the panel is shaded where it is above 0.
     """
@@ -151,6 +154,7 @@ class Section(View):
     bold: Literal["", "highest in row", "lowest in row", "highest in column", "lowest in column"] = ""
     against: Axes = Field(default_factory=dict)
     panels: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
+    along: Shown | None = None
     level: dict[str, float] = Field(default_factory=dict)
     shaded: str = ""
     log: Literal["", "x", "y", "xy"] = ""
@@ -163,7 +167,7 @@ class Section(View):
         for target in self.targets:
             if len(target.figures or self.figures) != 1:
                 raise ValueError(f"target {target.text!r}: expected one figure")
-        names = {"against": [*self.against], "panels": [self.panels] * (self.panels not in ("", HEAD))}
+        names = {"against": [*self.against], "panels": [name for name in self.panels if name != HEAD]}
         for field, allowed in (("against", self.rows), ("panels", [*self.rows[1:], *self.columns])):
             if unknown := [name for name in names[field] if name not in allowed]:
                 raise ValueError(f"section {self.title!r}: {field}: {unknown[0]!r} is none of {', '.join(allowed)}")
@@ -176,7 +180,7 @@ class Spec(settings.Table):
     :param about: what was measured, how data were split, and what was chosen on what.
     :param probe: the module of `studies/probes` that measures a cell, the full name of another one, or `evaluate`: any
         algorithm on any table or recordings.
-    :param folder: of the data set, or its only file, below the folder of data.
+    :param folder: of the data set, or its only file, or of each of several, below the folder of data.
     :param data: the folder of data, relative to the file, where it comes with it.
     :param jobs: most cells at a time: running times want a machine to themselves.
     :param settings: fields of the probe's case that are the same in all cells.
@@ -189,7 +193,7 @@ class Spec(settings.Table):
     title: str = ""
     about: str = ""
     probe: str = "evaluate"
-    folder: str = ""
+    folder: str | list[str] = ""
     data: Path | None = None
     jobs: Annotated[int, Field(ge=1)] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -225,8 +229,11 @@ def load_raw(path: Path) -> dict[str, Any]:
         SettingsError: a file cannot be read.
     """
     raw = _merged(path)
-    data = raw.pop("data", "")
-    return raw | ({"data": str(path.parent / str(data))} if data else {})
+    if not raw.get("data"):
+        raw.pop("data", None)
+    if isinstance(raw.get("section"), list):
+        raw["section"] = _spelled_out(raw["section"])
+    return raw
 
 
 def _merged(path: Path, likes: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -238,6 +245,8 @@ def _merged(path: Path, likes: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error.strerror}; expected a TOML file that describes a study") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: not TOML: {error}") from None
+    if raw.get("data"):
+        raw["data"] = str(path.parent / str(raw["data"]))
     like = raw.pop("like", None)
     return raw if like is None else overlaid(_merged(path.parent / str(like), (*likes, path.resolve())), raw)
 

@@ -14,7 +14,7 @@ class Case(settings.Table):
 
 
 def test_every_folder_of_a_study_tells_its_cells_from_those_of_another_edition(tmp_path: Path) -> None:
-    probe = Probe("none", Case, lambda case, data: {})
+    probe = Probe("none", Case, lambda case, data: {}, lambda spec: [])
 
     def key(folder: str | list[str]) -> str:
         spec = Spec(title="x", about="x", probe="none", folder=folder, cells=[{}])

@@ -26,7 +26,7 @@ class Case(settings.Table):
 def test_a_short_run_takes_few_folds_and_rounds_and_leaves_the_rest(short: bool, folds: int, rounds: int) -> None:
     given = {"folds": 4, "inner_folds": 3, "seed": 7, "method": {"rounds": 20, "units": 200}}
     spec = Spec(title="t", about="a", probe="p", settings=given, cells=[{"kind": ["a"]}])
-    (cell,) = cells_of(spec, Probe("p", Case, lambda case, data: {}), Path(), short=short)
+    (cell,) = cells_of(spec, Probe("p", Case, lambda case, data: {}, lambda spec: []), Path(), short=short)
     assert isinstance(cell.case, Case)
     assert (cell.case.folds, cell.case.inner_folds) == (folds, min(folds, 3))
     assert (cell.case.seed, cell.case.method) == (7, {"rounds": rounds, "units": 200})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.axes import Axes
 
 from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.engine.frame import Results, Shown, lay_out
@@ -75,7 +76,13 @@ def test_rounds_in_the_names_of_figures_lie_along_a_scale(tmp_path: Path, monkey
         {"kind": "lines", "rows": ["round"], "columns": ["method"], "figures": {"loss": "loss.{round}"}}
     )
     drawn: list[list[float]] = []
-    monkeypatch.setattr("matplotlib.axes.Axes.errorbar", lambda _axes, x, *_, **__: drawn.append(list(x)))
+    draw_points = Axes.errorbar
+
+    def watch(axes: Axes, x: list[float], *values: Any, **look: Any) -> Any:
+        drawn.append(list(x))
+        return draw_points(axes, x, *values, **look)
+
+    monkeypatch.setattr(Axes, "errorbar", watch)
     draw(section, results(), tmp_path / "losses.png")
     assert [sorted(x) for x in drawn] == [[1.0, 2.0, 10.0]] * 2
 
