@@ -14,9 +14,10 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -27,6 +28,7 @@ from fedgate.firmware_sim.engine.report import parts_of, write_report
 from fedgate.firmware_sim.engine.spec import Figures, Spec, StudyError
 
 ROOT = Path(__file__).resolve().parents[2]
+CONNECT_S = 10
 SOURCES = ("models", "firmware_sim/studies", "firmware_sim/evaluate", "firmware_sim/engine")
 
 
@@ -72,6 +74,10 @@ def run_study(name: str, spec: Spec, plan: Plan, say: Callable[[str], None], tem
     Raises:
         StudyError: a cell cannot be measured, and those before it are kept; or another run works on the same study.
     """
+    if plan.cluster and spec.jobs is not None:
+        raise StudyError(
+            f"--cluster: no more than {spec.jobs} cells of this study are measured at a time; leave it out"
+        )
     probe = load_probe(spec.probe)
     if not spec.section:
         spec = spec.model_copy(update={"section": probe.sections(spec)})
@@ -129,46 +135,77 @@ def _known(file: TextIO) -> dict[str, Measured]:
 
 def _finished(probe: Probe, plan: Plan, cells: dict[str, Cell]) -> Iterator[tuple[str, Measured]]:
     """Yield each cell as it is finished, and only then raise what kept others from it."""
-    code = _code()
     if not plan.cluster and (plan.jobs == 1 or len(cells) < 2):
-        yield from ((key, _measure(probe.name, cell, plan.data, code)) for key, cell in cells.items())
+        yield from ((key, _measure(probe.name, cell, plan.data)) for key, cell in cells.items())
         return
     with _open_pool(plan, len(cells)) as pool:
-        names = {pool.submit(_measure, probe.name, cell, plan.data, code): key for key, cell in cells.items()}
-        waiting = set(names)
-        while waiting:
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            failed = {future for future in finished if future.exception() is not None}
-            yield from ((names[future], future.result()) for future in finished - failed)
-            for future in failed:
-                future.result()
+        names = {pool.submit(_measure, probe.name, cell, plan.data): key for key, cell in cells.items()}
+        yield from ((names[future], future.result()) for future in _completed(set(names)))
+
+
+def _completed(waiting: set[Future[Measured]]) -> Iterator[Future[Measured]]:
+    """Yield each as it is done. Where one fails, no further one begins, those that have begun are waited for, and its
+    error is raised then.
+    """
+    failed: list[Future[Measured]] = []
+    while waiting:
+        finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        for future in finished:
+            if future.cancelled() or future.exception() is not None:
+                failed.append(future)
+            else:
+                yield future
+        if failed:
+            waiting = {future for future in waiting if not future.cancel()}
+    for future in failed:
+        future.result()
 
 
 @contextmanager
 def _open_pool(plan: Plan, count: int) -> Iterator[Executor]:
     """Open the processes of this machine, or those of a cluster."""
-    if plan.cluster:
-        from distributed import Client
-
-        try:
-            client = Client(plan.cluster, set_as_default=False)  # type: ignore[no-untyped-call]
-        except (OSError, ValueError) as error:
-            raise StudyError(f"--cluster: no Dask scheduler answers at {plan.cluster!r}: {error}") from None
-        with client, client.get_executor(pure=False) as pool:  # type: ignore[no-untyped-call]
-            yield pool
-        return
-    pool = children.workers(min(plan.jobs, count))
+    opened = _open_cluster(plan.cluster) if plan.cluster else _open_workers(min(plan.jobs, count))
     try:
-        yield pool
+        with opened as pool:
+            yield pool
     except BrokenProcessPool:
         raise StudyError(
             "a worker was killed, most likely for want of memory; run it again with fewer --jobs"
         ) from None
+    except CancelledError:
+        raise StudyError(f"--cluster: the scheduler at {plan.cluster} has gone; run it again when it is back") from None
+
+
+@contextmanager
+def _open_workers(count: int) -> Iterator[Executor]:
+    pool = children.workers(count)
+    try:
+        yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _measure(probe: str, cell: Cell, data: Path, code: str) -> Measured:
+@contextmanager
+def _open_cluster(address: str) -> Iterator[Executor]:
+    from distributed import Client, KilledWorker
+
+    try:
+        client = Client(address, set_as_default=False, timeout=CONNECT_S)  # type: ignore[no-untyped-call] # distributed is typed in part
+    except (OSError, ValueError) as error:
+        raise StudyError(f"--cluster: no Dask scheduler answers at {address!r}: {error}") from None
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise StudyError(f"--cluster: no worker has come to the scheduler at {address}; start one: dask worker")
+        pool = client.get_executor(pure=False)  # type: ignore[no-untyped-call] # distributed is typed in part
+        try:
+            yield pool
+        except KilledWorker as error:
+            raise StudyError(f"--cluster: workers were killed, most likely for want of memory: {error}") from None
+        finally:
+            pool.shutdown(wait=False)  # what still runs would hold up the error that ends this run
+
+
+def _measure(probe: str, cell: Cell, data: Path) -> Measured:
     from threadpoolctl import threadpool_limits
 
     started_s = time.perf_counter()
@@ -179,11 +216,12 @@ def _measure(probe: str, cell: Cell, data: Path, code: str) -> Measured:
         where = ", ".join(f"{key}={value}" for key, value in cell.coordinates.items())
         raise StudyError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     seconds = round(time.perf_counter() - started_s, 3)
-    return Measured(figures, seconds, time.strftime("%Y-%m-%d"), code)
+    return Measured(figures, seconds, time.strftime("%Y-%m-%d"), _code())
 
 
+@lru_cache(maxsize=1)
 def _code() -> str:
-    """Return a number that tells the code that measures from any other."""
+    """Return a number that tells the code that measures from any other, wherever it measures."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")):
         digest.update(path.read_bytes())

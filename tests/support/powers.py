@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from pydantic import Field
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.engine.spec import Figures
 
+POLL_S = 0.02
 MEASURED = "measured.txt"  # a line for each number, whichever process has measured it
 
 
@@ -35,11 +37,15 @@ class Case(settings.Table):
 
 
 def measure(case: Case, data: Path) -> Figures:
-    """Return the power; or raise, or kill this process, where a file `raise-NUMBER` or `kill-NUMBER` says so."""
+    """Return the power; or raise, kill this process, or wait as long as there is a file `raise-NUMBER`, `kill-NUMBER`
+    or `wait-NUMBER`.
+    """
     if (data / f"raise-{case.number}").exists():
         raise ValueError("this number\nis out of order")
     if (data / f"kill-{case.number}").exists():
         os.kill(os.getpid(), signal.SIGKILL)
+    while (data / f"wait-{case.number}").exists():
+        time.sleep(POLL_S)
     with (data / MEASURED).open("a", encoding="utf-8") as file:
         file.write(f"{case.number}\n")
     return {"power": float(case.number**case.method.exponent), "nothing": float("nan")}
