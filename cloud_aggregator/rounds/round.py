@@ -19,6 +19,7 @@ from fedgate.cloud_aggregator.rounds.rounds import Rounds, increment, pack_share
 from fedgate.config.protocol.messages import RoundOpen, Status, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
+from fedgate.models.federated.compression_default import update_size
 from fedgate.models.federated.protocol.algorithm import Server, close_round, is_silent
 from fedgate.models.time_units import NS
 
@@ -273,6 +274,7 @@ def _empty(rounds: Rounds) -> Rounds:
 
 
 def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tuple[HoldUpdate, ...]) -> RecordRound:
+    size = update_size(rounds.algorithm, context.settings.algorithm.settings, rounds.server)
     return RecordRound(
         run=rounds.run,
         round_index=rounds.server.round_index,
@@ -284,6 +286,8 @@ def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tu
         phase=rounds.server.phase,
         empty=tuple(sorted(set(rounds.empty).intersection(counted))),
         late=tuple((one.gateway, one.round_index) for one in kept),
+        update_bytes=None if size is None else size.sent_bytes,
+        uncompressed_bytes=None if size is None else size.plain_bytes,
     )
 
 
