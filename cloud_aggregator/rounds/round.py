@@ -25,6 +25,7 @@ from fedgate.models.time_units import NS
 
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 LOST_S = 600.0  # by then whoever holds an answer has sent it
+ABANDONED_KEPT = 64  # rounds: a gateway that was away for more of them is wrong by a step of rounding
 DOUBLINGS_MAX = 8  # of that time: ten minutes become 43 hours
 DIGITS_MAX = 18  # of the index of a round; what a gateway says is not to be trusted to be a number
 
@@ -80,6 +81,7 @@ def make_invitation(rounds: Rounds, context: Context) -> Publish:
         cohort=rounds.asked,
         libraries=rounds.algorithm.libraries,
         training=rounds.training,
+        abandoned=rounds.abandoned,
     )
     return Publish(context.topic(ALL, "round", "open"), context.sign(message).to_bytes(), retain=True)
 
@@ -229,6 +231,7 @@ def _close(
     rounds = replace(
         _empty(rounds),
         server=server,
+        abandoned=_list_abandoned(rounds, waited) if has_failed or not rounds.total else rounds.abandoned,
         since_release=rounds.since_release + is_complete,
         given_up=0 if is_complete else rounds.given_up + is_given_up,
         rest_until_ns=max(rounds.rest_until_ns, wait_ns),
@@ -252,6 +255,15 @@ def _close(
         )
     rounds, opening = open_round(rounds, context, statuses)
     return rounds, [record, save_training(rounds, context.anchor_ns), *effects, *opening]
+
+
+def _list_abandoned(rounds: Rounds, late: int) -> tuple[int, ...]:
+    """Return which rounds came to nothing after this one has: it is among them where something was acknowledged for it,
+    and so are those before it that belong together with it. `late` updates were kept for it.
+    """
+    index, within = rounds.server.round_index, rounds.server.phase % rounds.algorithm.stride
+    is_news = within or late or rounds.counted.keys() - set(rounds.empty)
+    return (*rounds.abandoned, *(range(index - within, index + 1) if is_news else ()))[-ABANDONED_KEPT:]
 
 
 def _empty(rounds: Rounds) -> Rounds:
