@@ -34,7 +34,8 @@ from fedgate.gateway_agent.events import (
     Wanted,
     refuse,
 )
-from fedgate.gateway_agent.pipeline.pipeline import Pipeline, collect_data
+from fedgate.gateway_agent.feature_row import FeatureRow
+from fedgate.gateway_agent.pipeline.pipeline import collect_data
 from fedgate.models.arrays import (
     BEFORE_COUNTED,
     FEATURES,
@@ -182,13 +183,19 @@ def receive_invitation(training: Training, context: Context, payload: bytes) -> 
 
 
 def take_part(
-    training: Training, context: Context, pipeline: Pipeline, bodies: Mapping[str, bytes], *, is_update_waiting: bool
+    training: Training,
+    context: Context,
+    baseline: Sequence[FeatureRow],
+    bodies: Mapping[str, bytes],
+    *,
+    is_update_waiting: bool,
 ) -> Result:
-    """Start the training where there is a round to answer and all it needs is here; ask for the shared parameters if
-    not. An update that waits for its receipt decides, by whether it is counted, on what the next one says.
+    """Start the training on a whole baseline where there is a round to answer and all it needs is here; ask for the
+    shared parameters if not. An update that waits for its receipt decides, by whether it is counted, on what the next
+    one says.
     """
     message = training.round
-    if message is None or training.running is not None or not pipeline.commissioned or not training.can_train:
+    if message is None or training.running is not None or not training.can_train:
         return training, []
     number = (message.run, message.round_index)
     is_answered = (
@@ -210,16 +217,17 @@ def take_part(
         return training, [Fetch(message.shared)]
     drawn, chain = ratchet(training.chain) if training.chain else (b"", b"")
     try:
-        job = _job(training, context, pipeline, message, shared, drawn)
+        job = _job(training, context, _collect(context, baseline), message, shared, drawn)
     except wire.WireError as error:
         return _refuse_round(replace(training, round=None), message, f"shared parameters: {error}")
     return replace(training, running=message, refused_round="", chain=chain), [Train(job)]
 
 
-def _job(
-    training: Training, context: Context, pipeline: Pipeline, message: RoundOpen, shared: bytes, drawn: bytes
-) -> bytes:
-    data = collect_data(pipeline, context.settings.baseline.calibration_windows)
+def _collect(context: Context, baseline: Sequence[FeatureRow]) -> Arrays:
+    return collect_data(baseline, context.settings.features.hop_s, context.settings.baseline.calibration_windows)
+
+
+def _job(training: Training, context: Context, data: Arrays, message: RoundOpen, shared: bytes, drawn: bytes) -> bytes:
     parts = {
         "shared": wire.decode(shared)[0],
         "own": own_in(training, message.run),
@@ -328,11 +336,10 @@ def _hide_numbers(message: RoundOpen, text: str) -> str:
     return NUMBER.sub("…", text) if is_hidden else text
 
 
-def fix_normalisation(training: Training, context: Context, pipeline: Pipeline) -> Result:
+def fix_normalisation(training: Training, context: Context, baseline: Sequence[FeatureRow]) -> Result:
     """The baseline is whole: fix this gateway's normalisation for good, and publish that it can train now."""
-    data = collect_data(pipeline, context.settings.baseline.calibration_windows)
-    training = replace(training, own=normalise(training.own, data, "own")[0])
-    whole = Log("info", f"baseline of {len(pipeline.baseline)} windows is whole")
+    training = replace(training, own=normalise(training.own, _collect(context, baseline), "own")[0])
+    whole = Log("info", f"baseline of {len(baseline)} windows is whole")
     return training, [save_own(training), whole, PublishStatus()]
 
 

@@ -49,7 +49,8 @@ def site(name: str = "support-vector-election", seed: int = 0, gateways: tuple[s
 def training_data(made: Site) -> dict[str, Arrays]:
     data: dict[str, Arrays] = {}
     for who, state in made.agents.items():
-        data[who] = pipeline.collect_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
+        own, baseline = state.context.settings, state.monitor.pipeline.baseline
+        data[who] = pipeline.collect_data(baseline, own.features.hop_s, own.baseline.calibration_windows)
         if made.cloud.rounds.algorithm.labels and state.training.labelled:
             data[who] = add_labelled(data[who], state.training.labelled)
     return data
