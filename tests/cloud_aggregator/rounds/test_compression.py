@@ -1,4 +1,4 @@
-"""Updates are compressed by the aggregator's settings, and a training that was begun without goes on without."""
+"""Updates are compressed by the aggregator's settings, and a round is stored with what that saves."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator import __main__ as cloud_aggregator
-from fedgate.cloud_aggregator.events import Connection, RecordRound, SaveTraining, Tick
-from fedgate.cloud_aggregator.rounds.compression import (
-    describe_updates,
-    goes_on_uncompressed,
-    settle_compression,
-    size_of_update,
-)
-from fedgate.cloud_aggregator.rounds.rounds import run_name
+from fedgate.cloud_aggregator.events import Connection, RecordRound, Tick
+from fedgate.cloud_aggregator.rounds.compression import describe_updates, settle_compression, size_of_update
+from fedgate.cloud_aggregator.rounds.rounds import identify
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol import wire
@@ -33,10 +28,6 @@ from tests.support.sites import KEY, T0_NS, aggregator_settings
 
 def site(**compression: object) -> AggregatorSettings:
     return aggregator_settings(algorithm={"name": "fedavg", "settings": {"loss": "logistic", **compression}})
-
-
-def begun(settings: AggregatorSettings) -> SaveTraining:
-    return SaveTraining({}, {"run": run_name(settings, "first")})
 
 
 def test_settings_that_say_nothing_are_compressed_and_gateways_are_told(tmp_path: Path) -> None:
@@ -92,28 +83,14 @@ def test_the_list_of_rounds_is_of_what_was_stored_whatever_is_trained_now(
 
 
 def test_none_is_as_before() -> None:
-    plain, settled = site(compression="none"), settle_compression(site(compression="none"), None)
-    assert "compression" not in settled.algorithm.settings and not goes_on_uncompressed(plain, settled)
+    settled = settle_compression(site(compression="none"))
+    assert "compression" not in settled.algorithm.settings
     assert describe_updates(settled) == "updates are not compressed, 2,064 bytes of numbers each"
     size = size_of_update(settled)
     assert size is not None and size.times_smaller == 1.0
 
 
-def test_a_training_that_was_begun_uncompressed_goes_on_so_until_the_settings_say_otherwise() -> None:
-    training = begun(site())  # as a build did that compressed nothing by itself
-    settled = settle_compression(site(), training)
-    assert "compression" not in settled.algorithm.settings and goes_on_uncompressed(site(), settled)
-    assert run_name(settled, "first") == training.meta["run"]
-    said = settle_compression(site(compression="none"), training)
-    assert said == settled and not goes_on_uncompressed(site(compression="none"), said)
-    anew = settle_compression(site(compression=BY_DEFAULT), training)
-    assert anew.algorithm.settings["compression"] == BY_DEFAULT
-    assert run_name(anew, "first") != training.meta["run"]
-
-
-def test_a_training_by_the_rule_goes_on_and_is_that_of_settings_that_say_the_same() -> None:
-    settled = settle_compression(site(), None)
-    assert settle_compression(site(), begun(settled)) == settled
-    assert settle_compression(site(compression=BY_DEFAULT), begun(settled)) == settled
-    other = settled.model_copy(update={"algorithm": settled.algorithm.model_copy(update={"seed": 1})})
-    assert settle_compression(site(), begun(other)) == settled
+def test_a_training_by_the_rule_is_that_of_settings_that_say_the_same() -> None:
+    settled = settle_compression(site())
+    assert settle_compression(site(compression=BY_DEFAULT)) == settle_compression(settled) == settled
+    assert identify(settled) != identify(settle_compression(site(compression="none")))
