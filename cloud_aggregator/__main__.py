@@ -85,8 +85,8 @@ def _check(arguments: argparse.Namespace) -> None:
         webhook_client.check(settings.webhook)
     defence.build_algorithm(settings, defence.read(settings))
     check_budget(settings.algorithm, settings.rounds, settings.features)
-    updates = describe_updates(settle_compression(settings, None))
-    what = f"{settings.algorithm.name} for site {settings.aggregator.site}; of a new training {updates}"
+    updates = describe_updates(settle_compression(settings))
+    what = f"{settings.algorithm.name} for site {settings.aggregator.site}; {updates}"
     text = f"{arguments.config}: good; {what}"
     cli.show(arguments, {"ok": True, "file": str(arguments.config), "updates": updates}, text)
 

@@ -132,6 +132,8 @@ class RecordRound:
     empty: tuple[str, ...] = ()  # of the gateways, those that had nothing to send: of weight 0, or leaving
     phase: int = 0  # of the algorithm; a round of several is as many exchanges, each stored as one
     late: tuple[tuple[str, int], ...] = ()  # counted too, after all others: gateway and the round that it answered
+    update_bytes: int | None = None  # what the numbers of one update take as they travel; None: of any length
+    uncompressed_bytes: int | None = None  # ... and what they would take uncompressed
 
 
 @dataclass(frozen=True)

@@ -138,9 +138,9 @@ def _route(state: State, event: Event) -> Result:
 def _advance(state: State) -> Result:
     """Take part in an open round and put a candidate in force as soon as all that they need is here."""
     pipeline, bodies, effects = state.monitor.pipeline, state.downloads.bodies, list[Effect]()
-    if state.training.round is not None:
-        is_waiting = state.outbox.is_update_waiting
-        part = training.take_part(state.training, state.context, pipeline, bodies, is_update_waiting=is_waiting)
+    if state.training.round is not None and pipeline.commissioned:
+        is_waiting, baseline = state.outbox.is_update_waiting, pipeline.baseline
+        part = training.take_part(state.training, state.context, baseline, bodies, is_update_waiting=is_waiting)
         state, effects = _put(state, part)
     if state.deployment.candidate is not None:
         own = training.own_in(state.training, state.deployment.candidate.run)
@@ -210,7 +210,7 @@ def _put_swap(state: State, swap: Swap) -> Result:
 
 
 def _finish_baseline(state: State) -> Result:
-    return _put(state, training.fix_normalisation(state.training, state.context, state.monitor.pipeline))
+    return _put(state, training.fix_normalisation(state.training, state.context, state.monitor.pipeline.baseline))
 
 
 def _change_connection(state: State, up: bool) -> Result:

@@ -156,7 +156,7 @@ def _check_training(settings: AggregatorSettings, stored: Stored) -> Iterator[Fi
 
     name = "training"
     try:
-        settings = settle_compression(settings, stored.training)
+        settings = settle_compression(settings)
         algorithm = defence.build_algorithm(settings, defence.read(settings))
         check_budget(settings.algorithm, settings.rounds, settings.features)
     except (ValueError, OSError) as error:  # of a table of the defence, or what an algorithm says of its settings

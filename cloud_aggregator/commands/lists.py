@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedgate.cloud_aggregator.commands.store import open_stated
 from fedgate.config.runtime import cli
-from fedgate.config.settings.settings import AggregatorSettings, load
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
@@ -41,6 +40,7 @@ class List(NamedTuple):
     rows_of: Callable[[Store, argparse.Namespace], list[Row]]
     description: str = ""
     examples: str = ""
+    shorten: Callable[[Row], Row] = dict  # as people read a row; as JSON it is whole
 
 
 def add(commands: cli.Commands) -> None:
@@ -56,7 +56,7 @@ def add(commands: cli.Commands) -> None:
 def _list(one: List, arguments: argparse.Namespace) -> None:
     with open_stated(arguments) as store:
         rows = one.rows_of(store, arguments)
-    cli.show(arguments, rows, cli.format_rows(one.columns, rows))
+    cli.show(arguments, rows, cli.format_rows(one.columns, map(one.shorten, rows)))
 
 
 def _format_moments(row: Row, *names: str) -> Row:
@@ -91,19 +91,16 @@ def _list_alarms(store: Store, _arguments: argparse.Namespace) -> list[Row]:
     return sorted(rows, key=lambda row: (row["onset_ns"], row["gateway"]))
 
 
-def _list_rounds(store: Store, arguments: argparse.Namespace) -> list[Row]:
-    from fedgate.cloud_aggregator.rounds.compression import settle_compression, size_of_update
-    from fedgate.cloud_aggregator.rounds.rounds import identify
+def _list_rounds(store: Store, _arguments: argparse.Namespace) -> list[Row]:
+    return [row | _format_moments(row, "closed") for row in store.read_rows("rounds")]
 
-    settled = settle_compression(load(arguments.config, AggregatorSettings), store.read_training())
-    identity, size = identify(settled), size_of_update(settled)
 
-    def sizes(row: Row) -> Row:
-        if size is None or (row["run"].partition(".")[0], row["phase"]) != (identity, size.phase):
-            return {"update_bytes": None, "times_smaller": None}  # of another training, or an exchange before
-        return {"update_bytes": size.sent_bytes, "times_smaller": round(size.times_smaller, 1)}
-
-    return [row | _format_moments(row, "closed") | sizes(row) for row in store.read_rows("rounds")]
+def _shorten_round(row: Row) -> Row:
+    """Return a round as it is shown to people: how many gateways, and not which."""
+    counts = {name: len(row[name].split()) for name in ("gateways", "empty", "late")}
+    short = {"round": "round_index", "received": "bytes_received", "update": "update_bytes"}
+    short["uncompressed"] = "uncompressed_bytes"
+    return row | counts | {name: row[long] for name, long in short.items()}
 
 
 def _list_losses(store: Store, arguments: argparse.Namespace) -> list[Row]:
@@ -145,10 +142,11 @@ LISTS = {
     "rounds": List(
         "list the closed rounds",
         (
-            *("run", "round_index", "phase", "algorithm", "closed", "gateways", "empty", "late"),
-            *("refused", "bytes_received", "update_bytes", "times_smaller"),
+            *("round", "phase", "closed", "gateways", "empty", "late"),
+            *("refused", "received", "update", "uncompressed"),
         ),
         _list_rounds,
+        shorten=_shorten_round,
     ),
     "losses": List(
         "list what gateways had to give up, newest last",

@@ -96,8 +96,7 @@ def _receive_update(
     if reason := _find_hindrance(rounds, sender, is_present=answers == expected):
         return rounds, [Log("warning", f"update of {gateway} is not taken now: {reason}")]
     try:
-        is_late = late_updates.is_kept(rounds, context) and late_updates.age(rounds, meta) > 0
-        if is_late and late_updates.is_heeded(rounds, meta):
+        if late_updates.is_kept(rounds, context) and late_updates.age(rounds, meta) > 0:
             held = HoldUpdate(gateway, rounds.run, int(meta["round_index"]), digest, body)
             rounds, effects = late_updates.hold(rounds, context, gateway, update, held)
             return rounds, [*effects, context.receipt(gateway, digest, counts_in=rounds.server.round_index)]

@@ -32,13 +32,6 @@ def is_kept(rounds: Rounds, context: Context) -> bool:
     return context.settings.rounds.late == "next-round" and is_round and can_wait(rounds.algorithm)
 
 
-def is_heeded(rounds: Rounds, meta: dict[str, Any]) -> bool:
-    """Tell whether the gateway of an update heeds the round that its receipt names. Where updates are compressed, one
-    that does not, of an older build, would forget what rounding left out of those that are overtaken.
-    """
-    return "compression" not in rounds.algorithm.traits or meta.get("counts_in") is True
-
-
 def age(rounds: Rounds, meta: dict[str, Any]) -> int:
     """Return how many rounds ago the round was closed that an update answers; 0 for one that answers no such round."""
     index, server = meta.get("round_index"), rounds.server

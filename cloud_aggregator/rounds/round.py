@@ -19,11 +19,13 @@ from fedgate.cloud_aggregator.rounds.rounds import Rounds, increment, pack_share
 from fedgate.config.protocol.messages import RoundOpen, Status, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
+from fedgate.models.federated.compression_default import update_size
 from fedgate.models.federated.protocol.algorithm import Server, close_round, is_silent
 from fedgate.models.time_units import NS
 
 REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest may never have arrived
 LOST_S = 600.0  # by then whoever holds an answer has sent it
+ABANDONED_KEPT = 64  # rounds: a gateway that was away for more of them is wrong by a step of rounding
 DOUBLINGS_MAX = 8  # of that time: ten minutes become 43 hours
 DIGITS_MAX = 18  # of the index of a round; what a gateway says is not to be trusted to be a number
 
@@ -79,6 +81,7 @@ def make_invitation(rounds: Rounds, context: Context) -> Publish:
         cohort=rounds.asked,
         libraries=rounds.algorithm.libraries,
         training=rounds.training,
+        abandoned=rounds.abandoned,
     )
     return Publish(context.topic(ALL, "round", "open"), context.sign(message).to_bytes(), retain=True)
 
@@ -228,6 +231,7 @@ def _close(
     rounds = replace(
         _empty(rounds),
         server=server,
+        abandoned=_list_abandoned(rounds, waited) if has_failed or not rounds.total else rounds.abandoned,
         since_release=rounds.since_release + is_complete,
         given_up=0 if is_complete else rounds.given_up + is_given_up,
         rest_until_ns=max(rounds.rest_until_ns, wait_ns),
@@ -253,6 +257,15 @@ def _close(
     return rounds, [record, save_training(rounds, context.anchor_ns), *effects, *opening]
 
 
+def _list_abandoned(rounds: Rounds, late: int) -> tuple[int, ...]:
+    """Return which rounds came to nothing after this one has: it is among them where something was acknowledged for it,
+    and so are those before it that belong together with it. `late` updates were kept for it.
+    """
+    index, within = rounds.server.round_index, rounds.server.phase % rounds.algorithm.stride
+    is_news = within or late or rounds.counted.keys() - set(rounds.empty)
+    return (*rounds.abandoned, *(range(index - within, index + 1) if is_news else ()))[-ABANDONED_KEPT:]
+
+
 def _empty(rounds: Rounds) -> Rounds:
     """Return the training without what belongs to the round that is over."""
     return replace(
@@ -273,6 +286,7 @@ def _empty(rounds: Rounds) -> Rounds:
 
 
 def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tuple[HoldUpdate, ...]) -> RecordRound:
+    size = update_size(rounds.algorithm, context.settings.algorithm.settings, rounds.server)
     return RecordRound(
         run=rounds.run,
         round_index=rounds.server.round_index,
@@ -284,6 +298,8 @@ def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tu
         phase=rounds.server.phase,
         empty=tuple(sorted(set(rounds.empty).intersection(counted))),
         late=tuple((one.gateway, one.round_index) for one in kept),
+        update_bytes=None if size is None else size.sent_bytes,
+        uncompressed_bytes=None if size is None else size.plain_bytes,
     )
 
 

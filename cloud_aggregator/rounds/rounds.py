@@ -48,6 +48,7 @@ class Rounds:
     remembered: dict[str, str] = field(default_factory=dict)  # see `Algorithm.remembers`: its last that said something
     turned_away: frozenset[str] = frozenset()  # whose answer to this round was refused: they will give no other
     given_up: int = 0  # rounds in a row, for want of a quorum
+    abandoned: tuple[int, ...] = ()  # the newest rounds in which what was acknowledged came to nothing
     held: dict[str, HoldUpdate] = field(default_factory=dict)  # updates that came after their round, by gateway
     asked_before: dict[int, tuple[str, ...] | None] = field(default_factory=dict)  # `asked` of rounds still answerable
     asked: tuple[str, ...] | None = None  # who takes part in the round; None: everyone
@@ -164,6 +165,7 @@ def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
         "remembered": rounds.remembered,
         "turned_away": sorted(rounds.turned_away),
         "given_up": rounds.given_up,
+        "abandoned": list(rounds.abandoned),
         "asked_before": list(rounds.asked_before.items()),
     }
     return SaveTraining(arrays, meta)
@@ -198,7 +200,7 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
         folded=parts["total"],
         counted=meta["counted"],
         counted_before=meta["counted_before"],
-        counted_late=meta.get("counted_late", {}),
+        counted_late=meta["counted_late"],
         asked=_read_names(meta["asked"]),
         asked_round=meta["asked_round"],
         sent_round=meta["sent_round"],
@@ -206,6 +208,7 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
         remembered=meta["remembered"],
         turned_away=frozenset(meta["turned_away"]),
         given_up=meta["given_up"],
+        abandoned=tuple(meta["abandoned"]),
         asked_before={index: _read_names(asked) for index, asked in meta["asked_before"]},
         held={gateway: one for gateway, one in held.items() if one.run == meta["run"]},
         refused=meta["refused"],

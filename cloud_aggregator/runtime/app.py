@@ -15,7 +15,7 @@ from fedgate.cloud_aggregator.enrolment import EnrolmentEffect
 from fedgate.cloud_aggregator.events import Connection, Event, Received, Send, Tick
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
-from fedgate.cloud_aggregator.rounds.compression import GOES_ON, describe_updates, goes_on_uncompressed
+from fedgate.cloud_aggregator.rounds.compression import describe_updates
 from fedgate.cloud_aggregator.runtime import defence, freed_memory
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient
@@ -92,8 +92,6 @@ class Aggregator(App):
         """Let gateways enrol, where the site has identities."""
         site, settled = self.settings.aggregator.site, self.service.state.context.settings
         LOG.info("aggregator of site %s, %s; %s", site, settled.algorithm.name, describe_updates(settled))
-        if goes_on_uncompressed(self.settings, settled):
-            LOG.warning(GOES_ON)
         if self._enrolment is not None and self.service.state.access.registry is not None:
             self.step([self._enrolment.read_list(), self._enrolment.read_statement()])
             self._enrolment.start(self.service.state.access.registry, self.service.store.read_half_answered())

@@ -38,7 +38,7 @@ class Service(service.Service[State]):
     ) -> None:
         """Go on with what the store holds; `beginning` names a training that starts anew."""
         stored = _read(store)
-        settings = settle_compression(settings, stored.training)
+        settings = settle_compression(settings)
         algorithm = defence.build_algorithm(settings, material)
         state = restore(settings, key, algorithm, stored, uptime_ns, beginning, anchor_ns)
         state = replace(state, presence=presence.start(store.service(), state.context))

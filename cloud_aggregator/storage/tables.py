@@ -57,6 +57,8 @@ ROUNDS = Table(
     Column("empty", TEXT),
     Column("phase", BigInteger),
     Column("late", TEXT),
+    Column("update_bytes", BigInteger),
+    Column("uncompressed_bytes", BigInteger),
 )
 MODELS = Table(
     "models",
@@ -217,7 +219,7 @@ PASSES = Table(
     Column("key", TEXT, nullable=False),
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 
 class OctetLength(GenericFunction[int]):

@@ -243,6 +243,8 @@ class RoundOpen(Signed):
     cohort: tuple[Id, ...] | None = None  # None: everyone
     libraries: tuple[str, ...] = ()  # that training needs besides what every gateway has that can train
     training: Count = 0  # grows from one training to the next; 0: not reported, as before 0.5
+    # Of this training, the newest last: what was acknowledged in these rounds is in no model.
+    abandoned: Annotated[tuple[Count, ...], Field(max_length=LISTED_MAX)] = ()
 
 
 def round_number(run: str, round_index: int) -> str:

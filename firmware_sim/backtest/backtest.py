@@ -125,7 +125,8 @@ def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorit
         raise DataError(f"{found}; expected a baseline that is healthy: give such a recording first, or --baseline")
     if not windows:
         raise DataError("no window is left behind the baseline; expected a longer recording, or a smaller baseline")
-    units, _ = normalise({}, scoring.collect_data(pipeline, settings.baseline.calibration_windows), "own")
+    data = scoring.collect_data(pipeline.baseline, spec.hop_s, settings.baseline.calibration_windows)
+    units, _ = normalise({}, data, "own")
     return Backtest(
         settings.gateway.id,
         spec.window_s,
@@ -164,7 +165,7 @@ def _judge(
 def _with_model(settings: GatewaySettings, pipeline: Pipeline, algorithm: Algorithm, seed: int) -> Pipeline:
     """Return the pipeline with a model of its baseline in force."""
     name, held_out = settings.gateway.id, settings.baseline.calibration_windows
-    data = scoring.collect_data(pipeline, held_out)
+    data = scoring.collect_data(pipeline.baseline, pipeline.spec.hop_s, held_out)
     try:
         fit = train_fleet(algorithm, {name: data}, seed=seed)
     except NothingSentError as error:

@@ -177,13 +177,13 @@ def find_faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
     return tuple(name for name in pipeline.spec.channels if name in faulty)
 
 
-def collect_data(pipeline: Pipeline, calibration_windows: int) -> Arrays:
-    """Return what this gateway's models are trained on: the baseline, its end apart, as `fedgate.models.arrays` names
-    it.
+def collect_data(baseline: Sequence[FeatureRow], hop_s: float, calibration_windows: int) -> Arrays:
+    """Return what this gateway's models are trained on: its baseline of windows every `hop_s`, the end of it apart, as
+    `fedgate.models.arrays` names it.
     """
-    rows, end = stack_rows(pipeline.baseline), len(pipeline.baseline) - calibration_windows
-    ends_ns = _stack_ends_ns(pipeline.baseline)[:end]
-    return {FEATURES: rows[:end], MISSING: count_gaps(pipeline)[:end], END_NS: ends_ns, CALIBRATION: rows[end:]}
+    rows, end = stack_rows(baseline), len(baseline) - calibration_windows
+    gaps = recall.count_missing_rows([seen.end_ns for seen in baseline], hop_s)[:end]
+    return {FEATURES: rows[:end], MISSING: gaps, END_NS: _stack_ends_ns(baseline)[:end], CALIBRATION: rows[end:]}
 
 
 def _stack_ends_ns(windows: Sequence[FeatureRow]) -> NDArray[np.int64]:

@@ -34,9 +34,20 @@ from fedgate.gateway_agent.events import (
     Wanted,
     refuse,
 )
-from fedgate.gateway_agent.pipeline.pipeline import Pipeline, collect_data
+from fedgate.gateway_agent.feature_row import FeatureRow
+from fedgate.gateway_agent.pipeline.pipeline import collect_data
+from fedgate.models.arrays import (
+    BEFORE_COUNTED,
+    FEATURES,
+    OF_ONE_GATEWAY,
+    PENDING,
+    Arrays,
+    is_fleeting,
+    joined,
+    parted,
+    ratchet,
+)
 from fedgate.models.arrays import COUNTED as IS_COUNTED
-from fedgate.models.arrays import FEATURES, KEPT, OF_ONE_GATEWAY, OVERTOOK, Arrays, is_fleeting, joined, parted, ratchet
 from fedgate.models.federated.protocol.algorithm import NORMALISATION, normalise
 from fedgate.models.federated.wrappers.privacy_ledger import ledger_of
 from fedgate.models.time_units import NS
@@ -68,7 +79,7 @@ class Training:
     is_counted: bool = True  # the aggregator's receipt for it is here
     last_counted: str = ""  # the last update of which that is known
     counted_in: int = -1  # the round in which that one counts: a later one than its own where it came late
-    is_overtaking: bool = False  # it counts there in place of the one before it, which came late
+    before_counted_in: int = -1  # the one before that: where in the same, the later one counts in its place
     failed: tuple[str, int] | None = None  # (run, round_index) of a training that failed
     retry_ns: int = 0  # not before then again
     remarks: dict[int, str] = field(default_factory=dict)  # phase -> what its latest training warned of
@@ -101,14 +112,14 @@ def save_ledger(training: Training) -> list[Save]:
 
 def save_counted(training: Training) -> Save:
     """Return the effect that stores whether the last update was counted: apart, for `own` may be megabytes."""
-    last = (training.last_counted, training.counted_in, training.is_overtaking, training.awaited_round)
+    last = (training.last_counted, training.counted_in, training.before_counted_in, training.awaited_round)
     return Save(COUNTED, json.dumps([training.awaited, training.is_counted, *last]).encode())
 
 
 def read_counted(stored: bytes | None) -> dict[str, Any]:
-    """Return what `save_counted` stored, as fields of the record; earlier builds stored the first three."""
-    fields = ("awaited", "is_counted", "last_counted", "counted_in", "is_overtaking", "awaited_round")
-    return dict(zip(fields, json.loads(stored or b"[]"), strict=False))
+    """Return what `save_counted` stored, as fields of the record."""
+    fields = ("awaited", "is_counted", "last_counted", "counted_in", "before_counted_in", "awaited_round")
+    return dict(zip(fields, json.loads(stored), strict=True)) if stored else {}
 
 
 def own_in(training: Training, run: str) -> Arrays:
@@ -124,12 +135,12 @@ def note_receipt(training: Training, receipt: Receipt) -> tuple[Training, list[E
     """Return the training after the aggregator has counted the update that is awaited, and what is to be stored; it may
     have been given up here for lack of room. Of two that count in one round the later one stands for both.
     """
+    before = training.counted_in
     if training.is_counted:
         return training, []
     counted_in = training.awaited_round if receipt.counts_in is None else receipt.counts_in
-    is_overtaking = counted_in == training.counted_in
-    training = replace(training, is_counted=True, last_counted=training.awaited)
-    training = replace(training, counted_in=counted_in, is_overtaking=is_overtaking)
+    training = replace(training, is_counted=True, last_counted=training.awaited, counted_in=counted_in)
+    training = replace(training, before_counted_in=before)
     return training, [save_counted(training)]
 
 
@@ -172,13 +183,19 @@ def receive_invitation(training: Training, context: Context, payload: bytes) -> 
 
 
 def take_part(
-    training: Training, context: Context, pipeline: Pipeline, bodies: Mapping[str, bytes], *, is_update_waiting: bool
+    training: Training,
+    context: Context,
+    baseline: Sequence[FeatureRow],
+    bodies: Mapping[str, bytes],
+    *,
+    is_update_waiting: bool,
 ) -> Result:
-    """Start the training where there is a round to answer and all it needs is here; ask for the shared parameters if
-    not. An update that waits for its receipt decides, by whether it is counted, on what the next one says.
+    """Start the training on a whole baseline where there is a round to answer and all it needs is here; ask for the
+    shared parameters if not. An update that waits for its receipt decides, by whether it is counted, on what the next
+    one says.
     """
     message = training.round
-    if message is None or training.running is not None or not pipeline.commissioned or not training.can_train:
+    if message is None or training.running is not None or not training.can_train:
         return training, []
     number = (message.run, message.round_index)
     is_answered = (
@@ -200,20 +217,25 @@ def take_part(
         return training, [Fetch(message.shared)]
     drawn, chain = ratchet(training.chain) if training.chain else (b"", b"")
     try:
-        job = _job(training, context, pipeline, message, shared, drawn)
+        job = _job(training, context, _collect(context, baseline), message, shared, drawn)
     except wire.WireError as error:
         return _refuse_round(replace(training, round=None), message, f"shared parameters: {error}")
     return replace(training, running=message, refused_round="", chain=chain), [Train(job)]
 
 
-def _job(
-    training: Training, context: Context, pipeline: Pipeline, message: RoundOpen, shared: bytes, drawn: bytes
-) -> bytes:
-    data = collect_data(pipeline, context.settings.baseline.calibration_windows)
+def _collect(context: Context, baseline: Sequence[FeatureRow]) -> Arrays:
+    return collect_data(baseline, context.settings.features.hop_s, context.settings.baseline.calibration_windows)
+
+
+def _job(training: Training, context: Context, data: Arrays, message: RoundOpen, shared: bytes, drawn: bytes) -> bytes:
     parts = {
         "shared": wire.decode(shared)[0],
         "own": own_in(training, message.run),
-        "data": {**data, **of_last_update(training, message.round_index), **_choose_own_settings(context)},
+        "data": {
+            **data,
+            **of_last_update(training, message.round_index, message.abandoned),
+            **_choose_own_settings(context),
+        },
         "labelled": training.labelled,
     }
     order = {
@@ -231,13 +253,19 @@ def _job(
     return wire.encode(joined(parts), order)
 
 
-def of_last_update(training: Training, round_index: int) -> Arrays:
-    """Return what became of the last update, and what may still become of it when a round is answered."""
-    is_kept = training.counted_in >= round_index
+def of_last_update(training: Training, round_index: int, abandoned: Sequence[int]) -> Arrays:
+    """Return what became of the last update and of the one before it, and what may still become of that which was
+    counted last, when a round is answered. `abandoned` are the rounds in which nothing was counted, whatever was
+    acknowledged.
+    """
+    counted_in = training.counted_in
+    before_in, is_replaced = training.before_counted_in, training.before_counted_in == counted_in >= 0
+    if not training.is_counted:  # then the one before it is that which was counted last
+        before_in, is_replaced = counted_in, False
     return {
-        IS_COUNTED: np.array(training.is_counted),
-        OVERTOOK: np.array(training.is_overtaking),
-        KEPT: np.array(is_kept),
+        IS_COUNTED: np.array(training.is_counted and counted_in not in abandoned),
+        BEFORE_COUNTED: np.array(not is_replaced and before_in not in abandoned),
+        PENDING: np.array(counted_in >= round_index),
     }
 
 
@@ -263,14 +291,13 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
         before = training.answered_before | dict([training.answered] if training.answered else [])
         kept = {run: before[run] for run in list(before)[-RUNS_KEPT:] if run != message.run}
         training = replace(training, answered_before=kept)
-        training = replace(training, last_counted="", counted_in=-1, is_overtaking=False)  # in this one nothing was
+        training = replace(training, last_counted="", counted_in=-1, before_counted_in=-1)  # in this one nothing was
     answered = (message.run, message.round_index)
     remarks = _replace_remarks(training, message, remarked.get("remarks", ()))
     is_news = remarks != training.remarks
     training = replace(training, own=parts.get("own", {}), answered=answered, remarks=remarks)
     meta = {"run": message.run, "round_index": message.round_index, "phase": message.phase}
     meta["after"] = training.last_counted  # for algorithms that hold sums of what gateways have sent
-    meta["counts_in"] = True  # what a receipt says of a late update is heeded; builds before 0.6 know nothing of it
     body = wire.encode(parts.get("update", {}), meta)
     chunks = split(body, context.payload_bytes)
     digest = digest_of(body)
@@ -309,11 +336,10 @@ def _hide_numbers(message: RoundOpen, text: str) -> str:
     return NUMBER.sub("…", text) if is_hidden else text
 
 
-def fix_normalisation(training: Training, context: Context, pipeline: Pipeline) -> Result:
+def fix_normalisation(training: Training, context: Context, baseline: Sequence[FeatureRow]) -> Result:
     """The baseline is whole: fix this gateway's normalisation for good, and publish that it can train now."""
-    data = collect_data(pipeline, context.settings.baseline.calibration_windows)
-    training = replace(training, own=normalise(training.own, data, "own")[0])
-    whole = Log("info", f"baseline of {len(pipeline.baseline)} windows is whole")
+    training = replace(training, own=normalise(training.own, _collect(context, baseline), "own")[0])
+    whole = Log("info", f"baseline of {len(baseline)} windows is whole")
     return training, [save_own(training), whole, PublishStatus()]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fedgate.models.arrays import generator
-from fedgate.models.federated.protocol.algorithm import Algorithm
+from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 from fedgate.models.federated.protocol.composition import FLOAT32, CompositionError, check_composition, model_phase
 from fedgate.models.federated.protocol.schema import has_any_length, layout_of, numbers_in
 from fedgate.models.federated.registry import NONE, build
@@ -27,11 +27,8 @@ LEAST_SAVED_BYTES = 1_024  # of one update
 
 
 class UpdateSize(NamedTuple):
-    """What the arrays of an update take, headers left out, in the exchange that makes the model: as they are, and as
-    they travel.
-    """
+    """What the arrays of an update take, headers left out: as they are, and as they travel."""
 
-    phase: int
     plain_bytes: int
     sent_bytes: int
 
@@ -69,15 +66,16 @@ def is_worth_it(algorithm: Algorithm) -> bool:
     return size is not None and size.plain_bytes - size.sent_bytes >= LEAST_SAVED_BYTES
 
 
-def update_size(algorithm: Algorithm, settings: Mapping[str, Any]) -> UpdateSize | None:
-    """Return what an update of the exchange that makes the model takes with the compression of these settings; None
-    where its shapes are known only later, or are of any length.
+def update_size(algorithm: Algorithm, settings: Mapping[str, Any], server: Server | None = None) -> UpdateSize | None:
+    """Return what an update takes with the compression of these settings: in the exchange at hand of a server, by
+    default in that which makes the model; None where its shapes are known only later, or are of any length.
     """
-    index, compression = model_phase(algorithm), settings.get("compression")
-    phase, schema = algorithm.phases[index], algorithm.phases[index].schema
+    if server is None:
+        server = algorithm.start(generator(0, 0, "cloud"))._replace(phase=model_phase(algorithm))
+    phase, compression = algorithm.phases[server.phase], settings.get("compression")
+    schema, state = phase.schema, server.global_state
     if has_any_length(schema):
         return None
-    state = algorithm.start(generator(0, 0, "cloud")).global_state
     try:
         layout = layout_of(schema, state)
     except KeyError:  # shapes of what an exchange before makes
@@ -87,4 +85,4 @@ def update_size(algorithm: Algorithm, settings: Mapping[str, Any]) -> UpdateSize
     each = wide if compression is None else Compression.model_validate(compression).bytes_per_entry
     if phase.bears != "nothing":
         narrow = numbers_in(layout[name] for name in narrowed(schema, state))
-    return UpdateSize(index, wide * count, round(wide * (count - narrow) + each * narrow))
+    return UpdateSize(wide * count, round(wide * (count - narrow) + each * narrow))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import SECRET, Array, Arrays, equal, exchange_secret, generator
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, close_round
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server, check_phase, close_round
 from fedgate.models.federated.protocol.reducer import Reducer
 from fedgate.models.federated.protocol.run import Outcome
 from fedgate.models.testing.fleet import Gateway
@@ -85,8 +85,12 @@ class Trained(NamedTuple):
 
 
 def exchanges_of(algorithm: Algorithm, data: Mapping[str, Arrays]) -> Iterator[Exchange]:
-    """Walk through the first rounds, all phases of each, and yield every exchange."""
+    """Walk through the first rounds, all phases of each, and yield every exchange.
+
+    Raises `ValueError` where one leads to an exchange that there is not.
+    """
     server, own = algorithm.start(generator(SEED, 0, "cloud")), {name: Arrays() for name in data}
+    check_phase(algorithm, server)
     done = 0
     while done < algorithm.exchanges(ROUNDS):
         secrets = {name: exchange_secret(b"", f"{SEED}", server.round_index, name) for name in data}

@@ -6,18 +6,21 @@ of one algorithm. It draws everything from fixed seeds: what breaks a law today 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from fedgate.models.arrays import DTYPES, EPOCHS, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, NORMALISATION, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import ONE, Field, UpdateError, moving, named
+from fedgate.models.federated.wrappers.whitening import validated
 from fedgate.models.testing.detectors import refusals
 from fedgate.models.testing.exchanges import (
     ROUNDS,
@@ -73,8 +76,9 @@ def check_laws(
     all pairs of an anomaly and a normal row in the right order. It takes one training to the end and some exchanges
     more.
 
-    Raises `AssertionError` that names every law that was broken and by what, and `ValueError` for fewer gateways. What
-    the algorithm itself raises goes on, with a note that names the law.
+    Raises `AssertionError` that names every law that was broken and by what, and `ValueError` for fewer gateways, or
+    for a `server.phase` that is none of the phases. What the algorithm itself raises goes on, with a note that names
+    the law.
     """
     trained = train(factory, settings or {}, gateways=gateways, auc_least=auc_least)
     faults = [f"{name_of(law)}: {fault}" for law in LAWS for fault in faults_of(law, trained)]
@@ -100,12 +104,37 @@ def train(
     if len(gateways) < GATEWAYS_LEAST:
         raise ValueError(f"gateways: expected {GATEWAYS_LEAST} or more, got {len(gateways)}")
     data = {name: gateway.data for name, gateway in gateways.items()}
-    algorithm = factory(next(iter(data.values()))[FEATURES].shape[1], **settings)
+    algorithm = _build(factory, next(iter(data.values()))[FEATURES].shape[1], settings)
     if algorithm.detector not in DETECTORS:
         law = name_of(the_exported_model_scores_as_the_detector_does)
         raise AssertionError(f"{law}: no detector {algorithm.detector!r}; expected one of {', '.join(DETECTORS)}")
     exchanges = list(exchanges_of(algorithm, data))
     return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), exchanges, auc_least)
+
+
+def _build(factory: Callable[..., Algorithm], feature_count: int, settings: Mapping[str, Any]) -> Algorithm:
+    """Return the algorithm of a factory with settings as a file gives them, where a tuple is a list; so are defaults.
+
+    Raises `AssertionError` where one of them is refused.
+    """
+    parameters = inspect.signature(factory).parameters.values()
+    given = {one.name: one.default for one in parameters if isinstance(one.default, tuple)} | dict(settings)
+    try:
+        return validated(factory)(feature_count, **_as_lists(given))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise AssertionError(
+            f"settings are taken from a file: {where}: {problem['msg']}, got {problem['input']!r:.80}; expected "
+            "an annotation that takes it, of a tuple Listed[tuple[...]] (fedgate.models.options)"
+        ) from None
+
+
+def _as_lists(given: Any) -> Any:
+    """Return settings with lists in place of tuples."""
+    if isinstance(given, Mapping):
+        return {key: _as_lists(value) for key, value in given.items()}
+    return list(map(_as_lists, given)) if isinstance(given, list | tuple) else given
 
 
 def faults_of(law: Law, trained: Trained) -> list[str]:
@@ -298,6 +327,23 @@ def labels_matter_where_the_algorithm_declares_it_and_nowhere_else(trained: Trai
     is_deaf = answers == [answer({FEATURES: x})] * 2
     if not is_deaf and answers != [answer({FEATURES: x[labels == 0]}) for labels in (classes, 1 - classes)]:
         yield f"{_place(exchange)}: labels=False, but labels change the update by more than leaving faults out"
+
+
+def units_are_those_of_normal_rows(trained: Trained) -> Faults:
+    """Of an algorithm that learns from labels: a gateway's own centre and scale do not change with rows that are
+    labelled as faults (`fedgate.models.federated.protocol.algorithm.healthy_rows`).
+    """
+    name = trained.first
+    for exchange in trained.exchanges if trained.algorithm.labels else ():
+        before, after, data = exchange.own[name], exchange.own_after[name], exchange.data[name]
+        units = sorted((after.keys() - before.keys()) & set(NORMALISATION))
+        if not units:
+            continue
+        is_fault, rows = data[LABELS] != 0, data[FEATURES].copy()
+        rows[is_fault] = np.resize(rows[~is_fault], rows[is_fault].shape)  # as good as any: what is normal
+        own, _ = exchange.train(name, exchange.server, before, data | {FEATURES: rows})
+        if wrong := [unit for unit in units if as_bytes({unit: own[unit]}) != as_bytes({unit: after[unit]})]:
+            yield f"{_place(exchange)}: {wrong} change with rows labelled as faults, expected those of healthy_rows"
 
 
 def roles_are_what_arrays_are(trained: Trained) -> Faults:
@@ -561,6 +607,7 @@ LAWS: tuple[Law, ...] = (
     an_empty_exchange_only_begins_the_round_anew,
     an_empty_data_set_sends_nothing_and_keeps_what_it_had,
     labels_matter_where_the_algorithm_declares_it_and_nowhere_else,
+    units_are_those_of_normal_rows,
     roles_are_what_arrays_are,
     a_total_of_twice_the_weight_makes_the_same_model,
     what_moves_the_model_is_sent_times_the_weight,

@@ -64,11 +64,8 @@ def loop_model(folder: Path, names: list[str]) -> bytes:
         store = Store(own.gateway.store, read_only=True)
         stored = store.read()
         store.close()
-        begun = pipeline.start(own.features, own.streams, own.alarm, own.baseline.windows, stored.baseline)
-        data[name], secrets[name] = (
-            pipeline.collect_data(begun, own.baseline.calibration_windows),
-            stored.blobs[SECRET],
-        )
+        data[name] = pipeline.collect_data(stored.baseline, own.features.hop_s, own.baseline.calibration_windows)
+        secrets[name] = stored.blobs[SECRET]
     outcome = run(algorithm, data, seed=choice.seed, secrets=secrets)
     return DETECTORS[algorithm.detector].graph(outcome.server.global_state, algorithm.personal)
 

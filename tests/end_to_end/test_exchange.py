@@ -24,8 +24,6 @@ from fedgate.models.arrays import Arrays, equal
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.run import Outcome, run
 from fedgate.models.federated.secure_aggregation.options import PREFIX
-from fedgate.models.federated.wrappers.error_feedback import AT
-from fedgate.models.federated.wrappers.error_feedback import PREFIX as COMPRESSED
 from tests.support.exchange_cases import CASES, NOTHING_NEW, QUICK, SOLVED_TO, UNCHANGED_BY_THE_SAME_ROWS, seeded
 from tests.support.sites import SITE, WINDOWS, Site, aggregator_settings, gateway_settings, samples, topic
 
@@ -51,7 +49,8 @@ def site(name: str = "support-vector-election", seed: int = 0, gateways: tuple[s
 def training_data(made: Site) -> dict[str, Arrays]:
     data: dict[str, Arrays] = {}
     for who, state in made.agents.items():
-        data[who] = pipeline.collect_data(state.monitor.pipeline, state.context.settings.baseline.calibration_windows)
+        own, baseline = state.context.settings, state.monitor.pipeline.baseline
+        data[who] = pipeline.collect_data(baseline, own.features.hop_s, own.baseline.calibration_windows)
         if made.cloud.rounds.algorithm.labels and state.training.labelled:
             data[who] = add_labelled(data[who], state.training.labelled)
     return data
@@ -80,8 +79,7 @@ def assert_same_as_loop(made: Site, outcome: Outcome, *, in_as_many_rounds: bool
         assert equal(server.server_state, outcome.server.server_state, tolerance)
     for who, own in outcome.local_states.items():
         held = made.agents[who].training.own
-        of_rounds = (PREFIX, COMPRESSED + AT)  # keys, digests
-        of_models = {name: array for name, array in own.items() if not name.startswith(of_rounds)}
+        of_models = {name: array for name, array in own.items() if not name.startswith(PREFIX)}  # keys
         assert equal({name: held[name] for name in of_models}, of_models, tolerance)
 
 

@@ -359,6 +359,17 @@ def test_an_invitation_of_a_round_before_the_answered_one_is_not_answered() -> N
     assert parted(wire.decode(kinds(effects, Train)[0].job)[0])["data"][COUNTED]
 
 
+def test_an_update_of_a_round_that_came_to_nothing_was_not_counted_whatever_its_receipt_says() -> None:
+    state, effects = invited(commissioned(), round_index=5)
+    (train,) = kinds(effects, Train)
+    state, _ = after(state, Trained(answer(train.job)))
+    (name,) = state.outbox.items
+    state, _ = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
+    for abandoned, is_counted in (((3, 5), False), ((3, 4), True)):
+        _, effects = invited(state, round_index=7, abandoned=abandoned)
+        assert parted(wire.decode(kinds(effects, Train)[0].job)[0])["data"][COUNTED] == is_counted
+
+
 def test_only_those_who_are_asked_answer_and_an_empty_invitation_ends_a_round() -> None:
     state, effects = invited(commissioned(), cohort=("south", "west"))
     assert not kinds(effects, Train)

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from fedgate.config.protocol.wire import HEADER_BYTES_MAX, decode, encode
-from fedgate.models.arrays import Arrays
+from fedgate.models.arrays import FEATURES, Arrays
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.averaging.fedavg import fedavg
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, Algorithm, Server
 from fedgate.models.federated.protocol.composition import FLOAT32, OWN_COLUMNS
 from fedgate.models.federated.protocol.schema import BESIDE, WIDEST, Field, has_any_length, largest_body
+from fedgate.models.options import Listed
 from fedgate.models.testing import check_laws
 from fedgate.models.testing.exchanges import Trained, as_bytes
 from fedgate.models.testing.fleet import fleet
@@ -29,6 +30,7 @@ from fedgate.models.testing.laws import (
     rows_that_a_gateway_only_claims_are_refused_or_capped,
     sums_over_rows_grow_with_the_rows,
     train,
+    units_are_those_of_normal_rows,
     what_moves_the_model_is_sent_times_the_weight,
 )
 from tests.packages.example.fedgate_example.mean_distance import mean_distance
@@ -257,6 +259,56 @@ def test_what_an_algorithm_forgot_is_named(part: dict[str, Any], words: str) -> 
         return fedavg(feature_count, **LINEAR, **settings)._replace(**part)
 
     with pytest.raises(AssertionError, match=words):
+        check_laws(factory)
+
+
+def units_of_all_rows(train: Any) -> Any:
+    def changed(shared: Arrays, own: Arrays, data: Arrays, rng: np.random.Generator) -> Any:
+        if "center" not in own:
+            own = {**own, "center": data[FEATURES].mean(axis=0), "scale": data[FEATURES].std(axis=0)}
+        return train(shared, own, data, rng)
+
+    return changed
+
+
+def test_units_that_faults_have_a_part_in_break_a_law() -> None:
+    trained = train(broken(learn=units_of_all_rows), {})
+    (fault,) = faults_of(units_are_those_of_normal_rows, trained)
+    assert fault == (
+        "exchange 0 (phase 0): ['center', 'scale'] change with rows labelled as faults, expected those of healthy_rows"
+    )
+
+
+def with_a_pair(feature_count: int, edges: tuple[float, float] = (0.0, 1.0)) -> Algorithm:
+    return fedavg(feature_count, **LINEAR)
+
+
+def with_a_listed_pair(feature_count: int, edges: Listed[tuple[float, float]] = (0.0, 1.0)) -> Algorithm:
+    return fedavg(feature_count, **LINEAR)
+
+
+@pytest.mark.parametrize("settings", [{}, {"edges": (0.0, 2.0)}])
+def test_a_setting_that_no_file_can_give_is_named(settings: dict[str, Any]) -> None:
+    train(with_a_listed_pair, settings)
+    with pytest.raises(AssertionError, match=r"from a file: edges: .*tuple, got \[0\.0, .*expected .* Listed\[tuple"):
+        check_laws(with_a_pair, settings)
+
+
+@pytest.mark.parametrize("phase", [-1, 1, 7])
+@pytest.mark.parametrize("part", ["start", "advance"])
+def test_an_exchange_that_there_is_not_is_named(part: str, phase: int) -> None:
+    def factory(feature_count: int) -> Algorithm:
+        algorithm = fedavg(feature_count, **LINEAR)
+        (only,) = algorithm.phases
+
+        def lead_astray(go: Any) -> Any:
+            return lambda *given: go(*given)._replace(phase=phase)
+
+        if part == "start":
+            return algorithm._replace(start=lead_astray(algorithm.start))
+        return algorithm._replace(phases=(only._replace(advance=lead_astray(only.advance)),))
+
+    with pytest.raises(ValueError, match=rf"server\.phase: expected 0 to 0, one of the phases, got {phase}; see what"):
         check_laws(factory)
 
 

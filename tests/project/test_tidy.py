@@ -82,9 +82,11 @@ NEVER_IN_THE_AGENT = {
     "uvicorn",
 }
 
-# A component takes its own record, the context and values: it imports no other component, not even its record.
+# A component takes its own record, the context and values: it imports no other component, not even its record. Nor
+# does what several of them use.
 COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("deployment/", "downloads", "monitor/", "outbox/", "training/", "trust/")),
+    *(f"gateway_agent/{name}" for name in ("pipeline/", "sources/")),
     *(f"cloud_aggregator/{name}" for name in ("access/", "alarms/", "presence", "releases/", "rounds/")),
 )
 TO_COMPONENTS = (

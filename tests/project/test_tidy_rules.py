@@ -31,6 +31,8 @@ BAD = [
     ("plain_names", "config/transport/mqtt.py", "x = 1\nTOLD_MAX = 2", 2),
     ("plain_names", "config/transport/mqtt.py", "def f(told_s):\n    pass", 1),
     ("components", "gateway_agent/outbox/outbox.py", "from fedgate.gateway_agent.state import State", 1),
+    ("components", "gateway_agent/pipeline/memory.py", "from fedgate.gateway_agent.monitor.monitor import Monitor", 1),
+    ("components", "gateway_agent/sources/frames.py", "from fedgate.gateway_agent.outbox import outbox", 1),
     ("verbs", "gateway_agent/machine.py", "def _admitted_late():\n    pass", 1),
     ("verbs", "config/transport/mqtt.py", "x = 1\ndef shown():\n    pass", 2),
     ("components", "gateway_agent/downloads.py", "from fedgate.gateway_agent import outbox", 1),
@@ -130,6 +132,7 @@ GOOD = [
     ("verbs", "models/detectors/esn/esn.py", "def made():\n    pass"),
     ("components", "gateway_agent/machine.py", "from fedgate.gateway_agent.state import State"),
     ("components", "gateway_agent/training/training.py", "from fedgate.gateway_agent.pipeline import pipeline"),
+    ("components", "gateway_agent/pipeline/memory.py", "from fedgate.gateway_agent.pipeline.pipeline import Pipeline"),
     (
         "one_name",
         "models/federated/protocol/run.py",

@@ -75,6 +75,7 @@ MESSAGES: list[Message] = [
         shared=TRANSFER,
         cohort=("gateway-1", "gateway-2"),
         training=1_800_000_000,
+        abandoned=(3, 6),
         audience="bridge/all",
         expires_ns=T_NS + 1,
         signature="c2lnbmF0dXJl",

@@ -61,7 +61,7 @@ def start_cloud(
     material: Material = NOTHING,
 ) -> cloud_state.State:
     """Return an aggregator that starts with what its store held."""
-    settings = settle_compression(settings, stored.training)
+    settings = settle_compression(settings)
     return cloud_state.restore(settings, KEY, build_algorithm(settings, material), stored, uptime_ns, beginning)
 
 

@@ -177,14 +177,27 @@ class Algorithm(NamedTuple):
             phase.reducer.check(count)
 
 
+def check_phase(algorithm: Algorithm, server: Server) -> None:
+    """Raise `ValueError` where the exchange that a server leads to is none of the algorithm's."""
+    if not 0 <= server.phase < len(algorithm.phases):
+        raise ValueError(
+            f"server.phase: expected 0 to {len(algorithm.phases) - 1}, one of the phases, got {server.phase}; see what "
+            "start and advance set"
+        )
+
+
 def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
-    """Advance the server by one exchange; one in which nothing was counted only begins the round anew."""
+    """Advance the server by one exchange; one in which nothing was counted only begins the round anew.
+
+    Raises `ValueError` where the algorithm leads to an exchange that there is not.
+    """
     if total:
         phase = algorithm.phases[server.phase]
         advanced = phase.advance(server, phase.reducer.closed(total))
     else:
         restart_phase = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
         advanced = algorithm.restored(server)._replace(phase=restart_phase)
+    check_phase(algorithm, advanced)
     following = server.round_index + 1
     cohort_index = server.cohort_index if advanced.phase > server.phase else following
     return advanced._replace(round_index=following, cohort_index=cohort_index)

@@ -95,6 +95,8 @@ STEPS = (
         {
             CLOUD_NOISE: "compression given with privacy.where 'cloud', expected 'gateway': what is left over goes "
             "into the next update, which then is no longer bounded by 'clip'",
+            "robust": "compression given around a robust mean, expected one of both: what rounding leaves out of an "
+            "update is made good by the next one in a sum, and a median or a choice of updates is none",
             "it sends sums alone": "compression given for an algorithm that sends sums or rows, expected steps of a "
             "model in one exchange at least: a system of equations that is solved from rounded or thinned sums has no "
             "solution to trust; leave it out, or choose an algorithm that averages changes, such as fedavg",

@@ -71,12 +71,13 @@ def run(
     """
     server = algorithm.start(generator(seed, 0, "cloud"))
     local_states: dict[str, Arrays] = {name: {} for name in data}
-    refused: set[str] = set()  # of the gateways' latest updates
+    refused: set[str] = set()  # of the gateways' latest updates, or counted in a round that failed
     wanted, done, failed = algorithm.exchanges(rounds), 0, RoundFailedError("nobody answered in its last exchange")
     while done < wanted:
         if server.round_index >= (REPEATED * wanted + REPEATED * algorithm.stride):
             raise RoundFailedError(f"{done} of {wanted} exchanges in {server.round_index}, the last failed: {failed}")
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
+        counted: set[str] = set()
         on_exchange(server.global_state)
         for name in select(seed, server.cohort_index if redraw else 0, data, fraction):
             secret = secrets.get(name, b"")
@@ -91,6 +92,7 @@ def run(
             refused.discard(name)
             try:
                 total = phase.reducer.merge(total, phase.admit(server, update))
+                counted.add(name)
             except UpdateError as error:
                 if on_refusal is None:
                     raise
@@ -101,6 +103,7 @@ def run(
             server, done = close_round(algorithm, server, total), done + 1 if total else round_start
         except RoundFailedError as error:
             server, done, failed = close_round(algorithm, server, {}), round_start, error
+            refused |= counted
         done += algorithm.stride if silent else 0
     if server.phase < algorithm.setup:
         raise RoundFailedError(f"the training never began: each of {len(data)} gateways had {NOTHING_TO_SEND}")

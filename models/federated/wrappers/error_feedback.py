@@ -3,9 +3,9 @@
 
 A gateway sends C(u + e) and keeps e' = u + e - C(u + e), where u is what it would send and C rounds and thins
 (`fedgate.models.packing`). So the sums over rounds are right but for one last e, however coarse C is. An update that
-was not counted (`COUNTED`), or in an exchange that nobody was counted in, took nothing of e with it: then e is that of
-before. One that came late counts unless the next one does in the same round, of which a gateway is told only after it
-has made that (`KEPT`, `OVERTOOK`): until then it has the e of both cases, and sends their mean (ours: with one of them
+was not counted (`COUNTED`) took nothing of e with it: then e is that of before. One that came late counts unless the
+next one does in the same round, or that round comes to nothing, of which a gateway is told only after it has made that
+(`PENDING`, `BEFORE_COUNTED`): until then it has the e of both cases, and sends their mean (ours: with one of them
 alone, what is missing grows where the other case comes true each time). The residuals rest on the gateway under
 `compression.`, in float32, and belong to one training.
 
@@ -23,14 +23,13 @@ with noise that the cloud adds: with a residual in it, one update has no bound.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
 from pydantic import model_validator
 
-from fedgate.models.arrays import COUNTED, KEPT, OVERTOOK, Array, Arrays, under
+from fedgate.models.arrays import BEFORE_COUNTED, COUNTED, PENDING, Array, Arrays, under
 from fedgate.models.federated.protocol.algorithm import (
     Algorithm,
     Phase,
@@ -47,8 +46,7 @@ from fedgate.models.packing import Number, PackingError, packed, unpacked
 
 PREFIX = "compression."
 WIDE_BYTES, FLOAT32_BYTES = 8, 4  # of a number as most updates hold it, and of one that torch made
-# e before the last update, after it, before it had the one before that not counted; and where it was made.
-LEFT, SENT, LESS, AT = "left.", "sent.", "less.", "at"
+LEFT, SENT, LESS = "left.", "sent.", "less."  # e before the last update, after it, before it had none before it counted
 
 
 class Compression(Options):
@@ -128,9 +126,8 @@ def _learning(phase: Phase, index: int, compression: Compression) -> Train:
         after, update = phase.learn(global_state, local_state, data, rng)
         if not update:
             return after, {}
-        place = np.array([index, _digest(global_state)], dtype=np.int64)
         others, mine = split(after, PREFIX)
-        left, less = _settled(mine, data, place)
+        left, less = _settled(mine, data)
         after = {**others, **prefixed(PREFIX, prefixed(LEFT, left) | prefixed(LESS, less))}
         names = narrowed(phase.schema, global_state)
         if phase.bears == "nothing":
@@ -144,7 +141,7 @@ def _learning(phase: Phase, index: int, compression: Compression) -> Train:
         arrived = _unpacked(phase.schema, global_state, message, compression)
         unsent = {name: update[name] + owed[name] - arrived[name] for name in names}
         residual = {f"{SENT}{index}.{name}": array.astype(np.float32) for name, array in unsent.items()}
-        return {**after, **prefixed(PREFIX, {**residual, AT: place})}, message
+        return {**after, **prefixed(PREFIX, residual)}, message
 
     return learn
 
@@ -154,25 +151,16 @@ def narrowed(schema: Schema, global_state: Arrays) -> list[str]:
     return [name for name in named(schema, "delta", "full") if schema[name].shape_in(global_state)]
 
 
-def _settled(mine: Arrays, data: Mapping[str, Array], place: Array) -> tuple[Arrays, Arrays]:
+def _settled(mine: Arrays, data: Mapping[str, Array]) -> tuple[Arrays, Arrays]:
     """Return what is left of all updates that were counted, given what the gateway kept of the last one; and what would
-    be without the last of those, where it may yet fall away.
-
-    Asked again in the exchange at which it sent, nobody was counted there, nor what was kept for it.
+    be without the last of those, while that is pending.
     """
     left, sent, less = under(LEFT, mine), under(SENT, mine), under(LESS, mine)
-    is_repeated, is_kept = AT in mine and np.array_equal(mine[AT], place), bool(data.get(KEPT, False))
-    if is_repeated or not bool(data.get(COUNTED, True)):
-        return (left | less if is_repeated else left), (left | less if is_kept else {})
-    before = {name: np.zeros_like(residual) for name, residual in sent.items()} | left
-    without = before | less if bool(data.get(OVERTOOK, False)) else before
+    is_pending = bool(data.get(PENDING, False))
+    without = left if bool(data.get(BEFORE_COUNTED, True)) else left | less
+    if not bool(data.get(COUNTED, True)):
+        return without, (left | less if is_pending else {})
+    zeros = {name: np.zeros_like(residual) for name, residual in sent.items()}
+    before, without = zeros | left, zeros | without
     after = {name: residual + (without[name] - before[name]) for name, residual in sent.items()}
-    return without | after, (without if is_kept else {})
-
-
-def _digest(global_state: Mapping[str, Array]) -> int:
-    """Return a number that tells this state of the cloud from others."""
-    found = 0
-    for name in sorted(global_state):
-        found = zlib.crc32(np.ascontiguousarray(global_state[name]).tobytes(), zlib.crc32(name.encode(), found))
-    return found
+    return without | after, (without if is_pending else {})

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.events import Log, Tick
-from fedgate.cloud_aggregator.rounds import late_updates
+from fedgate.cloud_aggregator.rounds import late_updates, round
 from fedgate.cloud_aggregator.rounds.round import LOST_S
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.messages import Receipt, Status, round_number
+from fedgate.config.protocol.messages import Receipt, RoundOpen, Status, round_number
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.algorithm import Server
 from fedgate.models.federated.protocol.schema import Role, UpdateError
-from tests.support.cloud_service import NAMES, READY, Cloud, cloud, heard, mean_of
+from tests.support.cloud_service import NAMES, READY, Cloud, cloud, heard, mean_of, said_under
 from tests.support.sites import aggregator_settings, with_record
 
 YES = [Receipt(accepted=True)]
@@ -111,6 +111,33 @@ def test_a_round_that_is_given_up_moves_no_model_also_not_by_what_was_late(tmp_p
         assert counted(made)[-1] == ([], [])
         text = "round 1: 1 of the updates of earlier rounds cannot be counted any more"
         assert text in [one.text for one in made.said if isinstance(one, Log)]
+        made.hear(Tick(), after_s=DEADLINE_S)  # the next round opens ...
+        made.restart()
+        said = [one.payload for one in said_under("round", made.said) if one.payload]
+        invited = [RoundOpen.from_bytes(payload) for payload in said]
+        assert [(one.round_index, one.abandoned) for one in invited[-2:]] == [(2, (1,)), (2, (1,))]  # ... and says so
+
+
+def test_a_round_for_which_nothing_was_acknowledged_is_not_among_those_that_came_to_nothing(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(3), **POLICY) as made:
+        state = made.service.state.rounds
+        nothing = wire.encode({}, {"run": state.run, "round_index": 0, "phase": 0})
+        assert made.send("west", nothing) == YES
+        made.hear(Tick(), after_s=DEADLINE_S)
+        after = made.service.state.rounds
+        assert (after.server.round_index, after.abandoned) == (1, ())
+
+
+def test_of_rounds_that_came_to_nothing_the_newest_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round, "ABANDONED_KEPT", 3)
+    with cloud(tmp_path, mean_of(3), rounds={"quorum": 3, "deadline_s": DEADLINE_S}) as made:
+        for number in range(5):
+            assert made.send("north", made.body(1.0)) == YES
+            for gateway in ("west", "east"):
+                assert not made.send(gateway, made.wrong())[0].accepted
+            made.hear(Tick(), after_s=LOST_S * 2**number)
+            made.hear(Tick(), after_s=DEADLINE_S)
+        assert made.service.state.rounds.abandoned == (2, 3, 4)
 
 
 def test_a_second_update_for_a_round_that_was_answered_is_refused(tmp_path: Path) -> None:

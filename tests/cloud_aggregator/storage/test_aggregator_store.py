@@ -52,7 +52,7 @@ RAISED = Alarm(
 )
 CLEARED = RAISED.model_copy(update={"state": "cleared", "t_ns": 9, "score": 3.0, "severity": "major"})
 ORDERS = list(dict.fromkeys(permutations([RAISED, CLEARED, RAISED, CLEARED])))
-ROUND = RecordRound("run", 0, "fedavg", ("east", "north"), 1, 77)
+ROUND = RecordRound("run", 0, "fedavg", ("east", "north"), 1, 77, update_bytes=272, uncompressed_bytes=2_064)
 KILLS = 3
 COMMITTER = """
 import sys
@@ -132,7 +132,9 @@ def test_everything_is_there_when_it_is_opened_again(place: Place) -> None:
     assert said(store) == "two"
     assert store.models.read_latest() == SECOND  # the highest version, in whatever order they were stored
     assert store.read_statuses() == {"north": online}
-    assert store.read_rows("rounds", "gateways", "refused") == [{"gateways": "east north", "refused": 1}]
+    assert store.read_rows("rounds", "gateways", "refused", "update_bytes", "uncompressed_bytes") == [
+        {"gateways": "east north", "refused": 1, "update_bytes": 272, "uncompressed_bytes": 2_064}
+    ]
     assert [row["version"] for row in store.read_rows("models", "version")] == [1, 2]
     assert store.read_rows("gateways", "gateway", "online", "seen_ns") == [
         {"gateway": "north", "online": True, "seen_ns": 2}

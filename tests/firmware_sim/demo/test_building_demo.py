@@ -74,7 +74,7 @@ def watch(built: Building) -> dict[str, Watched]:
     for room in built.rooms:
         pipe = walk.start(spec, [stream], AlarmTable.model_validate(built.story.alarm), needed)
         pipe, _ = pushed(built, pipe, room.reported, slice(border))
-        pipes[room.name], data[room.name] = pipe, walk.collect_data(pipe, needed // 3)
+        pipes[room.name], data[room.name] = pipe, walk.collect_data(pipe.baseline, spec.hop_s, needed // 3)
         assert pipe.commissioned
     algorithm = build(rooms.ALGORITHM, len(feature_names(spec)), built.story.settings)
     outcome = run(algorithm, data)

@@ -13,7 +13,7 @@ import pytest
 from fedgate.config.protocol.wire import encode
 from fedgate.models.arrays import COUNTED, FEATURES, Arrays, Floats, generator
 from fedgate.models.detectors.base import linear
-from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, Server
+from fedgate.models.federated.protocol.algorithm import Algorithm, Phase, RoundFailedError, Server
 from fedgate.models.federated.protocol.reducer import SUM
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import Field, Role, UpdateError
@@ -93,7 +93,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("chosen", OPTIONS, ids=str)
 def test_what_arrived_and_what_is_left_are_all_that_was_sent(chosen: dict[str, Any]) -> None:
-    """Also where updates are lost, refused, or made again because nobody was counted."""
+    """Also where updates are lost, refused, or made again because their round came to nothing."""
     rng = generator(0, 0, "updates")
     updates = [rng.normal(size=(6, 7)) * 10.0 ** rng.integers(-3, 3) for _ in range(60)]
     algorithm = with_error_feedback(Taught(updates).algorithm, Compression.model_validate(chosen))
@@ -102,7 +102,7 @@ def test_what_arrived_and_what_is_left_are_all_that_was_sent(chosen: dict[str, A
         fate = ("counted", "lost", "nobody counted")[int(rng.integers(3))]
         data = {FEATURES: np.zeros((1, 1)), "round": np.array(index), COUNTED: np.array(last)}
         own, message = phase.train(server.global_state, own, data, rng)
-        last = fate != "lost"  # of an exchange in which nobody was counted the word is worth nothing
+        last = fate == "counted"
         if fate == "counted":
             counted += update
             server = phase.advance(server, phase.admit(server, message))
@@ -113,6 +113,23 @@ def test_what_arrived_and_what_is_left_are_all_that_was_sent(chosen: dict[str, A
                 global_state={**server.global_state, "step": np.asarray(server.global_state["step"] + 1)}
             )
     assert residuals(own, "left").shape == (6, 7)
+
+
+def test_what_a_round_took_that_failed_is_said_again() -> None:
+    updates = [np.array([1.0, 0.3, 0.3, 0.3])]
+    taught, fails = Taught(updates).algorithm, iter([False, True, True, False])
+
+    def advance(server: Server, total: Arrays) -> Server:
+        if next(fails):
+            raise RoundFailedError("as it may")
+        return taught.phases[0].advance(server, total)
+
+    failing = taught._replace(phases=(taught.phases[0]._replace(advance=advance),))
+    algorithm = with_error_feedback(failing, Compression(number="int8", share=0.25))
+    data: dict[str, Arrays] = {"north": {FEATURES: np.zeros((1, 1)), "round": np.array(0)}}
+    outcome = run(algorithm, data, rounds=2)
+    sent = outcome.server.global_state["w"] + residuals(outcome.local_states["north"], "sent")
+    np.testing.assert_allclose(sent, 2.0 * updates[0], rtol=1e-6)
 
 
 def test_without_feedback_it_would_not_hold() -> None:
