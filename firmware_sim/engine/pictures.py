@@ -170,15 +170,15 @@ def _draw_series(
     again = index // len(COLOURS)
     line = {"lw": 1.4, "ls": DASHES[again % len(DASHES)]} if kind == "lines" else {"ls": "none"}
     offset = 0.0 if kind == "lines" else 0.5 * (index - (count - 1) / 2) / max(count, 1)
-    mark = "" if kind == "lines" and len(x) > FEW_POINTS else MARKS[index % len(MARKS)]
+    mark = "" if kind == "lines" and len(x) > FEW_POINTS else MARKS[(index + again) % len(MARKS)]
     panel.errorbar([each + offset for each in x], heights, spreads, marker=mark, ms=4, capsize=2, **line, **look)
 
 
 def _plain(panel: Panel, section: Section, title: str) -> None:
     head = next(iter(section.figures)) if len(section.figures) == 1 else ""
-    panel.set_title(title, loc="left", fontsize=10, color=INK)
-    panel.set_xlabel(named(section, section.along.of if section.along else section.rows[0]), color=INK)
-    panel.set_ylabel(head, color=INK)
+    panel.set_title(_written(title), loc="left", fontsize=10, color=INK)
+    panel.set_xlabel(_written(named(section, section.along.of if section.along else section.rows[0])), color=INK)
+    panel.set_ylabel(_written(head), color=INK)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(axis="y", color=GREY, alpha=0.25, lw=0.6)
     panel.tick_params(colors=INK)
