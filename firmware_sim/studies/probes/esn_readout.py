@@ -92,15 +92,12 @@ class Case(settings.Table):
 
 
 class Fleet(NamedTuple):
-    """Rows of subjects by what they do under one seed; `bad` are the gateways that an attack changed, `names` those of
-    all gateways, whoever of them trains.
-    """
+    """Rows of subjects by what they do under one seed; `gateways` train, `bad` are those that an attack changed."""
 
     scored: list[Arrays]
     trusted: list[Arrays]
     gateways: dict[str, Arrays]
     bad: list[str]
-    names: list[str]
 
     @property
     def feature_count(self) -> int:
@@ -140,10 +137,10 @@ def fleet_of(case: Case, data: Path) -> Fleet:
 
     scored, trusted, names = roles(case)
     bad = names[: round(case.bad_share * len(names))] if case.attack.kind != "none" else []
-    gateways = {name: rows_of(name) for name in names}
-    for name in bad:
+    gateways = {name: rows_of(name) for name in names if case.answer != "honest only" or name not in bad}
+    for name in gateways.keys() & bad:
         gateways[name] = corrupt(gateways[name], case.attack, generator(0, case.seed, f"attack/{name}"))
-    return Fleet([*map(rows_of, scored)], [*map(rows_of, trusted)], gateways, bad, names)
+    return Fleet([*map(rows_of, scored)], [*map(rows_of, trusted)], gateways, bad)
 
 
 class Memory:
@@ -270,16 +267,14 @@ def reservoirs_beside(case: Case, fleet: Fleet) -> dict[str, Arrays]:
 
 def trained_figures(case: Case, fleet: Fleet) -> Figures:
     """Return the figures of one training by gradient."""
-    memory, verdicts, readouts, clients = Memory(), Verdicts(), list[Floats](), fleet.gateways
+    memory, verdicts, readouts = Memory(), Verdicts(), list[Floats]()
     plain = algorithm_of(case, case.method, memory, fleet.feature_count)
     algorithm = defended(case, fleet, plain, memory, verdicts)
-    if case.answer == "honest only":
-        clients = {name: rows for name, rows in clients.items() if name not in fleet.bad}
     if case.reservoirs == "different":
-        algorithm, clients = with_own_reservoirs(algorithm), reservoirs_beside(case, fleet)
+        algorithm, fleet = with_own_reservoirs(algorithm), fleet._replace(gateways=reservoirs_beside(case, fleet))
     shared = trained_over(
         case,
-        fleet._replace(gateways=clients),
+        fleet,
         algorithm,
         on_exchange=lambda global_state: readouts.append(global_state[READOUT][0]),
         on_update=verdicts.on_update,
@@ -291,8 +286,11 @@ def trained_figures(case: Case, fleet: Fleet) -> Figures:
 
 
 def trained_over(case: Case, fleet: Fleet, algorithm: Algorithm, **hooks: Any) -> Arrays:
-    """Return what gateways share after a training in which some of them take part in each round."""
-    fraction = min(case.take_part / len(fleet.names), 1.0)
+    """Return what gateways share after a training in which some take part in each round, the same share of whoever is
+    left where bad ones are left out.
+    """
+    *_, names = roles(case)
+    fraction = min(case.take_part / len(names), 1.0)
     return run(algorithm, fleet.gateways, seed=case.seed, fraction=fraction, **hooks).server.global_state
 
 

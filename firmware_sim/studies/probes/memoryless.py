@@ -23,6 +23,8 @@ def fit_memoryless(
     from sklearn.linear_model import LogisticRegression
 
     x, y = (np.concatenate([each[key] for each in rows]) for key in (FEATURES, LABELS))
-    logistic, majority = LogisticRegression(max_iter=1_000, class_weight=class_weight), DummyClassifier()
-    model = (logistic if kind == "logistic" else majority).fit(np.clip(x, -CLIP, CLIP), y)
+    model = DummyClassifier(strategy="most_frequent")
+    if kind == "logistic":
+        model = LogisticRegression(max_iter=1_000, class_weight=class_weight)
+    model.fit(np.clip(x, -CLIP, CLIP), y)
     return lambda scored: np.asarray(model.predict_proba(np.clip(scored, -CLIP, CLIP)))

@@ -116,7 +116,9 @@ def measure(case: Case, data: Path) -> Figures:
         "error": float(np.square(found - np.eye(CLASSES)[y]).sum(axis=1).mean()),
         "subject_deviation": float(np.std(single, ddof=1)),
     }
-    return figures | {key: float(MIDDLE.get(key, np.mean)([each[key] for each in costs])) for key in costs[0]}
+    figures |= {key: float(MIDDLE.get(key, np.mean)([each[key] for each in costs])) for key in costs[0]}
+    both = {"bytes": figures["bytes_up"] + figures["bytes_down"]} if "bytes_up" in figures else {}
+    return figures | both
 
 
 def _given(case: Case) -> dict[str, Any]:

@@ -11,7 +11,7 @@ says so, and `step` whether the sums it received are those its update went into.
 
 The thesis as printed cancels itself out: its Fisher information is that of the softmax of one output, which is one
 whatever W is, and its penalty is taken outside the gradient's tape. Its form with these two mended and nothing else
-stands beside the study that measures it (`firmware_sim/studies/esn_readout/listed.py`).
+stands beside the study that measures it (`firmware_sim/studies/literal/printed_fedcurv.py`).
 """
 
 from __future__ import annotations
