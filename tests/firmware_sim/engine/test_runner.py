@@ -262,7 +262,7 @@ def test_a_cell_that_fails_in_a_worker_is_named_and_what_others_have_begun_is_ke
     with pytest.raises(StudyError, match="number=1: ValueError: this number is out of order"):
         run_here(study, jobs=2)
     kept = {line["cell"]["number"] for line in lines(study)}
-    assert kept == set(measured(study)) and 9 not in kept
+    assert 1 not in kept and kept == set(measured(study))
     (study.parent / "raise-1").unlink()
     assert len(run_here(study, jobs=2).measured) == 9
     assert sorted(measured(study)) == list(range(1, 10)), "each once"
