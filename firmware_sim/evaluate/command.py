@@ -9,18 +9,18 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from fedgate.config.runtime import cli
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.cells import cells_of, load_probe
-from fedgate.firmware_sim.engine.frame import lay_out
-from fedgate.firmware_sim.engine.report import tabulated
-from fedgate.firmware_sim.engine.runner import Outcome, Plan, run_study
 from fedgate.firmware_sim.engine.spec import Section, Spec
 from fedgate.firmware_sim.evaluate import options
 from fedgate.firmware_sim.evaluate.datasets import EvaluationError
 from fedgate.firmware_sim.evaluate.probe import BASELINES, RUN, Case, OptionError, build_algorithm, load, settings_of
+
+if TYPE_CHECKING:
+    from fedgate.firmware_sim.engine.runner import Outcome
 
 NAME = "firmware-sim evaluate"
 PROGRESS_S = 5.0  # between lines where the output is no terminal
@@ -72,6 +72,9 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         EvaluationError, StudyError, SettingsError, RecordingError, FeatureError: one line that says what is wrong.
     """
+    from fedgate.firmware_sim.engine.report import tabulated  # late: --help needs neither pandas nor matplotlib
+    from fedgate.firmware_sim.engine.runner import Plan, run_study
+
     if args.jobs < 1:
         raise OptionError(f"--jobs: expected at least 1, got {args.jobs}")
     check_output(args.json)
@@ -135,6 +138,8 @@ PROTOCOLS = {
 
 def _facts(spec: Spec, worth: Section, outcome: Outcome) -> dict[str, Any]:
     """Return the result as JSON holds it: a line for each method, and every run."""
+    from fedgate.firmware_sim.engine.frame import lay_out
+
     results = [(cell.coordinates, done.figures) for cell, done in zip(outcome.cells, outcome.measured, strict=True)]
     lines = []
     for row, columns in lay_out(results, worth).items():

@@ -58,7 +58,7 @@ NOT_RUN = {
     "make bench-peers": "the same, and it installs what others make",
     ".venv/bin/python -m tests.benchmarks.compression DATA": "it measures for minutes, on data that is not shipped",
     "make reproduce DATA=folder": "it measures for hours, on data that is not shipped",
-    'make reproduce DATA=out/tiny ARGS="--profile short"': "its lines are on the pages of the results",
+    'make reproduce DATA=out/tiny ARGS="--short"': "its lines are on the pages of the results",
     "python -m fedgate.firmware_sim.studies convert z24_bridge SOURCE DATA": "its data is not shipped",
 }
 OURS = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator, "firmware-sim": firmware_sim}
