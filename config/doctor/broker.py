@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedgate.config.doctor.report import Finding, failure, fit_line, ok, warning
 from fedgate.config.protocol.topics import TRIED, Topic, topic_of, watch
@@ -47,16 +47,26 @@ class Trial:
     never: tuple[str, ...]  # topics that it must not be allowed to publish to
     others: str = ""  # a subscription that must not tell it anything of others; empty: it may hear all
     why_mute: Callable[[], str] = str  # asks somebody else why nothing passes; empty where he does not know
+    speaks_5: bool = True  # as the services do where the broker does
 
     def own(self, item: str) -> str:
         """Return a topic of its own to try things with."""
         return topic_of(Topic(self.site, self.name, "doctor", item))
 
-    def probe(self, part: str = "", *, keeps_session: bool = False, speaks_5: bool = False) -> Probe:
+    def probe(self, part: str = "", *, keeps_session: bool = False) -> Probe:
         """Connect under a client id that is not the service's, which goes on undisturbed."""
-        protocol = MQTT_5 if speaks_5 else MQTT_3
-        name = f"{self.user}.doctor{part}"
+        protocol, name = MQTT_5 if self.speaks_5 else MQTT_3, f"{self.user}.doctor{part}"
         return Probe(self.broker, self.user, name, keeps_session=keeps_session, protocol=protocol)
+
+    def connect(self) -> tuple[Trial, Probe]:
+        """Return the first connection, and the trial by the version that the broker speaks: 3.1.1 where it does not let
+        anybody in by 5. Raises `ProbeError`.
+        """
+        try:
+            return self, self.probe()
+        except ProbeError:
+            older = replace(self, speaks_5=False)
+            return older, older.probe()
 
 
 def try_gateway(broker: Broker, site: str, name: str, largest_bytes: int) -> Trial:
@@ -85,8 +95,10 @@ def examine(trial: Trial, until_s: float) -> Iterator[Finding]:
     after `until_s` (monotonic seconds).
     """
     try:
-        with trial.probe() as probe:
-            yield ok("broker login", f"user {trial.user} is let in by {_place(trial.broker)}")
+        trial, first = trial.connect()
+        with first as probe:
+            by = "MQTT 5" if trial.speaks_5 else "MQTT 3.1.1"
+            yield ok("broker login", f"user {trial.user} is let in by {_place(trial.broker)}, which speaks {by}")
             received = _check_echo(trial, probe, b"here")
     except ProbeError as error:
         yield _explain_refusal(trial, error)
@@ -146,11 +158,10 @@ def _check_echo(trial: Trial, probe: Probe, payload: bytes, item: str = "echo") 
 
 def _check_protocol(trial: Trial) -> Finding:
     name = "broker protocol"
-    try:
-        with trial.probe(speaks_5=True) as probe:
-            largest = probe.limits.packet_bytes
-    except ProbeError:
+    if not trial.speaks_5:
         return ok(name, "MQTT 3.1.1 only, in which the broker names no limits and hides what it refuses")
+    with trial.probe() as probe:
+        largest = probe.limits.packet_bytes
     return ok(name, "MQTT 5" if largest == UNKNOWN.packet_bytes else f"MQTT 5, packets of up to {largest} bytes")
 
 
@@ -226,11 +237,10 @@ def _check_retained(trial: Trial) -> Finding:
 
 def _check_publish(trial: Trial) -> Finding:
     name = "broker may say"
-    try:
-        with trial.probe(speaks_5=True) as probe:
-            refused = {where: reason for where in trial.topics if (reason := probe.publish(where, b""))}
-    except ProbeError:
+    if not trial.speaks_5:
         return ok(name, "not tried: the broker speaks MQTT 3.1.1 only, which hides what it refuses")
+    with trial.probe() as probe:
+        refused = {where: reason for where in trial.topics if (reason := probe.publish(where, b""))}
     if refused:
         where = ", ".join(refused)
         advice = "allow it in the broker's access list (config/mosquitto.acl)"
@@ -259,12 +269,10 @@ def _check_isolation(trial: Trial) -> Finding:
 
 def _list_allowed(trial: Trial) -> list[str]:
     """Return what it may write of what it must not; where MQTT 3.1.1 hides refusals, only of what it can hear too."""
-    try:
-        with trial.probe(speaks_5=True) as probe:
-            return [where for where in trial.never if not probe.publish(where, b"")]
-    except ProbeError:
-        with trial.probe() as probe:
+    with trial.probe() as probe:
+        if not trial.speaks_5:
             return [where for where in trial.never if _has_come_back(probe, where)]
+        return [where for where in trial.never if not probe.publish(where, b"")]
 
 
 def _has_come_back(probe: Probe, where: str) -> bool:

@@ -21,7 +21,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from fedgate.config.settings.settings import Broker
 from fedgate.config.transport import tls
 from fedgate.config.transport.mqtt import identify
-from fedgate.config.transport.protocol_version import MQTT_3, MQTT_5, limits_of
+from fedgate.config.transport.protocol_version import MQTT_3, MQTT_5, lasting_session, limits_of
 from fedgate.config.transport.send_queue import UNKNOWN
 
 ANSWER_S = 3.0
@@ -59,6 +59,8 @@ class Probe:
         self._ended, self._complaint = False, ""
         self._answers: dict[int, list[ReasonCode]] = {}
         clean = None if protocol == MQTT_5 else not keeps_session  # of MQTT 5 it is said when connecting
+        is_lasting = keeps_session and protocol == MQTT_5
+        lasting: dict[str, Any] = {"clean_start": False, "properties": lasting_session()} if is_lasting else {}
         self._client = client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=protocol, clean_session=clean
         )
@@ -70,7 +72,7 @@ class Probe:
         client.on_subscribe = lambda _client, _data, number, codes, _properties: self._on_answered(number, codes)
         client.on_publish = lambda _client, _data, number, code, _properties: self._on_answered(number, [code])
         try:
-            client.connect(broker.host, broker.port, keepalive=broker.keepalive_s)
+            client.connect(broker.host, broker.port, keepalive=broker.keepalive_s, **lasting)
         except (OSError, ssl.SSLError, ValueError) as error:
             raise ProbeError(f"cannot connect ({error})") from None
         self._wait(lambda: self._connected is not None)

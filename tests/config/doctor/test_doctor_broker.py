@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from paho.mqtt.enums import MQTTProtocolVersion
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.config.doctor import broker as doctor_broker
@@ -26,6 +28,7 @@ from fedgate.config.doctor.report import Finding
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings, Broker, load
 from fedgate.config.transport.probe import Probe
+from fedgate.config.transport.protocol_version import MQTT_3, MQTT_5
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.broker import HOST, mosquitto_program
 from fedgate.firmware_sim.broker import broker as embedded
@@ -120,7 +123,26 @@ def test_a_broker_without_mqtt_5_is_well_and_said_to_hide_things(tmp_path: Path)
     with embedded(tmp_path, "embedded") as running:
         found = examined(try_gateway(Broker(host=HOST, port=running.port), SITE, ME, LARGEST))
     assert found["broker protocol"].text.startswith("MQTT 3.1.1 only") and found["broker protocol"].level == "ok"
-    assert found["broker may say"].level == "ok"
+    assert found["broker may say"].level == "ok" and found["broker login"].text.endswith("which speaks MQTT 3.1.1")
+
+
+@pytest.mark.parametrize("speaks_5", [True, False])
+def test_all_is_tried_by_the_version_that_the_services_would_speak(
+    tmp_path: Path, speaks_5: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[MQTTProtocolVersion] = []
+
+    class Listening(Probe):
+        def __init__(self, *args: Any, protocol: MQTTProtocolVersion, **more: Any) -> None:
+            asked.append(protocol)
+            super().__init__(*args, protocol=protocol, **more)
+
+    monkeypatch.setattr(doctor_broker, "Probe", Listening)
+    with mosquitto(tmp_path, *ANYBODY) if speaks_5 else embedded(tmp_path, "embedded") as running:
+        found = examined(try_gateway(Broker(host=HOST, port=running.port), SITE, ME, LARGEST))
+    first, *others = asked
+    assert first == MQTT_5 and set(others) == {MQTT_5 if speaks_5 else MQTT_3}
+    assert ("which speaks MQTT 5" in found["broker login"].text) == speaks_5
 
 
 def test_what_cannot_be_seen_is_said_and_not_claimed(tmp_path: Path) -> None:
