@@ -50,6 +50,10 @@ def reduced(results: Results, view: View, figure: Figure) -> pd.DataFrame:
         table = chosen(table, results, view, view.choose)
     if figure.minus:
         table = compared(table, figure.minus)
+        if table.empty:
+            raise NothingShownError(
+                f"{figure.of}: no cell has one to be compared with; expected some with {figure.minus}"
+            )
     missing = [key for key in keys if key not in table]
     if missing:
         known = ", ".join(str(key) for key in table)
