@@ -1,4 +1,6 @@
-"""Small synthetic files in the layouts that the studies of echo state networks read."""
+"""Small synthetic files in the layouts of the pump, the rooms, the Z24 bridge, an air handling unit, bearings and an
+office.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.esn_memory.tasks import AIR_FAULT, AIR_INPUTS, AIR_TARGET, BEARING_FILES
-from fedgate.firmware_sim.studies.esn_streams.data import SKAB_CHANNELS, SKAB_FILES
+from fedgate.firmware_sim.studies.datasets import hvac, skab
+from fedgate.firmware_sim.studies.datasets.memory_tasks import AIR_INPUTS, AIR_TARGET, BEARING_STATES
 from fedgate.models.arrays import Floats, generator
 
 SKAB_ROWS, SKAB_FAULT = 620, slice(520, 600)
@@ -33,9 +35,9 @@ def write_table(path: Path, header: list[str], rows: list[list[str]], separator:
 def write_skab(folder: Path) -> None:
     """Sixteen files in which the flow drops while the valve is closed, a second missing in each, and one without."""
     rng = generator(0, 0, "pump")
-    for index in range(SKAB_FILES + 1):
-        x, label = waves(rng, SKAB_ROWS, len(SKAB_CHANNELS), 40.0), np.zeros(SKAB_ROWS, dtype=np.int64)
-        free = index == SKAB_FILES
+    for index in range(skab.FILES + 1):
+        x, label = waves(rng, SKAB_ROWS, len(skab.CHANNELS), 40.0), np.zeros(SKAB_ROWS, dtype=np.int64)
+        free = index == skab.FILES
         if not free:
             x[SKAB_FAULT, -1] -= 4.0
             label[SKAB_FAULT] = 1
@@ -46,7 +48,7 @@ def write_skab(folder: Path) -> None:
             for stamp, row, each in zip(stamps, x.tolist(), label.tolist(), strict=True)
         ]
         path = folder / ("anomaly-free/anomaly-free.csv.gz" if free else f"valve1/{index}.csv.gz")
-        write_table(path, ["datetime", *SKAB_CHANNELS, *([] if free else ["anomaly"])], rows, ";")
+        write_table(path, ["datetime", *skab.CHANNELS, *([] if free else ["anomaly"])], rows, ";")
 
 
 def write_keti(folder: Path) -> None:
@@ -73,6 +75,7 @@ def write_z24(folder: Path) -> None:
             scale=scale,
             label=label,
             setups=np.arange(1, SETUPS + 1),
+            fs=100.0,
             channels=["ref1", "ref2"],
         )
 
@@ -85,14 +88,22 @@ def write_memory(folder: Path) -> None:
         x = rng.normal(size=(1_440, len(AIR_INPUTS)))
         y = np.convolve(x[:, 9], np.exp(-np.arange(60) / 10.0))[:1_440]
         stamps = (np.datetime64(f"2009-01-{1 + 2 * day:02d}T00:00") + np.arange(1_440)).astype(str).tolist()
-        fault = "stuck" if day == 0 else "none"
+        truth, fault = ("1", "stuck") if day == 0 else ("0", hvac.HEALTHY)
         for stamp, inputs, output in zip(stamps[:360], x[:360].tolist(), y[:360].tolist(), strict=True):
-            rows.append([stamp, *(f"{value:.4f}" for value in inputs), f"{output:.4f}", fault])
-    write_table(folder / "hvac_fdd/mzvav_2_1.csv.gz", ["Datetime", *AIR_INPUTS, AIR_TARGET, AIR_FAULT], rows)
+            rows.append([stamp, *(f"{value:.4f}" for value in inputs), f"{output:.4f}", truth, fault])
+    header = [hvac.TIME, *AIR_INPUTS, AIR_TARGET, hvac.TRUTH, hvac.KIND]
+    write_table(folder / "hvac_fdd" / hvac.UNITS["multi-zone"], header, rows)
     (folder / "cwru_bearing").mkdir()
-    for index, name in enumerate(BEARING_FILES):
+    for index, name in enumerate(BEARING_STATES):
         acc = np.round(1_000.0 * waves(rng, 10_000, 2, 16.0 + 5.0 * index)).astype(np.int16)
-        np.savez(folder / f"cwru_bearing/{name}.npz", acc=acc, scale=np.full(2, 1e-3))
+        np.savez(
+            folder / f"cwru_bearing/{name}.npz",
+            acc=acc,
+            scale=np.full(2, 1e-3),
+            label=int(index > 0),
+            fs=48_000.0,
+            channels=["drive", "fan"],
+        )
     for name, count in (("datatraining", 900), ("datatest", 400)):
         used = (np.arange(count) // 90) % 2
         co2 = np.convolve(used, np.exp(-np.arange(200) / 15.0))[:count] + 0.1 * rng.normal(size=count)

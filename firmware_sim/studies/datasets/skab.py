@@ -1,7 +1,5 @@
-"""SKAB: a water pump on a test bench, eight sensors a second; in each file but one the valve is closed once.
-
-valve1/0.csv.gz ..      labelled; a column `anomaly` is 1 while the valve is closed
-anomaly-free/anomaly-free.csv.gz
+"""Files of the Skoltech Anomaly Benchmark (Katser and Kozitsin 2020): a pump by the second, whose valve is closed once
+in each file but one.
 """
 
 from __future__ import annotations
@@ -10,9 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.datasets.files import read_table
+from fedgate.firmware_sim.studies.datasets.files import Whole, read_table, seconds_of
 from fedgate.models.arrays import Floats
 
 CHANNELS = (
@@ -25,20 +22,20 @@ CHANNELS = (
     "Voltage",
     "Volume Flow RateRMS",
 )
-LABEL, TIME = "anomaly", "datetime"
-FILES = 16  # with a valve that is closed
-FREE = "anomaly-free/anomaly-free"
+LABEL = "anomaly"
+FILES = 16  # with an anomaly; the first half is for development
+FREE = "anomaly-free/anomaly-free.csv.gz"  # has no column of labels
 TRAIN, CALIBRATE = 250, 400  # rows from the start of a file
 
 
 @lru_cache(maxsize=FILES + 1)
-def read(folder: Path, name: str) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Return values (n, 8), labels (n,) and the second of each row; without a column of labels all are healthy.
+def read_pump(path: Path) -> tuple[Floats, Whole, Whole]:
+    """Return values (n, 8), labels (n,) and the second of each row.
 
     Raises:
-        StudyError: the file or one of its columns is missing.
+        OSError: there is no such file.
+        StudyError: a column is missing.
     """
-    table = read_table(folder / f"{name}.csv.gz", *CHANNELS, TIME, separator=";")
-    label = table[LABEL] if LABEL in table else np.zeros(len(table))
-    seconds = table[TIME].to_numpy("datetime64[s]").astype(np.int64)
-    return table[list(CHANNELS)].to_numpy(np.float64), np.asarray(label, dtype=np.int64), seconds
+    frame = read_table(path, "datetime", *CHANNELS, *[LABEL] * (path.name != Path(FREE).name), separator=";")
+    label = frame[LABEL].to_numpy().astype(np.int64) if LABEL in frame else np.zeros(len(frame), dtype=np.int64)
+    return frame[list(CHANNELS)].to_numpy(dtype=np.float64), label, seconds_of(frame["datetime"])
