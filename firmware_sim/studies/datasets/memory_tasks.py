@@ -23,17 +23,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.firmware_sim.studies.datasets import bridges, hvac, skab
-from fedgate.firmware_sim.studies.datasets.files import read_table
-from fedgate.firmware_sim.studies.datasets.streams import count_missing
+from fedgate.firmware_sim.studies.datasets.files import SECONDS_PER_DAY, Whole, missing_before, read_table
 from fedgate.models.arrays import NEW_SERIES, Floats
 
 Recorded = Literal["supply air temperature", "bearing condition", "room occupied", "pump valve closed"]
 Generated = Literal["NARMA-10", "Mackey-Glass, 84 steps ahead"]
-Whole = NDArray[np.int64]
 TRAIN, CHOOSE, REPORT = 0, 1, 2
 SHARES = (0.6, 0.8)  # of a series: until where it trains, until where it chooses
 
 AHEAD, STEPS_PER_UNIT, DELAY, SETTLE_STEPS = 84, 10, 17, 3_000  # of the Mackey-Glass equation, by Euler's rule
+AIR_TARGET = "AHU: Supply Air Temperature"
+AIR_INPUTS = [
+    "AHU: Outdoor Air Temperature",
+    "AHU: Mixed Air Temperature",
+    "AHU: Return Air Temperature",
+    "AHU: Supply Air Fan Status",
+    "AHU: Supply Air Fan Speed Control Signal",
+    "AHU: Return Air Fan Speed Control Signal",
+    "AHU: Exhaust Air Damper Control Signal",
+    "AHU: Outdoor Air Damper Control Signal",
+    "AHU: Return Air Damper Control Signal",
+    "AHU: Cooling Coil Valve Control Signal",
+    "AHU: Heating Coil Valve Control Signal",
+    "AHU: Supply Air Duct Static Pressure",
+    "Occupancy Mode Indicator",
+]
 BEARING_STATES = ("normal", "ball_007", "inner_007", "outer6_007", "ball_021", "inner_021", "outer6_021")
 BEARING_EVERY, BEARING_ROWS, BEARING_WINDOW = 4, 15_000, 250  # 48 kHz to 12 kHz; 1.25 s of each; judged every 21 ms
 ROOM_INPUTS, ROOM_TARGET = ["Temperature", "Humidity", "CO2"], "Occupancy"
@@ -89,7 +103,7 @@ def mackey_glass(count: int, rng: np.random.Generator) -> Floats:
 
 
 def _generated(u: Floats, y: Floats, last: Floats) -> Task:
-    return _regression(u[:, None], y, count_missing(np.arange(len(u))), cut_in_time(len(u)), last)
+    return _regression(u[:, None], y, missing_before(np.arange(len(u))), cut_in_time(len(u)), last)
 
 
 def cut_in_time(count: int) -> Whole:
@@ -115,10 +129,12 @@ def _air(folder: Path) -> Task:
     """Return the healthy days of the multi-zone unit, which lie in all seasons: of every four the first two train, the
     third chooses, the last is reported.
     """
-    minutes, x, y = hvac.read_healthy(folder / "hvac_fdd")
-    days = np.unique(minutes // 1_440, return_inverse=True)[1]
+    frame = hvac.read_unit(folder / "hvac_fdd" / hvac.UNITS["multi-zone"], *AIR_INPUTS, AIR_TARGET)
+    frame = frame[frame[hvac.KIND] == hvac.HEALTHY]
+    x, y, seconds = (frame[key].to_numpy() for key in (AIR_INPUTS, AIR_TARGET, hvac.SECOND))
+    days = np.unique(seconds // SECONDS_PER_DAY, return_inverse=True)[1]
     part = np.array([TRAIN, TRAIN, CHOOSE, REPORT])[days % 4]
-    missing = count_missing(minutes)
+    missing = missing_before(seconds, step=60.0)
     missing[1:][np.diff(part) != 0] = NEW_SERIES  # no state goes from the days that train into those that choose
     return _regression(x, y, missing, part, np.concatenate([y[:1], y[:-1]]))
 
@@ -134,7 +150,7 @@ def _bearing(folder: Path) -> Task:
         thin = np.asarray(decimate(values - values.mean(axis=0), BEARING_EVERY, axis=0))
         count = len(thin) // BEARING_WINDOW
         part = np.repeat(cut_in_time(count), BEARING_WINDOW)
-        parts.append((thin[: len(part)], np.full(len(part), index), part, count_missing(np.arange(len(part)))))
+        parts.append((thin[: len(part)], np.full(len(part), index), part, missing_before(np.arange(len(part)))))
     x, y, part, missing = (np.concatenate(column) for column in zip(*parts, strict=True))
     x = x / x[part == TRAIN].std(axis=0)  # one scale for all: a gateway does not know the class
     return Task(x, np.eye(len(BEARING_STATES))[y], missing, part, np.arange(len(x)) // BEARING_WINDOW)
@@ -149,7 +165,7 @@ def _room(folder: Path) -> Task:
     first, second = map(len, tables)
     chooses = np.arange(first) >= SHARES[0] * first
     part = np.concatenate([np.where(chooses, CHOOSE, TRAIN), np.full(second, REPORT)])
-    missing = np.concatenate([count_missing(np.arange(count)) for count in (first, second)])
+    missing = np.concatenate([missing_before(np.arange(count)) for count in (first, second)])
     return Task(_standard(x, part == TRAIN), np.eye(2)[y], missing, part, np.arange(len(x)))
 
 
@@ -158,10 +174,10 @@ def _pump(folder: Path) -> Task:
     """Return the files one after the other, each in units of its own healthy head."""
     parts = []
     for index in range(skab.FILES):
-        x, label, seconds = skab.read(folder / "skab_pump", f"valve1/{index}")
+        x, label, seconds = skab.read_pump(folder / f"skab_pump/valve1/{index}.csv.gz")
         use = TRAIN if index < PUMP_CHOOSE else CHOOSE if index < PUMP_REPORT else REPORT
         head = np.arange(len(x)) < skab.TRAIN
-        parts.append((_standard(x, head), label, count_missing(seconds), np.full(len(x), use)))
+        parts.append((_standard(x, head), label, missing_before(seconds), np.full(len(x), use)))
     x, label, missing, part = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Task(x, np.eye(2)[label], missing, part, np.arange(len(x)))
 

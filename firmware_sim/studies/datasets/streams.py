@@ -21,23 +21,24 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS, sensor_fault
 from fedgate.firmware_sim.studies.datasets import bridges, keti, skab
 from fedgate.firmware_sim.studies.datasets.bridges import HEALTHY, TESTED, TRAINED, Recording
+from fedgate.firmware_sim.studies.datasets.files import Whole, missing_before
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats, generator
 
 DataSet = Literal["skab", "keti", "z24 sensors", "z24 setups", "munich"]
 Part = Literal["development", "reported"]
-Whole = NDArray[np.int64]
 IGNORED, TRAIN, CALIBRATE, WATCHED = 0, 1, 2, 3
 
 SKAB_FREE_TRAIN, SKAB_FREE_CALIBRATE = 0.5, 0.7  # of the file without anomalies
 SKAB_MERGE_ROWS = 30
-KETI_TRAIN_ROWS, KETI_CALIBRATE_ROWS = 4 * keti.PER_DAY, 6 * keti.PER_DAY
+KETI_STEP_S, KETI_PER_DAY, KETI_LEAST_ROWS = 300, 288, 1_800
+KETI_COLUMNS, KETI_POSSIBLE_C = (0, 1, 2, 4), (5.0, 45.0)  # no motion
+KETI_TRAIN_ROWS, KETI_CALIBRATE_ROWS = 4 * KETI_PER_DAY, 6 * KETI_PER_DAY
 KETI_MERGE_ROWS, KETI_BEFORE_ROWS, KETI_WARM_ROWS = 12, 24, 288
 # How long each fault lasts, in rows.
 KETI_LASTS = {"spike": 2, "stuck": 48, "drift": 72, "offset": 36, "noise": 24, "other time": 36}
@@ -121,9 +122,10 @@ def load(source: Source, data: Path, part: Part) -> Streams:
     if source.data_set == "skab":
         return Streams(dict(_pump_gateways(folder, part)), 1.0, SKAB_MERGE_ROWS)
     if source.data_set == "keti":
-        rooms = keti.find_rooms(folder)[0 if part == "development" else 1 :: 2]
-        gateways = {path.stem: tuple(_room_stretches(path, source, part)) for path in rooms}
-        return Streams(gateways, float(keti.STEP_S), KETI_MERGE_ROWS)
+        rooms = keti.load_rooms(folder, KETI_STEP_S, KETI_POSSIBLE_C, KETI_LEAST_ROWS)
+        chosen = rooms[0 if part == "development" else 1 :: 2]
+        gateways = {room.name: tuple(_room_stretches(room, source, part)) for room in chosen}
+        return Streams(gateways, float(KETI_STEP_S), KETI_MERGE_ROWS)
     if source.data_set == "munich":
         gateways = dict(_by_sensor(*_munich(), MUNICH_SPLIT))
         return Streams(gateways, MUNICH_WINDOW_ROWS * MUNICH_EVERY / BRIDGE_HZ, 1, MUNICH_WINDOW_ROWS, fleet=True)
@@ -141,45 +143,39 @@ def training_data(stretches: Stretches) -> Arrays:
     return {FEATURES: np.concatenate(x), MISSING: np.concatenate(missing)}
 
 
-def count_missing(steps: Whole) -> Whole:
-    """Return how many rows are missing before each of them, of the time step of each (n,)."""
-    return np.concatenate([[NEW_SERIES], np.maximum(np.diff(steps) - 1, 0)])
-
-
 def _pump_gateways(folder: Path, part: Part) -> Iterator[Gateway]:
     """Yield a gateway for each file, and one for half of that without anomalies."""
     is_first, count = part == "development", skab.FILES // 2
     for index in range(count) if is_first else range(count, skab.FILES):
-        name = f"valve1/{index}"
-        yield name, (_pump_stretch(skab.read(folder, name), skab.TRAIN, skab.CALIBRATE),)
-    x, label, seconds = skab.read(folder, skab.FREE)
+        rows = skab.read_pump(folder / f"valve1/{index}.csv.gz")
+        yield f"valve1/{index}", (_pump_stretch(*rows, skab.TRAIN, skab.CALIBRATE)._replace(kind="valve"),)
+    x, label, seconds = skab.read_pump(folder / skab.FREE)
     half = slice(len(x) // 2) if is_first else slice(len(x) // 2, None)
     cuts = (int(share * len(x[half])) for share in (SKAB_FREE_TRAIN, SKAB_FREE_CALIBRATE))
-    yield f"anomaly-free, {part}", (_pump_stretch((x[half], label[half], seconds[half]), *cuts)._replace(kind=""),)
+    yield f"anomaly-free, {part}", (_pump_stretch(x[half], label[half], seconds[half], *cuts),)
 
 
-def _pump_stretch(rows: tuple[Floats, Whole, Whole], train: int, calibrate: int) -> Stretch:
-    x, label, seconds = rows
-    return Stretch(x, count_missing(seconds), label, _roles(np.arange(len(x)), train, calibrate), "valve")
+def _pump_stretch(x: Floats, label: Whole, seconds: Whole, train: int, calibrate: int) -> Stretch:
+    return Stretch(x, missing_before(seconds), label, _roles(np.arange(len(x)), train, calibrate))
 
 
 def _roles(at: Whole, train: int, calibrate: int) -> Whole:
     return np.select([at < train, at < calibrate], [TRAIN, CALIBRATE], WATCHED)
 
 
-def _room_stretches(path: Path, source: Source, part: Part) -> Iterator[Stretch]:
+def _room_stretches(room: keti.Room, source: Source, part: Part) -> Iterator[Stretch]:
     """Yield the recording of a room, and a copy for each fault, put in at a random time that is watched."""
-    x, steps = keti.read(path)
-    role, seen = _roles(steps, KETI_TRAIN_ROWS, KETI_CALIBRATE_ROWS), list(source.columns) or slice(None)
-    clean = Stretch(x, count_missing(steps), np.zeros(len(x), dtype=np.int64), role)
+    x, seen = room.x[:, KETI_COLUMNS], list(source.columns) or slice(None)
+    role = _roles(room.steps, KETI_TRAIN_ROWS, KETI_CALIBRATE_ROWS)
+    clean = Stretch(x, missing_before(room.steps), np.zeros(len(x), dtype=np.int64), role)
     yield clean._replace(values=x[:, seen])
     each, seed = (1, 0) if part == "development" else (source.faults, 1)
-    rng = generator(seed, 0, path.stem)
+    rng = generator(seed, 0, room.name)
     deviation, watched = x[role != WATCHED].std(axis=0), np.flatnonzero(role == WATCHED)
     for channel in source.channels:
         for kind in SENSOR_FAULTS * each:
             first = int(rng.integers(watched[0] + KETI_BEFORE_ROWS, watched[-1] - KETI_LASTS[kind]))
-            rows, away = slice(first, first + KETI_LASTS[kind]), keti.PER_DAY // 2
+            rows, away = slice(first, first + KETI_LASTS[kind]), KETI_PER_DAY // 2
             faulty = sensor_fault(x, channel, rows, kind, float(deviation[channel]), rng, away=away)
             yield _cut_out(clean._replace(values=faulty[:, seen], kind=kind, copy=True), rows)
 

@@ -1,1 +1,0 @@
-"""The study of the memory of echo state networks."""

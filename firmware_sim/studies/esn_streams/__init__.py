@@ -1,1 +1,0 @@
-"""The study of echo state networks on streams."""
