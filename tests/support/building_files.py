@@ -1,15 +1,17 @@
-"""Small synthetic files in the layouts that the tables of smart buildings read."""
+"""Small synthetic files in the layouts that the studies of smart buildings read."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.building_tables.air import HEALTHY, KIND, POINTS, TRUTH, UNITS
+from fedgate.firmware_sim.studies.datasets.building import AIR_POINTS
+from fedgate.firmware_sim.studies.datasets.hvac import HEALTHY, INTENSITY, KIND, TIME, TRUTH, UNITS
 from fedgate.models.arrays import Floats, generator
-from tests.support.stream_files import write_table
+from tests.support.stream_files import waves, write_table
 
 ROOMS, ROOM_DAYS, FIVE_MIN_S = 7, 5, 300
 GAP = slice(700, 760)  # rows of five minutes that are missing
@@ -98,10 +100,42 @@ def _write_air(folder: Path) -> None:
         rows = []
         for day, kind in days:
             faulty = kind not in (HEALTHY, "disputed")
-            x = rng.normal(size=(480, len(POINTS)))
+            x = rng.normal(size=(480, len(AIR_POINTS)))
             x[:, 9] += 3.0 * faulty
             stamps = (np.datetime64(f"{day}T00:00") + 3 * np.arange(480)).astype(str).tolist()
             for stamp, row in zip(stamps, x.tolist(), strict=True):
                 rows.append([stamp, *(f"{value:.3f}" for value in row), str(int(faulty)), kind])
         rows[5][3] = ""
-        write_table(folder / UNITS[unit], ["Datetime", *POINTS, TRUTH, KIND], rows)
+        write_table(folder / UNITS[unit], [TIME, *AIR_POINTS, TRUTH, KIND], rows)
+
+
+HOURS, WATCHED_DAYS = 1_600, 10
+FAILURE = (1_200, 1_260)
+
+
+def write_nab(folder: Path) -> None:
+    """Two temperatures by the hour, that of the machine by five minutes, and when each fails."""
+    rng, windows = generator(0, 0, "nab"), {}
+    for name, step in (("machine", 5), ("ambient", 60)):
+        values = 70.0 + waves(rng, HOURS, 1, 24.0)[:, 0]
+        values[slice(*FAILURE)] += 9.0
+        stamps = np.datetime64("2013-07-04T00:00:00") + np.arange(HOURS) * np.timedelta64(step, "m")
+        told = [str(stamp).replace("T", " ") for stamp in stamps]
+        stem = f"realKnownCause_{name}_temperature_system_failure.csv"
+        rows = [[stamp, f"{value:.4f}"] for stamp, value in zip(told, values.tolist(), strict=True)]
+        write_table(folder / f"{stem}.gz", ["timestamp", "value"], rows)
+        windows[stem] = [[f"{told[FAILURE[0]]}.000000", f"{told[FAILURE[1]]}.000000"]]
+    (folder / "anomaly_windows.json").write_text(json.dumps(windows), encoding="utf-8")
+
+
+def write_watched_air(folder: Path) -> None:
+    """Days of an air handler by the minute: one faulty, then healthy ones, one of them disputed."""
+    rng, rows = generator(0, 0, "watched air"), []
+    for day in range(WATCHED_DAYS):
+        x = 70.0 + waves(rng, 1_440, 2, 1_440.0) + (8.0 if day == 0 else 0.0)
+        fault, truth = ("leak", int(day == 0)) if day in (0, 4) else (HEALTHY, 0)
+        for minute, (supply, mixed) in enumerate(x.tolist()):
+            stamp = f"2009-05-{day + 1:02d}T{minute // 60:02d}:{minute % 60:02d}"
+            rows.append([stamp, f"{supply:.3f}", "55", f"{mixed:.3f}", str(truth), fault, ""])
+    names = ["AHU: Supply Air Temperature", "AHU: Set Point", "AHU: Mixed Air Temperature"]
+    write_table(folder / UNITS["multi-zone"], [TIME, *names, TRUTH, KIND, INTENSITY], rows)
