@@ -30,7 +30,7 @@ def read_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
 
 def read_table(path: Path, *columns: str, separator: str = ",") -> pd.DataFrame:
     """Return a packed table; raises `OSError` and `StudyError` as `read_arrays`."""
-    frame = pd.read_csv(path, sep=separator, float_precision="round_trip")
+    frame = pd.read_csv(path, sep=separator)
     check_names(path, columns, frame.columns.tolist())
     return frame
 

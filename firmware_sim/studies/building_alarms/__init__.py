@@ -1,1 +1,0 @@
-"""The study of alarms in a building, held against what was promised."""

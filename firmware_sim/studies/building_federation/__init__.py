@@ -1,1 +1,0 @@
-"""The study of what federation is worth and costs in a building."""

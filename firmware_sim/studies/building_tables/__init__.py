@@ -1,1 +1,0 @@
-"""The study of tables of building sensors."""
