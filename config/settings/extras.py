@@ -16,8 +16,11 @@ EXTRA_OF = {
     "uvicorn": "aggregator",
     "amqtt": "demo",
     "matplotlib": "demo",
+    "jinja2": "sim",
+    "pandas": "sim",
     "pyarrow": "sim",
     "pymseed": "sim",
+    "distributed": "cluster",
 }
 
 
