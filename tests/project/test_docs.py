@@ -47,7 +47,7 @@ LONG = {
     "replay.md": "both demos, half a minute each",
     **dict.fromkeys(("fdr-svm-scaling.md", "fleet-causes.md", "munich.md"), "studies"),
 }
-STUDY = "python -m fedgate.firmware_sim.studies measure firmware_sim/experiments/{}.toml --data DATA"
+STUDY = "python -m fedgate.firmware_sim.studies measure firmware_sim/studies/tables/{}.toml --data DATA"
 UNSHIPPED = (
     "attacks",
     "building-alarms",
