@@ -113,8 +113,8 @@ def measure(case: Case, data: Path) -> Figures:
 
 
 def prepare(case: Case, data: Path) -> list[tuple[Subject, Subject]]:
-    """Return all subjects with the features of a case, in its units, and each as if switched on late, where moving units
-    begin anew; all others are those of the whole session.
+    """Return all subjects with the features of a case, in its units, and each as if switched on late, where moving
+    units begin anew; all others are those of the whole session.
     """
     subjects = load(data / FOLDER, case.recorded)
     if len(subjects) < case.folds * case.inner_folds:

@@ -1,1 +1,0 @@
-"""What studies share: the record of a study, tables, pictures, and ways to damage or to attack."""
