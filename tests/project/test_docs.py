@@ -51,30 +51,6 @@ LONG = {
     "replay.md": "both demos, half a minute each",
     "datasets.md": "a study on the tiny data",
 }
-<<<<<<< HEAD
-=======
-STUDY = "python -m fedgate.firmware_sim.studies measure firmware_sim/studies/tables/{}.toml --data DATA"
-UNSHIPPED = (
-    "attacks",
-    "building-alarms",
-    "building-federation",
-    "building-tables",
-    "cwru",
-    "esn-memory",
-    "esn-streams",
-    "fdr-svm-sensitivity",
-    "fdr-svm-table-1",
-    "kernel-widths",
-    "stress-predict",
-    "svdd-membership",
-    "svdd-table-1",
-    "svdd-table-2",
-    "wesad-table-b3",
-    "wesad-tables-6",
-    "z24-rounds",
-    "z24-table-2",
-)
->>>>>>> e1
 # Lines that no test runs, and why.
 NOT_RUN = {
     "make test": "it runs the tests, these among them",

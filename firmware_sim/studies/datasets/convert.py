@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.engine.study import StudyError
+from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.models.arrays import Floats
 
 Z24_SETUPS, Z24_RATE_HZ = range(1, 6), 100.0

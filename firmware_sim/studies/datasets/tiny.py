@@ -31,7 +31,7 @@ from fedgate.firmware_sim.studies.datasets.convert import (
     write_arrays,
     write_lines,
 )
-from fedgate.firmware_sim.studies.engine.study import StudyError
+from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.models.arrays import Floats, generator
 
 TABLE_ROWS, PERSON_ROWS = 192, 8

@@ -15,7 +15,7 @@ import pytest
 from scipy.io import savemat
 
 from fedgate.firmware_sim.studies.datasets.convert import CONVERTERS, CWRU_FILES, TABLES, convert
-from fedgate.firmware_sim.studies.engine.study import StudyError
+from fedgate.firmware_sim.engine.spec import StudyError
 
 
 def arrays(path: Path) -> dict[str, Any]:

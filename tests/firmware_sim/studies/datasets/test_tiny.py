@@ -11,83 +11,23 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from fedgate.firmware_sim.engine.cells import cells_of, load_probe
+from fedgate.firmware_sim.engine.spec import StudyError, load_spec
 from fedgate.firmware_sim.evaluate.datasets import load_table
-from fedgate.firmware_sim.studies.bridges import data as bridges
-from fedgate.firmware_sim.studies.building_alarms import data as building_alarms
-from fedgate.firmware_sim.studies.building_alarms.options import AlarmSet
-from fedgate.firmware_sim.studies.building_federation import data as building_federation
-from fedgate.firmware_sim.studies.building_tables import data as building_tables
 from fedgate.firmware_sim.studies.datasets.convert import TABLES
+from fedgate.firmware_sim.studies.datasets.tabular import fault_codes, table
 from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
-from fedgate.firmware_sim.studies.engine.study import StudyError, load_options
-from fedgate.firmware_sim.studies.esn_memory import tasks as esn_memory
-from fedgate.firmware_sim.studies.esn_memory.options import TaskOptions
-from fedgate.firmware_sim.studies.esn_streams import data as esn_streams
-from fedgate.firmware_sim.studies.esn_wesad.data import subject
-from fedgate.firmware_sim.studies.robust_svm.data import fault_codes, table
-from fedgate.firmware_sim.studies.stress import data as stress
-from fedgate.firmware_sim.studies.stress.study import STUDY as STRESS
-from fedgate.models.arrays import generator
 from tests.support.syntax import ROOT
 
-SPECTRUM = bridges.Spectrum(window_s=0.04, low_hz=0.0, high_hz=50.0, segment_s=0.04)
-ALARMS = {
-    "false_alarms_per_day": [1.0],
-    "merge_s": 60.0,
-    "methods": {"one": {"rules": {"rules": {"a": {"kind": "stuck"}}}}},
-}
-CUT = building_federation.Windows(heard=12, horizon=6, every=3, trains=0.75)
+STUDIES = sorted((ROOT / "firmware_sim" / "studies" / "tables").glob("*.toml"))
 
 
-def read_wrists(streams: Path) -> Any:
-    options: Any = load_options(ROOT / "firmware_sim" / "experiments" / "stress-predict.toml", STRESS, "short")
-    return stress.load(streams / "stress_predict_e4", options.features)
-
-
-def read_building_tables(streams: Path) -> Any:
-    folders = {"keti": "keti_rooms", "air handlers": "hvac_fdd", "air handlers by day": "hvac_fdd"}
-    names = get_args(building_tables.DataSet)
-    return [building_tables.load(name, streams / folders.get(name, ""), 6, 2, 1, "A").streams for name in names]
-
-
-def read_streams(streams: Path) -> Any:
-    folders = {"skab": "skab_pump", "keti": "keti_rooms"}
-    wrong = esn_streams.Wrong((), 0, 0)
-    return [
-        esn_streams.load(name, streams / folders.get(name, "z24_bridge"), "reported", wrong, ()).gateways
-        for name in get_args(esn_streams.DataSet)
-    ]
-
-
-def read_alarms(streams: Path) -> Any:
-    folders = {"keti": "keti_rooms", "skab": "skab_pump", "nab": "nab", "hvac": "hvac_fdd"}
-    chosen = [AlarmSet.model_validate({"data": name, "folder": folder, **ALARMS}) for name, folder in folders.items()]
-    return [building_alarms.load(one, streams, part, 0) for one in chosen for part in get_args(building_alarms.Part)]
-
-
-def read_tasks(streams: Path) -> Any:
-    kinds = {"air handling": "hvac_fdd", "bearing": "cwru_bearing", "occupancy": "uci_occupancy", "pump": "skab_pump"}
-    chosen = [(TaskOptions.model_validate({"kind": kind}), streams / folder) for kind, folder in kinds.items()]
-    return [esn_memory.task(options, folder, generator(0, 0, "none")).inputs for options, folder in chosen]
-
-
-READERS: dict[str, Callable[[Path], Any]] = {
-    "bridges, z24": lambda streams: bridges.load("z24", streams / "z24_bridge", SPECTRUM).fine.x,
-    "bridges, cwru": lambda streams: bridges.load("cwru", streams / "cwru_bearing", SPECTRUM).fine.x,
-    "building-alarms": read_alarms,
-    "building-federation": lambda streams: building_federation.load(streams / "keti_rooms", CUT),
-    "building-tables": read_building_tables,
-    "esn-memory": read_tasks,
-    "esn-streams": read_streams,
-    "esn-wesad, esn-readout": lambda streams: [subject(path).x for path in (streams / "wesad_features").glob("S*")],
-    "stress": read_wrists,
-}
-
-
-@pytest.mark.parametrize("study", READERS)
-def test_a_study_reads_it(study: str, tiny: Path) -> None:
-    found = READERS[study](tiny / "streams")
-    assert len(found) and all(len(each) for each in found)
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_case_of_a_study_is_valid(path: Path, tiny: Path) -> None:
+    spec = load_spec(path)
+    probe = load_probe(spec.probe)
+    assert len(cells_of(spec, probe, tiny, short=True)) <= len(cells_of(spec, probe, tiny))
+    assert spec.section and spec.title and spec.about
 
 
 @pytest.mark.parametrize("name", [*TABLES, "user_knowledge", "pump_triplex"])
