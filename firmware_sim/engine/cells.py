@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import product
 from pathlib import Path
@@ -52,12 +53,20 @@ def load_probe(name: str) -> Probe:
     Raises:
         StudyError: there is no such module, or it has no `Case` and `measure`.
     """
-    full = EVALUATION if name == EVALUATE else name if "." in name else f"{PROBES}.{name.replace('-', '_')}"
+    ours = EVALUATION if name == EVALUATE else f"{PROBES}.{name}"
+    full = ours if _exists(ours) else name
     try:
         module = importlib.import_module(full)
         return Probe(name, module.Case, module.measure, getattr(module, "sections", lambda spec: spec.section))
     except (ImportError, AttributeError) as error:
         raise StudyError(f"probe {name!r}: {error}; expected a module with `Case` and `measure`") from None
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it
+        return False
 
 
 def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> list[Cell]:
@@ -130,7 +139,7 @@ def _as_coordinate(value: Any) -> Any:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def nested(inside: Axes) -> Axes:
+def nested(inside: Mapping[str, Any]) -> Axes:
     """Return the values of axes with dotted names, such as `method.settings.rounds`, as tables in tables."""
     found: Axes = {}
     for name, value in inside.items():

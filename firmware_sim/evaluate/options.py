@@ -132,7 +132,8 @@ def _data_of(file: Path | None, raw: Mapping[str, Any]) -> Path | None:
 
 def _with_settings(methods: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """Return the methods with these settings, each with those that its algorithm takes; somebody must take each."""
-    found, taken = {}, set()
+    found: dict[str, Any] = {}
+    taken = set[str]()
     for name, method in methods.items():
         known = _known_settings(method.get("algorithm", ""))
         mine = {key: value for key, value in chosen.items() if known is None or key in known}

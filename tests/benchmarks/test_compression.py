@@ -25,6 +25,6 @@ def test_subjects_are_gateways_and_stress_is_the_class(tmp_path: Path) -> None:
     with np.load(table) as held:
         assert sorted(set(held["subject"].tolist())) == [2, 11] and int(held["label"].sum()) == 40
     chosen = {"loss": "logistic", "rounds": 2}
-    case = Case("subjects", {"data": table, "groups": "subject", "algorithm": "fedavg", "set": chosen})
+    case = Case("subjects", {"data": str(table), "groups": "subject"}, {"algorithm": "fedavg", "settings": chosen})
     found = measure(case, 0)
     assert found.plain > 0.6 and abs(found.plain - found.narrow) < 0.05 and found.narrow_bytes < found.plain_bytes

@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_S
 
 BUILD = "from setuptools import build_meta; print(build_meta.build_{kind}({folder!r}))"
 STUDIES = "firmware_sim/studies/"
-IN_A_CLONE_ALONE = (STUDIES, "firmware_sim/experiments/")
+IN_A_CLONE_ALONE = (STUDIES, "firmware_sim/studies/tables/")
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "*.egg-info", "build", "dist", "out", "*_cache", "__pycache__")
 
 

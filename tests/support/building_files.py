@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.datasets.building import AIR_POINTS
-from fedgate.firmware_sim.studies.datasets.hvac import HEALTHY, INTENSITY, KIND, TIME, TRUTH, UNITS
+from fedgate.firmware_sim.studies.datasets.series.building import AIR_POINTS
+from fedgate.firmware_sim.studies.datasets.series.hvac import HEALTHY, INTENSITY, KIND, TIME, TRUTH, UNITS
 from fedgate.models.arrays import Floats, generator
 from tests.support.stream_files import waves, write_table
 

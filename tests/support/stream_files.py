@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgate.firmware_sim.studies.datasets import hvac, skab
-from fedgate.firmware_sim.studies.datasets.memory_tasks import AIR_INPUTS, AIR_TARGET, BEARING_STATES
+from fedgate.firmware_sim.studies.datasets.series import hvac, skab
+from fedgate.firmware_sim.studies.datasets.series.memory_tasks import AIR_INPUTS, AIR_TARGET, BEARING_STATES
 from fedgate.models.arrays import Floats, generator
 
 SKAB_ROWS, SKAB_FAULT = 620, slice(520, 600)

@@ -24,7 +24,7 @@ from pydantic import Field
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.firmware_sim.recordings import shipped
-from fedgate.firmware_sim.studies.datasets.files import read_arrays
+from fedgate.firmware_sim.studies.datasets.series.files import read_arrays
 from fedgate.models.arrays import Floats
 from fedgate.models.features.spec import FeatureSpec, extract_many
 

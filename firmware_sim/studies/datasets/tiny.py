@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.firmware_sim.studies.datasets.convert import (
     AIR_FAULTS,
     CWRU_FILES,
@@ -31,7 +32,6 @@ from fedgate.firmware_sim.studies.datasets.convert import (
     write_arrays,
     write_lines,
 )
-from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.models.arrays import Floats, generator
 
 TABLE_ROWS, PERSON_ROWS = 192, 8
@@ -329,7 +329,7 @@ def _write_air(folder: Path) -> None:
 
 
 def _write_temperatures(folder: Path) -> None:
-    shutil.copytree(Path(__file__).parent / "nab", folder)
+    shutil.copytree(Path(__file__).parent / "data" / "nab", folder)
 
 
 WRITERS: dict[str, Callable[[Path], None]] = {

@@ -159,7 +159,7 @@ def test_picture_shows_damage_alarms_and_every_gateway() -> None:
     share = count(image, picture.DAMAGED) / count(image, picture.COMMISSIONING)
     assert share == pytest.approx(60 / 20, rel=0.25)  # by length, but for what is drawn over it
     quiet = pixels(picture.draw(SCENARIO, [make_trace(alarms=(), alarmed=np.zeros(16, dtype=np.bool_))]))
-    assert count(image, VERMILLION) > 1.5 * count(quiet, picture.VERMILLION)
+    assert count(image, VERMILLION) > 1.5 * count(quiet, VERMILLION)
     two = pixels(picture.draw(SCENARIO, [make_trace(), make_trace(**nothing())]))
     assert two.shape[0] > image.shape[0] and two.shape[1] == image.shape[1]
 

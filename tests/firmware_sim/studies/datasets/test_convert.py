@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from fedgate.firmware_sim.studies.datasets.convert import CONVERTERS, CWRU_FILES, TABLES, convert
 from fedgate.firmware_sim.engine.spec import StudyError
+from fedgate.firmware_sim.studies.datasets.convert import CONVERTERS, CWRU_FILES, TABLES, convert
 
 
 def arrays(path: Path) -> dict[str, Any]:

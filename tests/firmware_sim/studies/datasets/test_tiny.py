@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from fedgate.firmware_sim.engine.cells import cells_of, load_probe
 from fedgate.firmware_sim.engine.spec import StudyError, load_spec
 from fedgate.firmware_sim.evaluate.datasets import load_table
 from fedgate.firmware_sim.studies.datasets.convert import TABLES
-from fedgate.firmware_sim.studies.datasets.tabular import fault_codes, table
+from fedgate.firmware_sim.studies.datasets.tabular import read_rows
 from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from tests.support.syntax import ROOT
 
@@ -32,17 +31,17 @@ def test_every_case_of_a_study_is_valid(path: Path, tiny: Path) -> None:
 
 @pytest.mark.parametrize("name", [*TABLES, "user_knowledge", "pump_triplex"])
 def test_the_studies_of_tables_read_it(name: str, tiny: Path) -> None:
-    rows = table(tiny, name, grouped=name == "parkinsons")
+    rows = read_rows(tiny, name, grouped=name == "parkinsons")
     assert set(rows.y.tolist()) == {0, 1} and np.isnan(rows.x).any() == (name == "mammographic_mass")
     assert len(set(rows.groups.tolist())) == (len(rows.y) // 8 if name == "parkinsons" else len(rows.y))
     if name == "pump_triplex":
-        assert (fault_codes(tiny, name) > 0).tolist() == (rows.y == 1).tolist()
+        assert (read_rows(tiny, name, coded=True).y > 0).tolist() == (rows.y == 1).tolist()
     elif name != "mammographic_mass":  # what evaluates on any table takes no empty cell
         assert np.array_equal(load_table(tiny / "tabular" / f"{name}.csv").rows.x, rows.x)
 
 
 def test_the_anomalies_of_breast_cancer_are_the_first_ten_malignant_of_all(tiny: Path) -> None:
-    few, every = table(tiny, "breast_cancer_ad"), table(tiny, "breast_cancer_wdbc")
+    few, every = read_rows(tiny, "breast_cancer_ad"), read_rows(tiny, "breast_cancer_wdbc")
     assert (len(few.y), few.y.sum(), len(every.y), every.y.sum()) == (367, 10, 569, 212)
     kept = (every.y == 0) | (np.cumsum(every.y) <= 10)
     assert np.array_equal(few.x, every.x[kept]) and np.array_equal(few.y, every.y[kept])

@@ -17,7 +17,7 @@ import pytest
 
 from fedgate.config.protocol import wire
 from fedgate.firmware_sim.metrics import roc_auc
-from fedgate.firmware_sim.studies.probes.hostile import LARGEST, LIAR, Lie, lying
+from fedgate.firmware_sim.studies.probes.svm.hostile import LARGEST, LIAR, Lie, lying
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, Floats, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import build

@@ -1,0 +1,1 @@
+"""Rooms and air handlers: forecasts, what federation costs, and alarms."""

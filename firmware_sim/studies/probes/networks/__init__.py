@@ -1,0 +1,1 @@
+"""Echo state networks: readouts, memory, and what is beside them."""
