@@ -28,7 +28,7 @@ from tests.support.wrist_files import wrist, write_wrists
 SPEC = load_spec(ROOT / "firmware_sim" / "studies" / "tables" / "stress-predict.toml")
 CELLS = {
     (cell.coordinates["method"], cell.coordinates["units"]): cell.case
-    for cell in cells_of(SPEC, load_probe("stress"), Path())
+    for cell in cells_of(SPEC, load_probe("networks.stress"), Path())
     if isinstance(cell.case, Case) and cell.coordinates["features"] == "seven"
 }
 QUICK = {"folds": 2, "inner_folds": 2, "late_s": 700.0}
