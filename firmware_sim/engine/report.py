@@ -191,8 +191,8 @@ def _comparisons(section: Section, results: Results) -> Iterator[str]:
                     name = ", ".join(named(section, places[other][key]) for key in section.against)
                     sides[_side(each[column], base)].append(name)
             name = ", ".join(named(section, value) for value in [*row, *column])
-            said = [f"{side} it: {'; '.join(names)}." for side, names in sides.items() if names]
-            yield " ".join([f"{name}, {format_shown(section, column, base)}.", *said])
+            sentences = [f"{side} it: {'; '.join(names)}." for side, names in sides.items() if names]
+            yield " ".join([f"{name}, {format_shown(section, column, base)}.", *sentences])
 
 
 def _side(shown: Shown, base: Shown) -> str:

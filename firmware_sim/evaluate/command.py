@@ -118,15 +118,15 @@ def _described(spec: Spec, data: Path) -> Spec:
     if first is None:
         raise EvaluationError(f"probe: {spec.probe!r} measures no algorithm on data; expected 'evaluate'")
     rows = load(first, data)
-    told = []
+    used = []
     for name, case in cases.items():
         if case.method.algorithm not in BASELINES:
             build_algorithm(case, rows)
             if case.method.data == "federated":
                 chosen = settings_of(case.method, rows)
-                told.append(f"{name}: {', '.join(f'{key}={value}' for key, value in chosen.items()) or 'defaults'}.")
+                used.append(f"{name}: {', '.join(f'{key}={value}' for key, value in chosen.items()) or 'defaults'}.")
     about = f"{spec.about.strip()} " if spec.about else ""
-    about += f"{first.data}: {rows.read_as}. {PROTOCOLS[first.protocol]} Seed {first.seed}. {' '.join(told)}"
+    about += f"{first.data}: {rows.read_as}. {PROTOCOLS[first.protocol]} Seed {first.seed}. {' '.join(used)}"
     return spec.model_copy(update={"about": about})
 
 

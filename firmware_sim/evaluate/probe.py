@@ -122,20 +122,8 @@ def sections(spec: Spec) -> list[Section]:
     axes = dict.fromkeys(name.rpartition(".")[2] for product in spec.cells for name in product)
     others = [name for name in axes if name not in ("method", RUN)]
     words = {"false_alarms": "share of normal rows in alarm", "place": "time, in parts of what was scored"}
-    worth = {
-        "AUC": {"of": "auc", "spread": "sd"},
-        "F1": {"of": "f1", "spread": "sd"},
-        "kB up": {"of": "bytes_up", "scale": 1e-3, "digits": 1},
-        "kB down": {"of": "bytes_down", "scale": 1e-3, "digits": 1},
-        "rounds": {"of": "rounds", "digits": 0},
-        "fit s": {"of": "fit_s", "digits": 2},
-        "score µs": {"of": "score_us", "digits": 1},
-        "clients": {"of": "clients", "digits": 0},
-        "judged": {"of": "judged", "digits": 0},
-        "could not train": {"of": "untrained", "digits": 0},
-    }
     shown: list[dict[str, Any]] = [
-        {"title": "What each method is worth", "text": WORTH, "rows": [*others, "method"], "figures": worth},
+        {"title": "What each method is worth", "text": WORTH, "rows": [*others, "method"], "figures": COLUMNS},
         {
             "title": "ROC curves",
             "kind": "lines",
@@ -170,11 +158,24 @@ def sections(spec: Spec) -> list[Section]:
             "rows": ["method"],
             "columns": others,
             "panels": "figure",
-            "figures": {"kB up": worth["kB up"], "kB down": worth["kB down"]},
+            "figures": {name: COLUMNS[name] for name in ("kB up", "kB down")},
         },
     ]
     return [Section.model_validate(each) for each in shown]
 
+
+COLUMNS: dict[str, dict[str, Any]] = {
+    "AUC": {"of": "auc", "spread": "sd"},
+    "F1": {"of": "f1", "spread": "sd"},
+    "kB up": {"of": "bytes_up", "scale": 1e-3, "digits": 1},
+    "kB down": {"of": "bytes_down", "scale": 1e-3, "digits": 1},
+    "rounds": {"of": "rounds", "digits": 0},
+    "fit s": {"of": "fit_s", "digits": 2},
+    "score µs": {"of": "score_us", "digits": 1},
+    "clients": {"of": "clients", "digits": 0},
+    "judged": {"of": "judged", "digits": 0},
+    "could not train": {"of": "untrained", "digits": 0},
+}
 
 WORTH = """Mean and sample standard deviation over runs, each the mean over the clients whose scored rows are of both \
 classes (`judged`). AUC is the area under the ROC curve; F1 is at the model's own border. Bytes are those of a client \

@@ -6,21 +6,19 @@ of one algorithm. It draws everything from fixed seeds: what breaks a law today 
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from fedgate.models.arrays import DTYPES, EPOCHS, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, NORMALISATION, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import ONE, Field, UpdateError, moving, named
-from fedgate.models.federated.wrappers.whitening import validated
+from fedgate.models.testing.building import build_as_a_file
 from fedgate.models.testing.detectors import refusals
 from fedgate.models.testing.exchanges import (
     ROUNDS,
@@ -104,37 +102,12 @@ def train(
     if len(gateways) < GATEWAYS_LEAST:
         raise ValueError(f"gateways: expected {GATEWAYS_LEAST} or more, got {len(gateways)}")
     data = {name: gateway.data for name, gateway in gateways.items()}
-    algorithm = _build(factory, next(iter(data.values()))[FEATURES].shape[1], settings)
+    algorithm = build_as_a_file(factory, next(iter(data.values()))[FEATURES].shape[1], settings)
     if algorithm.detector not in DETECTORS:
         law = name_of(the_exported_model_scores_as_the_detector_does)
         raise AssertionError(f"{law}: no detector {algorithm.detector!r}; expected one of {', '.join(DETECTORS)}")
     exchanges = list(exchanges_of(algorithm, data))
     return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), exchanges, auc_least)
-
-
-def _build(factory: Callable[..., Algorithm], feature_count: int, settings: Mapping[str, Any]) -> Algorithm:
-    """Return the algorithm of a factory with settings as a file gives them, where a tuple is a list; so are defaults.
-
-    Raises `AssertionError` where one of them is refused.
-    """
-    parameters = inspect.signature(factory).parameters.values()
-    given = {one.name: one.default for one in parameters if isinstance(one.default, tuple)} | dict(settings)
-    try:
-        return validated(factory)(feature_count, **_as_lists(given))
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise AssertionError(
-            f"settings are taken from a file: {where}: {problem['msg']}, got {problem['input']!r:.80}; expected "
-            "an annotation that takes it, of a tuple Listed[tuple[...]] (fedgate.models.options)"
-        ) from None
-
-
-def _as_lists(given: Any) -> Any:
-    """Return settings with lists in place of tuples."""
-    if isinstance(given, Mapping):
-        return {key: _as_lists(value) for key, value in given.items()}
-    return list(map(_as_lists, given)) if isinstance(given, list | tuple) else given
 
 
 def faults_of(law: Law, trained: Trained) -> list[str]:

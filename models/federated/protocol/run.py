@@ -77,15 +77,14 @@ def run(
         if server.round_index >= (REPEATED * wanted + REPEATED * algorithm.stride):
             raise RoundFailedError(f"{done} of {wanted} exchanges in {server.round_index}, the last failed: {failed}")
         phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
-        counted: set[str] = set()
+        counted = set[str]()
         on_exchange(server.global_state)
         for name in select(seed, server.cohort_index if redraw else 0, data, fraction):
             secret = secrets.get(name, b"")
-            extra = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}
+            own_secret = exchange_secret(secret, f"{seed}", index, name)
+            given = {**data[name], COUNTED: np.array(name not in refused), SECRET: own_secret}
             rng = generator(seed, index // algorithm.stride, name, secret)  # as without masks
-            local_states[name], update = phase.train(
-                server.global_state, local_states[name], {**data[name], **extra}, rng
-            )
+            local_states[name], update = phase.train(server.global_state, local_states[name], given, rng)
             on_update(name, update)
             if not update:
                 continue

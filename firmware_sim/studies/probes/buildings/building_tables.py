@@ -51,8 +51,9 @@ def measure(case: Case, data: Path) -> Figures:
     streams, choice = _streams(case, data), choose(case, data)
     fitted = fit(case, Training(streams, TRAINS), choice)
     is_for_all = not (case.method.only_seen or case.method.data == "local")
-    told = _told(case.task, fitted.tell, [stream for stream in streams if stream.seen or is_for_all])
-    figures = pooled(case.task, told) if len(told) == len(streams) else {}
+    judged = [stream for stream in streams if stream.seen or is_for_all]
+    told = _told(case.task, fitted.tell, judged)
+    figures = pooled(case.task, told) if len(judged) == len(streams) else {}
     figures |= _of_groups(case.task, told)
     if case.seed == 0:
         figures |= _curves(case.task, fitted, streams) if is_for_all else {}

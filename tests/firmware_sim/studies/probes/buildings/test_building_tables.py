@@ -11,6 +11,7 @@ import pytest
 from fedgate.firmware_sim.studies.datasets.series.building import (
     LATER,
     REPORT,
+    DataSet,
     Stream,
     Windows,
     cut_windows,
@@ -55,6 +56,16 @@ def test_figures_are_of_the_gateways_that_a_method_has_something_for(data: Path)
     trained = measure(case_of(OCCUPANCY, model="recurrent", rounds=2, settings=TINY), data)
     assert trained["bytes_up"] > 0 and trained["rounds"] == 2.0 and trained.keys() >= {"curve.1", "curve.2"}
     assert measure(case_of(OCCUPANCY, model="majority"), data)["ba"] == 0.5
+
+
+@pytest.mark.parametrize(("name", "folder"), [("three rooms", ""), ("air handlers by day", "hvac_fdd")])
+def test_gateways_with_nothing_to_report_keep_no_figure_back(name: DataSet, folder: str, data: Path) -> None:
+    task = Task(data=name, folder=folder, window=5, every=4)
+    case = Case(task=task, left_out="A" if name == "three rooms" else "", method=Method(model="majority"))
+    found = measure(case, data)
+    assert found["ba"] == 0.5 and "unseen.mse" not in found
+    places = {key for key in found if key.startswith("place.")}
+    assert places == ({"place.A1", "place.A2"} if name == "three rooms" else {"place.multi-zone", "place.single-zone"})
 
 
 def test_settings_and_rounds_are_chosen_without_what_is_reported(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
