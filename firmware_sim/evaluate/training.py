@@ -110,15 +110,9 @@ def train_fleet(
             received.append(shared)
 
     started_s = time.perf_counter()
-    drawing: dict[str, Any] = {
-        "seed": seed,
-        "rounds": rounds,
-        "fraction": fraction,
-        "redraw": redraw,
-        "secrets": secrets,
-    }
+    drawing: dict[str, Any] = {"seed": seed, "rounds": rounds, "fraction": fraction, "redraw": redraw}
     try:
-        outcome = run(algorithm, data, **drawing, on_exchange=weigh_shared, on_update=weigh)
+        outcome = run(algorithm, data, **drawing, secrets=secrets, on_exchange=weigh_shared, on_update=weigh)
     except (ArithmeticError, RuntimeError, ValueError) as error:  # data and settings are the user's, and so is
         is_silent = isinstance(error, RoundFailedError) and not any(sent_bytes.values())
         raise (NothingSentError if is_silent else TrainingError)(str(error)) from error  # what is wrong with them

@@ -216,9 +216,8 @@ def test_a_wrong_case_is_refused(given: dict[str, Any], words: str) -> None:
 
 def test_too_few_windows_to_hold_any_out_are_named(data: Path) -> None:
     long = SPECTRUM.model_copy(update={"window_s": 150.0, "overlap": 1})
-    with pytest.raises(
-        StudyError, match=r"setup [12]: 0 early and 0 late windows to train and calibrate on; expected 2"
-    ):
+    reason = r"setup [12]: 0 early and 0 late windows to train and calibrate on; expected 2"
+    with pytest.raises(StudyError, match=reason):
         measure(case(view="setups", spectrum=long), data)
 
 
