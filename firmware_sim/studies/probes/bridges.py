@@ -21,7 +21,15 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.spec import Figures, StudyError
 from fedgate.firmware_sim.evaluate.methods import Method, Rows, Scores, score_method
-from fedgate.firmware_sim.studies.datasets.bridges import DAMAGED, HEALTHY, Bridge, DataSet, Spectrum, Windows, load
+from fedgate.firmware_sim.studies.datasets.series.bridges import (
+    DAMAGED,
+    HEALTHY,
+    Bridge,
+    DataSet,
+    Spectrum,
+    Windows,
+    load,
+)
 from fedgate.firmware_sim.studies.literal.aligned_events import aligned_events
 from fedgate.models.arrays import Floats
 from fedgate.models.federated import build

@@ -101,8 +101,7 @@ def run(
         try:
             server, done = close_round(algorithm, server, total), done + 1 if total else round_start
         except RoundFailedError as error:
-            server, done, failed = close_round(algorithm, server, {}), round_start, error
-            refused |= counted
+            server, done, failed, refused = close_round(algorithm, server, {}), round_start, error, refused | counted
         done += algorithm.stride if silent else 0
     if server.phase < algorithm.setup:
         raise RoundFailedError(f"the training never began: each of {len(data)} gateways had {NOTHING_TO_SEND}")

@@ -22,8 +22,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgate.firmware_sim.studies.datasets import bridges
-from fedgate.firmware_sim.studies.datasets.series import hvac, skab
+from fedgate.firmware_sim.studies.datasets.series import bridges, hvac, skab
 from fedgate.firmware_sim.studies.datasets.series.files import SECONDS_PER_DAY, Whole, missing_before, read_table
 from fedgate.models.arrays import NEW_SERIES, Floats
 

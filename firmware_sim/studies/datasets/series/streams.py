@@ -25,9 +25,8 @@ from pydantic import Field
 
 from fedgate.config.settings import settings
 from fedgate.firmware_sim.demo.faults import SENSOR_FAULTS, sensor_fault
-from fedgate.firmware_sim.studies.datasets import bridges
-from fedgate.firmware_sim.studies.datasets.bridges import HEALTHY, TESTED, TRAINED, Recording
-from fedgate.firmware_sim.studies.datasets.series import keti, skab
+from fedgate.firmware_sim.studies.datasets.series import bridges, keti, skab
+from fedgate.firmware_sim.studies.datasets.series.bridges import HEALTHY, TESTED, TRAINED, Recording
 from fedgate.firmware_sim.studies.datasets.series.files import Whole, missing_before
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES, Arrays, Floats, generator
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.firmware_sim.evaluate.methods import score_method
-from fedgate.firmware_sim.studies.datasets.bridges import HEALTHY, Bridge, Spectrum, load
+from fedgate.firmware_sim.studies.datasets.series.bridges import HEALTHY, Bridge, Spectrum, load
 from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.firmware_sim.studies.probes.bridges import (
     ALARM_Z,

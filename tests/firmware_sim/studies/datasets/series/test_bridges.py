@@ -9,7 +9,7 @@ import pytest
 
 from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.firmware_sim.recordings import shipped
-from fedgate.firmware_sim.studies.datasets.bridges import DAMAGED, HEALTHY, Spectrum, load
+from fedgate.firmware_sim.studies.datasets.series.bridges import DAMAGED, HEALTHY, Spectrum, load
 from fedgate.models.features.spec import FeatureSpec, extract_many
 
 SPECTRUM = Spectrum(window_s=20.48, low_hz=2.0, high_hz=20.0, segment_s=2.56, overlap=2)
