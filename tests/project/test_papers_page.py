@@ -103,7 +103,7 @@ def what_is_wrong(row: Row) -> Iterator[str]:
 
 def is_open(page: Path) -> bool:
     """Return whether a page says that a conclusion of its is not settled, and where to look."""
-    notes = [line for line in page.read_text("utf-8").splitlines() if line.startswith(NOT_SETTLED)]
+    notes = [part for part in page.read_text("utf-8").split("\n\n") if part.startswith(NOT_SETTLED)]
     return any("(papers.md)" in note for note in notes)
 
 
