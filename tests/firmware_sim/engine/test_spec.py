@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from fedgate.config.settings.settings import SettingsError
-from fedgate.firmware_sim.engine.spec import Spec, load_spec
+from fedgate.firmware_sim.engine.spec import Choice, Figure, Section, Spec, Target, load_spec
+from tests.support.syntax import ROOT
 
 BASE = """
 title = "Base"
@@ -145,3 +147,12 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match=r"x\.toml: .*utf-8"):
         load_spec(path)
+
+
+def test_the_page_on_tables_names_every_key() -> None:
+    page = (ROOT / "docs" / "reference" / "extend.md").read_text("utf-8")
+    part = page.partition("## A table of your own")[2].partition("## A data set of your own")[0]
+    prose = re.sub(r"^```.*?^```", "", part, flags=re.DOTALL | re.MULTILINE)
+    words = {word for code in re.findall(r"`([^`]+)`", prose) for word in re.findall(r"\w+", code)}
+    kinds = (Spec, Section, Target, Choice, Figure)
+    assert [name for kind in kinds for name in kind.model_fields if name not in words] == []
