@@ -19,7 +19,7 @@ from fedgate.firmware_sim.evaluate.methods import DISTANCE
 from fedgate.firmware_sim.evaluate.probe import ALWAYS, BASELINES, RUN, OptionError
 from fedgate.firmware_sim.recordings import ReadOptions
 from fedgate.firmware_sim.recordings.reading import READ, keys, options_of
-from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS
+from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS, build
 from fedgate.models.installed import InstallationError
 
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -101,6 +101,7 @@ def study_of(args: argparse.Namespace) -> tuple[str, Spec, Path]:
     raw = overlaid({SETTINGS: {}, DEFINE: {METHOD: {}}}, raw)
     raw = overlaid(raw, {SETTINGS: given | ({"read": read} if read else {})})
     if args.algorithm:
+        _check_algorithms(args.algorithm)
         raw[DEFINE][METHOD] = {name: {"algorithm": name} for name in args.algorithm}
     elif not raw[DEFINE][METHOD]:
         raw[DEFINE][METHOD] = {FIRST: {"algorithm": FIRST}}
@@ -113,6 +114,16 @@ def study_of(args: argparse.Namespace) -> tuple[str, Spec, Path]:
     raw[SETTINGS]["data"] = raw["folder"] = path.name
     raw = {"title": f"Methods on {path.name}", **raw}
     return (args.file or path).stem, spec_of(raw, args.file), path.parent
+
+
+def _check_algorithms(names: Sequence[str]) -> None:
+    """Raise `OptionError` for a name that is none of an algorithm."""
+    for name in names:
+        if name not in ALGORITHMS:
+            try:
+                build(name, 1, {})
+            except ValueError as error:
+                raise OptionError(f"--algorithm: {error}") from None
 
 
 def _read_as(texts: Sequence[str]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def evaluated(environment: dict[str, str], table: str, algorithm: str) -> Any:
 def test_its_algorithm_is_evaluated(environment: dict[str, str], table: str) -> None:
     done = evaluated(environment, table, "mean-distance")
     assert done.returncode == 0, done.stderr
-    assert '"algorithm": "mean-distance"' in done.stdout and '"mean": 1.0' in done.stdout
+    assert '"method": "mean-distance"' in done.stdout and '"mean": 1.0' in done.stdout
     done = evaluated({**environment, "PYTHONPATH": str(ROOT)}, table, "mean-distance")
     assert done.returncode == 2 and "algorithm 'mean-distance' is unknown; expected one of fedavg," in done.stderr
 
@@ -153,7 +153,7 @@ def test_what_another_package_lacks_is_told_in_a_line(environment: dict[str, str
     installed = {**environment, "PYTHONPATH": os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])}
     for algorithm, words in (
         ("lost", "algorithm 'lost' of the package lacking 2.0 (nowhere:lost) cannot be loaded: No module named"),
-        ("blind", "--algorithm: blind needs the detector 'unseen', which is not installed here"),
+        ("blind", "blind needs the detector 'unseen', which is not installed here"),
     ):
         done = evaluated(installed, table, algorithm)
         assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr

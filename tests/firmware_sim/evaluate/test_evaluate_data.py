@@ -148,7 +148,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *options: str) -> str:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--algorithm magic", f"method.algorithm: expected one of {', '.join(ALGORITHMS)}"),
+        ("--algorithm magic", f"--algorithm: algorithm 'magic' is unknown; expected one of {', '.join(ALGORITHMS)}"),
         ("--set wings=2", "--set wings: none of support-vector-election has such a setting"),
         ("--set nu=many", "nu: expected a valid number"),
         ("--set nu=1.5", "nu"),
