@@ -6,21 +6,18 @@ of one algorithm. It draws everything from fixed seeds: what breaks a law today 
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from fedgate.models.arrays import DTYPES, EPOCHS, FEATURES, LABELS, SECRET, Array, Arrays, equal, generator
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated.protocol.algorithm import MAX_SAMPLES, NORMALISATION, Algorithm, close_round
 from fedgate.models.federated.protocol.run import run
 from fedgate.models.federated.protocol.schema import ONE, Field, UpdateError, moving, named
-from fedgate.models.federated.wrappers.whitening import validated
 from fedgate.models.testing.detectors import refusals
 from fedgate.models.testing.exchanges import (
     ROUNDS,
@@ -29,15 +26,14 @@ from fedgate.models.testing.exchanges import (
     Trained,
     as_bytes,
     carried,
-    exchanges_of,
     locked,
     same,
 )
-from fedgate.models.testing.fleet import FEATURE_COUNT, NAMES, Gateway, auc, fleet, onnx_scores
+from fedgate.models.testing.fleet import FEATURE_COUNT, Gateway, auc, onnx_scores
+from fedgate.models.testing.training import train
 
 Faults = Iterator[str]
 Law = Callable[[Trained], Faults]
-GATEWAYS_LEAST = 4  # of whom three are merged in any order, and one may have nothing to say
 MERGES = 1_000
 GROWTH_LEAST = 1.4  # of what a gateway sends that weighs twice as much; what it learns of more steps differs
 LEFT_OUT = 5  # of a gateway's rows, so that the others have a mean in its own units
@@ -84,57 +80,6 @@ def check_laws(
     faults = [f"{name_of(law)}: {fault}" for law in LAWS for fault in faults_of(law, trained)]
     if faults:
         raise AssertionError("\n".join(faults))
-
-
-def train(
-    factory: Callable[..., Algorithm],
-    settings: Mapping[str, Any],
-    *,
-    names: tuple[str, ...] = NAMES,
-    gateways: Mapping[str, Gateway] | None = None,
-    auc_least: float = 0.95,
-) -> Trained:
-    """Return the algorithm of a factory after a training on `gateways`, or on made-up ones of these names.
-
-    Raises `ValueError` for fewer gateways than the laws need, and `AssertionError` where no training can be looked at.
-    """
-    if gateways is None:
-        labelled = factory(FEATURE_COUNT, **settings).labels
-        gateways = fleet(SEED, labelled=labelled, alike=settings.get("normalisation") == "none", names=names)
-    if len(gateways) < GATEWAYS_LEAST:
-        raise ValueError(f"gateways: expected {GATEWAYS_LEAST} or more, got {len(gateways)}")
-    data = {name: gateway.data for name, gateway in gateways.items()}
-    algorithm = _build(factory, next(iter(data.values()))[FEATURES].shape[1], settings)
-    if algorithm.detector not in DETECTORS:
-        law = name_of(the_exported_model_scores_as_the_detector_does)
-        raise AssertionError(f"{law}: no detector {algorithm.detector!r}; expected one of {', '.join(DETECTORS)}")
-    exchanges = list(exchanges_of(algorithm, data))
-    return Trained(algorithm, gateways, run(algorithm, data, seed=SEED), exchanges, auc_least)
-
-
-def _build(factory: Callable[..., Algorithm], feature_count: int, settings: Mapping[str, Any]) -> Algorithm:
-    """Return the algorithm of a factory with settings as a file gives them, where a tuple is a list; so are defaults.
-
-    Raises `AssertionError` where one of them is refused.
-    """
-    parameters = inspect.signature(factory).parameters.values()
-    given = {one.name: one.default for one in parameters if isinstance(one.default, tuple)} | dict(settings)
-    try:
-        return validated(factory)(feature_count, **_as_lists(given))
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise AssertionError(
-            f"settings are taken from a file: {where}: {problem['msg']}, got {problem['input']!r:.80}; expected "
-            "an annotation that takes it, of a tuple Listed[tuple[...]] (fedgate.models.options)"
-        ) from None
-
-
-def _as_lists(given: Any) -> Any:
-    """Return settings with lists in place of tuples."""
-    if isinstance(given, Mapping):
-        return {key: _as_lists(value) for key, value in given.items()}
-    return list(map(_as_lists, given)) if isinstance(given, list | tuple) else given
 
 
 def faults_of(law: Law, trained: Trained) -> list[str]:
@@ -285,7 +230,7 @@ def an_empty_exchange_only_begins_the_round_anew(trained: Trained) -> Faults:
         server = exchange.server
         restarted = close_round(algorithm, server, {})
         phase = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
-        expected = algorithm.restored(server)._replace(round_index=server.round_index + 1, phase=phase)
+        expected = algorithm.restore(server)._replace(round_index=server.round_index + 1, phase=phase)
         if as_bytes(restarted) != as_bytes(expected) or restarted.cohort_index != restarted.round_index:
             yield f"{_place(exchange)}: the server is another one"
         again = exchange._replace(server=restarted)

@@ -29,10 +29,10 @@ from fedgate.models.testing.laws import (
     name_of,
     rows_that_a_gateway_only_claims_are_refused_or_capped,
     sums_over_rows_grow_with_the_rows,
-    train,
     units_are_those_of_normal_rows,
     what_moves_the_model_is_sent_times_the_weight,
 )
+from fedgate.models.testing.training import train
 from tests.packages.example.fedgate_example.mean_distance import mean_distance
 from tests.support.law_settings import SETTINGS, names_of
 

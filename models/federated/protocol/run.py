@@ -76,16 +76,14 @@ def run(
     while done < wanted:
         if server.round_index >= (REPEATED * wanted + REPEATED * algorithm.stride):
             raise RoundFailedError(f"{done} of {wanted} exchanges in {server.round_index}, the last failed: {failed}")
-        phase, total, index = algorithm.phases[server.phase], Arrays(), server.round_index
-        counted: set[str] = set()
+        phase, index = algorithm.phases[server.phase], server.round_index
+        total, counted = Arrays(), set[str]()
         on_exchange(server.global_state)
         for name in select(seed, server.cohort_index if redraw else 0, data, fraction):
             secret = secrets.get(name, b"")
             extra = {COUNTED: np.array(name not in refused), SECRET: exchange_secret(secret, f"{seed}", index, name)}
             rng = generator(seed, index // algorithm.stride, name, secret)  # as without masks
-            local_states[name], update = phase.train(
-                server.global_state, local_states[name], {**data[name], **extra}, rng
-            )
+            local_states[name], update = phase.train(server.global_state, local_states[name], data[name] | extra, rng)
             on_update(name, update)
             if not update:
                 continue
