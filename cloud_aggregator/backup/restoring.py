@@ -19,7 +19,7 @@ from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.authority import CA_KEY, CLOUD_CERTIFICATE, SERVER, Authority
 from fedgate.cloud_aggregator.storage import registry_table
 from fedgate.cloud_aggregator.storage.database import Database
-from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase, locate_restored
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase, locate_staged
 from fedgate.cloud_aggregator.storage.store import BackupNote, Store, choose_database
 from fedgate.cloud_aggregator.storage.tables import SCHEMA_VERSION
 from fedgate.config.identity import pki
@@ -197,8 +197,8 @@ def _read_known(place: Path | DatabaseUrl, manifest: Manifest) -> tuple[list[Cer
     """Return the certificates of a store that is to be replaced, and what else it knows and the backup does not, as far
     as it can be read.
     """
-    if was_cut := isinstance(place, Path) and locate_restored(place).exists():
-        place = locate_restored(place)  # it has taken over what the one before knew
+    if was_cut := isinstance(place, Path) and locate_staged(place).exists():
+        place = locate_staged(place)  # it has taken over what the one before knew
     database = choose_database(place)
     if not database.exists():
         return [], []

@@ -113,8 +113,8 @@ def _check(arguments: argparse.Namespace, folder: Path) -> tuple[int, Path]:
             raise ValueError(f"--host: expected a name or an address, got {host!r}")
     if arguments.loopback and arguments.host:
         raise ValueError("--host: with --loopback nobody reaches the broker from elsewhere; leave one of the two out")
-    usual = LOOPBACK_PORT if arguments.loopback else PORT
-    port = usual if arguments.port is None else arguments.port
+    default = LOOPBACK_PORT if arguments.loopback else PORT
+    port = default if arguments.port is None else arguments.port
     if not 0 < port < 65_535:
         raise ValueError(f"--port: expected 1 to 65534, got {port}")
     if arguments.root_key is not None and arguments.loopback:

@@ -67,9 +67,9 @@ def report(rollout: Rollout, gateways: Mapping[str, Status], base: int, table: R
     days = {name: one.model_windows * hop_s / DAY_S for name, one in taken.items()}
     others = [one for name, one in gateways.items() if name not in canaries and one.model_version == base > 0]
     others_days = [(one.model_alarms, one.model_windows * hop_s / DAY_S) for one in others if one.model_windows > 0]
-    usual = median_low([count / watched for count, watched in others_days]) if len(others_days) > 1 else 0.0
+    median = median_low([count / watched for count, watched in others_days]) if len(others_days) > 1 else 0.0
     promised = median_low([one.promised_alarms_per_day for one in taken.values()]) if taken else 0.0
-    limits = {name: table.alarm_factor * max(promised, usual) * days[name] for name in taken}
+    limits = {name: table.alarm_factor * max(promised, median) * days[name] for name in taken}
     judged = sorted(taken, key=lambda name: (taken[name].model_alarms - limits[name], name))
     judged = judged[1:-1] if len(judged) >= OUTVOTED else judged
     here = {name for name in taken.keys() | rejected.keys() if canaries[name].state == "online"}

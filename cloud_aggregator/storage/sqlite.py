@@ -59,7 +59,7 @@ class SqliteDatabase:
 
     def connect(self, *, create: bool) -> Connection:
         """Return a connection to the file, which is made where there is none."""
-        if locate_restored(self.path).exists():
+        if locate_staged(self.path).exists():
             raise StoreError(f"{self.name}: a restore was cut off here; give the same 'cloud-aggregator restore' again")
         self.was_there = self.path.exists()
         store_lock.check_is_file(self.path)
@@ -111,7 +111,7 @@ class SqliteDatabase:
         The new one lies beside the old one, whole, before that is touched, and while it lies there nobody opens a store
         in this place. So a cut leaves the old one, the new one, or what the same command puts right.
         """
-        staged = _move(copy, locate_restored(self.path))
+        staged = _move(copy, locate_staged(self.path))
         own_as_folder(staged)
         sync_folder(self.path.parent)
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"  # of no other time
@@ -123,7 +123,7 @@ class SqliteDatabase:
         return str(kept) if kept.exists() else ""
 
 
-def locate_restored(path: Path) -> Path:
+def locate_staged(path: Path) -> Path:
     """Return the file beside a store in which `restore` has the whole one that is about to take its place."""
     return path.with_name(f".{path.name}.restored")
 

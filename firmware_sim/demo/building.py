@@ -99,8 +99,8 @@ def beyond_limits(building: Building, room: Room) -> list[float]:
     """
     x, rate_hz = room.reported, building.story.sensors[0].rate_hz
     border = round(building.watched_s * rate_hz)
-    usual: Floats = x[:border]
-    outside = np.flatnonzero((x[border:] < np.nanmin(usual)) | (x[border:] > np.nanmax(usual)))
+    watched: Floats = x[:border]
+    outside = np.flatnonzero((x[border:] < np.nanmin(watched)) | (x[border:] > np.nanmax(watched)))
     told: list[float] = []
     last_s = -np.inf
     for at_s in ((border + outside + 1) / rate_hz).tolist():

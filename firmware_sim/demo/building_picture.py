@@ -27,7 +27,7 @@ from fedgate.models.arrays import Array, Floats
 from fedgate.models.time_units import DAY_S, NS
 
 WIDTH_IN, ROOM_IN, HEAD_IN, FOOT_IN = 12.0, 2.3, 0.6, 1.0
-USUAL = 2.0  # deviations either way
+SPREADS = 2.0  # deviations either way
 ROOM_FOR_TEXT = 0.09  # of the length of the replay
 HEIGHT_MAX = 2.6  # of the panel of heights; higher ones touch its upper edge
 
@@ -80,7 +80,7 @@ def _stage(axes: Axes, building: Building, room: Room) -> None:
     axes.tick_params(colors=INK, labelsize=8)
 
 
-def usual(building: Building, room: Room) -> tuple[Floats, Floats, Floats]:
+def find_expected(building: Building, room: Room) -> tuple[Floats, Floats, Floats]:
     """Return the profile of the watched time: seconds (n,) and the range (n,), (n,) that is usual then."""
     spec, rate_hz = ProfileSpec.model_validate(profile()), building.story.sensors[0].rate_hz
     border = round(building.watched_s * rate_hz)
@@ -92,12 +92,16 @@ def usual(building: Building, room: Room) -> tuple[Floats, Floats, Floats]:
     places = cells(spec, ends_ns, np.zeros((len(ends_ns), 0)))
     found = made(spec, sums(spec, places[known], z))
     mean, spread = (column[places[border:], 0] for column in (found.mean, found.deviation))
-    return ends_s[border:], level + deviation * (mean - USUAL * spread), level + deviation * (mean + USUAL * spread)
+    return (
+        ends_s[border:],
+        level + deviation * (mean - SPREADS * spread),
+        level + deviation * (mean + SPREADS * spread),
+    )
 
 
 def _values(axes: Axes, building: Building, room: Room, alarms: Sequence[RoomAlarm]) -> None:
     days = (np.arange(len(room.reported)) + 1) / building.story.sensors[0].rate_hz / DAY_S
-    at_s, low, high = usual(building, room)
+    at_s, low, high = find_expected(building, room)
     axes.fill_between(at_s / DAY_S, low, high, color=BLUE, alpha=0.18, lw=0, zorder=2)
     axes.plot(days, room.healthy, color=GREY, lw=0.8, zorder=3)
     axes.plot(days, room.reported, color=INK, lw=1.0, zorder=4)

@@ -42,7 +42,7 @@ class Story:
     frame_s: float | None = None  # of the nodes; None: a second, or one sample
     source: Mapping[str, Any] = field(default_factory=dict)  # what else stands in the [[source]] table of a gateway
     aggregator: Mapping[str, Any] = field(default_factory=dict)  # more tables of aggregator.toml
-    usual: Mapping[str, Any] = field(default_factory=dict)  # settings of any algorithm that has them
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # settings of any algorithm that has them
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the algorithm, beside the quick ones of all demos
 
     @property
@@ -163,7 +163,7 @@ def footbridge() -> Story:
         speed=1.5,
         # A wide kernel: from twenty windows the tail of the default's scores is extrapolated so far that one of three
         # gateways misses the damage, at an area under the ROC curve of 1.
-        usual={"gamma": 0.02},
+        defaults={"gamma": 0.02},
     )
 
 
@@ -174,11 +174,11 @@ def _story(
     features: dict[str, Any],
     alarm: dict[str, Any],
     speed: float,
-    usual: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Story:
     commissioned_s = scenario.commissioning[1]
     windows = int((commissioned_s - features["window_s"]) / features["hop_s"]) + 1
-    return Story(scenario, tuple(sensors), spans, features, windows, alarm, speed, usual=usual or {})
+    return Story(scenario, tuple(sensors), spans, features, windows, alarm, speed, defaults=defaults or {})
 
 
 def _damage(spans: tuple[Span, ...]) -> tuple[tuple[float, float, str], ...]:

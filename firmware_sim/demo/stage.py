@@ -59,7 +59,7 @@ def make_folder(folder: Path) -> None:
 
 
 def quick_settings(
-    algorithm: str, feature_count: int, usual: Mapping[str, Any], chosen: Mapping[str, Any]
+    algorithm: str, feature_count: int, defaults: Mapping[str, Any], chosen: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return settings under which a demo need not wait for more than some twenty exchanges, with those chosen, and of
     the usual ones of its story those that the algorithm has.
@@ -74,7 +74,7 @@ def quick_settings(
         raise DemoError(f"--algorithm: {algorithm} learns from labels, which a demo has not; expected one without")
     rounds = max(min(built.rounds, EXCHANGES_MAX // len(built.phases)), 1)
     known = inspect.signature(ALGORITHMS[algorithm]).parameters
-    quick = {"nu": 0.1, "rounds": rounds, **usual}
+    quick = {"nu": 0.1, "rounds": rounds, **defaults}
     return {key: value for key, value in quick.items() if key in known} | dict(chosen)
 
 
@@ -87,7 +87,7 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
         "aggregator": {"site": SITE},
         "broker": table,
         "features": story.features,
-        "algorithm": {"name": algorithm, "settings": quick_settings(algorithm, count, story.usual, story.settings)},
+        "algorithm": {"name": algorithm, "settings": quick_settings(algorithm, count, story.defaults, story.settings)},
         "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
     } | dict(story.aggregator)
     (folder / "aggregator.toml").write_text(toml(aggregator), encoding="utf-8")

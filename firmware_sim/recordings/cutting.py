@@ -42,7 +42,7 @@ def find_jump(state: Windower, spec: FeatureSpec, jump_ns: int) -> Lost | None:
     """Return what stands for all windows that a jump of time passes over, behind which windows begin anew; None for a
     jump that is bridged or loses windows one by one.
     """
-    if not state.begun or abs(jump_ns) < state.duration_ns(state.far - 1):
+    if not state.has_origin or abs(jump_ns) < state.duration_ns(state.far - 1):
         return None
     reason = f"time jumped by {jump_ns / 1e9:+.3f} s: the windows begin anew"
     return Lost(state.time_ns(state.next), spec.channels, reason)

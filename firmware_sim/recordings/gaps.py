@@ -71,6 +71,6 @@ def find_gaps(stamps_ns: NDArray[np.int64]) -> Gaps:
     forward = intervals_ns[intervals_ns > 0]
     if not len(forward):
         return GAPLESS
-    usual_ns = float(np.median(forward))
-    at = np.flatnonzero((intervals_ns > LONG * usual_ns) | (intervals_ns < 0))
-    return Gaps(at + 1, np.maximum(intervals_ns[at], -LARGEST_NS) - min(round(usual_ns), LARGEST_NS))
+    interval_ns = float(np.median(forward))
+    at = np.flatnonzero((intervals_ns > LONG * interval_ns) | (intervals_ns < 0))
+    return Gaps(at + 1, np.maximum(intervals_ns[at], -LARGEST_NS) - min(round(interval_ns), LARGEST_NS))

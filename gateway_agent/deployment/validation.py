@@ -192,6 +192,6 @@ def describe_out_of_reach(pipeline: Pipeline, judge: ScoringModel) -> str:
 
 def _make_far_away(rows: Array) -> Array:
     """Return windows (2 F, F) that no sound structure gives: each feature far up and far down, the others as usual."""
-    usual, spread = np.median(rows, axis=0), FAR_SPREADS * (np.ptp(rows, axis=0) + np.abs(rows).max(axis=0) * FAR_SHARE)
-    steps = np.diag(spread)
-    return np.concatenate([usual + steps, usual - steps])
+    centre, floor = np.median(rows, axis=0), np.abs(rows).max(axis=0) * FAR_SHARE
+    steps = np.diag(FAR_SPREADS * (np.ptp(rows, axis=0) + floor))
+    return np.concatenate([centre + steps, centre - steps])

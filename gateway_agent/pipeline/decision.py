@@ -205,10 +205,10 @@ def _group_by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
 
 def dump_watching(watching: DecisionState) -> str:
     """Return what is remembered as text."""
-    return json.dumps([rules.stored(watching.rules), _DRIFT.dump_json(watching.drift).decode()])
+    return json.dumps([rules.dump_state(watching.rules), _DRIFT.dump_json(watching.drift).decode()])
 
 
 def restore_watching(text: str) -> DecisionState:
     """Return what `stored` held."""
     ruled, drifted = json.loads(text)
-    return DecisionState(rules.restored(ruled), _DRIFT.validate_json(drifted))
+    return DecisionState(rules.load_state(ruled), _DRIFT.validate_json(drifted))

@@ -139,8 +139,8 @@ def _unsure(c: Floats, z: Floats, at: Floats, healthy: Floats) -> float:
     """Return how far the effect of covariates `at` (q,) may be from what the slopes say: a jackknife over stretches of
     the baseline, which also shows what is no straight line in it, and noise that lasts.
     """
-    kept = [np.arange(len(c)) * BLOCKS // len(c) != block for block in range(BLOCKS)]
-    effects = np.array([at @ _slopes(c[rows], z[rows]) for rows in kept]) @ _whitening(healthy)
+    remaining = [np.arange(len(c)) * BLOCKS // len(c) != block for block in range(BLOCKS)]
+    effects = np.array([at @ _slopes(c[rows], z[rows]) for rows in remaining]) @ _whitening(healthy)
     return float(np.sqrt((BLOCKS - 1) * np.square(effects - effects.mean(axis=0)).sum(axis=1).mean()))
 
 

@@ -33,7 +33,7 @@ LEAST_ROWS = 10 * FOLDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Usual:
+class Standardisation:
     """Where each of F features lies over the baseline, and how widely it varies."""
 
     centre: Floats  # (F,)
@@ -69,11 +69,11 @@ def residual(expected: Expectation, past: Floats, now: Floats) -> Floats:
     return np.asarray((now[watched] - prediction) / expected.spread)
 
 
-def usual(values: Array) -> tuple[Usual, Floats]:
+def standardise(values: Array) -> tuple[Standardisation, Floats]:
     """Return where the features of a baseline (n, F) lie, and their cross-fitted deviations from there (n, F)."""
     rows = np.asarray(values, dtype=np.float64)
     centre = rows.mean(axis=0)
-    found = Usual(centre, scales(centre, rows.std(axis=0)))
+    found = Standardisation(centre, scales(centre, rows.std(axis=0)))
     z, fold = (rows - found.centre) / found.scale, _folds(len(rows))
     others = [(z.sum(axis=0) - z[fold == k].sum(axis=0)) / (fold != k).sum() for k in range(FOLDS)]  # means of z
     return found, np.clip(z - np.array(others)[fold], -LARGEST, LARGEST)

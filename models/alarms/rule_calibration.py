@@ -22,9 +22,9 @@ from fedgate.models.alarms.expectation import (
     LEAST_ROWS,
     TO_DEVIATION,
     Expectation,
-    Usual,
+    Standardisation,
     expectation,
-    usual,
+    standardise,
 )
 from fedgate.models.alarms.rule_levels import level_of_alarms
 from fedgate.models.alarms.rule_statistics import STUCK_FACTOR, Part, Seen, Stuck, looks_at
@@ -56,7 +56,7 @@ class Baseline(NamedTuple):
 class _Features(NamedTuple):
     """What the features of a baseline show: where they lie, what is expected, and how far its windows are from both."""
 
-    usual: Usual | None
+    standardisation: Standardisation | None
     expected: Expectation | None
     levels: Floats  # (n, W), NaN where nothing can be said
     deviations: Floats  # (n, W)
@@ -84,7 +84,7 @@ def calibrate(
         levels=Levels(1.0, threshold.CLEAR_CAP, 0.0, len(baseline.missing), extrapolated=False),
         watched=tuple(names[column] for column in columns),
         columns=columns,
-        usual=features.usual,
+        standardisation=features.standardisation,
         expected=features.expected,
         score_median=median,
         score_spread=float(scales(np.array(median), np.array(spread))),
@@ -107,8 +107,8 @@ def _features(spec: RuleSpec, baseline: Baseline, columns: tuple[int, ...], sile
             reason = "no feature had three values in the baseline: name those that it is to watch in rules.watched"
         silent.update({name: reason for names in by_need.values() for name in names})
         return found
-    around, levels = usual(baseline.values)
-    found = found._replace(usual=around, levels=levels[:, list(columns)])
+    around, levels = standardise(baseline.values)
+    found = found._replace(standardisation=around, levels=levels[:, list(columns)])
     try:
         z = around.deviations(baseline.values)
         expected, deviations = expectation(z, missing, columns, spec.lags, spec.others)
@@ -173,7 +173,7 @@ def _statistics(
     for row, missing in enumerate(baseline.missing.tolist()):
         score, deviations = _known(baseline.scores[row]), features.deviations[row]
         seen = Seen(score, rules.deviation_of(score), None, None, None, {})
-        if rules.usual is not None:
+        if rules.standardisation is not None:
             own = np.asarray(baseline.values[row], dtype=np.float64)[list(rules.columns)]
             known = deviations if np.isfinite(deviations).all() else None
             seen = seen._replace(deviations=known, levels=features.levels[row], values=own)

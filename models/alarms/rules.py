@@ -31,7 +31,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, Field, TypeAdapter, model_validator
 
-from fedgate.models.alarms.expectation import BRIDGED_ROWS, Expectation, Usual, residual
+from fedgate.models.alarms.expectation import BRIDGED_ROWS, Expectation, Standardisation, residual
 from fedgate.models.alarms.rule_statistics import FRESH, Part, Reading, Rule, Seen, Stuck, evaluate, looks_at, unchanged
 from fedgate.models.alarms.threshold import Levels, ScoreError
 from fedgate.models.arrays import Array, Floats
@@ -110,7 +110,7 @@ class Calibrated:
     levels: Levels  # of heights, for `fedgate.models.alarms.threshold`
     watched: tuple[str, ...]  # names of the watched features
     columns: tuple[int, ...]  # and their places
-    usual: Usual | None  # None where no rule looks at features
+    standardisation: Standardisation | None  # None where no rule looks at features
     expected: Expectation | None
     score_median: float
     score_spread: float
@@ -150,12 +150,12 @@ class RulesState:
 _STATE = TypeAdapter(RulesState)
 
 
-def stored(state: RulesState) -> str:
+def dump_state(state: RulesState) -> str:
     """Return a state as JSON text."""
     return _STATE.dump_json(state).decode()
 
 
-def restored(text: str) -> RulesState:
+def load_state(text: str) -> RulesState:
     """Return the state in JSON text; raises `pydantic.ValidationError` for text that holds none."""
     return _STATE.validate_json(text)
 
@@ -178,7 +178,7 @@ def step(
     """
     if (score is not None and not math.isfinite(score)) or (values is not None and not np.isfinite(values).all()):
         raise ScoreError(f"score {score} and features {values} given; expected finite numbers: leave out the window")
-    if values is None and rules.usual is not None:
+    if values is None and rules.standardisation is not None:
         raise ScoreError("no features given; rules on values need those of every window")
     missing = 0 if state.last_ns is None else round((t_ns - state.last_ns) / (rules.hop_s * NS)) - 1
     if not 0 <= missing <= BRIDGED_ROWS:
@@ -234,9 +234,9 @@ def _seen(
 ) -> tuple[tuple[tuple[float, ...], ...], Seen]:
     """Return the past with this window in it, and the window as the rules see it."""
     deviation = rules.deviation_of(score)
-    if values is None or rules.usual is None:
+    if values is None or rules.standardisation is None:
         return (), Seen(score, deviation, None, None, None, extra)
-    now = rules.usual.deviations(values)
+    now = rules.standardisation.deviations(values)
     watched = list(rules.columns)
     own, levels = np.asarray(values, dtype=np.float64)[watched], now[watched]
     if rules.expected is None:

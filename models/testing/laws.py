@@ -258,7 +258,7 @@ def an_empty_exchange_only_begins_the_round_anew(trained: Trained) -> Faults:
         server = exchange.server
         restarted = close_round(algorithm, server, {})
         phase = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
-        expected = algorithm.restored(server)._replace(round_index=server.round_index + 1, phase=phase)
+        expected = algorithm.restore(server)._replace(round_index=server.round_index + 1, phase=phase)
         if as_bytes(restarted) != as_bytes(expected) or restarted.cohort_index != restarted.round_index:
             yield f"{_place(exchange)}: the server is another one"
         again = exchange._replace(server=restarted)

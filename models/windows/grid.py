@@ -89,7 +89,7 @@ class Windower:
     streams: dict[str, Stream]  # never changed, only replaced
     patience: int  # places
     far: int  # places
-    begun: bool = False  # the grid has an origin
+    has_origin: bool = False  # the grid has an origin
     origin_ns: int = 0
     next: int = 0  # first place of the next window
     aside: tuple[Block, ...] = ()  # blocks that wait for the grid to begin, or that may show that time has jumped
@@ -148,7 +148,7 @@ def push(state: Windower, block: Block) -> tuple[Windower, list[Window | Lost]]:
     if block.stream not in state.streams:
         raise SignalError(f"block of stream {block.stream!r}; expected one of {list(state.streams)}")
     state = _with(state, received(state.streams[block.stream], block))
-    if state.begun:
+    if state.has_origin:
         return _take(state, block)
     if not _is_apart(state, block):
         state = _set_aside(state, block)
@@ -162,7 +162,7 @@ def rest(state: Windower) -> list[Window | Lost]:
     """Return what the windows come to that are over but wait for samples, where no more will come: a recording ends."""
     events: list[Window | Lost] = []
     first = state.next
-    while state.begun and state.newest >= first + state.spec.samples - 1:
+    while state.has_origin and state.newest >= first + state.spec.samples - 1:
         events.append(_build(state, first))
         first += state.spec.hop_samples
     return events
@@ -226,7 +226,7 @@ def _begin(state: Windower) -> tuple[Windower, list[Window | Lost]]:
     streams = dict(state.streams)
     for block in state.aside:
         streams[block.stream] = place(streams[block.stream], block, origin_ns)
-    return _emit(replace(state, streams=streams, begun=True, origin_ns=origin_ns, next=0, aside=()))
+    return _emit(replace(state, streams=streams, has_origin=True, origin_ns=origin_ns, next=0, aside=()))
 
 
 def _restart(state: Windower) -> tuple[Windower, list[Window | Lost]]:

@@ -14,7 +14,7 @@ import pytest
 
 from fedgate.models.alarms import drift, threshold
 from fedgate.models.alarms.drift import DriftSpec
-from fedgate.models.alarms.expectation import expectation, usual
+from fedgate.models.alarms.expectation import expectation, standardise
 from fedgate.models.alarms.rule_calibration import Baseline, calibrate
 from fedgate.models.alarms.rules import RulesState, step
 from fedgate.models.alarms.threshold import AlarmSpec, AlarmState
@@ -219,7 +219,7 @@ def test_what_is_expected_is_the_same_in_any_unit() -> None:
     factor = 2.0 ** np.array([-30.0, 20.0, 5.0])
     deviations = []
     for times in (np.ones(3), factor):
-        around, _ = usual(VALUES[:HEAD] * times)
+        around, _ = standardise(VALUES[:HEAD] * times)
         z = around.deviations(VALUES[:HEAD] * times)
         deviations.append(expectation(z, MISSING[:HEAD], (0, 1, 2), LAGS, others=True)[1])
     np.testing.assert_array_equal(deviations[0], deviations[1])

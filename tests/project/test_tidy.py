@@ -55,7 +55,7 @@ ONLY_IN = {
 # What a function, a class, an argument or a variable of the services is never called.
 NAMED_PLAINLY = {"config", "gateway_agent", "cloud_aggregator"}
 PRIVATE_WORDS = {"told", "tells", "tell", "said", "says", "heard", "hears", "begun", "gone", "life", "lives", "beaten"}
-PRIVATE_WORDS |= {"trouble", "troubles", "befell", "mends"}
+PRIVATE_WORDS |= {"trouble", "troubles", "befell", "mends", "usual", "restored"}
 NAMED_AS_EVER = ("firmware_sim/studies/",)
 # A function does something, so its name does not begin with what something has become.
 BECOME = {"begun", "built", "drawn", "found", "given", "held", "kept", "known", "lost", "made", "meant", "seen"}

@@ -30,6 +30,8 @@ BAD = [
     ("plain_names", "cloud_aggregator/machine.py", "class SaidTwice:\n    pass", 1),
     ("plain_names", "config/transport/mqtt.py", "x = 1\nTOLD_MAX = 2", 2),
     ("plain_names", "config/transport/mqtt.py", "def f(told_s):\n    pass", 1),
+    ("plain_names", "models/alarms/expectation.py", "class Usual:\n    pass", 1),
+    ("plain_names", "models/alarms/rules.py", "def restored(text):\n    pass", 1),
     ("components", "gateway_agent/outbox/outbox.py", "from fedgate.gateway_agent.state import State", 1),
     ("components", "gateway_agent/pipeline/memory.py", "from fedgate.gateway_agent.monitor.monitor import Monitor", 1),
     ("components", "gateway_agent/sources/frames.py", "from fedgate.gateway_agent.outbox import outbox", 1),

@@ -169,13 +169,13 @@ class Device:
     def _words(self, channel: str, payload: bytes | None = None) -> Word:
         """Return a message on a channel, under the item that belongs to it or, where any may be, another."""
         body = json.dumps(self._drawn(channel)).encode() if payload is None else payload
-        usual = {
+        items = {
             "status": "agent",
             "score": "window",
             "newest": "current",
             "telemetry": hashlib.sha256(body).hexdigest(),
         }
-        allowed, item = may_write()[channel], usual.get(channel, "anomaly")
+        allowed, item = may_write()[channel], items.get(channel, "anomaly")
         if channel == "want":
             item = self._digest()
         if allowed == "+" and self._rng.random() < 0.1:

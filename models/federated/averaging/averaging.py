@@ -73,11 +73,10 @@ def averaging(
 
     def advance(server: Server, total: Arrays) -> Server:
         global_state = server.global_state
-        moved, kept = optimiser.stepped(global_state, server.server_state, total, total[SAMPLES], trained)
+        moved, server_state = optimiser.stepped(global_state, server.server_state, total, total[SAMPLES], trained)
         means = {known_as: np.asarray(total[name] / total[SAMPLES]) for name, known_as in measured.items()}
-        return server._replace(
-            global_state={**global_state, **moved, **means, STEP: np.asarray(global_state[STEP] + 1)}, server_state=kept
-        )
+        global_state = {**global_state, **moved, **means, STEP: np.asarray(global_state[STEP] + 1)}
+        return server._replace(global_state=global_state, server_state=server_state)
 
     def check(server: Server, update: Arrays) -> None:
         if check_measured is not None:

@@ -82,8 +82,8 @@ def share_of(global_state: Arrays, local_state: Arrays, data: Arrays) -> Part:
     sent, nobody was counted: then the sums are the old ones, and so is its share.
     """
     step, counted = int(global_state[STEP]), bool(data.get(COUNTED, True))
-    for prefix, made_at in ((SENT, step - 1 if counted else None), (SHARE, step)):
-        if prefix + STEP in local_state and int(local_state[prefix + STEP]) == made_at:
+    for prefix, at_step in ((SENT, step - 1 if counted else None), (SHARE, step)):
+        if prefix + STEP in local_state and int(local_state[prefix + STEP]) == at_step:
             return Part(local_state[prefix + CURVATURE], local_state[prefix + CURVED])
     return Part(np.zeros_like(global_state[READOUT]), np.zeros_like(global_state[READOUT]))
 

@@ -38,7 +38,7 @@ AFTER = "multipliers.after"  # (n,) that went into the model after it
 MADE_AT = "multipliers.step"
 ROWS = "multipliers.rows"  # (M,) `fingerprint` of the rows they belong to
 SAME_ROWS = 1e-9  # of the largest sum there can be: far above rounding, far below what any other row makes
-KEPT = (BEFORE, AFTER, MADE_AT, ROWS)
+MULTIPLIERS = (BEFORE, AFTER, MADE_AT, ROWS)
 
 
 class Local(NamedTuple):
@@ -79,13 +79,13 @@ def contribute(
     if counted is None and anchor.any():
         alpha, alone = ascend(np.zeros_like(anchor), start)
         judged = np.concatenate([global_state, alone[len(global_state) :]])
-    kept = {
+    multipliers = {
         BEFORE: np.zeros(0) if counted is None else counted,
         AFTER: alpha,
         MADE_AT: np.array(step, dtype=np.int64),
         ROWS: fingerprint(phi),
     }
-    return Local({**local_state, **kept}, alpha, alpha @ phi, judged, loss)
+    return Local({**local_state, **multipliers}, alpha, alpha @ phi, judged, loss)
 
 
 def _counted(step: int, local_state: Arrays, phi: Floats) -> Floats | None:
@@ -117,4 +117,4 @@ def fingerprint(phi: Floats) -> Floats:
 
 def withdrawn(local_state: Arrays) -> Arrays:
     """Return the state of a gateway whose contribution will not be counted."""
-    return {name: array for name, array in local_state.items() if name not in KEPT}
+    return {name: array for name, array in local_state.items() if name not in MULTIPLIERS}

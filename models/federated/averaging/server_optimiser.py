@@ -56,7 +56,7 @@ class ServerOptimiser(Options):
         return self
 
     def stepped(
-        self, global_state: Arrays, kept: Arrays, total: Arrays, weight: Array, names: Iterable[str]
+        self, global_state: Arrays, server_state: Arrays, total: Arrays, weight: Array, names: Iterable[str]
     ) -> tuple[Arrays, Arrays]:
         """Return what the named arrays of `global_state` become, in their own precision, and `server_state` with its
         moments.
@@ -65,20 +65,20 @@ class ServerOptimiser(Options):
         """
         moved, moments = Arrays(), Arrays()
         for name in names:
-            step = self._step(name, kept, moments, total[name], weight)
+            step = self._step(name, server_state, moments, total[name], weight)
             moved[name] = np.asarray(global_state[name] + step, dtype=global_state[name].dtype)
-        return moved, {**kept, **moments}
+        return moved, {**server_state, **moments}
 
-    def _step(self, name: str, kept: Arrays, moments: Arrays, sums: Array, weight: Array) -> Array:
+    def _step(self, name: str, server_state: Arrays, moments: Arrays, sums: Array, weight: Array) -> Array:
         if self.kind == "sgd" and self.momentum == 0.0:
             return np.asarray(self.rate * sums / weight)
         change = np.asarray(sums, dtype=np.float64) / weight
-        before = kept.get(FIRST + name, np.zeros_like(change))
+        before = server_state.get(FIRST + name, np.zeros_like(change))
         if self.kind == "sgd":
             moments[FIRST + name] = np.asarray(self.momentum * before + change)
             return np.asarray(self.rate * moments[FIRST + name])
         first = np.asarray(self.momentum * before + (1.0 - self.momentum) * change)
-        square, old = np.square(change), kept.get(SECOND + name, np.full_like(change, self.adaptivity**2))
+        square, old = np.square(change), server_state.get(SECOND + name, np.full_like(change, self.adaptivity**2))
         toward = square - old if self.kind == "adam" else square * np.sign(square - old)
         second = np.asarray(old + (1.0 - self.second_momentum) * toward)
         moments |= {FIRST + name: first, SECOND + name: second}

@@ -213,13 +213,13 @@ def added(server: Server, total: Arrays, ridge: float) -> Server:
 
     Sums that determine no readout are kept too: to the gateways they are counted.
     """
-    kept = {
+    sums = {
         name: np.asarray(server.server_state.get(name, 0.0) + array) for name, array in total.items() if name != TURNED
     }
-    if float(kept[SAMPLES]) < -FEWEST_LEFT:  # several took back what only one of them can have had
+    if float(sums[SAMPLES]) < -FEWEST_LEFT:  # several took back what only one of them can have had
         global_state = {**server.global_state, CONDITION: np.array(UNDETERMINED)}
-    elif float(kept[SAMPLES]) < FEWEST_LEFT:  # everyone has left
-        kept = {name: np.zeros_like(array) for name, array in kept.items()}
+    elif float(sums[SAMPLES]) < FEWEST_LEFT:  # everyone has left
+        sums = {name: np.zeros_like(array) for name, array in sums.items()}
         ones = {
             name: np.ones_like(server.global_state[name])
             for name in ("variance", CONDITION)
@@ -227,9 +227,9 @@ def added(server: Server, total: Arrays, ridge: float) -> Server:
         }
         global_state = {**server.global_state, "readout": np.zeros_like(server.global_state["readout"]), **ones}
     else:
-        global_state = solved(server.global_state, _balanced(kept) if kept[GRAM].ndim > 1 else kept, ridge)
+        global_state = solved(server.global_state, _balanced(sums) if sums[GRAM].ndim > 1 else sums, ridge)
     return server._replace(
-        global_state={**global_state, STEP: np.asarray(server.global_state[STEP] + 1)}, server_state=kept
+        global_state={**global_state, STEP: np.asarray(server.global_state[STEP] + 1)}, server_state=sums
     )
 
 

@@ -101,8 +101,8 @@ def reducing(plan: Plan, phase: int) -> Phase:
         return local_state, {**found, IDENTITY: identity(global_state)} if found else {}
 
     def advance(server: Server, total: Arrays) -> Server:
-        made = solved(server.global_state, total, plan.ridge, widen=partial(widened, units=plan.units))
-        return server._replace(global_state=_stepped(made), phase=phase)
+        model = solved(server.global_state, total, plan.ridge, widen=partial(widened, units=plan.units))
+        return server._replace(global_state=_stepped(model), phase=phase)
 
     def check(server: Server, update: Arrays) -> None:
         rows_of(update, plan.bounds)

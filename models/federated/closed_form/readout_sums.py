@@ -52,16 +52,16 @@ def rows_of(update: Arrays, bounds: Bounds) -> float:
     return rows
 
 
-def judge(kept: Mapping[str, Array], update: Arrays, bounds: Bounds) -> None:
-    """Raise `UpdateError` for an update that no rows make together with what is `kept` of the rounds before.
+def judge(before: Mapping[str, Array], update: Arrays, bounds: Bounds) -> None:
+    """Raise `UpdateError` for an update that no rows make together with the sums of the rounds `before`.
 
     The Gram matrix is one triangle (M(M + 1)/2,) or one of each class (classes, M(M + 1)/2); of the latter `squares`
     says how many rows each class has.
     """
     _judge_change(update, bounds)
-    kept, update = ({name: array for name, array in sums.items() if name != TURNED} for sums in (kept, update))
-    total = {name: np.asarray(kept.get(name, 0.0) + array) for name, array in update.items()}
-    moved = {name: np.abs(kept.get(name, 0.0)) + np.abs(array) for name, array in update.items()}
+    before, update = ({name: array for name, array in sums.items() if name != TURNED} for sums in (before, update))
+    total = {name: np.asarray(before.get(name, 0.0) + array) for name, array in update.items()}
+    moved = {name: np.abs(before.get(name, 0.0)) + np.abs(array) for name, array in update.items()}
     rows, size = float(total[SAMPLES]), len(bounds.regressors)
     if rows < -ROUNDING * float(moved[SAMPLES]):
         raise UpdateError(f"{SAMPLES}: expected a total of at least 0 with what was counted before, got {rows:g}")

@@ -28,10 +28,10 @@ def driven_directions(params: Arrays, count: int, clip: float, rng: np.random.Ge
 
 def noise(rng: np.random.Generator, channels: int) -> Floats:
     """Return noise (STEPS, channels) of variance one; how slow a channel is, is drawn from 1 to 1,000 steps."""
-    kept = 1.0 - SLOWEST ** rng.uniform(0.0, 1.0, channels)
+    correlation = 1.0 - SLOWEST ** rng.uniform(0.0, 1.0, channels)
     fresh = rng.normal(size=(STEPS, channels))
     values, current = np.empty_like(fresh), fresh[0]
     for row, new in zip(values, fresh, strict=True):
-        current = kept * current + np.sqrt(1.0 - np.square(kept)) * new
+        current = correlation * current + np.sqrt(1.0 - np.square(correlation)) * new
         row[:] = current
     return values

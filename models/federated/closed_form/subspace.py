@@ -240,11 +240,11 @@ def federated_subspace(
         return zero._replace(point=global_state[POINT], unit=global_state[UNIT]) if POINT in global_state else zero
 
     def advance(server: Server, total: Arrays) -> Server:
-        kept = {name: np.asarray(forget * server.server_state.get(name, 0.0) + array) for name, array in total.items()}
+        sums = {name: np.asarray(forget * server.server_state.get(name, 0.0) + array) for name, array in total.items()}
         projection: Array | None = server.global_state.get(SKETCH)
-        found = bordered(subspace(kept, components, place(server.global_state), projection), which, outside)
+        found = bordered(subspace(sums, components, place(server.global_state), projection), which, outside)
         constants = {name: server.global_state[name] for name in (POINT, UNIT) if name in server.global_state}
-        return server._replace(global_state={**constants, **found}, server_state=kept, phase=len(setup))
+        return server._replace(global_state={**constants, **found}, server_state=sums, phase=len(setup))
 
     setup = (referring(feature_count, normalisation=normalisation, max_samples=max_samples),) * (reference == "pooled")
     gather = gathering(

@@ -92,11 +92,11 @@ def _initial(inputs: int, rng: np.random.Generator) -> Arrays:
 def _slopes(params: Arrays, batch: Array, clean: Array, rng: np.random.Generator) -> Iterator[tuple[str, Floats]]:
     """Yield the gradient of the mean cross-entropy by name, each hidden value left out with the dropout's chance."""
     *hidden, (weights, bias) = layers_of(params)
-    values, kept = [batch], []
+    values, slopes = [batch], []
     for inner, offset in hidden:
         passes = (rng.random((len(batch), len(offset))) >= DROPOUT) / (1.0 - DROPOUT)
         reached = np.maximum(values[-1] @ inner + offset, 0.0)
-        kept.append(passes * (reached > 0.0))
+        slopes.append(passes * (reached > 0.0))
         values.append(reached * passes)
     logits = (values[-1] @ weights + bias)[:, 0]
     error = (np.exp(-np.logaddexp(0.0, -logits)) - clean)[:, None] / len(batch)  # (b, 1)
@@ -104,7 +104,7 @@ def _slopes(params: Arrays, batch: Array, clean: Array, rng: np.random.Generator
         yield f"layer{index}.weights", values[index].T @ error
         yield f"layer{index}.bias", error.sum(axis=0)
         if index:
-            error = (error @ params[f"layer{index}.weights"].T) * kept[index - 1]
+            error = (error @ params[f"layer{index}.weights"].T) * slopes[index - 1]
 
 
 def train_discriminator(

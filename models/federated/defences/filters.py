@@ -180,8 +180,10 @@ def statistic_filter(width: float) -> UpdateFilter:
         mean_norm = float(np.linalg.norm(memory[DIRECTION])) if memory else 0.0
         alike = float(unit @ memory[DIRECTION]) / mean_norm if mean_norm > 0.0 else 0.0
         if memory and float(memory[COUNT]) >= FEWEST:
-            _check_usual("logarithm of the size", size, *_usual(memory, SIZE, SIZE_SQUARE), width, both=True)
-            _check_usual("cosine with the mean change", alike, *_usual(memory, ALIKE, ALIKE_SQUARE), width, both=False)
+            _check_within("logarithm of the size", size, *_measure(memory, SIZE, SIZE_SQUARE), width, both=True)
+            _check_within(
+                "cosine with the mean change", alike, *_measure(memory, ALIKE, ALIKE_SQUARE), width, both=False
+            )
         return _noted(1.0, size, alike, unit)
 
     def remembered(memory: Arrays, total: Arrays) -> Arrays:
@@ -197,14 +199,14 @@ def _noted(count: float, size: float, alike: float, unit: Floats) -> Arrays:
     return {name: np.array(value) for name, value in numbers.items()} | {DIRECTION: unit}
 
 
-def _usual(memory: Mapping[str, Array], name: str, square: str) -> tuple[float, float]:
+def _measure(memory: Mapping[str, Array], name: str, square: str) -> tuple[float, float]:
     """Return mean and deviation of what was admitted."""
     mean = float(memory[name] / memory[COUNT])
     variance = float(memory[square] / memory[COUNT]) - mean**2
     return mean, max(float(np.sqrt(max(variance, 0.0))), LEAST_SPREAD)
 
 
-def _check_usual(what: str, found: float, mean: float, spread: float, width: float, *, both: bool) -> None:
+def _check_within(what: str, found: float, mean: float, spread: float, width: float, *, both: bool) -> None:
     least, most = mean - width * spread, mean + width * spread
     if found < least or (both and found > most):
         raise UpdateError(f"{what}: expected {least:.3g}{f' to {most:.3g}' if both else ' or more'}, got {found:.3g}")

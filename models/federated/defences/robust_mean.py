@@ -121,10 +121,10 @@ def with_robust_mean(algorithm: Algorithm, robust: Robust) -> Algorithm:
     """
     check_composition(algorithm, "robust")
     *others, model = algorithm.phases
-    return having(algorithm, "robust", phases=(*others, _kept_apart(model, robust)))
+    return having(algorithm, "robust", phases=(*others, _stack_updates(model, robust)))
 
 
-def _kept_apart(phase: Phase, robust: Robust) -> Phase:
+def _stack_updates(phase: Phase, robust: Robust) -> Phase:
     changes, weights = named(phase.schema, "delta"), named(phase.schema, "weight")
 
     def learn(global_state: Arrays, local_state: Arrays, data: Arrays, rng: np.random.Generator) -> Trained:

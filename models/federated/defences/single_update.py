@@ -39,7 +39,7 @@ def model_of(algorithm: Algorithm, phase: Phase, server: Server, update: Arrays)
     names = moving(phase.schema) if weight > 0.0 else []
     if names:
         return {**global_state, **{name: np.asarray(global_state[name] + update[name] / weight) for name in names}}
-    made = phase.advance(server, update)
-    if why := algorithm.lacking(made):
+    after = phase.advance(server, update)
+    if why := algorithm.lacking(after):
         raise UpdateError(f"expected an update that makes a model with what was counted before, got none: {why}")
-    return made.global_state
+    return after.global_state

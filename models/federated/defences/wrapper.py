@@ -134,17 +134,17 @@ def _guarded(phase: Phase, following: int, update_filter: UpdateFilter, lessons:
     inner = hidden(phase, JUDGE)
 
     def counted(server: Server, update: Arrays) -> Arrays:
-        kept, memory = split(server.server_state, JUDGE)
+        inner_state, memory = split(server.server_state, JUDGE)
         admitted = inner.counted(server, update)
-        notes = update_filter.notes(phase, server._replace(server_state=kept), memory, admitted)
+        notes = update_filter.notes(phase, server._replace(server_state=inner_state), memory, admitted)
         return {**counted_once(phase.schema, admitted), **prefixed(JUDGE, notes)}
 
     def advance(server: Server, total: Arrays) -> Server:
         sums, notes = split(total, JUDGE)
-        kept, memory = split(server.server_state, JUDGE)
+        inner_state, memory = split(server.server_state, JUDGE)
         remembered = prefixed(JUDGE, update_filter.remembered(memory, notes))
         if update_filter.measures(memory):
-            return server._replace(server_state={**kept, **remembered}, phase=following)
+            return server._replace(server_state={**inner_state, **remembered}, phase=following)
         for index, table in enumerate(lessons):
             rng = generator(0, server.round_index, f"trusted/{index}")
             _, update = phase.train(server.global_state, {}, table, rng)

@@ -146,7 +146,7 @@ class Algorithm(NamedTuple):
     rounds of all phases make a model worth releasing. `personal` names the tensors that every gateway keeps for itself
     and feeds to the exported model. The first `setup` phases run once, at the beginning of a training. With `labels`
     the algorithm trains on windows of known condition and not on the baseline alone. Every `stride` exchanges belong
-    together and begin together anew. Only gateways that have the `libraries` can train it. `restored` puts the model
+    together and begin together anew. Only gateways that have the `libraries` can train it. `restore` puts the model
     back into `global_state` where a round that came to nothing had moved it out of the way; `lacking` says why there is
     no model in a state, or none any more, and nothing where there is one. It `remembers` where a gateway's update rests
     on which of its earlier ones were counted: one of the two that forgets spoils the sum. Its `traits` say what it is
@@ -162,7 +162,7 @@ class Algorithm(NamedTuple):
     labels: bool = False
     stride: int = 1
     libraries: tuple[str, ...] = ()
-    restored: Callable[[Server], Server] = _as_it_is
+    restore: Callable[[Server], Server] = _as_it_is
     lacking: Callable[[Server], str] = _nothing
     remembers: bool = False
     traits: frozenset[str] = frozenset()
@@ -196,7 +196,7 @@ def close_round(algorithm: Algorithm, server: Server, total: Arrays) -> Server:
         advanced = phase.advance(server, phase.reducer.closed(total))
     else:
         restart_phase = min(server.phase - server.phase % algorithm.stride, algorithm.setup)
-        advanced = algorithm.restored(server)._replace(phase=restart_phase)
+        advanced = algorithm.restore(server)._replace(phase=restart_phase)
     check_phase(algorithm, advanced)
     following = server.round_index + 1
     cohort_index = server.cohort_index if advanced.phase > server.phase else following

@@ -19,7 +19,7 @@ STEP = "step"
 BEFORE, SENT = "counted", "sent"  # parts of a gateway's own state
 
 
-class RestoredError(ValueError):
+class SetBackError(ValueError):
     """The cloud went back to a state from before it counted this gateway, so the two no longer agree on the sum."""
 
 
@@ -37,7 +37,7 @@ def weight_of(data: Mapping[str, Array]) -> float:
 def settled(local_state: Arrays, data: Mapping[str, Array], step: int) -> Arrays:
     """Return a gateway's state with what it sent last moved to what was counted, where the cloud counted it.
 
-    Raises `RestoredError` where the cloud is at a step before the one at which it counted this gateway.
+    Raises `SetBackError` where the cloud is at a step before the one at which it counted this gateway.
     """
     parts = parted(local_state)
     sent = parts.get(SENT, {})
@@ -48,7 +48,7 @@ def settled(local_state: Arrays, data: Mapping[str, Array], step: int) -> Arrays
             local_state = {**local_state, **joined({BEFORE: merged})}
     counted_at = int(local_state.get(f"{BEFORE}.{STEP}", 0))
     if step < counted_at:
-        raise RestoredError(
+        raise SetBackError(
             f"the cloud is at step {step}, expected {counted_at} or more, at which it had counted this gateway: it was "
             "restored from an older state, and what it holds of whom is no longer known; start a new training with "
             "another seed"

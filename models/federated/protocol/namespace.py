@@ -37,11 +37,11 @@ def hidden(phase: Phase, prefix: str) -> Phase:
 
     def advance(server: Server, total: Arrays) -> Server:
         advanced = phase.advance(inner(server), total)
-        shown, kept = (
+        shown, hidden_state = (
             prefixed(prefix, split(state, prefix)[1]) for state in (server.global_state, server.server_state)
         )
         return advanced._replace(
-            global_state={**advanced.global_state, **shown}, server_state={**advanced.server_state, **kept}
+            global_state={**advanced.global_state, **shown}, server_state={**advanced.server_state, **hidden_state}
         )
 
     return phase._replace(

@@ -44,12 +44,12 @@ def _stack(total: Arrays, update: Arrays) -> Arrays:
     than log n times.
     """
     runs = sorted([*_runs(total), *_runs(update)], key=_length, reverse=True)
-    kept: list[Arrays] = []
+    merged: list[Arrays] = []
     for run in runs:
-        kept.append(run)
-        while len(kept) > 1 and _length(kept[-2]) <= 2 * _length(kept[-1]):
-            kept[-2:] = [_joined(kept[-2:])]
-    return {f"{name}{RUN}{index}": array for index, run in enumerate(kept) for name, array in run.items()}
+        merged.append(run)
+        while len(merged) > 1 and _length(merged[-2]) <= 2 * _length(merged[-1]):
+            merged[-2:] = [_joined(merged[-2:])]
+    return {f"{name}{RUN}{index}": array for index, run in enumerate(merged) for name, array in run.items()}
 
 
 def _runs(rows: Arrays) -> list[Arrays]:

@@ -223,8 +223,8 @@ class Gateway(NamedTuple):
         if boxes is None or boxes.shape != (len(posted), roster.holders.shape[1] - 1, BOX_BYTES):
             raise RosterError(f"{SEALED}: expected one row of boxes for each who sent shares, got {sorted(received)}")
         texts = _held(keys, roster, place, posted, boxes)
-        kept = [text[:KEY_BYTES] if other in present else text[KEY_BYTES:] for other, text in texts.items()]
-        rows = bytes_of(b"".join(kept)).reshape(1, -1, KEY_BYTES)
+        shares = [text[:KEY_BYTES] if other in present else text[KEY_BYTES:] for other, text in texts.items()]
+        rows = bytes_of(b"".join(shares)).reshape(1, -1, KEY_BYTES)
         ended = {**_history(mine, data), STAGE: np.array(REVEALED)}
         return {**inner, **prefixed(ended)}, {SHARES: rows, TOKEN: _token(keys, REVEALED)}
 

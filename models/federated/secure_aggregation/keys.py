@@ -55,10 +55,10 @@ class Keys(NamedTuple):
     @classmethod
     def of(cls, secret: bytes) -> Keys:
         """Return the keys that follow from the secret of an exchange, 32 bytes."""
-        made = {name: derived(secret, name) for name in cls._fields}
+        values = {name: derived(secret, name) for name in cls._fields}
         # What is shared out is a number of the field.
-        made |= {name: to_bytes(to_number(made[name]) % PRIME) for name in ("agreement", "seed")}
-        return cls(**made)
+        values |= {name: to_bytes(to_number(values[name]) % PRIME) for name in ("agreement", "seed")}
+        return cls(**values)
 
 
 def secret_of(data: Arrays) -> bytes:

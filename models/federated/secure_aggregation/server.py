@@ -153,8 +153,8 @@ class Cloud(NamedTuple):
         outgoing = {name: total[name] for name in (*PUBLIC_KEYS, VOUCHER)} | _named(mine, LOST)
         roster = self._roster(total)
         most_of(len(roster.agreement), self.masking.quantum, self.masking.range)
-        kept = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, LOST)}
-        return _next(server, inner, {}, outgoing, kept)
+        next_state = {**_model(inner), **{name: total[name] for name in ROSTER}, **_named(mine, LOST)}
+        return _next(server, inner, {}, outgoing, next_state)
 
     def count_shares(self, server: Server, update: Arrays) -> Arrays:
         """Return the sealed shares of one place of the roster and its signature under this round; raises `UpdateError`
@@ -184,8 +184,8 @@ class Cloud(NamedTuple):
         )
         outgoing = {ROUND: bytes_of(roster.digest), POSTED: np.array(posted), **_named(mine, LOST)}
         outgoing |= {PART: parts, SIGNATURE: signatures}
-        kept = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
-        return _next(server, inner, inner.global_state, outgoing, kept)
+        next_state = {**_named(mine, *ROSTER, LOST), SEALED: boxes, POSTED: np.array(posted)}
+        return _next(server, inner, inner.global_state, outgoing, next_state)
 
     def count_input(self, server: Server, update: Arrays) -> Arrays:
         """Return the masked input (P,) uint64 of one place of the roster, and that it is there."""
@@ -211,8 +211,8 @@ class Cloud(NamedTuple):
                 f"group of {smallest} that the others' dropping out cut off"
             )
         outgoing = {ROUND: bytes_of(roster.digest), PRESENT: present}
-        kept = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED]}
-        return _next(server, inner, {}, outgoing, {**kept, HANDED: bytes_of(digest_of(server.global_state))})
+        next_state = {**mine, **_model(inner), PRESENT: present, MASKED: total[MASKED]}
+        return _next(server, inner, {}, outgoing, {**next_state, HANDED: bytes_of(digest_of(server.global_state))})
 
     def count_confirmation(self, server: Server, update: Arrays) -> Arrays:
         """Return the signature of one place under whose inputs are in the sum; raises `UpdateError` for any other."""
@@ -236,8 +236,8 @@ class Cloud(NamedTuple):
             )
         outgoing = {ROUND: bytes_of(roster.digest), CONFIRMED: np.array(confirmed), SEALED: mine[SEALED]}
         outgoing[SIGNATURE] = total[SIGNATURE][np.argsort(total[SENDER])]
-        kept = {name: array for name, array in mine.items() if name != SEALED}
-        return _next(server, inner, {}, outgoing, {**kept, CONFIRMED: np.array(confirmed)})
+        next_state = {name: array for name, array in mine.items() if name != SEALED}
+        return _next(server, inner, {}, outgoing, {**next_state, CONFIRMED: np.array(confirmed)})
 
     def count_reveal(self, server: Server, update: Arrays) -> Arrays:
         """Return the shares (1, holders, 32) that one place reveals; what is wrong in them is found when it is used."""
@@ -266,8 +266,10 @@ class Cloud(NamedTuple):
                     "them masked its input with other keys than it shared"
                 )
         advanced = self.phase.advance(inner, sums)
-        kept = {**advanced.server_state, **prefixed(_named(mine, LOST))}
-        return server._replace(global_state=advanced.global_state, server_state=kept, phase=STEPS * advanced.phase)
+        server_state = {**advanced.server_state, **prefixed(_named(mine, LOST))}
+        return server._replace(
+            global_state=advanced.global_state, server_state=server_state, phase=STEPS * advanced.phase
+        )
 
     def _roster(self, keys: Arrays) -> Roster:
         try:
@@ -277,15 +279,17 @@ class Cloud(NamedTuple):
 
     def _inner(self, server: Server) -> Server:
         """Return the state of the inner algorithm, wherever its model rests."""
-        (kept, mine), (global_state, _) = split(server.server_state), split(server.global_state)
-        return server._replace(global_state=under(MODEL, mine) or global_state, server_state=kept, phase=self.number)
+        (inner_state, mine), (global_state, _) = split(server.server_state), split(server.global_state)
+        return server._replace(
+            global_state=under(MODEL, mine) or global_state, server_state=inner_state, phase=self.number
+        )
 
 
-def _next(server: Server, inner: Server, global_state: Arrays, outgoing: Arrays, kept: Arrays) -> Server:
+def _next(server: Server, inner: Server, global_state: Arrays, outgoing: Arrays, next_state: Arrays) -> Server:
     """Return the server in the next exchange, with what goes out and what of ours stays."""
     return server._replace(
         global_state={**global_state, **prefixed(outgoing)},
-        server_state={**inner.server_state, **prefixed(kept)},
+        server_state={**inner.server_state, **prefixed(next_state)},
         phase=server.phase + 1,
     )
 
@@ -298,18 +302,20 @@ def _named(arrays: Arrays, *names: str) -> Arrays:
     return {name: arrays[name] for name in names if name in arrays}
 
 
-def restored(server: Server, masking: Masking) -> Server:
+def restore(server: Server, masking: Masking) -> Server:
     """Return the server without what is left of a round that came to nothing, its model where it belongs.
 
     Inputs of that round may have been acknowledged: then it joins the last of those that were lost (m, 32), which go
     out with the model, so that nobody takes his input for counted.
     """
-    (kept, mine), (global_state, _) = split(server.server_state), split(server.global_state)
+    (inner_state, mine), (global_state, _) = split(server.server_state), split(server.global_state)
     lost = _named(mine, LOST)
     if server.phase % STEPS >= INPUT_SENT:
         digest = bytes_of(Roster.of(_named(mine, *PUBLIC_KEYS), masking).digest)[None]
         lost |= {LOST: np.concatenate([mine[LOST], digest])[-LOST_MOST:] if LOST in mine else digest}
-    return server._replace(global_state=under(MODEL, mine) or global_state, server_state={**kept, **prefixed(lost)})
+    return server._replace(
+        global_state=under(MODEL, mine) or global_state, server_state={**inner_state, **prefixed(lost)}
+    )
 
 
 def member_of(update: Arrays) -> str | None:

@@ -33,7 +33,7 @@ from fedgate.models.federated.secure_aggregation.server import (
     KEYS,
     Cloud,
     masked_input,
-    restored,
+    restore,
     revealed_shares,
     sealed_shares,
 )
@@ -56,15 +56,15 @@ def with_secure_aggregation(algorithm: Algorithm, masking: Masking) -> Algorithm
         return server._replace(phase=STEPS * server.phase)
 
     def restart(server: Server) -> Server:
-        server = restored(server, masking)
-        kept, mine = split(server.server_state)
-        inner = algorithm.restored(server._replace(server_state=kept, phase=server.phase // STEPS))
+        server = restore(server, masking)
+        inner_state, mine = split(server.server_state)
+        inner = algorithm.restore(server._replace(server_state=inner_state, phase=server.phase // STEPS))
         return inner._replace(server_state={**inner.server_state, **prefixed(mine)}, phase=server.phase)
 
     remembers = algorithm.remembers
     phases = [step for index, phase in enumerate(algorithm.phases) for step in _steps(masking, phase, index, remembers)]
     setup = STEPS * algorithm.setup
-    return having(algorithm, "masking", start=start, phases=tuple(phases), setup=setup, stride=STEPS, restored=restart)
+    return having(algorithm, "masking", start=start, phases=tuple(phases), setup=setup, stride=STEPS, restore=restart)
 
 
 def _steps(masking: Masking, phase: Phase, index: int, remembers: bool) -> tuple[Phase, ...]:

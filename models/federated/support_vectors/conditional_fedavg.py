@@ -94,7 +94,7 @@ class Form(Protocol):
     def judge(self, change: Arrays, given: Arrays) -> None:
         """Refuse a contribution that no rows make."""
 
-    def refit(self, global_state: Arrays, local_state: Arrays, phi: Floats, z: Floats, kept: Array) -> Floats:
+    def refit(self, global_state: Arrays, local_state: Arrays, phi: Floats, z: Floats, chosen: Array) -> Floats:
         """Return w (M,) of the personal model, refitted on the rows of φ (n, M) and z (n, F) that are `kept`, by place
         (k,).
         """
@@ -118,12 +118,12 @@ def personalisation(form: Form, choice: Edges) -> Phase:
         phi = linear.mapped(global_state, z)
         if not holds(local_state, phi):  # other rows than those of the handshake
             return local_state, {}
-        kept, before = choice.of(z, local_state[AFTER])
-        w = form.refit(global_state, local_state, phi, z, kept)
+        chosen, before = choice.of(z, local_state[AFTER])
+        w = form.refit(global_state, local_state, phi, z, chosen)
         model = {"weights": -w, "intercept": np.array(linear.border(phi @ w, one_class.nu))}
         return {**local_state, **model}, {
             VECTORS_BEFORE: np.array(float(before)),
-            VECTORS_AFTER: np.array(float(len(kept))),
+            VECTORS_AFTER: np.array(float(len(chosen))),
         }
 
     def advance(server: Server, total: Arrays) -> Server:
@@ -161,13 +161,13 @@ class Comparable(NamedTuple):
         """Refuse a contribution that no rows make."""
         self.one_class.judge(change, given)
 
-    def refit(self, global_state: Arrays, _local_state: Arrays, phi: Floats, _z: Floats, kept: Array) -> Floats:
+    def refit(self, global_state: Arrays, _local_state: Arrays, phi: Floats, _z: Floats, chosen: Array) -> Floats:
         """Return w + Σ a_i φ_i (M,) over the rows of φ (n, M) that are `kept`, by place (k,), their multipliers fitted
         anew around the shared w.
         """
         shared_w = -global_state["weights"]
         cap = 1.0 / (self.one_class.nu * len(phi))
-        _, added = ascend_in_map(phi[kept], shared_w, np.zeros(len(kept)), cap=cap, sweeps=REFIT_SWEEPS)
+        _, added = ascend_in_map(phi[chosen], shared_w, np.zeros(len(chosen)), cap=cap, sweeps=REFIT_SWEEPS)
         return np.asarray(shared_w + added)
 
 

@@ -123,8 +123,8 @@ def described(
         params = fit(rows)
         places = {row.tobytes(): place for place, row in enumerate(rows)}
         origins = sources[[places[vector.tobytes()] for vector in params["vectors"]]]
-    kept = largest(params["coefficients"], max_vectors)
-    return shortened(params, kept), origins[kept]
+    indices = largest(params["coefficients"], max_vectors)
+    return shortened(params, indices), origins[indices]
 
 
 def largest(coefficients: Array, most: int) -> Array:
@@ -132,14 +132,14 @@ def largest(coefficients: Array, most: int) -> Array:
     return np.sort(np.argsort(-coefficients, kind="stable")[:most])
 
 
-def shortened(params: Arrays, kept: Array) -> Arrays:
+def shortened(params: Arrays, indices: Array) -> Arrays:
     """Return a member with only the vectors at the places `kept` (k,), its coefficients scaled to a sum of one and the
     mass of the others as `dropped`, on top of what was dropped before.
     """
-    beta, before = params["coefficients"][kept], float(params.get(DROPPED, np.array(0.0)))
-    lost = float(np.delete(params["coefficients"], kept).sum())
+    beta, before = params["coefficients"][indices], float(params.get(DROPPED, np.array(0.0)))
+    lost = float(np.delete(params["coefficients"], indices).sum())
     return {
-        "vectors": params["vectors"][kept],
+        "vectors": params["vectors"][indices],
         "coefficients": beta / beta.sum(),
         "gamma": params["gamma"],
         DROPPED: np.array(before + (1.0 - before) * lost),

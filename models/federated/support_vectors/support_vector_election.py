@@ -211,5 +211,5 @@ def support_vector_election(
     phases: tuple[Phase, ...] = (Phase(learn, STACK, advance, schema, check),)
     if rounds > 1:
         phases = (*phases, verdict(nu, normalisation))
-    algorithm = Algorithm("svdd", without_model, phases, rounds, personal_tensors(normalisation), restored=with_best)
+    algorithm = Algorithm("svdd", without_model, phases, rounds, personal_tensors(normalisation), restore=with_best)
     return with_width(algorithm, gamma, WIDTH, exact_width, normalisation)

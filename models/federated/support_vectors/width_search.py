@@ -118,14 +118,14 @@ def verdict(nu: float, normalisation: str) -> Phase:
 
 def _judged(server: Server, *, is_good: bool) -> Server:
     """Return the server after a verdict: with the model that stays, and the width to try next."""
-    kept, width = server.server_state, float(server.global_state[NEXT_WIDTH])
-    first, good, bad = (number_of(kept, *known) for known in ((FIRST, width), (GOOD, 0.0), (BAD, math.inf)))
+    server_state, width = server.server_state, float(server.global_state[NEXT_WIDTH])
+    first, good, bad = (number_of(server_state, *known) for known in ((FIRST, width), (GOOD, 0.0), (BAD, math.inf)))
     model = {name: array for name, array in server.global_state.items() if name != NEXT_WIDTH}
     if is_good:
         good, bad = width, bad if bad > width else math.inf
-        kept = {**kept, **{f"{BEST}{name}": array for name, array in model.items()}}
+        server_state = {**server_state, **{f"{BEST}{name}": array for name, array in model.items()}}
     else:
         good, bad = good if good < width else 0.0, width
-    kept = {**kept, FIRST: np.array(first), GOOD: np.array(good), BAD: np.array(bad)}
-    server = with_best(server._replace(server_state=kept, phase=0))
+    server_state = {**server_state, FIRST: np.array(first), GOOD: np.array(good), BAD: np.array(bad)}
+    server = with_best(server._replace(server_state=server_state, phase=0))
     return server._replace(global_state={**server.global_state, NEXT_WIDTH: np.array(next_trial(first, good, bad))})

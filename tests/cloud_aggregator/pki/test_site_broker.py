@@ -143,7 +143,7 @@ def test_who_has_no_good_certificate_gets_nothing(
         assert not link.publish(topic("north", "status", "agent"), ONLINE)
     assert True not in ups and not heard
     words = [record.getMessage() for record in caplog.records if "before it began" in record.getMessage()]
-    # The broker's alert, unless its reset overtakes it: it closes with our CONNECT unread, and TCP then drops what came.
+    # The broker's alert, unless its reset overtakes it: it closes with our CONNECT unread.
     assert any(why in words[0] for why in ("alert", "EOF occurred", "reset by peer")) and "trying on" in words[0]
 
 

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import pytest
 
-from fedgate.cloud_aggregator.storage.sqlite import locate_restored
+from fedgate.cloud_aggregator.storage.sqlite import locate_staged
 from fedgate.config.runtime.store_lock import lock_file
 from fedgate.config.runtime.supervisor import Supervisor
 from fedgate.config.settings.settings import AggregatorSettings, load
@@ -234,7 +234,7 @@ def test_the_store_as_it_is_installed_lies_with_all_beside_it_where_the_broker_c
         for line in re.findall(r"^InaccessiblePaths=(.*)$", unit, re.MULTILINE)
         for path in line.split()
     }
-    beside = (store, store.with_name(f"{store.name}-wal"), lock_file(store), locate_restored(store))
+    beside = (store, store.with_name(f"{store.name}-wal"), lock_file(store), locate_staged(store))
     folders = {str(path.parent).replace(str(settings.parent), "/var/lib/fedgate/site") for path in beside}
     assert folders == {made} and folders <= hidden
 

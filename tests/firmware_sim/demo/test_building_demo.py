@@ -189,7 +189,7 @@ def test_the_picture_is_drawn_the_same_twice_with_and_without_anything_heard(shi
 def test_the_profile_is_what_is_usual_at_that_hour(shipped: Building) -> None:
     hours = (np.arange(len(shipped.rooms[0].reported)) + 1) % 24
     room = replace(shipped.rooms[0], healthy=np.where((hours >= 8) & (hours < 20), 23.0, 20.0))
-    at_s, low, high = building_picture.usual(shipped, room)
+    at_s, low, high = building_picture.find_expected(shipped, room)
     tuesday = (at_s >= 14 * DAY_S) & (at_s < 15 * DAY_S)
     at = np.round(at_s[tuesday] / HOUR_S).astype(int) % 24
     middle = (low + high)[tuesday] / 2

@@ -105,9 +105,9 @@ def uninterrupted() -> Walk:
 def test_a_restart_changes_nothing(uninterrupted: Walk, cut: int) -> None:
     whole, end = uninterrupted
     before, state = walked_whole(KNOWN, range(cut))
-    after, resumed = walked_whole(KNOWN, range(cut, COUNT), rules.restored(rules.stored(state)))
+    after, resumed = walked_whole(KNOWN, range(cut, COUNT), rules.load_state(rules.dump_state(state)))
     assert [*before, *after] == whole
-    assert rules.stored(resumed) == rules.stored(end)
+    assert rules.dump_state(resumed) == rules.dump_state(end)
 
 
 KNOWN = calibrated(spec_of(*KINDS))

@@ -154,7 +154,9 @@ def test_windows_equal_the_naive_twin(case: tuple[list[StreamSpec], list[Block]]
     state = start(spec, streams, patience_s=4.0)
     naive = Naive(spec, streams, patience=40)
     for block in blocks:
-        expected = naive.push(block) if state.begun or max(b.end_ns for b in [*state.aside, block]) <= 4e9 else None
+        expected = (
+            naive.push(block) if state.has_origin or max(b.end_ns for b in [*state.aside, block]) <= 4e9 else None
+        )
         if expected is None:  # one stream alone for longer than the patience: another test's subject
             return
         state, events = push(state, block)

@@ -16,7 +16,7 @@ from fedgate.models.detectors.esn import esn, ridge_readout
 from fedgate.models.detectors.esn.network import Network
 from fedgate.models.federated.closed_form.incfed import DEFAULT_RIDGE, incfed
 from fedgate.models.federated.protocol.algorithm import Algorithm, close_round
-from fedgate.models.federated.protocol.contributions import RestoredError, settled
+from fedgate.models.federated.protocol.contributions import SetBackError, settled
 from fedgate.models.federated.protocol.run import run
 from tests.support.given_width import build
 
@@ -207,7 +207,7 @@ def test_a_restored_cloud_is_told_to_begin_anew() -> None:
     older = fleet.server._replace(global_state={**fleet.server.global_state, "step": np.array(0)})
     fleet.sent_by("a", series(ord("a"), 70))
     fleet.server = older
-    with pytest.raises(RestoredError, match=r"step 0, expected 1 or more.* start a new training with another seed"):
+    with pytest.raises(SetBackError, match=r"step 0, expected 1 or more.* start a new training with another seed"):
         fleet.sent_by("a", series(ord("a"), 70))
 
 

@@ -166,7 +166,7 @@ def test_what_the_algorithm_puts_back_after_a_round_that_failed_it_puts_back_und
         return server._replace(global_state={**server.global_state, "back": np.array(server.phase)})
 
     inner = adding(3)
-    masked = with_secure_aggregation(inner._replace(restored=put_back), Masking(fewest=3))
+    masked = with_secure_aggregation(inner._replace(restore=put_back), Masking(fewest=3))
     server = took_part(masked, rows_of(names_of(4), 3)).servers[step]
     assert server.phase == step
     model = inner.start(generator(SEED, 0, "cloud")).global_state
