@@ -66,6 +66,8 @@ SLOW_STUDIES = {
 # Other pages of which soak alone runs the lines, and why.
 LONG = {
     "algorithms.md": "ten trainings",
+    "compare-algorithms.md": "a minute of trainings, whose options are tested where they are read",
+    "extend.md": "a package built, installed and evaluated; its parts are tested one by one",
     "evaluate.md": "the lines of compare-algorithms.md, and more of their kind",
     "replay.md": "both demos, half a minute each",
     "datasets.md": "a study on the tiny data",

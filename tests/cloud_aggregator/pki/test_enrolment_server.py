@@ -65,11 +65,9 @@ def is_served(site: Folder) -> bool:
         return False
 
 
-TO_SERVE = 18
-
-
-@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])
-def test_who_says_nothing_and_comes_again_and_again_keeps_nobody_out(site: Folder, source: str) -> None:
+# Under one address each is a race that may be lost and then takes seconds.
+@pytest.mark.parametrize(("source", "to_serve"), [("127.0.0.1", 5), ("127.0.0.2", 18)])
+def test_who_says_nothing_and_comes_again_and_again_keeps_nobody_out(site: Folder, source: str, to_serve: int) -> None:
     stopping, opened = threading.Event(), []
 
     def hold() -> None:
@@ -89,13 +87,12 @@ def test_who_says_nothing_and_comes_again_and_again_keeps_nobody_out(site: Folde
 
     def is_enough() -> bool:
         served.append(is_served(site))
-        return sum(served) >= TO_SERVE
+        return sum(served) >= to_serve
 
     until(is_enough)
     stopping.set()
     until(lambda: is_served(site) and not any(one.is_alive() for one in holders))
-    # Under one address a race may be lost, the more of them the busier the machine is, and is run again.
-    assert source == "127.0.0.1" or len(served) <= TO_SERVE + 2
+    assert source == "127.0.0.1" or len(served) <= to_serve + 2
 
 
 def test_who_does_not_ask_in_time_is_cut_off(site: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

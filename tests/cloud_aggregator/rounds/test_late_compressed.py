@@ -128,7 +128,7 @@ FATES = st.lists(
 
 
 @pytest.mark.parametrize("share", [1.0, 0.4])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(fates=FATES, late_rounds=st.integers(1, 3), seed=st.integers(0, 2**32 - 1))
 @example(fates=[([STEP], "sent", [NOTHING])], late_rounds=1, seed=0)  # kept for a round that comes to nothing
 @example(fates=[([], "sent", [NOTHING, STEP])], late_rounds=1, seed=0)  # counted in one, and away for the next
