@@ -23,7 +23,7 @@ MOST_ACROSS = 3
 MANY_LABELS, LETTERS_ACROSS = 6, 50  # beyond these they are turned
 MOST_LABELS = 40
 MOST_TICKS = 8
-LETTER_IN, LEGEND_IN = 0.06, 0.45  # of a legend's entry
+LETTER_IN, LEGEND_IN = 0.06, 0.58  # of a legend's entry
 DASHES = ("-", "--", ":")  # when all colours are used
 Series = dict[str, tuple[list[Any], list[Shown]]]
 
