@@ -69,6 +69,7 @@ LONG = {
     "compare-algorithms.md": "a minute of trainings, whose options are tested where they are read",
     "extend.md": "a package built, installed and evaluated; its parts are tested one by one",
     "evaluate.md": "the lines of compare-algorithms.md, and more of their kind",
+    "researcher.md": "half a minute of trainings",
     "replay.md": "both demos, half a minute each",
     "datasets.md": "a study on the tiny data",
 }
@@ -181,7 +182,14 @@ def serve(words: list[str], folder: Path, environment: dict[str, str]) -> None:
         process.wait()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+PAGES_WITH_PYTHON = [
+    pytest.param(page, marks=[pytest.mark.soak] if page.name in LONG else [])
+    for page in PAGES
+    if blocks(page, "python")
+]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_PYTHON, ids=lambda page: page.name)
 def test_python_snippets_run_and_make_the_pictures_that_they_save(page: Path, tmp_path: Path) -> None:
     script = "\n".join(blocks(page, "python"))
     (tmp_path / "page.py").write_text(script, encoding="utf-8")

@@ -93,7 +93,7 @@ def test_what_is_lacking_is_named_with_the_extra_that_brings_it(tmp_path: Path) 
 
 def test_an_algorithm_is_evaluated_without_what_only_tests_and_clusters_need(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", x=np.random.default_rng(0).normal(size=(60, 2)), label=np.arange(60) > 50)
-    words = ["evaluate", "--data", str(tmp_path / "t.npz"), "--repeats", "1", "--clients", "2"]
+    words = ["evaluate", "--data", str(tmp_path / "t.npz"), "--repeats", "1", "--clients", "2", "--jobs", "1"]
     environment = only(tmp_path / "sim", "sim")
     command = [sys.executable, "-P", "-m", "fedgate.firmware_sim", *words]
     run = children.run(command, PATIENCE_S, text=True, env=environment, cwd=ROOT)
