@@ -123,21 +123,8 @@ def table(tmp_path: Path) -> str:
 
 
 def evaluated(environment: dict[str, str], table: str, algorithm: str) -> Any:
-    words = [
-        "evaluate",
-        "--data",
-        table,
-        "--repeats",
-        "2",
-        "--clients",
-        "2",
-        "--jobs",
-        "1",
-        "--json",
-        "-",
-        "--algorithm",
-        algorithm,
-    ]
+    words = ["evaluate", "--data", table, "--repeats", "2", "--clients", "2", "--jobs", "1", "--json", "-"]
+    words += ["--algorithm", algorithm]
     return called(environment, "-P", "-m", "fedgate.firmware_sim", *words)
 
 

@@ -17,6 +17,7 @@ from fedgate.models.federated.robust_svm.gateway import imported, with_bias
 from fedgate.models.federated.robust_svm.open_support import risk
 from tests.support.given_width import build
 from tests.support.robust_twins import Part, mixture_optimum
+from tests.support.soak import some
 
 NAMES = ("robust-svm-admm", "robust-svm-subgradient")
 BALL = Ball(0.02, 0.7, "1")
@@ -50,7 +51,7 @@ def parts_of(data: dict[str, Arrays], one: int, other: int) -> list[Part]:
     return parts
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES))
 def test_each_pair_ends_at_the_optimum_over_the_gateways_that_know_it(name: str) -> None:
     data = fleet()
     shared = run(build(name, 2, {**PLAIN, "classes": 2, **LONG[name]}), data).server.global_state
