@@ -293,12 +293,12 @@ def _write_sites(folder: Path) -> None:
 
 
 def _write_office(folder: Path) -> None:
-    """A room that somebody uses every other hour and a half, to which CO2 rises and falls with a delay."""
+    """A room that somebody uses every other hour and a half; CO2 follows with a delay, and humidity never moves."""
     rng = generator(0, 0, "office")
     for name, (start, count) in OFFICE.items():
         there = np.arange(count) // 90 % 2
         co2 = 500.0 + 20.0 * np.convolve(there, np.exp(-np.arange(200) / 15.0))[:count] + 2.0 * rng.normal(size=count)
-        columns = [21.0 + there + rng.normal(size=count) / 9.0, 30.0 + rng.normal(size=count), 300.0 * there, co2]
+        columns = [21.0 + there + rng.normal(size=count) / 9.0, np.full(count, 30.0), 300.0 * there, co2]
         texts = _texts(np.column_stack([*columns, np.full(count, 0.005)]))
         stamps = _stamps(start, 60, np.arange(count))
         lines = (
