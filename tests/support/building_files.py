@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fedgate.firmware_sim.studies.datasets.convert import write_lines
 from fedgate.firmware_sim.studies.datasets.series.building import AIR_POINTS
 from fedgate.firmware_sim.studies.datasets.series.hvac import HEALTHY, INTENSITY, KIND, TIME, TRUTH, UNITS
+from fedgate.firmware_sim.studies.datasets.tiny import waves
 from fedgate.models.arrays import Floats, generator
-from tests.support.stream_files import waves, write_table
 
 ROOMS, ROOM_DAYS, FIVE_MIN_S = 7, 5, 300
 GAP = slice(700, 760)  # rows of five minutes that are missing
@@ -90,7 +91,9 @@ def _write_office(folder: Path) -> None:
             ]
             for row, (stamp, at) in enumerate(zip(stamps, there.astype(int).tolist(), strict=True))
         ]
-        write_table(folder / f"{name}.csv.gz", ["date", "Temperature", "Humidity", "Light", "CO2", "Occupancy"], rows)
+        write_lines(
+            folder / f"{name}.csv.gz", [["date", "Temperature", "Humidity", "Light", "CO2", "Occupancy"], *rows]
+        )
 
 
 def _write_air(folder: Path) -> None:
@@ -106,7 +109,7 @@ def _write_air(folder: Path) -> None:
             for stamp, row in zip(stamps, x.tolist(), strict=True):
                 rows.append([stamp, *(f"{value:.3f}" for value in row), str(int(faulty)), kind])
         rows[5][3] = ""
-        write_table(folder / UNITS[unit], [TIME, *AIR_POINTS, TRUTH, KIND], rows)
+        write_lines(folder / UNITS[unit], [[TIME, *AIR_POINTS, TRUTH, KIND], *rows])
 
 
 HOURS, WATCHED_DAYS = 1_600, 10
@@ -123,7 +126,7 @@ def write_nab(folder: Path) -> None:
         told = [str(stamp).replace("T", " ") for stamp in stamps]
         stem = f"realKnownCause_{name}_temperature_system_failure.csv"
         rows = [[stamp, f"{value:.4f}"] for stamp, value in zip(told, values.tolist(), strict=True)]
-        write_table(folder / f"{stem}.gz", ["timestamp", "value"], rows)
+        write_lines(folder / f"{stem}.gz", [["timestamp", "value"], *rows])
         windows[stem] = [[f"{told[FAILURE[0]]}.000000", f"{told[FAILURE[1]]}.000000"]]
     (folder / "anomaly_windows.json").write_text(json.dumps(windows), encoding="utf-8")
 
@@ -138,4 +141,4 @@ def write_watched_air(folder: Path) -> None:
             stamp = f"2009-05-{day + 1:02d}T{minute // 60:02d}:{minute % 60:02d}"
             rows.append([stamp, f"{supply:.3f}", "55", f"{mixed:.3f}", str(truth), fault, ""])
     names = ["AHU: Supply Air Temperature", "AHU: Set Point", "AHU: Mixed Air Temperature"]
-    write_table(folder / UNITS["multi-zone"], [TIME, *names, TRUTH, KIND, INTENSITY], rows)
+    write_lines(folder / UNITS["multi-zone"], [[TIME, *names, TRUTH, KIND, INTENSITY], *rows])

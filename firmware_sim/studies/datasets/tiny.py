@@ -48,7 +48,8 @@ PUMP = Table(
     240,
     "",
 )
-PUMP_CODES = (0, 1, 10, 11, 100, 101, 110, 111)  # a digit for each of three faults
+PUMP_CODES = (1, 10, 11, 100, 101, 110, 111)  # of faults, a digit for each of three
+HEALTHY_PUMP_ROWS = 42  # as the real table has: all that the study of the robust SVM can take
 REAL_ANOMALIES = 10
 
 Z24_STATES = {1: (0, 5.0), 2: (0, 5.0), 5: (1, 6.5), 8: (-1, 5.0), 17: (1, 9.0)}  # label, tone in Hz
@@ -153,8 +154,9 @@ def _write_tables(folder: Path) -> None:
             texts[0][0] = ""
         _write_table(folder, name, table, texts, y)
     write_lines(folder / "parkinsons.groups.csv", [["subject"], *([f"S{k // PERSON_ROWS:02d}"] for k in row)])
-    codes = np.array(PUMP_CODES)[row % len(PUMP_CODES)]
-    x = generator(0, 0, "pump").normal(size=(TABLE_ROWS, len(PUMP.columns)))
+    row = np.arange(PUMP.rows)
+    codes = np.where(row < HEALTHY_PUMP_ROWS, 0, np.array(PUMP_CODES)[row % len(PUMP_CODES)])
+    x = generator(0, 0, "pump").normal(size=(PUMP.rows, len(PUMP.columns)))
     x[:, :3] += SEPARATION * (codes[:, None] // [100, 10, 1] % 10)
     _write_table(folder, "pump_triplex", PUMP, _texts(x), codes > 0)
     write_lines(folder / "pump_triplex.classes.csv", [["faultCode"], *([str(code)] for code in codes)])
@@ -291,12 +293,12 @@ def _write_sites(folder: Path) -> None:
 
 
 def _write_office(folder: Path) -> None:
-    """A room that somebody uses every other hour and a half, to which CO2 rises and falls with a delay."""
+    """A room that somebody uses every other hour and a half; CO2 follows with a delay, and humidity never moves."""
     rng = generator(0, 0, "office")
     for name, (start, count) in OFFICE.items():
         there = np.arange(count) // 90 % 2
         co2 = 500.0 + 20.0 * np.convolve(there, np.exp(-np.arange(200) / 15.0))[:count] + 2.0 * rng.normal(size=count)
-        columns = [21.0 + there + rng.normal(size=count) / 9.0, 30.0 + rng.normal(size=count), 300.0 * there, co2]
+        columns = [21.0 + there + rng.normal(size=count) / 9.0, np.full(count, 30.0), 300.0 * there, co2]
         texts = _texts(np.column_stack([*columns, np.full(count, 0.005)]))
         stamps = _stamps(start, 60, np.arange(count))
         lines = (

@@ -19,22 +19,17 @@ from fedgate.firmware_sim.studies.datasets.stress_predict import (
     normalised,
     with_averages,
 )
+from fedgate.firmware_sim.studies.datasets.tiny import SESSION_S, wrist
 from fedgate.models.features.spec import FeatureSpec, extract, feature_names
 from tests.support.syntax import ROOT
-from tests.support.wrist_files import DURATION_S, wrist, write_wrists
 
 FILE = ROOT / "firmware_sim" / "studies" / "tables" / "stress-predict.toml"
 SPEC = FeatureSpec.model_validate(load_spec(FILE).settings["recorded"])
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_wrists(tmp_path_factory.mktemp("data"), 2)
-
-
-@pytest.fixture(scope="module")
-def subjects(data: Path) -> tuple[Subject, ...]:
-    return load(data / FOLDER, SPEC)
+def subjects(tiny: Path) -> tuple[Subject, ...]:
+    return load(tiny / FOLDER, SPEC)
 
 
 def test_windows_are_those_of_a_gateway_with_the_label_of_their_last_second(subjects: tuple[Subject, ...]) -> None:
@@ -46,7 +41,7 @@ def test_windows_are_those_of_a_gateway_with_the_label_of_their_last_second(subj
     np.testing.assert_array_equal(subject.y, arrays["label_1hz"][ends - 1])
     t = 10.0 + np.arange(1920) / 64.0
     window = np.zeros((1920, len(SPEC.channels)))
-    window[:, 0] = np.interp(t, np.arange(DURATION_S * 4) / 4.0, arrays["eda"])
+    window[:, 0] = np.interp(t, np.arange(SESSION_S * 4) / 4.0, arrays["eda"])
     window[:, 1] = arrays["bvp"][640 : 640 + 1920] * 0.05
     names = feature_names(SPEC)
     expected = dict(zip(names, extract(SPEC, window), strict=True))
@@ -90,7 +85,7 @@ def test_a_late_start_knows_nothing_of_before(subjects: tuple[Subject, ...]) -> 
     [
         ({"temp_fs": None}, "array 'temp_fs' is missing; expected label_1hz"),
         ({"eda": np.append(np.zeros(400), np.full(400, np.nan))}, "stream 'eda' .*; expected no gaps"),
-        ({"label_1hz": np.zeros(DURATION_S, dtype=np.int8)}, r"labels \[0\] of its windows; expected rest, 0, and"),
+        ({"label_1hz": np.zeros(SESSION_S, dtype=np.int8)}, r"labels \[0\] of its windows; expected rest, 0, and"),
     ],
 )
 def test_a_recording_that_is_none_is_named(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -100,9 +95,9 @@ def test_a_recording_that_is_none_is_named(change: dict[str, Any], reason: str, 
         load(tmp_path, SPEC)
 
 
-def test_a_folder_without_recordings_and_one_of_short_ones_are_named(data: Path, tmp_path: Path) -> None:
+def test_a_folder_without_recordings_and_one_of_short_ones_are_named(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="expected the Stress-Predict recordings"):
         load(tmp_path, SPEC)
     long = FeatureSpec.model_validate({**SPEC.model_dump(), "window_s": 2000.0, "hop_s": 2000.0})
     with pytest.raises(StudyError, match="shorter than one window of 2000 s"):
-        load(data / FOLDER, long)
+        load(tiny / FOLDER, long)

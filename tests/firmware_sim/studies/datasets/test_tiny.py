@@ -15,10 +15,23 @@ from fedgate.firmware_sim.engine.spec import StudyError, load_spec
 from fedgate.firmware_sim.evaluate.datasets import load_table
 from fedgate.firmware_sim.studies.datasets.convert import TABLES
 from fedgate.firmware_sim.studies.datasets.tabular import read_rows
-from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
+from fedgate.firmware_sim.studies.datasets.tiny import PEOPLE, write_tiny
+from fedgate.firmware_sim.studies.probes.networks import stress
+from fedgate.firmware_sim.studies.probes.svm import robust_svm
+from fedgate.models.arrays import generator
 from tests.support.syntax import ROOT
 
 STUDIES = sorted((ROOT / "firmware_sim" / "studies" / "tables").glob("*.toml"))
+SLOW = {  # whose first cell takes more than ten seconds
+    "building-alarms",
+    "building-federation",
+    "esn-streams",
+    "fdr-svm-scaling",
+    "fdr-svm-sensitivity",
+    "fdr-svm-table-1",
+    "stress-predict",
+    "z24-table-2",
+}
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
@@ -27,6 +40,36 @@ def test_every_case_of_a_study_is_valid(path: Path, tiny: Path) -> None:
     probe = load_probe(spec.probe)
     assert len(cells_of(spec, probe, tiny, short=True)) <= len(cells_of(spec, probe, tiny))
     assert spec.section and spec.title and spec.about
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.soak if path.stem in SLOW else (), id=path.stem) for path in STUDIES],
+)
+def test_the_first_cell_of_a_short_run_is_measured(path: Path, tiny: Path) -> None:
+    spec = load_spec(path)
+    probe = load_probe(spec.probe)
+    data = tiny if spec.data is None else spec.data
+    figures = probe.measure(cells_of(spec, probe, data, short=True)[0].case, data)
+    assert figures or path.stem == "fleet-causes"  # whose few days may bring nothing that is merged
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in STUDIES if path.stem.startswith("fdr-svm")], ids=lambda path: path.stem
+)
+def test_every_condition_of_the_robust_svm_has_rows_enough(path: Path, tiny: Path) -> None:
+    spec = load_spec(path)
+    for cell in cells_of(spec, load_probe(spec.probe), tiny):
+        assert isinstance(cell.case, robust_svm.Case)
+        split = robust_svm.draw_split(cell.case, tiny, generator(0, 0, "rows"))
+        assert set(split.test_y.tolist()) <= set(split.y.tolist()) and len(set(split.test_y.tolist())) > 1
+
+
+def test_a_short_run_of_stress_has_people_to_leave_out(tiny: Path) -> None:
+    spec = load_spec(next(path for path in STUDIES if path.stem == "stress-predict"))
+    case = cells_of(spec, load_probe(spec.probe), tiny, short=True)[0].case
+    assert isinstance(case, stress.Case)
+    assert len(stress.prepare(case, tiny)) == PEOPLE
 
 
 @pytest.mark.parametrize("name", [*TABLES, "user_knowledge", "pump_triplex"])

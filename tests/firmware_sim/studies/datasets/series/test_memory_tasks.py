@@ -18,18 +18,10 @@ from fedgate.firmware_sim.studies.datasets.series.memory_tasks import (
     mackey_glass,
     narma,
 )
+from fedgate.firmware_sim.studies.datasets.tiny import HEALTHY_DAYS
 from fedgate.models.arrays import NEW_SERIES, generator
-from tests.support.stream_files import write_memory, write_skab
 
 RNG = generator(0, 0, "nothing is drawn")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_skab(folder / "streams" / "skab_pump")
-    write_memory(folder / "streams")
-    return folder
 
 
 def test_narma_is_the_recursion_that_is_printed() -> None:
@@ -52,14 +44,14 @@ def test_mackey_glass_stays_on_its_attractor_and_follows_its_equation() -> None:
     assert not np.array_equal(x, mackey_glass(600, generator(1, 0, "glass")))
 
 
-def test_the_target_of_mackey_glass_lies_84_steps_ahead(data: Path) -> None:
-    given = load("Mackey-Glass, 84 steps ahead", data, 400, generator(0, 0, "glass"))
+def test_the_target_of_mackey_glass_lies_84_steps_ahead(tiny: Path) -> None:
+    given = load("Mackey-Glass, 84 steps ahead", tiny, 400, generator(0, 0, "glass"))
     assert given.last is not None and np.allclose(given.targets[:-84, 0], given.last[84:])
 
 
 @pytest.mark.parametrize("name", get_args(Recorded))
-def test_every_stream_is_cut_into_parts_that_are_series_of_their_own(name: Recorded, data: Path) -> None:
-    given = load(name, data, 0, RNG)
+def test_every_stream_is_cut_into_parts_that_are_series_of_their_own(name: Recorded, tiny: Path) -> None:
+    given = load(name, tiny, 0, RNG)
     assert given.missing[0] == NEW_SERIES and set(given.part.tolist()) == {TRAIN, CHOOSE, REPORT}
     assert len(given.inputs) == len(given.targets) == len(given.part) == len(given.missing)
     if given.window is not None:
@@ -67,21 +59,21 @@ def test_every_stream_is_cut_into_parts_that_are_series_of_their_own(name: Recor
             assert len(np.unique(given.part[given.window == each])) == 1
 
 
-def test_healthy_days_of_the_air_handling_unit_share_no_state(data: Path) -> None:
-    given = load("supply air temperature", data, 0, RNG)
+def test_healthy_days_of_the_air_handling_unit_share_no_state(tiny: Path) -> None:
+    given = load("supply air temperature", tiny, 0, RNG)
     changes = np.flatnonzero(np.diff(given.part)) + 1
     assert len(changes) and (given.missing[changes] == NEW_SERIES).all()
-    assert len(given.inputs) == 7 * 360  # the day of the fault is left out
+    assert len(given.inputs) == len(HEALTHY_DAYS) * 1_440  # those of faults are left out
 
 
-def test_units_are_those_of_the_rows_that_train(data: Path) -> None:
-    given = load("room occupied", data, 0, RNG)
+def test_units_are_those_of_the_rows_that_train(tiny: Path) -> None:
+    given = load("room occupied", tiny, 0, RNG)
     head = given.inputs[given.part == TRAIN]
     moves = head.std(axis=0) > 0.0
     assert np.allclose(head.mean(axis=0), 0.0) and np.allclose(head.std(axis=0)[moves], 1.0) and moves.sum() == 2
 
 
-def test_missing_files_and_columns_are_named(tmp_path: Path, data: Path) -> None:
+def test_missing_files_and_columns_are_named(tmp_path: Path, tiny: Path) -> None:
     missing: tuple[tuple[Recorded, str], ...] = (
         ("room occupied", r"datatraining\.csv\.gz"),
         ("bearing condition", "expected the CWRU recordings"),
@@ -90,7 +82,7 @@ def test_missing_files_and_columns_are_named(tmp_path: Path, data: Path) -> None
         with pytest.raises((OSError, StudyError), match=words):
             load(name, tmp_path, 0, RNG)
     (tmp_path / "streams/hvac_fdd").mkdir(parents=True)
-    other = (data / "streams/uci_occupancy/datatest.csv.gz").read_bytes()
+    other = (tiny / "streams/uci_occupancy/datatest.csv.gz").read_bytes()
     (tmp_path / "streams/hvac_fdd/mzvav_2_1.csv.gz").write_bytes(other)
     with pytest.raises(StudyError, match="'Datetime' is missing"):
         load("supply air temperature", tmp_path, 0, RNG)

@@ -11,17 +11,15 @@ import pytest
 from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.firmware_sim.studies.datasets.series.files import missing_before
 from fedgate.firmware_sim.studies.datasets.series.sensors import Part, SensorSet, find_runs, load_sensors
+from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from tests.support.building_files import FAILURE, write_nab, write_watched_air
-from tests.support.stream_files import write_keti, write_skab
 
 FOLDERS = {"keti": "keti_rooms", "skab": "skab_pump", "nab": "nab", "hvac": "hvac_fdd"}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_keti(folder / "keti_rooms")
-    write_skab(folder / "skab_pump")
+    folder = write_tiny(tmp_path_factory.mktemp("data"), "streams/keti_rooms", "streams/skab_pump") / "streams"
     write_nab(folder / "nab")
     write_watched_air(folder / "hvac_fdd")
     return folder

@@ -20,20 +20,16 @@ from fedgate.firmware_sim.studies.datasets.series.streams import (
     load,
     training_data,
 )
+from fedgate.firmware_sim.studies.datasets.tiny import ROOM_LOST
 from fedgate.models.arrays import FEATURES, MISSING, NEW_SERIES
-from tests.support.stream_files import write_keti, write_skab, write_z24
 
-FOLDERS = {"skab": "skab_pump", "keti": "keti_rooms", "z24 sensors": "z24_bridge", "z24 setups": "z24_bridge"}
+FOLDERS = {
+    "skab": "streams/skab_pump",
+    "keti": "streams/keti_rooms",
+    "z24 sensors": "streams/z24_bridge",
+    "z24 setups": "streams/z24_bridge",
+}
 PARTS: tuple[Part, ...] = get_args(Part)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_skab(folder / "skab_pump")
-    write_keti(folder / "keti_rooms")
-    write_z24(folder / "z24_bridge")
-    return folder
 
 
 def source(name: DataSet, **given: object) -> Source:
@@ -41,9 +37,9 @@ def source(name: DataSet, **given: object) -> Source:
 
 
 @pytest.mark.parametrize("name", get_args(DataSet))
-def test_no_row_that_is_watched_trains_or_sets_a_level(name: DataSet, data: Path) -> None:
+def test_no_row_that_is_watched_trains_or_sets_a_level(name: DataSet, tiny: Path) -> None:
     for part in PARTS:
-        for stretches in load(source(name), data, part).gateways.values():
+        for stretches in load(source(name), tiny, part).gateways.values():
             healthy = [each.values[np.isin(each.role, (TRAIN, CALIBRATE))] for each in stretches]
             used = {row.tobytes() for rows in healthy for row in rows}
             seen = [row.tobytes() for each in stretches for row in each.values[each.role == WATCHED]]
@@ -52,37 +48,37 @@ def test_no_row_that_is_watched_trains_or_sets_a_level(name: DataSet, data: Path
 
 
 @pytest.mark.parametrize("name", ["skab", "keti"])
-def test_what_is_reported_was_not_seen_in_development(name: DataSet, data: Path) -> None:
-    halves = [load(source(name), data, part).gateways for part in PARTS]
+def test_what_is_reported_was_not_seen_in_development(name: DataSet, tiny: Path) -> None:
+    halves = [load(source(name), tiny, part).gateways for part in PARTS]
     assert not halves[0].keys() & halves[1].keys()
     rows = [{row.tobytes() for each in half.values() for part in each for row in part.values} for half in halves]
     assert rows[0] and rows[0].isdisjoint(rows[1])
 
 
-def test_setups_that_are_reported_were_not_seen_in_development(data: Path) -> None:
-    first, second = (load(source("z24 setups"), data, part).gateways for part in PARTS)
+def test_setups_that_are_reported_were_not_seen_in_development(tiny: Path) -> None:
+    first, second = (load(source("z24 setups"), tiny, part).gateways for part in PARTS)
     tried = {row.tobytes() for stretches in first.values() for part in stretches for row in part.values}
     for stretches in second.values():
         assert not any(row.tobytes() in tried for part in stretches for row in part.values[part.role == WATCHED])
     assert {name: len(stretches) for name, stretches in second.items()} == dict.fromkeys(
-        ("setup 1", "setup 2", "setup 3"), 2 + 2 * 3
-    )  # two healthy states train, and they and the damaged one are watched in setups 4 and 5
+        ("setup 1", "setup 2", "setup 3"), 2 + 2 * 4
+    )  # two healthy states train, and they and the damaged ones are watched in setups 4 and 5
 
 
-def test_a_gap_is_counted_and_a_copy_begins_a_series(data: Path) -> None:
-    pump = load(source("skab"), data, "reported").gateways["valve1/8"][0]
+def test_a_gap_is_counted_and_a_copy_begins_a_series(tiny: Path) -> None:
+    pump = load(source("skab"), tiny, "reported").gateways["valve1/8"][0]
     assert pump.missing[0] == NEW_SERIES and np.flatnonzero(pump.missing > 0).tolist() == [300]
-    room = next(iter(load(source("keti", channels=[3], columns=[3]), data, "reported").gateways.values()))
+    room = next(iter(load(source("keti", channels=[3], columns=[3]), tiny, "reported").gateways.values()))
     clean, *copies = room
-    assert clean.missing.max() == 12 and not clean.label.any() and len(copies) == 6
+    assert clean.missing.max() == ROOM_LOST and not clean.label.any() and len(copies) == 6
     for copy in copies:
         assert copy.copy and copy.missing[0] == NEW_SERIES and copy.values.shape[1] == 1
         assert np.flatnonzero(copy.label).tolist() == list(range(288, len(copy.label)))  # a day before each
 
 
-def test_faults_are_put_into_the_rows_that_are_watched_and_nowhere_else(data: Path) -> None:
+def test_faults_are_put_into_the_rows_that_are_watched_and_nowhere_else(tiny: Path) -> None:
     given = source("keti", channels=[3], faults=2)
-    for name, (clean, *copies) in load(given, data, "reported").gateways.items():
+    for name, (clean, *copies) in load(given, tiny, "reported").gateways.items():
         assert len(copies) == 12, name
         for copy in copies:
             healthy, at = copy.values[copy.label == 0], np.arange(len(clean.values) - len(copy.values) + 1)
@@ -93,8 +89,8 @@ def test_faults_are_put_into_the_rows_that_are_watched_and_nowhere_else(data: Pa
             assert (clean.role[start : start + len(copy.values)][copy.label == 1] == WATCHED).all()
 
 
-def test_windows_of_a_moving_bridge_are_in_units_of_their_own(data: Path) -> None:
-    streams = load(source("z24 sensors"), data, "reported")
+def test_windows_of_a_moving_bridge_are_in_units_of_their_own(tiny: Path) -> None:
+    streams = load(source("z24 sensors"), tiny, "reported")
     assert streams.window_s == pytest.approx(20.48)
     for stretch in streams.gateways["ref1"]:
         windows = stretch.values.reshape(-1, streams.window_rows)

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedgate.firmware_sim.studies.datasets.series.sensors import Event, Sensor, SensorSet
+from fedgate.firmware_sim.studies.datasets.tiny import ROOM_LOST, ROOM_ROWS, write_tiny
 from fedgate.firmware_sim.studies.probes.buildings.building_alarms import (
     Alarm,
     Case,
@@ -25,7 +26,6 @@ from fedgate.firmware_sim.studies.probes.buildings.building_alarms import (
     walk,
 )
 from fedgate.models.arrays import Floats, generator
-from tests.support.stream_files import write_keti
 
 SUDDEN = {"sudden": {"kind": "point", "on": "values"}}
 MERGE_S = 3_600.0
@@ -46,17 +46,17 @@ def guard_of(method: Method, sensor: Sensor, merge_s: float = MERGE_S) -> Guard:
 
 @pytest.mark.slow
 def test_faults_of_rooms_are_found(tmp_path: Path) -> None:
-    write_keti(tmp_path / "keti_rooms")
-    rooms = SensorSet(data="keti", folder="keti_rooms", watched=("CO2",), faults=1, merge_s=MERGE_S)
+    write_tiny(tmp_path, "streams/keti_rooms")
+    rooms = SensorSet(data="keti", folder="streams/keti_rooms", watched=("CO2",), faults=1, merge_s=MERGE_S)
     rules = {**SUDDEN, "slow": {"kind": "slow", "time_s": 5400.0}, "stuck": {"kind": "stuck"}}
     network = method_of({"point": {"kind": "point"}}, 0.4, score="esn", settings={"network": {"units": 20}})
     rules_found, network_found = (
         measure(Case(sensors=rooms, part="reported", method=method), tmp_path)
         for method in (method_of(rules, 0.4), network)
     )
-    assert rules_found["anomalies"] == network_found["anomalies"] == 2 * 6
+    assert rules_found["anomalies"] == network_found["anomalies"] == 3 * 6
     assert rules_found["recall.spike"] == 1.0 and rules_found["collective"] > 0.4
-    assert rules_found["days"] == pytest.approx(2 * (1_900 - 1_716) / 288, rel=0.01)
+    assert rules_found["days"] == pytest.approx(3 * (ROOM_ROWS + ROOM_LOST - 6 * 288) / 288)
     assert rules_found["ratio"] == pytest.approx(rules_found["rate"] / 0.4)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedgate.firmware_sim.engine.spec import StudyError
+from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.firmware_sim.studies.probes.buildings.building_federation import (
     INPUTS,
     Case,
@@ -18,21 +19,19 @@ from fedgate.firmware_sim.studies.probes.buildings.building_federation import (
     measure,
 )
 from fedgate.models.arrays import FEATURES, Floats
-from tests.support.stream_files import write_keti
 
+ROOMS = "streams/keti_rooms"
 NETWORK = {"epochs": 1, "server_optimiser": {"kind": "sgd", "momentum": 0.9}, "network": {"hidden": 4, "dense": 4}}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_keti(folder / "keti_rooms")
-    return folder
+    return write_tiny(tmp_path_factory.mktemp("data"), ROOMS)
 
 
 def found(data: Path, model: str = "federated", sensors: int = 4, **settings: Any) -> dict[str, float]:
     given = {"model": model, "settings": {**NETWORK, **settings}}
-    case = {"folder": "keti_rooms", "sensors": sensors, "rounds": 2, "method": given}
+    case = {"folder": ROOMS, "sensors": sensors, "rounds": 2, "method": given}
     return measure(Case.model_validate(case), data)
 
 
@@ -49,7 +48,7 @@ def test_what_travels_is_weighed(data: Path) -> None:
     noisy = found(data, measure="own", privacy=private)
     assert noisy["epsilon"] > 0 and "epsilon" not in plain and noisy["up"] == pytest.approx(plain["up"], rel=0.05)
     central = found(data, "central")
-    assert central["mega"] == pytest.approx(4 * 4 * load_sensors(data / "keti_rooms")[0].samples / 1e6)
+    assert central["mega"] == pytest.approx(4 * 4 * load_sensors(data / ROOMS)[0].samples / 1e6)
     assert "up" not in central and central["loss.1"] != central["loss.2"]
 
 
@@ -67,8 +66,8 @@ def triples(rows: Floats) -> Floats:
 
 
 def test_what_is_told_was_not_trained_on(data: Path) -> None:
-    sensors = load_sensors(data / "keti_rooms")
-    assert len(sensors) == 16 and {each.name for each in sensors} >= {"room0/CO2", "room3/temperature"}
+    sensors = load_sensors(data / ROOMS)
+    assert len(sensors) == 24 and {each.name for each in sensors} >= {"room413/CO2", "room418/temperature"}
     for sensor in sensors:
         train, later = ({three.tobytes() for three in triples(rows)} for rows in (sensor.train, sensor.later))
         assert sensor.train.shape[1] == INPUTS * 18 and train and later and train.isdisjoint(later)
@@ -83,9 +82,9 @@ def test_no_window_reaches_over_a_missing_step() -> None:
 
 
 def test_a_larger_fleet_is_made_of_parts(data: Path) -> None:
-    sensors = load_sensors(data / "keti_rooms")
-    few, all_of_them, many = (fleet(sensors, count, 3) for count in (5, 16, 40))
-    assert [len(each) for each in (few, all_of_them, many)] == [5, 16, 40]
+    sensors = load_sensors(data / ROOMS)
+    few, all_of_them, many = (fleet(sensors, count, 3) for count in (5, 24, 60))
+    assert [len(each) for each in (few, all_of_them, many)] == [5, 24, 60]
     assert fleet(sensors, 5, 3).keys() == few.keys() != fleet(sensors, 5, 4).keys()
     whole = {row.tobytes() for each in all_of_them.values() for row in each[FEATURES]}
     parts = [row.tobytes() for each in many.values() for row in each[FEATURES]]

@@ -10,18 +10,16 @@ import pytest
 
 from fedgate.firmware_sim.engine.spec import Figures, StudyError
 from fedgate.firmware_sim.studies.datasets.series.memory_tasks import CHOOSE, REPORT, Task
+from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.firmware_sim.studies.probes.networks.memory import Case, judge, measure
-from tests.support.stream_files import write_memory, write_skab
 
 RIDGE = 1e-6
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_skab(folder / "streams" / "skab_pump")
-    write_memory(folder / "streams")
-    return folder
+    names = "skab_pump", "hvac_fdd", "cwru_bearing", "uci_occupancy"
+    return write_tiny(tmp_path_factory.mktemp("data"), *(f"streams/{name}" for name in names))
 
 
 def found(data: Path, task: str, method: dict[str, Any], **given: Any) -> Figures:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedgate.firmware_sim.engine.cells import cells_of, load_probe
 from fedgate.firmware_sim.engine.spec import Figures, load_spec
 from fedgate.firmware_sim.studies.datasets.stress_predict import FOLDER, Subject
+from fedgate.firmware_sim.studies.datasets.tiny import wrist, write_tiny
 from fedgate.firmware_sim.studies.probes.networks.stress import (
     Case,
     choose,
@@ -23,7 +24,6 @@ from fedgate.firmware_sim.studies.probes.networks.stress import (
     split,
 )
 from tests.support.syntax import ROOT
-from tests.support.wrist_files import wrist, write_wrists
 
 SPEC = load_spec(ROOT / "firmware_sim" / "studies" / "tables" / "stress-predict.toml")
 CELLS = {
@@ -50,7 +50,7 @@ def case_of(method: str, units: str = "recording", repeats: int = 1, **changes: 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_wrists(tmp_path_factory.mktemp("data"), 4)
+    return write_tiny(tmp_path_factory.mktemp("data"), FOLDER)
 
 
 @pytest.fixture(scope="module")
