@@ -8,7 +8,7 @@ import importlib.util
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
+from functools import cache, reduce
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,13 +30,20 @@ EFFORT = frozenset({"rounds", "epochs", "repeats", "draws", "folds", "inner_fold
 SHORT_EFFORT = 2
 
 
+def _read_nothing(_case: Any, _data: Path) -> list[Path]:
+    return []
+
+
 class Probe(NamedTuple):
-    """What measures a cell: its case, the function, and the sections of a report whose file names none."""
+    """What measures a cell: its case, the function, the sections of a report whose file names none, and the files or
+    folders that a case reads.
+    """
 
     name: str
     case: type[settings.Table]
     measure: Callable[[Any, Path], Figures]
     sections: Callable[[Spec], list[Section]]
+    reads: Callable[[Any, Path], list[Path]] = _read_nothing
 
 
 class Cell(NamedTuple):
@@ -57,7 +64,8 @@ def load_probe(name: str) -> Probe:
     full = ours if _exists(ours) else name
     try:
         module = importlib.import_module(full)
-        return Probe(name, module.Case, module.measure, getattr(module, "sections", lambda spec: spec.section))
+        sections = getattr(module, "sections", lambda spec: spec.section)
+        return Probe(name, module.Case, module.measure, sections, getattr(module, "reads", _read_nothing))
     except (ImportError, AttributeError) as error:
         raise StudyError(f"probe {name!r}: {error}; expected a module with `Case` and `measure`") from None
 
@@ -76,9 +84,8 @@ def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> li
     Raises:
         StudyError: an axis or a case is wrong.
     """
-    folders = [spec.folder] if isinstance(spec.folder, str) else spec.folder
-    contents = [each for folder in folders if folder for each in _contents(data / folder)]
     found: dict[str, Cell] = {}
+    contents_of = cache(_contents)
     for coordinates, given in _cases(spec, short=short):
         where = ", ".join(f"{key}={value}" for key, value in coordinates.items())
         try:
@@ -86,6 +93,7 @@ def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> li
         except ValidationError as error:
             problem = find_first_problem(error).replace("Value error, ", "").replace("Input should be ", "expected ")
             raise StudyError(": ".join(filter(None, (where, problem)))) from None
+        contents = [each for path in probe.reads(case, data) for each in contents_of(path)]
         identity = [probe.name, case.model_dump(), contents]
         key = hashlib.sha256(json.dumps(identity, sort_keys=True, default=to_jsonable_python).encode()).hexdigest()[:24]
         cell = Cell({**coordinates, **_words_of(case, coordinates)}, case, key)
@@ -109,7 +117,12 @@ def _words_of(case: settings.Table, coordinates: Axes) -> Axes:
 def _contents(path: Path) -> list[tuple[str, str]]:
     """Return names and digests of the files of a data set: what tells it from another edition, wherever it lies."""
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    return [(each.name, hashlib.sha256(each.read_bytes()).hexdigest()) for each in files if each.is_file()]
+    return [(each.name, _digest(each)) for each in files if each.is_file()]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:

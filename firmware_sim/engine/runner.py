@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TextIO
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.engine.cells import Cell, Probe, cells_of, load_probe
+from fedgate.firmware_sim.engine.reading import only
 from fedgate.firmware_sim.engine.report import parts_of, write_report
 from fedgate.firmware_sim.engine.spec import Figures, Spec, StudyError
 
@@ -211,7 +212,9 @@ def _measure(probe: str, cell: Cell, data: Path) -> Measured:
     started_s = time.perf_counter()
     try:
         with threadpool_limits(1):  # cells are many and small, and threads of several workers would only wait
-            figures = load_probe(probe).measure(cell.case, data)
+            loaded = load_probe(probe)
+            with only(loaded.reads(cell.case, data), data):
+                figures = loaded.measure(cell.case, data)
     except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, ValueError) as error:
         where = ", ".join(f"{key}={value}" for key, value in cell.coordinates.items())
         raise StudyError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error

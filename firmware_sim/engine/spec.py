@@ -180,7 +180,6 @@ class Spec(settings.Table):
     :param about: what was measured, how data were split, and what was chosen on what.
     :param probe: the module of `studies/probes` that measures a cell, the full name of another one, or `evaluate`: any
         algorithm on any table or recordings.
-    :param folder: of the data set, or its only file, or of each of several, below the folder of data.
     :param data: the folder of data, relative to the file, where it comes with it.
     :param jobs: most cells at a time: running times want a machine to themselves.
     :param settings: fields of the probe's case that are the same in all cells.
@@ -193,7 +192,6 @@ class Spec(settings.Table):
     title: str = ""
     about: str = ""
     probe: str = "evaluate"
-    folder: str | list[str] = ""
     data: Path | None = None
     jobs: Annotated[int, Field(ge=1)] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)

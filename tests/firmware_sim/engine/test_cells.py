@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.firmware_sim.engine.cells import Cell, cells_of, load_probe
-from fedgate.firmware_sim.engine.spec import Spec, StudyError
+from fedgate.firmware_sim.engine.spec import Spec, StudyError, load_spec
 from tests.support import powers
+from tests.support.syntax import ROOT
 
 PROBE = load_probe("tests.support.powers")
 NOWHERE = Path("nowhere")
@@ -166,7 +167,8 @@ def test_a_key_is_of_what_is_measured_and_neither_of_words_nor_of_places(tmp_pat
         (folder / "a.csv").write_text("1,2", "utf-8")
 
     def keys(place: Path = folders[0], **other: Any) -> list[str]:
-        return [cell.key for cell in cells(data=place.parent, **{"folder": "set", **given, **other})]
+        reading = PROBE._replace(reads=lambda case, data: [data / "set"])
+        return [cell.key for cell in cells_of(spec_of(**{**given, **other}), reading, place.parent)]
 
     known = keys()
     assert len(set(known)) == 2
@@ -195,18 +197,43 @@ def test_a_key_is_the_same_tomorrow() -> None:
     assert cell.key == "5e17b0dc00fc7ed65bb3567e"
 
 
-def test_every_folder_of_a_study_tells_its_cells_from_those_of_another_edition(tmp_path: Path) -> None:
-    def key(folder: str | list[str]) -> str:
-        (cell,) = cells(data=tmp_path, folder=folder)
+def test_every_file_that_a_case_reads_tells_it_from_one_of_another_edition(tmp_path: Path) -> None:
+    reading = PROBE._replace(reads=lambda case, data: [data / name for name in case.names])
+
+    def key(*names: str) -> str:
+        (cell,) = cells_of(spec_of(settings={"names": list(names)}), reading, tmp_path)
         return cell.key
 
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "rows.csv").write_text("1\n", "utf-8")
-    before = {"one": key("one"), "both": key(["one", "two"])}
-    assert key(["one"]) == before["one"] != before["both"]
-    (tmp_path / "two" / "rows.csv").write_text("2\n", "utf-8")
-    assert key("one") == before["one"] and key(["one", "two"]) != before["both"]
+    for name in ("one/rows.csv", "two/rows.csv", "beside.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1\n", "utf-8")
+    before = {"one": key("one"), "both": key("one", "two")}
+    (tmp_path / "beside.csv").write_text("2\n", "utf-8")
+    (tmp_path / "two/rows.csv").write_text("2\n", "utf-8")
+    assert key("one") == before["one"] and key("one", "two") != before["both"]
+
+
+@pytest.mark.parametrize(
+    "table", sorted((ROOT / "firmware_sim/studies/tables").glob("*.toml")), ids=lambda path: path.stem
+)
+def test_cells_of_a_table_that_reads_data_are_others_for_other_data(table: Path, tmp_path: Path) -> None:
+    spec = load_spec(table)
+    probe = load_probe(spec.probe)
+    found = set[Path]()
+    for cell in cells_of(spec, probe, tmp_path, short=True):
+        found |= {path for path in probe.reads(cell.case, tmp_path) if path.is_relative_to(tmp_path)}
+    is_of_package = spec.data is not None or spec.probe == "fleet_causes"
+    assert bool(found) != is_of_package
+    for path in found:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1", "utf-8")
+    one = cells_of(spec, probe, tmp_path, short=True)
+    for path in found:
+        path.write_text("2", "utf-8")
+    two = cells_of(spec, probe, tmp_path, short=True)
+    assert [a.key != b.key for a, b in zip(one, two, strict=True)] == [
+        any(path in found for path in probe.reads(cell.case, tmp_path)) for cell in one
+    ]
 
 
 @pytest.mark.parametrize(
