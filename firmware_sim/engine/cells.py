@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, reduce
@@ -36,7 +37,7 @@ def _read_nothing(_case: Any, _data: Path) -> list[Path]:
 
 class Probe(NamedTuple):
     """What measures a cell: its case, the function, the sections of a report whose file names none, and the files or
-    folders that a case reads.
+    folders that a case reads, and its module.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Probe(NamedTuple):
     measure: Callable[[Any, Path], Figures]
     sections: Callable[[Spec], list[Section]]
     reads: Callable[[Any, Path], list[Path]] = _read_nothing
+    module: str = __name__
 
 
 class Cell(NamedTuple):
@@ -62,19 +64,26 @@ def load_probe(name: str) -> Probe:
     """
     ours = EVALUATION if name == EVALUATE else f"{PROBES}.{name}"
     full = ours if _exists(ours) else name
+    expected = "expected a module with `Case` and `measure`"
+    if not _exists(full):
+        raise StudyError(f"probe {name!r}: No module named {full!r}; {expected}")
     try:
         module = importlib.import_module(full)
-        sections = getattr(module, "sections", lambda spec: spec.section)
-        return Probe(name, module.Case, module.measure, sections, getattr(module, "reads", _read_nothing))
-    except (ImportError, AttributeError) as error:
-        raise StudyError(f"probe {name!r}: {error}; expected a module with `Case` and `measure`") from None
+    except ImportError as error:
+        place = traceback.extract_tb(error.__traceback__)
+        at = next((each for each in reversed(place) if not each.filename.startswith("<")), place[-1])
+        raise StudyError(f"probe {name!r}: cannot be imported: {error} ({at.filename}, line {at.lineno})") from None
+    if missing := next((each for each in ("Case", "measure") if not hasattr(module, each)), ""):
+        raise StudyError(f"probe {name!r}: has no {missing!r}; {expected}")
+    sections = getattr(module, "sections", lambda spec: spec.section)
+    return Probe(name, module.Case, module.measure, sections, getattr(module, "reads", _read_nothing), full)
 
 
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a package above it
-        return False
+    except ImportError as error:  # of a package above it: it is none, or imports what is not there
+        return not f"{module}.".startswith(f"{error.name}.")
 
 
 def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> list[Cell]:
@@ -222,8 +231,14 @@ def _without_words(definition: Any) -> Any:
 def _reduced(given: Any) -> Any:
     if isinstance(given, dict):
         return {key: _effort(value) if key in EFFORT else _reduced(value) for key, value in given.items()}
-    return given
+    return [_reduced(each) for each in given] if isinstance(given, list) else given
 
 
 def _effort(value: Any) -> Any:
-    return min(value, SHORT_EFFORT) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, list) and all(map(_is_whole, value)):
+        return list(dict.fromkeys(map(_effort, value)))
+    return min(value, SHORT_EFFORT) if _is_whole(value) else _reduced(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

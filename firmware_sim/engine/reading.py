@@ -35,13 +35,8 @@ def only(reads: Iterable[Path], data: Path) -> Iterator[None]:
         _opened.reset(token)
     allowed, below = [path.resolve() for path in reads], data.resolve()
     for path in (Path(name).resolve() for name in dict.fromkeys(opened)):
-        is_code = path.suffix in CODE
-        if (
-            path.is_file()
-            and path.is_relative_to(below)
-            and not is_code
-            and not any(path.is_relative_to(each) for each in allowed)
-        ):
+        is_data = path.is_relative_to(below) and path.suffix not in CODE and path.is_file()
+        if is_data and not any(path.is_relative_to(each) for each in allowed):
             raise StudyError(f"{path}: read, but not in what `reads` of the probe returns; name it there")
 
 

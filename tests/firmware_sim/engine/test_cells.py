@@ -275,9 +275,23 @@ def test_what_is_wrong_with_an_axis_or_a_case_is_named(given: dict[str, Any], wo
     ("name", "words"),
     [
         ("nothing-of-ours", "probe 'nothing-of-ours': No module named .*; expected a module with `Case` and `measure`"),
-        ("tests.support.syntax", "probe 'tests.support.syntax': .* 'Case'"),
+        ("tests.support.syntax", "probe 'tests.support.syntax': has no 'Case'; expected"),
     ],
 )
 def test_what_is_no_probe_is_named(name: str, words: str) -> None:
+    with pytest.raises(StudyError, match=words):
+        load_probe(name)
+
+
+@pytest.mark.parametrize("text", ["import no_such_package\n", "\nfrom pathlib import Pth\n"])
+@pytest.mark.parametrize("name", ["broken_probe", "broken_probe.below"])
+def test_what_a_probe_cannot_import_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    (tmp_path / "broken_probe").mkdir()
+    (tmp_path / "broken_probe/__init__.py").write_text(text, "utf-8")
+    (tmp_path / "broken_probe/below.py").write_text("", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = r"cannot be imported: .*(no_such_package|Pth).*__init__\.py, line \d\)"
     with pytest.raises(StudyError, match=words):
         load_probe(name)
