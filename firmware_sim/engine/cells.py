@@ -88,27 +88,57 @@ def _exists(module: str) -> bool:
 
 def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> list[Cell]:
     """Return the cells in the order of the file; a `short` run keeps the first value of each axis but every method,
-    and few rounds.
+    and few rounds. Where the file does not say what is shown, an axis that a product lacks has the value of its case.
 
     Raises:
-        StudyError: an axis or a case is wrong.
+        StudyError: an axis or a case is wrong, or a product lacks an axis for which its case has no value.
     """
     found: dict[str, Cell] = {}
     contents_of = cache(_contents)
-    for coordinates, given in _cases(spec, short=short):
-        where = ", ".join(f"{key}={value}" for key, value in coordinates.items())
+    for axes, given in _cases(spec, short=short):
+        where = ", ".join(f"{key}={value}" for key, value in axes.items())
         try:
             case = probe.case.model_validate_json(json.dumps(_reduced(given) if short else given), strict=True)
         except ValidationError as error:
             problem = find_first_problem(error).replace("Value error, ", "").replace("Input should be ", "expected ")
             raise StudyError(": ".join(filter(None, (where, problem)))) from None
+        coordinates = axes if spec.section else axes | _lacking(spec, case, axes)
         contents = [each for path in probe.reads(case, data) for each in contents_of(path)]
         identity = [probe.name, case.model_dump(), contents]
         key = hashlib.sha256(json.dumps(identity, sort_keys=True, default=to_jsonable_python).encode()).hexdigest()[:24]
         cell = Cell({**coordinates, **_words_of(case, coordinates)}, case, key)
-        if found.setdefault(json.dumps(coordinates), cell).key != key:
+        if found.setdefault(json.dumps(coordinates, sort_keys=True), cell).key != key:
             raise StudyError(f"{where}: two cells that differ have these coordinates; name their axes otherwise")
     return list(found.values())
+
+
+def _lacking(spec: Spec, case: settings.Table, coordinates: Axes) -> Axes:
+    """Return the axes of other products with the values that a case has for them."""
+    found: Axes = {}
+    for axis in dict.fromkeys(name for axes in spec.cells for name in axes if _last(name) not in coordinates):
+        value: Any = case.model_dump()
+        for part in axis.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if axis in spec.define or not isinstance(value, str | int | float):
+            raise StudyError(
+                f"cells: {axis!r} stands in one product and not in another, which has no value for it;"
+                " name it in all of them, say in a [[section]] what is shown, or make two files"
+            )
+        found[_last(axis)] = value
+    return found
+
+
+def count_cells(cells: Iterable[Cell]) -> int:
+    """Return how many are measured: of cells with the same case one."""
+    return len({cell.key for cell in cells})
+
+
+def check_data(probe: Probe, cells: Iterable[Cell], data: Path) -> None:
+    """Raise `StudyError` where a file or folder that a case reads is not there."""
+    for cell in cells:
+        for path in probe.reads(cell.case, data):
+            if not path.exists():
+                raise StudyError(f"{path}: no such file or folder, which {probe.name} reads; see --data")
 
 
 def _words_of(case: settings.Table, coordinates: Axes) -> Axes:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TextIO
 
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
-from fedgate.firmware_sim.engine.cells import Cell, Probe, cells_of, load_probe
+from fedgate.firmware_sim.engine.cells import Cell, Probe, cells_of, check_data, load_probe
 from fedgate.firmware_sim.engine.reading import only
 from fedgate.firmware_sim.engine.report import parts_of, write_report
 from fedgate.firmware_sim.engine.spec import Figures, Spec, StudyError
@@ -83,10 +83,11 @@ def run_study(name: str, spec: Spec, plan: Plan, say: Callable[[str], None], tem
             f"--cluster: no more than {spec.jobs} cells of this study are measured at a time; leave it out"
         )
     probe = load_probe(spec.probe)
-    if not spec.section:
-        spec = spec.model_copy(update={"section": probe.sections(spec)})
     label = f"{name}-short" if plan.short else name
     cells = cells_of(spec, probe, plan.data, short=plan.short)
+    check_data(probe, cells, plan.data)
+    if not spec.section:
+        spec = spec.model_copy(update={"section": probe.sections(spec)})
     plan = plan._replace(jobs=min(plan.jobs, spec.jobs or plan.jobs))
     with (
         _open_cells(plan.results / "cells" / f"{label}.jsonl") as file,

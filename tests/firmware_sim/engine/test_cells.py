@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgate.firmware_sim.engine.cells import Cell, cells_of, load_probe
+from fedgate.firmware_sim.engine.cells import Cell, cells_of, check_data, count_cells, load_probe
 from fedgate.firmware_sim.engine.spec import Spec, StudyError, load_spec
 from tests.support import powers
 from tests.support.syntax import ROOT
 
 PROBE = load_probe("tests.support.powers")
 NOWHERE = Path("nowhere")
+SHOWN = [{"kind": "text", "text": "t"}]
 METHODS = {
     "square": {"exponent": 2, "settings": {"width": 1.0, "depth": 3}},
     "cube": {"like": "square", "exponent": 3, "settings": {"depth": 4}},
@@ -56,8 +57,37 @@ def test_cells_are_the_product_of_the_axes_in_their_order(axes: dict[str, list[i
         assert case_of(cell).model_dump(include=set(axes)) == coordinates
 
 
+def test_an_axis_that_a_product_lacks_is_that_of_its_case_where_no_section_says_what_is_shown() -> None:
+    products = [{"number": [1, 2]}, {"scale": [2.0], "number": [1]}, {"number": [1], "scale": [1.0]}]
+    found = cells(cells=products, settings={"scale": 1.0})
+    assert places(found) == [{"number": 1, "scale": 1.0}, {"number": 2, "scale": 1.0}, {"number": 1, "scale": 2.0}]
+    assert places(cells(cells=products[:2], section=SHOWN)) == [
+        {"number": 1},
+        {"number": 2},
+        {"scale": 2.0, "number": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("axis", "value"), [("method", ["square"]), ("method.settings.width", [1.0]), ("names", [["a"]])]
+)
+def test_an_axis_that_a_product_lacks_and_its_case_too_is_refused(axis: str, value: list[Any]) -> None:
+    with pytest.raises(StudyError, match=r"cells: '[a-z.]+' stands in one product and not in another"):
+        cells(define={"method": METHODS}, cells=[{"method": ["cube"], axis: value}, {"number": [2]}])
+
+
+def test_a_file_that_is_read_and_missing_is_named_and_cells_of_one_case_count_once(tmp_path: Path) -> None:
+    reading = PROBE._replace(reads=lambda case, data: [data / "rows.csv"])
+    found = cells_of(spec_of(cells={"number": 3}), reading, tmp_path)
+    with pytest.raises(StudyError, match=r"rows\.csv: no such file or folder"):
+        check_data(reading, found, tmp_path)
+    (tmp_path / "rows.csv").touch()
+    check_data(reading, found, tmp_path)
+    assert count_cells([*found, found[0]]) == 3
+
+
 def test_products_come_one_after_the_other_and_what_two_hold_is_one_cell() -> None:
-    found = cells(cells=[{"number": 2, "seed": [7]}, {"number": [1, 5], "seed": [7]}, {"rounds": [3]}])
+    found = cells(section=SHOWN, cells=[{"number": 2, "seed": [7]}, {"number": [1, 5], "seed": [7]}, {"rounds": [3]}])
     assert places(found) == [
         {"number": 0, "seed": 7},
         {"number": 1, "seed": 7},
@@ -257,7 +287,11 @@ def test_cells_of_a_table_that_reads_data_are_others_for_other_data(table: Path,
         ({"cells": {}, "settings": {"numbr": 1}}, "^numbr"),
         ({"cells": {"method.settings.x": [2], "method.x": [3]}}, "cells: several axes end with 'x'"),
         (
-            {"settings": {"method": {"exponent": 1}}, "cells": [{"method.settings.seed": [2]}, {"seed": [2]}]},
+            {
+                "section": SHOWN,
+                "settings": {"method": {"exponent": 1}},
+                "cells": [{"method.settings.seed": [2]}, {"seed": [2]}],
+            },
             "seed=2: two cells that differ have these coordinates",
         ),
         (

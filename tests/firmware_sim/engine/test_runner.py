@@ -223,6 +223,7 @@ def test_json_holds_every_cell(study: Path, capsys: pytest.CaptureFixture[str]) 
         ("tests.support.powers|powers", [], "probe 'powers': No module named"),
         ("about = |abut = ", [], "cubes.toml"),
         ("title = |title ", [], "cubes.toml"),
+        ('"Cubes"|" "', [], "title"),
         ("\nprobe|\njobs = 1\nprobe", ["--cluster", "tcp://127.0.0.1:1"], "--cluster: no more than 1 cells"),
     ],
 )
