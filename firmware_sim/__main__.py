@@ -204,17 +204,21 @@ def _label(arguments: argparse.Namespace) -> None:
 
 def _check(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import load
-    from fedgate.firmware_sim.engine.cells import cells_of, load_probe
-    from fedgate.firmware_sim.engine.spec import load_spec
+    from fedgate.firmware_sim.engine.cells import cells_of, check_data, count_cells, load_probe
+    from fedgate.firmware_sim.evaluate import options
     from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, FolderSettings, load_folder
 
     file: Path = arguments.file / FOLDER_FILE if arguments.file.is_dir() else arguments.file
     if file.name == FOLDER_FILE:
         kind = f"folder of {len(load(file, FolderSettings).gateways)} gateways; {load_folder(file.parent).read_as}"
     else:
-        spec = load_spec(file)
-        data = spec.data or file.parent
-        kind = f"study of {len(cells_of(spec, load_probe(spec.probe), data))} cells: {spec.title}"
+        parser = argparse.ArgumentParser()
+        options.add_arguments(parser)
+        _, spec, data = options.study_of(parser.parse_args([str(file)]))
+        probe = load_probe(spec.probe)
+        cells = cells_of(spec, probe, data)
+        check_data(probe, cells, data)
+        kind = f"study of {count_cells(cells)} cells: {spec.title}"
     cli.show(arguments, {"ok": True, "file": str(file), "what": kind}, f"{file}: good; {kind}")
 
 

@@ -6,9 +6,10 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
+from functools import cache, reduce
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,13 +31,21 @@ EFFORT = frozenset({"rounds", "epochs", "repeats", "draws", "folds", "inner_fold
 SHORT_EFFORT = 2
 
 
+def _read_nothing(_case: Any, _data: Path) -> list[Path]:
+    return []
+
+
 class Probe(NamedTuple):
-    """What measures a cell: its case, the function, and the sections of a report whose file names none."""
+    """What measures a cell: its case, the function, the sections of a report whose file names none, and the files or
+    folders that a case reads, and its module.
+    """
 
     name: str
     case: type[settings.Table]
     measure: Callable[[Any, Path], Figures]
     sections: Callable[[Spec], list[Section]]
+    reads: Callable[[Any, Path], list[Path]] = _read_nothing
+    module: str = __name__
 
 
 class Cell(NamedTuple):
@@ -55,43 +64,81 @@ def load_probe(name: str) -> Probe:
     """
     ours = EVALUATION if name == EVALUATE else f"{PROBES}.{name}"
     full = ours if _exists(ours) else name
+    expected = "expected a module with `Case` and `measure`"
+    if not _exists(full):
+        raise StudyError(f"probe {name!r}: No module named {full!r}; {expected}")
     try:
         module = importlib.import_module(full)
-        return Probe(name, module.Case, module.measure, getattr(module, "sections", lambda spec: spec.section))
-    except (ImportError, AttributeError) as error:
-        raise StudyError(f"probe {name!r}: {error}; expected a module with `Case` and `measure`") from None
+    except ImportError as error:
+        place = traceback.extract_tb(error.__traceback__)
+        at = next((each for each in reversed(place) if not each.filename.startswith("<")), place[-1])
+        raise StudyError(f"probe {name!r}: cannot be imported: {error} ({at.filename}, line {at.lineno})") from None
+    if missing := next((each for each in ("Case", "measure") if not hasattr(module, each)), ""):
+        raise StudyError(f"probe {name!r}: has no {missing!r}; {expected}")
+    sections = getattr(module, "sections", lambda spec: spec.section)
+    return Probe(name, module.Case, module.measure, sections, getattr(module, "reads", _read_nothing), full)
 
 
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a package above it
-        return False
+    except ImportError as error:  # of a package above it: it is none, or imports what is not there
+        return not f"{module}.".startswith(f"{error.name}.")
 
 
 def cells_of(spec: Spec, probe: Probe, data: Path, *, short: bool = False) -> list[Cell]:
     """Return the cells in the order of the file; a `short` run keeps the first value of each axis but every method,
-    and few rounds.
+    and few rounds. Where the file does not say what is shown, an axis that a product lacks has the value of its case.
 
     Raises:
-        StudyError: an axis or a case is wrong.
+        StudyError: an axis or a case is wrong, or a product lacks an axis for which its case has no value.
     """
-    folders = [spec.folder] if isinstance(spec.folder, str) else spec.folder
-    contents = [each for folder in folders if folder for each in _contents(data / folder)]
     found: dict[str, Cell] = {}
-    for coordinates, given in _cases(spec, short=short):
-        where = ", ".join(f"{key}={value}" for key, value in coordinates.items())
+    contents_of = cache(_contents)
+    for axes, given in _cases(spec, short=short):
+        where = ", ".join(f"{key}={value}" for key, value in axes.items())
         try:
             case = probe.case.model_validate_json(json.dumps(_reduced(given) if short else given), strict=True)
         except ValidationError as error:
             problem = find_first_problem(error).replace("Value error, ", "").replace("Input should be ", "expected ")
             raise StudyError(": ".join(filter(None, (where, problem)))) from None
+        coordinates = axes if spec.section else axes | _lacking(spec, case, axes)
+        contents = [each for path in probe.reads(case, data) for each in contents_of(path)]
         identity = [probe.name, case.model_dump(), contents]
         key = hashlib.sha256(json.dumps(identity, sort_keys=True, default=to_jsonable_python).encode()).hexdigest()[:24]
         cell = Cell({**coordinates, **_words_of(case, coordinates)}, case, key)
-        if found.setdefault(json.dumps(coordinates), cell).key != key:
+        if found.setdefault(json.dumps(coordinates, sort_keys=True), cell).key != key:
             raise StudyError(f"{where}: two cells that differ have these coordinates; name their axes otherwise")
     return list(found.values())
+
+
+def _lacking(spec: Spec, case: settings.Table, coordinates: Axes) -> Axes:
+    """Return the axes of other products with the values that a case has for them."""
+    found: Axes = {}
+    for axis in dict.fromkeys(name for axes in spec.cells for name in axes if _last(name) not in coordinates):
+        value: Any = case.model_dump()
+        for part in axis.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if axis in spec.define or not isinstance(value, str | int | float):
+            raise StudyError(
+                f"cells: {axis!r} stands in one product and not in another, which has no value for it;"
+                " name it in all of them, say in a [[section]] what is shown, or make two files"
+            )
+        found[_last(axis)] = value
+    return found
+
+
+def count_cells(cells: Iterable[Cell]) -> int:
+    """Return how many are measured: of cells with the same case one."""
+    return len({cell.key for cell in cells})
+
+
+def check_data(probe: Probe, cells: Iterable[Cell], data: Path) -> None:
+    """Raise `StudyError` where a file or folder that a case reads is not there."""
+    for cell in cells:
+        for path in probe.reads(cell.case, data):
+            if not path.exists():
+                raise StudyError(f"{path}: no such file or folder, which {probe.name} reads; see --data")
 
 
 def _words_of(case: settings.Table, coordinates: Axes) -> Axes:
@@ -109,7 +156,12 @@ def _words_of(case: settings.Table, coordinates: Axes) -> Axes:
 def _contents(path: Path) -> list[tuple[str, str]]:
     """Return names and digests of the files of a data set: what tells it from another edition, wherever it lies."""
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    return [(each.name, hashlib.sha256(each.read_bytes()).hexdigest()) for each in files if each.is_file()]
+    return [(each.name, _digest(each)) for each in files if each.is_file()]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:
@@ -209,8 +261,14 @@ def _without_words(definition: Any) -> Any:
 def _reduced(given: Any) -> Any:
     if isinstance(given, dict):
         return {key: _effort(value) if key in EFFORT else _reduced(value) for key, value in given.items()}
-    return given
+    return [_reduced(each) for each in given] if isinstance(given, list) else given
 
 
 def _effort(value: Any) -> Any:
-    return min(value, SHORT_EFFORT) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, list) and all(map(_is_whole, value)):
+        return list(dict.fromkeys(map(_effort, value)))
+    return min(value, SHORT_EFFORT) if _is_whole(value) else _reduced(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from fedgate.firmware_sim.engine.spec import Axes, Choice, Figure, Figures, Stud
 Results = Sequence[tuple[Axes, Figures]]  # coordinates of each cell, and its figures
 VALUE, ERROR = "·value", "·error"  # no coordinate is called so
 RANKS = {"best": "(+)", "worst": "(-)"}
+NAMED = 20  # figures, where one is not found
 PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -87,6 +89,7 @@ def taken(results: Results, figure: Figure, where: Axes) -> pd.DataFrame:
     """
     pattern, names = _pattern(figure.of)
     error = "" if figure.spread in ("sd", "sem") else figure.spread
+    numbers = [_as_numbers(dict.fromkeys(texts)) for texts in zip(*_places(results, pattern), strict=True)]
     lines = []
     for coordinates, figures in results:
         for name, value in figures.items():
@@ -94,15 +97,28 @@ def taken(results: Results, figure: Figure, where: Axes) -> pd.DataFrame:
             if match is None:
                 continue
             texts = dict(zip(names, match.groups(), strict=True))
-            places = {key: _as_number(text) for key, text in texts.items()}
+            places = {key: known[text] for (key, text), known in zip(texts.items(), numbers, strict=True)}
             if not _is_at({**coordinates, **places}, where):
                 continue
             spread = _spread(figures, error.format(**texts), figure) if error else float("nan")
             lines.append({**_shown(coordinates), **places, VALUE: value * figure.scale, ERROR: spread})
     if not lines:
-        raise NothingShownError(f"{figure.of}: no cell of this part of the report has such a figure")
+        known = ", ".join(_forms(results)[:NAMED])
+        raise NothingShownError(f"{figure.of}: no cell of this part of the report has such a figure; there are {known}")
     table = pd.DataFrame(lines, dtype=object)  # a whole number stays one where other cells have none
     return table.astype({VALUE: float, ERROR: float})
+
+
+def _places(results: Results, pattern: re.Pattern[str]) -> set[tuple[str, ...]]:
+    """Return what stands in the places of a pattern, over all figures."""
+    names = dict.fromkeys(name for _, figures in results for name in figures)
+    return {match.groups() for name in names if (match := pattern.fullmatch(name))}
+
+
+def _forms(results: Results) -> list[str]:
+    """Return the names of all figures, of those with the same first part the first, such as `roc.0.05`."""
+    names = dict.fromkeys(name for _, figures in results for name in figures)
+    return list({re.split(r"[.|]", name)[0]: name for name in reversed(names)}.values())[::-1]
 
 
 def _spread(figures: Figures, name: str, figure: Figure) -> float:
@@ -111,13 +127,21 @@ def _spread(figures: Figures, name: str, figure: Figure) -> float:
     return figures[name] * abs(figure.scale)
 
 
-def _as_number(text: str) -> float | str:
-    """Return a place in a figure's name as a number where it is written as one; `03` is a name."""
+def _as_numbers(texts: Iterable[str]) -> dict[str, float | str]:
+    """Return places in names of figures as numbers where they are written as such; `03` and `nan` are names, and `1`
+    and `1.00` are two.
+    """
+    numbers = {text: number for text in texts if (number := _as_number(text)) is not None}
+    counts = Counter(numbers.values())
+    return {text: numbers[text] if counts[numbers.get(text, math.nan)] == 1 else text for text in texts}
+
+
+def _as_number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
-        return text
-    return number if text in (f"{number:g}", f"{number:.2f}") else text
+        return None
+    return number if math.isfinite(number) and text in (f"{number:g}", f"{number:.2f}") else None
 
 
 def _shown(coordinates: Axes) -> Axes:

@@ -2,17 +2,19 @@
 was stopped.
 
 Results lie in `cells/<study>.jsonl` beside the report, one line a cell. A line is known by what it was measured from,
-so a text may be reworded and a method added without measuring the others again. Each line says with which code it was
-measured, and the report how many were with another.
+so a text may be reworded and a method added without measuring the others again. Each line says with which code and
+where it was measured, and the report how many were with another. Where a probe fails, `cells/<study>.log` says where.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib
 import json
 import platform
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,13 +25,14 @@ from typing import Any, NamedTuple, TextIO
 
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
-from fedgate.firmware_sim.engine.cells import Cell, Probe, cells_of, load_probe
+from fedgate.firmware_sim.engine.cells import Cell, Probe, cells_of, check_data, load_probe
+from fedgate.firmware_sim.engine.reading import only
 from fedgate.firmware_sim.engine.report import parts_of, write_report
 from fedgate.firmware_sim.engine.spec import Figures, Spec, StudyError
 
 ROOT = Path(__file__).resolve().parents[2]
 CONNECT_S = 10
-SOURCES = ("models", "firmware_sim/studies", "firmware_sim/evaluate", "firmware_sim/engine")
+SOURCES = ("cloud_aggregator", "config", "firmware_sim", "gateway_agent", "models")  # whatever may decide a figure
 
 
 class Plan(NamedTuple):
@@ -51,12 +54,13 @@ class Plan(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """One finished cell: what was measured, how long it took, on which day and with which code."""
+    """One finished cell: what was measured, how long it took, on which day, with which code, and where."""
 
     figures: Figures
     seconds: float
     date: str
     code: str
+    where: str = ""  # version, machine and Python; empty in lines written before they were kept
 
 
 class Outcome(NamedTuple):
@@ -79,12 +83,16 @@ def run_study(name: str, spec: Spec, plan: Plan, say: Callable[[str], None], tem
             f"--cluster: no more than {spec.jobs} cells of this study are measured at a time; leave it out"
         )
     probe = load_probe(spec.probe)
-    if not spec.section:
-        spec = spec.model_copy(update={"section": probe.sections(spec)})
     label = f"{name}-short" if plan.short else name
     cells = cells_of(spec, probe, plan.data, short=plan.short)
+    check_data(probe, cells, plan.data)
+    if not spec.section:
+        spec = spec.model_copy(update={"section": probe.sections(spec)})
     plan = plan._replace(jobs=min(plan.jobs, spec.jobs or plan.jobs))
-    with _open_cells(plan.results / "cells" / f"{label}.jsonl") as file:
+    with (
+        _open_cells(plan.results / "cells" / f"{label}.jsonl") as file,
+        _logged(plan.results / "cells" / f"{label}.log"),
+    ):
         if plan.fresh:
             file.truncate(0)
         known = _known(file)
@@ -98,11 +106,24 @@ def run_study(name: str, spec: Spec, plan: Plan, say: Callable[[str], None], tem
     every = [known[cell.key] for cell in cells]
     results = [(cell.coordinates, done.figures) for cell, done in zip(cells, every, strict=True)]
     parts = list(parts_of(spec, results, plan.results / label, short=plan.short))
-    facts = {"circumstances": _circumstances(every, plan), "command": plan.command}
+    facts = {"circumstances": _circumstances(every, plan, _code(probe.module)), "command": plan.command}
     path = plan.results / f"{label}{Path(template).suffix}"
     text = write_report(spec, parts, facts, template)
     path.write_text(text, encoding="utf-8")
     return Outcome(cells, every, text, path)
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """Write where a probe failed into this file, which the error names."""
+    path.unlink(missing_ok=True)
+    try:
+        yield
+    except StudyError as error:
+        if not (notes := getattr(error, "__notes__", [])):
+            raise
+        path.write_text("\n".join(notes), encoding="utf-8")
+        raise StudyError(f"{error}; where it failed: {path}") from None
 
 
 @contextmanager
@@ -127,7 +148,7 @@ def _known(file: TextIO) -> dict[str, Measured]:
     for text in file:
         try:
             line: dict[str, Any] = json.loads(text)
-            known[line["key"]] = Measured(*(line[field] for field in Measured._fields))
+            known[line["key"]] = Measured(**{field: line[field] for field in Measured._fields if field in line})
         except (ValueError, TypeError, KeyError):
             continue
     return known
@@ -208,23 +229,36 @@ def _open_cluster(address: str) -> Iterator[Executor]:
 def _measure(probe: str, cell: Cell, data: Path) -> Measured:
     from threadpoolctl import threadpool_limits
 
+    loaded = load_probe(probe)
     started_s = time.perf_counter()
     try:
-        with threadpool_limits(1):  # cells are many and small, and threads of several workers would only wait
-            figures = load_probe(probe).measure(cell.case, data)
+        # Cells are many and small, and threads of several workers would only wait.
+        with threadpool_limits(1), only(loaded.reads(cell.case, data), data):
+            figures = loaded.measure(cell.case, data)
     except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, ValueError) as error:
         where = ", ".join(f"{key}={value}" for key, value in cell.coordinates.items())
-        raise StudyError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        failure = StudyError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}")
+        failure.add_note(traceback.format_exc())  # a note reaches the process that waits, a cause does not
+        raise failure from None
     seconds = round(time.perf_counter() - started_s, 3)
-    return Measured(figures, seconds, time.strftime("%Y-%m-%d"), _code())
+    return Measured(figures, seconds, time.strftime("%Y-%m-%d"), _code(loaded.module), _where())
 
 
-@lru_cache(maxsize=1)
-def _code() -> str:
-    """Return a number that tells the code that measures from any other, wherever it measures."""
+def _where() -> str:
+    return f"fedgate {VERSION} on {platform.machine()}, Python {platform.python_version()}"
+
+
+@lru_cache(maxsize=8)
+def _code(module: str) -> str:
+    """Return a number that tells the code that measures, ours and the package of the probe, from any other."""
+    sources = [ROOT / folder for folder in SOURCES]
+    top = importlib.import_module(module.partition(".")[0])
+    if top.__name__ != __name__.partition(".")[0]:
+        sources += [Path(place) for place in getattr(top, "__path__", [top.__file__])]
     digest = hashlib.sha256()
-    for path in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")):
-        digest.update(path.read_bytes())
+    for source in sources:
+        for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -239,16 +273,19 @@ def _with_progress(
         yield done
 
 
-def _circumstances(every: list[Measured], plan: Plan) -> str:
+def _circumstances(every: list[Measured], plan: Plan, code: str) -> str:
     """Return how the figures came about, as every report states it."""
     total_s, days = sum(each.seconds for each in every), sorted({each.date for each in every})
     taken = f"{total_s / 60:.1f} minutes" if total_s >= 60 else f"{total_s:.1f} seconds"
-    other = sum(each.code != _code() for each in every)
+    other = sum(each.code != code for each in every)
     notes = [f"{other} of them were measured before the code last changed (`--fresh` measures anew)."] * (other > 0)
     notes += ["A short run: it shows that the study runs, not what the methods are worth."] * plan.short
     where = "on a Dask cluster" if plan.cluster else f"at most {plan.jobs} at a time"
+    places = sorted({each.where for each in every if each.where})
+    unsaid = sum(not each.where for each in every)
+    notes += [f"With which version and where {unsaid} of them were measured was not kept."] * (unsaid > 0)
     return (
-        f"Measured on {' and '.join(days)} with fedgate {VERSION} on {platform.machine()}, Python"
-        f" {platform.python_version()}: {len(every)} cells, {taken} of one core in all, {where}."
+        f"Measured on {' and '.join(days)}{' with ' * bool(places)}{' and '.join(places)}:"
+        f" {len(every)} cells, {taken} of one core in all, {where}."
         f" {' '.join([*notes, 'Command:'])}"
     )

@@ -130,7 +130,8 @@ class Target(View):
 
 
 class Section(View):
-    """One part of a report; one that is `like` another, named by its title, has its keys below its own.
+    """One part of a report; one that is `like` another, named by its title, has its keys below its own: figures by
+    head and key by key, labels by name, every other table, such as `where`, as a whole.
 
     :param kind: a table; a picture of it, with the first of `rows` along the axis; the targets; what was chosen; or
         prose alone.
@@ -180,7 +181,6 @@ class Spec(settings.Table):
     :param about: what was measured, how data were split, and what was chosen on what.
     :param probe: the module of `studies/probes` that measures a cell, the full name of another one, or `evaluate`: any
         algorithm on any table or recordings.
-    :param folder: of the data set, or its only file, or of each of several, below the folder of data.
     :param data: the folder of data, relative to the file, where it comes with it.
     :param jobs: most cells at a time: running times want a machine to themselves.
     :param settings: fields of the probe's case that are the same in all cells.
@@ -190,10 +190,9 @@ class Spec(settings.Table):
         products one after the other. An axis may lie inside another: `method.settings.rounds = [1, 5, 20]`.
     """
 
-    title: str = ""
+    title: Annotated[str, Field(pattern=r"\S")]
     about: str = ""
     probe: str = "evaluate"
-    folder: str | list[str] = ""
     data: Path | None = None
     jobs: Annotated[int, Field(ge=1)] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -259,9 +258,22 @@ def _spelled_out(sections: list[dict[str, Any]]) -> list[dict[str, Any]]:
         like = section.pop("like", None)
         if like is not None and like not in by_title:
             raise SettingsError(f"section.like: {like!r} given; expected the title of a section before it")
-        whole = section if like is None else overlaid(by_title[like], section)
+        whole = section if like is None else _laid_over(by_title[like], section)
         by_title[whole.get("title", "")] = whole
         found.append(whole)
+    return found
+
+
+def _laid_over(base: dict[str, Any], section: dict[str, Any]) -> dict[str, Any]:
+    """Return a section over that which it is like: figures by head and key by key, labels by name, all else whole."""
+    found = base | section
+    for key in ("figures", "labels"):
+        own, below = section.get(key), base.get(key)
+        if isinstance(own, dict) and isinstance(below, dict):
+            found[key] = below | {
+                head: below[head] | value if isinstance(value, dict) and isinstance(below.get(head), dict) else value
+                for head, value in own.items()
+            }
     return found
 
 

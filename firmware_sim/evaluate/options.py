@@ -111,7 +111,7 @@ def study_of(args: argparse.Namespace) -> tuple[str, Spec, Path]:
     if path is None:
         raise OptionError("--data is missing; expected a table or a folder of recordings")
     path = path.resolve()
-    raw[SETTINGS]["data"] = raw["folder"] = path.name
+    raw[SETTINGS]["data"] = path.name
     raw = {"title": f"Methods on {path.name}", **raw}
     return (args.file or path).stem, spec_of(raw, args.file), path.parent
 

@@ -24,7 +24,7 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.spec import Figures, Section, Spec
 from fedgate.firmware_sim.evaluate.datasets import EvaluationError, Table, load_table
-from fedgate.firmware_sim.evaluate.folders import Folder, load_folder
+from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, Folder, FolderSettings, load_folder
 from fedgate.firmware_sim.evaluate.methods import DISTANCE, FOREST, Method, score_by_forest
 from fedgate.firmware_sim.evaluate.splits import Plan, Split, by_group, split_folder, split_table
 from fedgate.firmware_sim.evaluate.training import (
@@ -186,6 +186,16 @@ client alone; `pooled`: one client with all data; `distance`: from the mean, in 
 def _first(spec: Spec, axis: str) -> Any:
     given = next(product[axis] for product in spec.cells if axis in product)
     return given[0] if isinstance(given, list) else next(iter(spec.define[axis])) if given == "*" else 0
+
+
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the table, or the folder and the recordings outside of it that evaluation.toml names."""
+    path = data / case.data
+    if not path.is_dir():
+        return [path]
+    plan = settings.load(path / FOLDER_FILE, FolderSettings)
+    named = ((path / name).resolve() for name in (*plan.healthy, *plan.damaged))
+    return [path, *(each for each in named if not each.is_relative_to(path.resolve()))]
 
 
 def measure(case: Case, data: Path) -> Figures:

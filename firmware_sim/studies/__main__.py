@@ -11,7 +11,7 @@ from typing import Any
 
 from fedgate.config.runtime import cli
 from fedgate.firmware_sim import metrics
-from fedgate.firmware_sim.engine.cells import cells_of, load_probe
+from fedgate.firmware_sim.engine.cells import cells_of, check_data, count_cells, load_probe
 from fedgate.firmware_sim.engine.runner import Outcome, Plan, run_study
 from fedgate.firmware_sim.engine.spec import Spec, StudyError, load_spec
 from fedgate.firmware_sim.evaluate.command import Progress, check_output, write_result
@@ -36,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     _add_measure(commands)
     check = commands.add_bare("check", "check a file without measuring")
     check.add_argument("file", type=Path, help="TOML file that describes a study")
+    check.add_argument("--data", type=Path, metavar="DIR", help="folder of data, to check that its files are there")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(act=_check)
     tiny = commands.add_bare("tiny", "write a tiny folder of data in the layouts that the studies read")
@@ -95,8 +96,11 @@ def _folder(spec: Spec, given: Path | None) -> Path:
 
 def _check(args: argparse.Namespace) -> None:
     spec = load_spec(args.file)
-    count = len(cells_of(spec, load_probe(spec.probe), spec.data or Path()))
-    kind = f"study of {count} cells: {spec.title}"
+    probe, data = load_probe(spec.probe), args.data or spec.data
+    cells = cells_of(spec, probe, data or Path())
+    if data is not None:
+        check_data(probe, cells, _folder(spec, data))
+    kind = f"study of {count_cells(cells)} cells: {spec.title}"
     cli.show(args, {"ok": True, "file": str(args.file), "what": kind}, f"{args.file}: good; {kind}")
 
 

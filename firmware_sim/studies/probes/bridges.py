@@ -21,6 +21,7 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.spec import Figures, StudyError
 from fedgate.firmware_sim.evaluate.methods import Method, Rows, Scores, score_method
+from fedgate.firmware_sim.recordings.shipped import shipped
 from fedgate.firmware_sim.studies.datasets.series.bridges import (
     DAMAGED,
     HEALTHY,
@@ -36,6 +37,7 @@ from fedgate.models.federated import build
 from fedgate.models.federated.protocol.algorithm import Algorithm
 from fedgate.models.federated.wrappers.whitening import validated
 
+MUNICH = shipped("munich_bridge/ref_load_01").parent
 View = Literal["sensors", "setups", "sensor x setup"]
 ALIGNED = "aligned-events"
 EVERY = "all"
@@ -79,6 +81,11 @@ class Case(settings.Table):
         if overlap:
             raise ValueError(f"test_setups: setup {overlap[0]} trains as well; expected setups that choose nothing")
         return self
+
+
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the folder of the recordings; those of Munich come with the package."""
+    return [MUNICH if case.data_set == "munich" else data / case.folder]
 
 
 def measure(case: Case, data: Path) -> Figures:

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgate.firmware_sim.engine.cells import Cell, cells_of, load_probe
-from fedgate.firmware_sim.engine.spec import Spec, StudyError
+from fedgate.firmware_sim.engine.cells import Cell, cells_of, check_data, count_cells, load_probe
+from fedgate.firmware_sim.engine.spec import Spec, StudyError, load_spec
 from tests.support import powers
+from tests.support.syntax import ROOT
 
 PROBE = load_probe("tests.support.powers")
 NOWHERE = Path("nowhere")
+SHOWN = [{"kind": "text", "text": "t"}]
 METHODS = {
     "square": {"exponent": 2, "settings": {"width": 1.0, "depth": 3}},
     "cube": {"like": "square", "exponent": 3, "settings": {"depth": 4}},
@@ -55,8 +57,37 @@ def test_cells_are_the_product_of_the_axes_in_their_order(axes: dict[str, list[i
         assert case_of(cell).model_dump(include=set(axes)) == coordinates
 
 
+def test_an_axis_that_a_product_lacks_is_that_of_its_case_where_no_section_says_what_is_shown() -> None:
+    products = [{"number": [1, 2]}, {"scale": [2.0], "number": [1]}, {"number": [1], "scale": [1.0]}]
+    found = cells(cells=products, settings={"scale": 1.0})
+    assert places(found) == [{"number": 1, "scale": 1.0}, {"number": 2, "scale": 1.0}, {"number": 1, "scale": 2.0}]
+    assert places(cells(cells=products[:2], section=SHOWN)) == [
+        {"number": 1},
+        {"number": 2},
+        {"scale": 2.0, "number": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("axis", "value"), [("method", ["square"]), ("method.settings.width", [1.0]), ("names", [["a"]])]
+)
+def test_an_axis_that_a_product_lacks_and_its_case_too_is_refused(axis: str, value: list[Any]) -> None:
+    with pytest.raises(StudyError, match=r"cells: '[a-z.]+' stands in one product and not in another"):
+        cells(define={"method": METHODS}, cells=[{"method": ["cube"], axis: value}, {"number": [2]}])
+
+
+def test_a_file_that_is_read_and_missing_is_named_and_cells_of_one_case_count_once(tmp_path: Path) -> None:
+    reading = PROBE._replace(reads=lambda case, data: [data / "rows.csv"])
+    found = cells_of(spec_of(cells={"number": 3}), reading, tmp_path)
+    with pytest.raises(StudyError, match=r"rows\.csv: no such file or folder"):
+        check_data(reading, found, tmp_path)
+    (tmp_path / "rows.csv").touch()
+    check_data(reading, found, tmp_path)
+    assert count_cells([*found, found[0]]) == 3
+
+
 def test_products_come_one_after_the_other_and_what_two_hold_is_one_cell() -> None:
-    found = cells(cells=[{"number": 2, "seed": [7]}, {"number": [1, 5], "seed": [7]}, {"rounds": [3]}])
+    found = cells(section=SHOWN, cells=[{"number": 2, "seed": [7]}, {"number": [1, 5], "seed": [7]}, {"rounds": [3]}])
     assert places(found) == [
         {"number": 0, "seed": 7},
         {"number": 1, "seed": 7},
@@ -166,7 +197,8 @@ def test_a_key_is_of_what_is_measured_and_neither_of_words_nor_of_places(tmp_pat
         (folder / "a.csv").write_text("1,2", "utf-8")
 
     def keys(place: Path = folders[0], **other: Any) -> list[str]:
-        return [cell.key for cell in cells(data=place.parent, **{"folder": "set", **given, **other})]
+        reading = PROBE._replace(reads=lambda case, data: [data / "set"])
+        return [cell.key for cell in cells_of(spec_of(**{**given, **other}), reading, place.parent)]
 
     known = keys()
     assert len(set(known)) == 2
@@ -195,18 +227,43 @@ def test_a_key_is_the_same_tomorrow() -> None:
     assert cell.key == "5e17b0dc00fc7ed65bb3567e"
 
 
-def test_every_folder_of_a_study_tells_its_cells_from_those_of_another_edition(tmp_path: Path) -> None:
-    def key(folder: str | list[str]) -> str:
-        (cell,) = cells(data=tmp_path, folder=folder)
+def test_every_file_that_a_case_reads_tells_it_from_one_of_another_edition(tmp_path: Path) -> None:
+    reading = PROBE._replace(reads=lambda case, data: [data / name for name in case.names])
+
+    def key(*names: str) -> str:
+        (cell,) = cells_of(spec_of(settings={"names": list(names)}), reading, tmp_path)
         return cell.key
 
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "rows.csv").write_text("1\n", "utf-8")
-    before = {"one": key("one"), "both": key(["one", "two"])}
-    assert key(["one"]) == before["one"] != before["both"]
-    (tmp_path / "two" / "rows.csv").write_text("2\n", "utf-8")
-    assert key("one") == before["one"] and key(["one", "two"]) != before["both"]
+    for name in ("one/rows.csv", "two/rows.csv", "beside.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1\n", "utf-8")
+    before = {"one": key("one"), "both": key("one", "two")}
+    (tmp_path / "beside.csv").write_text("2\n", "utf-8")
+    (tmp_path / "two/rows.csv").write_text("2\n", "utf-8")
+    assert key("one") == before["one"] and key("one", "two") != before["both"]
+
+
+@pytest.mark.parametrize(
+    "table", sorted((ROOT / "firmware_sim/studies/tables").glob("*.toml")), ids=lambda path: path.stem
+)
+def test_cells_of_a_table_that_reads_data_are_others_for_other_data(table: Path, tmp_path: Path) -> None:
+    spec = load_spec(table)
+    probe = load_probe(spec.probe)
+    found = set[Path]()
+    for cell in cells_of(spec, probe, tmp_path, short=True):
+        found |= {path for path in probe.reads(cell.case, tmp_path) if path.is_relative_to(tmp_path)}
+    is_of_package = spec.data is not None or spec.probe == "fleet_causes"
+    assert bool(found) != is_of_package
+    for path in found:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1", "utf-8")
+    one = cells_of(spec, probe, tmp_path, short=True)
+    for path in found:
+        path.write_text("2", "utf-8")
+    two = cells_of(spec, probe, tmp_path, short=True)
+    assert [a.key != b.key for a, b in zip(one, two, strict=True)] == [
+        any(path in found for path in probe.reads(cell.case, tmp_path)) for cell in one
+    ]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +287,11 @@ def test_every_folder_of_a_study_tells_its_cells_from_those_of_another_edition(t
         ({"cells": {}, "settings": {"numbr": 1}}, "^numbr"),
         ({"cells": {"method.settings.x": [2], "method.x": [3]}}, "cells: several axes end with 'x'"),
         (
-            {"settings": {"method": {"exponent": 1}}, "cells": [{"method.settings.seed": [2]}, {"seed": [2]}]},
+            {
+                "section": SHOWN,
+                "settings": {"method": {"exponent": 1}},
+                "cells": [{"method.settings.seed": [2]}, {"seed": [2]}],
+            },
             "seed=2: two cells that differ have these coordinates",
         ),
         (
@@ -248,9 +309,23 @@ def test_what_is_wrong_with_an_axis_or_a_case_is_named(given: dict[str, Any], wo
     ("name", "words"),
     [
         ("nothing-of-ours", "probe 'nothing-of-ours': No module named .*; expected a module with `Case` and `measure`"),
-        ("tests.support.syntax", "probe 'tests.support.syntax': .* 'Case'"),
+        ("tests.support.syntax", "probe 'tests.support.syntax': has no 'Case'; expected"),
     ],
 )
 def test_what_is_no_probe_is_named(name: str, words: str) -> None:
+    with pytest.raises(StudyError, match=words):
+        load_probe(name)
+
+
+@pytest.mark.parametrize("text", ["import no_such_package\n", "\nfrom pathlib import Pth\n"])
+@pytest.mark.parametrize("name", ["broken_probe", "broken_probe.below"])
+def test_what_a_probe_cannot_import_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    (tmp_path / "broken_probe").mkdir()
+    (tmp_path / "broken_probe/__init__.py").write_text(text, "utf-8")
+    (tmp_path / "broken_probe/below.py").write_text("", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = r"cannot be imported: .*(no_such_package|Pth).*__init__\.py, line \d\)"
     with pytest.raises(StudyError, match=words):
         load_probe(name)

@@ -32,6 +32,18 @@ def test_a_short_run_takes_few_folds_and_rounds_and_leaves_the_rest(short: bool,
     assert (cell.case.seed, cell.case.method) == (7, {"rounds": rounds, "units": 200})
 
 
+def test_a_short_run_takes_less_in_lists_of_tables_and_of_numbers() -> None:
+    grids = [{"SM": {"rounds": [50, 100, 1], "step": [10, 30]}}, {"other": {"rounds": ["all", 5]}}]
+    given = {"folds": 1, "inner_folds": 1, "seed": 0, "method": {"grids": grids}}
+    spec = Spec(title="t", about="a", probe="p", settings=given, cells=[{"kind": ["a"]}])
+    (cell,) = cells_of(spec, Probe("p", Case, lambda case, data: {}, lambda spec: []), Path(), short=True)
+    assert isinstance(cell.case, Case)
+    assert cell.case.method["grids"] == [
+        {"SM": {"rounds": [2, 1], "step": [10, 30]}},
+        {"other": {"rounds": ["all", 5]}},
+    ]
+
+
 def test_names_with_dots_are_tables_in_tables() -> None:
     found = nested({"network.leak": 0.1, "ridge": 1.0, "network.units": 3})
     assert found == {"network": {"leak": 0.1, "units": 3}, "ridge": 1.0}

@@ -247,3 +247,24 @@ def test_what_no_cell_has_is_named(view: dict[str, Any], error: type[StudyError]
     with pytest.raises(StudyError, match=words) as caught:
         lay_out(GRID, asked)
     assert caught.type is error
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["nan", "a"], ["nan", "a"]),
+        (["inf", "-inf"], ["inf", "-inf"]),
+        (["1", "1.00"], ["1", "1.00"]),
+        (["03", "3", "0.50"], ["03", 3.0, 0.5]),
+    ],
+)
+def test_every_name_in_a_figure_has_a_row_of_its_own(names: list[str], shown: list[float | str]) -> None:
+    results: Results = [({}, {f"auc.{name}": float(index) for index, name in enumerate(names)})]
+    found = lay_out(results, View(rows=["place"], figures={"f": Figure(of="auc.{place}")}))
+    assert [place for (place,) in found] == shown
+
+
+def test_a_figure_that_no_cell_has_is_answered_with_those_that_there_are() -> None:
+    results: Results = [({}, {"auc": 1.0, "roc.0.05": 1.0, "roc.0.10": 1.0})]
+    with pytest.raises(NothingShownError, match=r"acu: no cell .* has such a figure; there are auc, roc\.0\.05$"):
+        lay_out(results, View(figures={"f": Figure(of="acu")}))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.engine import runner
 from fedgate.firmware_sim.engine.runner import Outcome, Plan, run_study
@@ -92,10 +93,12 @@ def test_a_report_holds_title_results_and_how_they_came_about(study: Path, capsy
 def test_a_stopped_study_goes_on_with_what_is_missing(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (study.parent / "raise-3").touch()
     assert run(study) == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith("number=3: ValueError: this number is out of order")
+    said, log = capsys.readouterr().err.splitlines()[-1], Path("out/results/cells/cubes.log")
+    assert said.endswith(f"number=3: ValueError: this number is out of order; where it failed: {log}")
+    assert re.search(r'powers\.py", line \d+, in measure', log.read_text("utf-8"))
     assert measured(study) == [1, 2] and not (study.parent / "out/results/cubes.md").exists()
     (study.parent / "raise-3").unlink()
-    assert run(study) == 0 and measured(study) == [1, 2, 3]
+    assert run(study) == 0 and measured(study) == [1, 2, 3] and not log.exists()
     assert run(study) == 0 and measured(study) == [1, 2, 3]
 
 
@@ -150,7 +153,7 @@ def test_a_short_run_has_files_of_its_own_and_says_so(study: Path) -> None:
 def test_a_report_says_how_many_cells_other_code_has_measured(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(study)
     assert "before the code last changed" not in (study.parent / "out/results/cubes.md").read_text("utf-8")
-    monkeypatch.setattr(runner, "_code", lambda: "other")
+    monkeypatch.setattr(runner, "_code", lambda module: "other")
     rewrite(study, "[1, 2, 3]", "[1, 2, 4]")
     run(study)
     text = (study.parent / "out/results/cubes.md").read_text("utf-8")
@@ -159,15 +162,47 @@ def test_a_report_says_how_many_cells_other_code_has_measured(study: Path, monke
 
 
 def test_the_number_of_the_code_is_made_of_what_measures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    numbers = set()
-    for folder, text in (("models", "a"), ("models", "b"), ("firmware_sim/engine", "b"), ("docs", "c")):
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / folder / "x.py").write_text(text)
-        monkeypatch.setattr(runner, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    sources = ["models", "firmware_sim/engine", "firmware_sim/recordings", "cloud_aggregator/alarms"]
+    sources += ["config/protocol", "gateway_agent/deployment", "their_probes/inside"]
+    for folder in (*sources, "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "their_probes/__init__.py").touch()
+
+    def number() -> str:
         runner._code.cache_clear()
-        numbers.add(runner._code())
+        return runner._code("their_probes.inside.x")
+
+    numbers = [number()]
+    for folder in sources:
+        (tmp_path / folder / "x.py").write_text(folder, "utf-8")
+        numbers.append(number())
+    assert len(set(numbers)) == len(numbers)
+    (tmp_path / "docs/x.py").write_text("docs", "utf-8")
+    assert number() == numbers[-1]
     runner._code.cache_clear()
-    assert len(numbers) == 3
+
+
+def test_a_report_says_where_its_cells_were_measured_and_of_none_more_than_is_known(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(study)
+    text = " ".join((study.parent / "out/results/cubes.md").read_text("utf-8").split())
+    assert f" with fedgate {VERSION} on " in text and "was not kept" not in text
+    cells = study.parent / "out/results/cells/cubes.jsonl"
+    first, second, third = lines(study)
+    first["where"] = "fedgate 0.1 on tape, Python 1.5"
+    del second["where"]
+    cells.write_text("".join(json.dumps(line) + "\n" for line in (first, second)), "utf-8")
+    run(study)
+    text = " ".join((study.parent / "out/results/cubes.md").read_text("utf-8").split())
+    assert f" with fedgate 0.1 on tape, Python 1.5 and {third['where']}: 3 cells" in text
+    assert "where 1 of them were measured was not kept" in text
+    cells.write_text("".join(json.dumps({**line, "where": ""}) + "\n" for line in lines(study)), "utf-8")
+    run(study)
+    text = " ".join((study.parent / "out/results/cubes.md").read_text("utf-8").split())
+    assert re.search(r"Measured on [\d-]+: 3 cells", text)
 
 
 def test_json_holds_every_cell(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,6 +223,7 @@ def test_json_holds_every_cell(study: Path, capsys: pytest.CaptureFixture[str]) 
         ("tests.support.powers|powers", [], "probe 'powers': No module named"),
         ("about = |abut = ", [], "cubes.toml"),
         ("title = |title ", [], "cubes.toml"),
+        ('"Cubes"|" "', [], "title"),
         ("\nprobe|\njobs = 1\nprobe", ["--cluster", "tcp://127.0.0.1:1"], "--cluster: no more than 1 cells"),
     ],
 )
@@ -246,7 +282,7 @@ def test_workers_measure_what_one_process_measures(study: Path) -> None:
     assert sorted(measured(study)) == [1, 2, 3]
     assert [cell.coordinates["number"] for cell in found.cells] == [1, 2, 3]
     assert [done.figures["power"] for done in found.measured] == [1.0, 8.0, 27.0]
-    assert {done.code for done in found.measured} == {runner._code()}
+    assert {done.code for done in found.measured} == {runner._code("tests.support.powers")}
     assert "at most 2 at a time" in found.text
     assert run_here(study).text.partition("---\n\n")[0] == found.text.partition("---\n\n")[0]
 
@@ -334,7 +370,7 @@ def test_a_cluster_measures_what_one_process_measures(
     found = run_here(study, cluster=address)
     assert [done.figures["power"] for done in found.measured] == [1.0, 8.0, 27.0]
     assert {1} <= kept <= {1, 3} and "on a Dask cluster" in found.text
-    assert {done.code for done in found.measured} == {runner._code()}
+    assert {done.code for done in found.measured} == {runner._code("tests.support.powers")}
     rewrite(study, "[1, 2, 3]", "[4, 5, 6]")
     (study.parent / "kill-5").touch()
     with pytest.raises(StudyError, match="--cluster: workers were killed, most likely for want of memory"):

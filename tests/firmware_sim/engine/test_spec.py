@@ -156,3 +156,30 @@ def test_the_page_on_tables_names_every_key() -> None:
     words = {word for code in re.findall(r"`([^`]+)`", prose) for word in re.findall(r"\w+", code)}
     kinds = (Spec, Section, Target, Choice, Figure)
     assert [name for kind in kinds for name in kind.model_fields if name not in words] == []
+
+
+def test_a_section_that_is_like_another_takes_coordinates_and_figures_of_a_paper_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(
+        """title = "t"
+cells = { number = [1] }
+[[section]]
+title = "one"
+where = { a = 1, b = 2 }
+paper = { x = { y = 1 } }
+labels = { a = "A", b = "B" }
+rows = ["number"]
+figures = { f = { of = "f", digits = 1, minus = { a = 1, b = 2 } }, g = "g" }
+[[section]]
+title = "two"
+like = "one"
+where = { b = 3 }
+paper = {}
+labels = { b = "C" }
+figures = { f = { minus = { b = 2 } } }
+""",
+        "utf-8",
+    )
+    two = load_spec(path).section[1]
+    assert (two.where, two.paper, two.labels) == ({"b": 3}, {}, {"a": "A", "b": "C"})
+    assert list(two.figures) == ["f", "g"] and (two.figures["f"].digits, two.figures["f"].minus) == (1, {"b": 2})

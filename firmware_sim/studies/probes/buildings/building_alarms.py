@@ -72,6 +72,11 @@ class Case(settings.Table):
     seed: int = 0
 
 
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the folder of the data set."""
+    return [data / case.sensors.folder]
+
+
 def measure(case: Case, data: Path) -> Figures:
     """Return what a way of watching finds and costs on all sensors of one part of a data set.
 

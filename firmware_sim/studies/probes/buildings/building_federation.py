@@ -84,6 +84,11 @@ class Trained(NamedTuple):
     epsilon: float = 0.0
 
 
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the folder of the rooms."""
+    return [data / case.folder]
+
+
 def measure(case: Case, data: Path) -> Figures:
     """Return the mean loss after every round with its deviation over draws, bytes of one gateway in a round, and what
     the whole fleet sent and received until a loss was reached. What the method has none of is left out.

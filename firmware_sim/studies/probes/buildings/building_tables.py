@@ -42,6 +42,13 @@ from fedgate.models.arrays import Floats
 ROC_STEPS = 20  # of the false positive rate, at which a curve is kept
 CURVE_EVERY = 4  # of the reported windows, one in so many shows how the error fell
 
+PARTS: dict[str, list[str]] = {"room climate": ["room_climate"], "three rooms": ["room_climate", "uci_occupancy"]}
+
+
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the folders of the data set."""
+    return [data / case.task.folder / name for name in PARTS.get(case.task.data, [""])]
+
 
 def measure(case: Case, data: Path) -> Figures:
     """Return the figures of all reported windows, of `keti` also for rooms that trained (`seen.`) and others; of each

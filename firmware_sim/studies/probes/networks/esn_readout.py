@@ -109,6 +109,11 @@ class Fleet(NamedTuple):
         return np.concatenate([rows[LABELS] for rows in self.scored])
 
 
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the files of all subjects."""
+    return [data / case.folder / f"{name}.npz" for name in (*case.chosen_on, *case.scored)]
+
+
 def measure(case: Case, data: Path) -> Figures:
     """Return the figures of the scored subjects, after every round and of the last ones, and the share of updates that
     were told right.

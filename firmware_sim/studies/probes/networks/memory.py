@@ -57,6 +57,14 @@ class Method(settings.Table):
     lags: int | None = Field(default=None, ge=0)
 
 
+FOLDERS: dict[str, str] = {  # of recorded tasks
+    "supply air temperature": "hvac_fdd",
+    "bearing condition": "cwru_bearing",
+    "room occupied": "uci_occupancy",
+    "pump valve closed": "skab_pump",
+}
+
+
 class Case(settings.Table):
     """What is measured.
 
@@ -71,6 +79,11 @@ class Case(settings.Table):
     ridge: tuple[float, ...] = Field(min_length=1)
     rows: int = Field(default=6_000, ge=1)
     seed: int = 0
+
+
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the folder of a recorded task."""
+    return [data / "streams" / FOLDERS[case.task]] if case.task in FOLDERS else []
 
 
 def measure(case: Case, data: Path) -> Figures:

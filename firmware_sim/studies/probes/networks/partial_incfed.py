@@ -93,6 +93,11 @@ Rows = dict[str, Arrays]  # features and classes by subject
 Train = Callable[[Fold], Trained]
 
 
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the files of the subjects."""
+    return [data / case.folder / f"{name}.npz" for name in case.subjects]
+
+
 def measure(case: Case, data: Path) -> Figures:
     """Return `accuracy` and `macro_f1` over all rows of all subjects, the `error` Σ (output - class)² of a row, the
     deviation of the accuracy between subjects, and what the trainings cost.

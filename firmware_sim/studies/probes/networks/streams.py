@@ -31,6 +31,7 @@ from fedgate.firmware_sim.studies.datasets.series.streams import (
     load,
     training_data,
 )
+from fedgate.firmware_sim.studies.probes.bridges import MUNICH
 from fedgate.firmware_sim.studies.probes.networks.residuals import Method, fit
 from fedgate.models.alarms.threshold import AlarmSpec, AlarmState, CalibrationError, Levels, calibrate, update
 from fedgate.models.arrays import Floats
@@ -72,6 +73,11 @@ class Case(settings.Table):
         if self.method.task == "reconstruct" and not self.stream.targets:
             raise ValueError("stream.targets: expected the columns that are reconstructed, got none")
         return self
+
+
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the folder of the data set; the recordings of Munich come with the package."""
+    return [MUNICH if case.stream.data_set == "munich" else data / case.stream.folder]
 
 
 def measure(case: Case, data: Path) -> Figures:

@@ -98,6 +98,12 @@ class Case(settings.Table):
         return self
 
 
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the folder of the subjects."""
+    del case
+    return [data / FOLDER]
+
+
 def measure(case: Case, data: Path) -> Figures:
     """Return AUC, balanced accuracy and F1 of every subject, each left out of training and choices in its turn: means
     over the seeds. `usual.` and `late.` are the AUC of late windows, after the whole recording and switched on late;

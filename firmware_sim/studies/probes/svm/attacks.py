@@ -16,7 +16,7 @@ from fedgate.config.settings import settings
 from fedgate.firmware_sim.engine.spec import Figures
 from fedgate.firmware_sim.evaluate.splits import partition
 from fedgate.firmware_sim.metrics import roc_auc
-from fedgate.firmware_sim.studies.datasets.tabular import read_rows, split_groups
+from fedgate.firmware_sim.studies.datasets.tabular import FOLDER, read_rows, split_groups
 from fedgate.firmware_sim.studies.probes.svm.hostile import LIAR, Lie, lying
 from fedgate.models.arrays import FEATURES, LABELS, Arrays, generator
 from fedgate.models.detectors import DETECTORS
@@ -57,6 +57,11 @@ class Case(settings.Table):
     method: Answer
     draw: int
     seed: int = 0
+
+
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the file of the table."""
+    return [data / FOLDER / f"{case.table}.csv"]
 
 
 def measure(case: Case, data: Path) -> Figures:

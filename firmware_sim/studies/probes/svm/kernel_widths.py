@@ -78,6 +78,11 @@ class Case(settings.Table):
     seed: int = 0
 
 
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the file of the table."""
+    return [data / FOLDER / f"{case.table}.csv"]
+
+
 def measure(case: Case, data: Path) -> Figures:
     """Return the areas under the ROC curve, means over the draws: `fixed <γF>` and the `best` of them, what is in force
     `now` and by how much it is `below` that; its `change` against the default before, with the standard `error`;

@@ -38,6 +38,11 @@ class Case(tables.Case):
     repeats: tables.Count = 10
 
 
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the file of the table."""
+    return [data / FOLDER / case.table]
+
+
 def measure(case: Case, data: Path) -> Figures:
     """Return what each attack is worth, `<attack>.auc` and `<attack>.found`, the share of vectors `traced` to their row
     and the number of `vectors`: means over clients and repeats.

@@ -22,6 +22,7 @@ from fedgate.firmware_sim.engine.spec import Figures
 from fedgate.firmware_sim.evaluate.methods import Method
 from fedgate.firmware_sim.evaluate.splits import partition
 from fedgate.firmware_sim.studies.datasets.tabular import (
+    FOLDER,
     Labels,
     Split,
     make_clouds,
@@ -104,6 +105,14 @@ class Case(settings.Table):
     worst_case: tuple[float, float] | None = None
     repeat: int
     seed: int = 0
+
+
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the file of the table, and those of its groups and classes where they count."""
+    source, table = case.source, data / FOLDER / f"{case.source.table}.csv"
+    beside = {"groups": source.grouped, "classes": source.coded}
+    files = [table, *(table.with_suffix(f".{name}.csv") for name, is_read in beside.items() if is_read)]
+    return files if source.table else []
 
 
 def measure(case: Case, data: Path) -> Figures:

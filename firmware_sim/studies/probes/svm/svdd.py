@@ -81,6 +81,11 @@ def settings_of(case: Case, value: float) -> dict[str, Any]:
     return {**case.method.settings, "nu" if case.method.algorithm == OCSVM else case.form.caps: value}
 
 
+def reads(case: Case, data: Path) -> list[Path]:
+    """Return the file of the table."""
+    return [data / FOLDER / case.table]
+
+
 def measure(case: Case, data: Path) -> Figures:
     """Return `auc.i` for each value, or for each outer fold, where `value.i` is the value that was chosen for it."""
     path = data / FOLDER / case.table
