@@ -303,7 +303,7 @@ def _train(case: Case, algorithm: Algorithm, split: Split, seed: int) -> Trained
     if case.method.data == "local":
         return Trained(score, _alone(algorithm, split, seed), {})
     if case.method.data == "pooled":
-        with suppress(TrainingError):  # a robust mean asks for three clients: nothing is measured
+        with suppress(NothingSentError, TooFewClientsError):  # a robust mean asks for three clients
             return Trained(score, _pooled(algorithm, split, seed), {})
         return Trained(score, {}, {})
     try:
@@ -396,7 +396,7 @@ def _pooled(algorithm: Algorithm, split: Split, seed: int) -> dict[str, Arrays]:
     Rows of clients that measure in units of their own are brought to those units before they are joined, and each
     client goes on scoring in its own: what is compared is federation, not the mixing of kilonewtons with microstrains.
     """
-    if not algorithm.personal:
+    if not set(NORMALISATION) & set(algorithm.personal):
         fit = train_fleet(algorithm, {"pooled": _joined(split.train)}, seed=seed)
         model = {**fit.shared, **fit.own["pooled"]}
         return dict.fromkeys(split.train, model)
@@ -404,7 +404,8 @@ def _pooled(algorithm: Algorithm, split: Split, seed: int) -> dict[str, Arrays]:
     pairs = {client: normalise({}, data, "own") for client, data in train.items()}
     joined = _joined({client: {**train[client], FEATURES: z} for client, (_, z) in pairs.items()})
     fit = train_fleet(algorithm, {"pooled": joined}, seed=seed)
-    return {client: {**fit.shared, **own} for client, (own, _) in pairs.items()}
+    model = {**fit.shared, **fit.own["pooled"]}  # with the units of the pool, in whose place a client has its own
+    return {client: {**model, **own} for client, (own, _) in pairs.items()}
 
 
 def _joined(train: Mapping[str, Arrays]) -> Arrays:

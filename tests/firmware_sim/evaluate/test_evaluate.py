@@ -26,8 +26,11 @@ from fedgate.firmware_sim.evaluate import probe
 from fedgate.firmware_sim.evaluate.command import Progress
 from fedgate.firmware_sim.evaluate.datasets import Labelled, Table
 from fedgate.firmware_sim.evaluate.splits import Plan, partition, split_table
+from fedgate.firmware_sim.evaluate.training import TrainingError
 from fedgate.models.arrays import FEATURES, LABELS
 from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.protocol.algorithm import NORMALISATION
 from tests.support.graph_tricks import described
 
 HELDOUT = Plan("heldout", "normal", with_labels=False, clients=3, partition="iid")
@@ -358,6 +361,34 @@ def test_a_graph_that_scores_otherwise_is_an_error(
     monkeypatch.setitem(DETECTORS.ours, "svdd", wrong)
     assert evaluate("--data", csv_file, "--repeats", "1") == 2
     assert "the exported graph scores up to 0.01 away from the model" in capsys.readouterr().err
+
+
+def keeps_more_than_units(name: str) -> bool:
+    return bool(set(build(name, 3, {}).personal) - set(NORMALISATION))
+
+
+@pytest.mark.parametrize("normalisation", ["none", "own"])
+@pytest.mark.parametrize("name", [*filter(keeps_more_than_units, ALGORITHMS.ours)])
+def test_one_client_pooled_scores_as_it_does_alone(name: str, normalisation: str) -> None:
+    """The part of a model that stays with a client, such as FedPer's last layer, was dropped where rows were pooled."""
+    split = split_table(Table("t", cloud(), ""), HELDOUT._replace(clients=1), 5)
+    algorithm = build(name, 3, {"normalisation": normalisation})
+    pooled, alone = probe._pooled(algorithm, split, 5)["client-1"], probe._alone(algorithm, split, 5)["client-1"]
+    x, score = split.test["client-1"].x, DETECTORS[algorithm.detector].score
+    np.testing.assert_allclose(score(pooled, x), score(alone, x), rtol=1e-6, atol=1e-9)
+
+
+def test_pooled_rows_that_an_algorithm_refuses_stop_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any refusal was shown as `-`, as if there were nothing to measure."""
+
+    def refuse(*_: object) -> None:
+        raise TrainingError("the solver does not converge")
+
+    monkeypatch.setattr(probe, "_pooled", refuse)
+    split = split_table(Table("t", cloud(), ""), HELDOUT, 5)
+    case = probe.Case(data="t", method=probe.EvaluatedMethod(algorithm="fedavg", data="pooled"))
+    with pytest.raises(TrainingError, match="does not converge"):
+        probe._train(case, build("fedavg", 3, {}), split, 5)
 
 
 class Terminal(io.StringIO):
