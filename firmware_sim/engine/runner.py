@@ -213,7 +213,7 @@ def _measure(probe: str, cell: Cell, data: Path) -> Measured:
         with threadpool_limits(1):  # cells are many and small, and threads of several workers would only wait
             figures = load_probe(probe).measure(cell.case, data)
     except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, ValueError) as error:
-        where = ", ".join(f"{key}={value}" for key, value in cell.coordinates.items())
+        where = ", ".join(f"{key}={value}" for key, value in cell.coordinates.items() if "." not in key)
         raise StudyError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     seconds = round(time.perf_counter() - started_s, 3)
     return Measured(figures, seconds, time.strftime("%Y-%m-%d"), _code())

@@ -338,6 +338,29 @@ run = 1
     }
 
 
+def test_methods_of_which_none_is_federated_have_a_page_without_costs(
+    capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "comparison.toml"
+    method = 'm = { algorithm = "federated-subspace", data = "pooled", settings = { components = 1 } }\n'
+    file.write_text(f'[settings]\ndata = "cloud.csv"\n[define.method]\n{method}')
+    report = result(capsys, str(file), "--repeats", "1")
+    assert 0.5 < mean(report, "m") <= 1.0 and "kB up" not in lines(report)["m"]
+    assert "<h2>Bytes</h2>" not in Path(report["page"]).read_text("utf-8")
+
+
+def test_files_of_one_name_in_two_folders_and_of_two_formats_have_a_page_each(
+    capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    text = Path(csv_file).read_text()
+    (tmp_path / "other" / "cloud.csv").write_text(text)
+    (tmp_path / "cloud.tsv").write_text(text.replace(",", "\t"))
+    files = (csv_file, str(tmp_path / "other" / "cloud.csv"), str(tmp_path / "cloud.tsv"))
+    pages = [result(capsys, "--data", file, "--repeats", "1")["page"] for file in files]
+    assert len({*pages}) == 3 and all(Path(page).is_file() for page in pages)
+
+
 def test_the_shipped_recordings_tell_damage_from_health(capsys: pytest.CaptureFixture[str]) -> None:
     data = Path(firmware_sim.__file__).parent / "recordings" / "data" / "munich_bridge"
     report = result(capsys, "--data", str(data), "--repeats", "1", "--set", "nu=0.1")
