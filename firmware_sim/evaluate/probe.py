@@ -120,16 +120,16 @@ class Trained(NamedTuple):
 def sections(spec: Spec) -> list[Section]:
     """Return what a report shows of an evaluation where its file says nothing of it."""
     costs = ("kB up", "kB down") if _is_any_federated(spec) else ()
-    free = {name: shown for name, shown in COLUMNS.items() if name not in COSTS}
     axes = dict.fromkeys(name.rpartition(".")[2] for product in spec.cells for name in product)
     others = [name for name in axes if name not in ("method", RUN)]
+    heads = {name: shown for name, shown in COLUMNS.items() if name not in axes and (costs or name not in COSTS)}
     words = {"false_alarms": "share of normal rows in alarm", "place": "time, in parts of what was scored"}
     shown: list[dict[str, Any]] = [
         {
             "title": "What each method is worth",
             "text": WORTH,
             "rows": [*others, "method"],
-            "figures": COLUMNS if costs else free,
+            "figures": heads,
         },
         {
             "title": "ROC curves",

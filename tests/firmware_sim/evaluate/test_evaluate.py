@@ -349,6 +349,22 @@ def test_methods_of_which_none_is_federated_have_a_page_without_costs(
     assert "<h2>Bytes</h2>" not in Path(report["page"]).read_text("utf-8")
 
 
+def test_an_axis_is_no_figure_beside_itself(capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path) -> None:
+    file = tmp_path / "comparison.toml"
+    method = '[define.method]\nm = { algorithm = "distance" }\n'
+    file.write_text(f'[settings]\ndata = "cloud.csv"\n{method}[cells]\nmethod = "*"\nclients = [2, 3]\nrun = 1\n')
+    assert {line["clients"] for line in result(capsys, str(file))["methods"]} == {2, 3}
+
+
+def test_the_docs_name_every_figure_that_is_measured(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "evaluate.md").read_text("utf-8")
+    rows = text.split("| figure | what it is | unit |")[1].split("\n\n")[0].splitlines()[2:]
+    documented = {name for row in rows for name in re.findall("`([^`]+)`", row.split("|")[1])}
+    names = {name for cell in result(capsys, "--data", csv_file, "--repeats", "1")["cells"] for name in cell["figures"]}
+    forms = {"roc": "roc.{false_alarms}", "score": "score.{client}.{place}", "anomaly": "anomaly.{client}.{place}"}
+    assert documented == {forms.get(name.partition(".")[0], name) for name in names}
+
+
 def test_files_of_one_name_in_two_folders_and_of_two_formats_have_a_page_each(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:
