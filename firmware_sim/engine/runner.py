@@ -236,7 +236,7 @@ def _measure(probe: str, cell: Cell, data: Path) -> Measured:
         with threadpool_limits(1), only(loaded.reads(cell.case, data), data):
             figures = loaded.measure(cell.case, data)
     except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, ValueError) as error:
-        where = ", ".join(f"{key}={value}" for key, value in cell.coordinates.items())
+        where = ", ".join(f"{key}={value}" for key, value in cell.coordinates.items() if "." not in key)
         failure = StudyError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}")
         failure.add_note(traceback.format_exc())  # a note reaches the process that waits, a cause does not
         raise failure from None

@@ -9,19 +9,31 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from fedgate.config.runtime import cli
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.cells import cells_of, load_probe
 from fedgate.firmware_sim.engine.spec import Section, Spec
 from fedgate.firmware_sim.evaluate import options
-from fedgate.firmware_sim.evaluate.datasets import EvaluationError
-from fedgate.firmware_sim.evaluate.probe import BASELINES, RUN, Case, OptionError, build_algorithm, load, settings_of
+from fedgate.firmware_sim.evaluate.datasets import EvaluationError, Table
+from fedgate.firmware_sim.evaluate.folders import Folder
+from fedgate.firmware_sim.evaluate.probe import (
+    BASELINES,
+    RUN,
+    Case,
+    OptionError,
+    build_algorithm,
+    check,
+    feature_count,
+    load,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from fedgate.firmware_sim.engine.runner import Outcome
 
+SUBSPACE = "federated-subspace"
 NAME = "firmware-sim evaluate"
 PROGRESS_S = 5.0  # between lines where the output is no terminal
 RESULTS = Path("out/evaluate")
@@ -110,24 +122,31 @@ def write_result(target: str | None, facts: dict[str, Any], text: str) -> None:
 
 def _described(spec: Spec, data: Path) -> Spec:
     """Return a comparison that says how its data are read and split; raises `EvaluationError` for wrong settings."""
-    cases: dict[str, Case] = {}
-    for cell in cells_of(spec, load_probe(spec.probe), data):
-        if isinstance(cell.case, Case):
-            cases.setdefault(cell.coordinates["method"], cell.case)
-    first = next(iter(cases.values()), None)
-    if first is None:
+    cells = [cell for cell in cells_of(spec, load_probe(spec.probe), data) if isinstance(cell.case, Case)]
+    if not cells:
         raise EvaluationError(f"probe: {spec.probe!r} measures no algorithm on data; expected 'evaluate'")
+    first, used = cast(Case, cells[0].case), dict[str, str]()
+    for cell in cells:
+        case = cast(Case, cell.case)
+        rows = load(case, data)
+        algorithm = None if case.method.algorithm in BASELINES else build_algorithm(case, rows)
+        check(case, rows, algorithm)
+        if algorithm is not None and case.method.data == "federated":
+            used.setdefault(cell.coordinates["method"], _used(cell.coordinates["method"], case, rows))
     rows = load(first, data)
-    used = []
-    for name, case in cases.items():
-        if case.method.algorithm not in BASELINES:
-            build_algorithm(case, rows)
-            if case.method.data == "federated":
-                chosen = settings_of(case.method, rows)
-                used.append(f"{name}: {', '.join(f'{key}={value}' for key, value in chosen.items()) or 'defaults'}.")
     about = f"{spec.about.strip()} " if spec.about else ""
-    about += f"{first.data}: {rows.read_as}. {PROTOCOLS[first.protocol]} Seed {first.seed}. {' '.join(used)}"
+    about += f"{first.data}: {rows.read_as}. {PROTOCOLS[first.protocol]} Seed {first.seed}. {' '.join(used.values())}"
     return spec.model_copy(update={"about": about})
+
+
+def _used(name: str, case: Case, rows: Table | Folder) -> str:
+    """Return a sentence with the settings of a method, and how many directions a subspace of few features has."""
+    chosen = settings_of(case.method, rows)
+    texts = [f"{key}={value}" for key, value in chosen.items()]
+    features = feature_count(rows)
+    if case.method.algorithm == SUBSPACE and chosen.get("components", 0) >= features and "sketch" not in chosen:
+        texts.append(f"of which {features - 1} are used, one fewer than the features")
+    return f"{name}: {', '.join(texts) or 'defaults'}."
 
 
 PROTOCOLS = {

@@ -27,6 +27,7 @@ from fedgate.firmware_sim.recordings.source import Source, open_file, unpack
 from fedgate.models.arrays import Floats
 
 LABEL = "label"
+CLASSES = "classes are written as 0 (normal) and 1 (anomaly)"
 ROWS_OF_A_GROUP = 10  # on average and at least, where a column of words looks like one that names groups
 
 
@@ -63,6 +64,7 @@ def load_table(path: Path, options: ReadOptions | None = None, groups: str | Non
         RecordingError: the file cannot be opened or read; the message names the place in it.
     """
     options = ReadOptions() if options is None else options
+    label = options.label or LABEL
     try:
         opened = open_file(path)
         source = unpack(opened, options, tuple(TABLES))
@@ -75,12 +77,17 @@ def load_table(path: Path, options: ReadOptions | None = None, groups: str | Non
         raise DataError(f"{path}: needs the package {error.name}; {extras.advise_install(error.name)}") from None
     except RecordingError as error:
         error.file = str(path)
+        if options.label is not None and f"column {label!r}: found" in str(error):
+            raise DataError(f"{error}; {CLASSES}") from None
         raise
+    if labels is None and label in words:
+        raise DataError(f"{path}: column {label!r} holds words, such as {words[label][0]!r}; {CLASSES}")
     if labels is None or not names:
-        expected = f"one column {LABEL!r} and at least one feature"
-        raise DataError(f"{path}: expected {expected} among the columns, got {shortened(names)}")
-    _check_finite(path, [*names, LABEL], np.column_stack([x, labels]))
-    y, classes = _classes(path, labels)
+        expected = f"one column {label!r} and at least one feature"
+        remedy = "--label-column says which column holds the classes"
+        raise DataError(f"{path}: expected {expected} among the columns, got {shortened(names)}; {remedy}")
+    _check_finite(path, [*names, label], np.column_stack([x, labels]))
+    y, classes = _classes(path, labels, label)
     read_as = "; ".join([f"{len(x)} rows, {x.shape[1]} features", classes, *found])
     if groups is None:
         return Table(path.name, Labelled(x, y), "; ".join([read_as, *_offers(words)]))
@@ -151,7 +158,7 @@ def _check_finite(path: Path, names: Sequence[str], values: Floats) -> None:
         raise DataError(f"{path}: data row {row + 1}: {found}; fill or drop such rows")
 
 
-def _classes(path: Path, values: Floats) -> tuple[NDArray[np.int64], str]:
+def _classes(path: Path, values: Floats, label: str) -> tuple[NDArray[np.int64], str]:
     """Return the classes (n,) as 0 and 1, and how they were read."""
     found = sorted(set(values.tolist()))
     y = (values > 0).astype(np.int64)
@@ -161,4 +168,4 @@ def _classes(path: Path, values: Floats) -> tuple[NDArray[np.int64], str]:
     if found == [-1.0, 1.0]:
         return y, f"label +1 read as positive class ({shares[0]}), -1 as negative class ({shares[1]})"
     expected = "0 and 1 (1 = anomaly), or -1 and +1 (+1 = positive class), both present"
-    raise DataError(f"{path}: column {LABEL!r} holds {shortened([f'{v:g}' for v in found], 5)}; expected {expected}")
+    raise DataError(f"{path}: column {label!r} holds {shortened([f'{v:g}' for v in found], 5)}; expected {expected}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import inspect
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +16,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from fedgate.config.protocol.messages import find_first_problem
+from fedgate.firmware_sim.engine.cells import EVALUATE
 from fedgate.firmware_sim.engine.spec import Spec, load_raw, overlaid, spec_of
 from fedgate.firmware_sim.evaluate.methods import DISTANCE
-from fedgate.firmware_sim.evaluate.probe import ALWAYS, BASELINES, RUN, OptionError
+from fedgate.firmware_sim.evaluate.probe import ALWAYS, BASELINES, RUN, Case, OptionError
 from fedgate.firmware_sim.recordings import ReadOptions
 from fedgate.firmware_sim.recordings.reading import READ, keys, options_of
 from fedgate.models.federated import ALGORITHMS, COMMON_SETTINGS, build
@@ -25,6 +28,7 @@ from fedgate.models.installed import InstallationError
 BARE_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 TO_STDOUT = "-"
 RUNS = 10
+PLACE_DIGITS = 6
 FIRST = "support-vector-election"
 METHOD, SETTINGS, DEFINE, CELLS = "method", "settings", "define", "cells"
 # By option: what it is read as, and its help.
@@ -100,6 +104,7 @@ def study_of(args: argparse.Namespace) -> tuple[str, Spec, Path]:
     read = _read_as(args.read)
     raw = overlaid({SETTINGS: {}, DEFINE: {METHOD: {}}}, raw)
     raw = overlaid(raw, {SETTINGS: given | ({"read": read} if read else {})})
+    _check_names(args.file, raw)
     if args.algorithm:
         _check_algorithms(args.algorithm)
         raw[DEFINE][METHOD] = {name: {"algorithm": name} for name in args.algorithm}
@@ -113,7 +118,28 @@ def study_of(args: argparse.Namespace) -> tuple[str, Spec, Path]:
     path = path.resolve()
     raw[SETTINGS]["data"] = path.name
     raw = {"title": f"Methods on {path.name}", **raw}
-    return (args.file or path).stem, spec_of(raw, args.file), path.parent
+    return _name_of(args.file, path), spec_of(raw, args.file), path.parent
+
+
+def _name_of(file: Path | None, data: Path) -> str:
+    """Return the name of page and finished runs: files of one name in two folders, or of two formats, share none."""
+    places = "\n".join(str(each) for each in ((file.resolve(), data) if file else (data,)))
+    return f"{(file or data).name}-{hashlib.sha256(places.encode()).hexdigest()[:PLACE_DIGITS]}"
+
+
+def _check_names(file: Path | None, raw: Mapping[str, Any]) -> None:
+    """Raise `OptionError` for a setting or an axis that the probe does not know."""
+    if raw.get("probe", EVALUATE) != EVALUATE:
+        return
+    cells = raw.get(CELLS, [])
+    products = [each for each in (cells if isinstance(cells, list) else [cells]) if isinstance(each, dict)]
+    for where, names in ((SETTINGS, raw[SETTINGS]), *((CELLS, product) for product in products)):
+        for name in names:
+            if name.partition(".")[0] not in Case.model_fields:
+                near = get_close_matches(name.replace("-", "_"), Case.model_fields, 1)
+                hint = f"did you mean {near[0]}? " if near else ""
+                known = ", ".join(sorted(Case.model_fields))
+                raise OptionError(f"{file}: {where}.{name} is not known; {hint}Expected one of {known}")
 
 
 def _check_algorithms(names: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from fedgate.firmware_sim.engine.spec import Figures, Section, Spec
 from fedgate.firmware_sim.evaluate.datasets import EvaluationError, Table, load_table
 from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, Folder, FolderSettings, load_folder
 from fedgate.firmware_sim.evaluate.methods import DISTANCE, FOREST, Method, score_by_forest
-from fedgate.firmware_sim.evaluate.splits import Plan, Split, by_group, split_folder, split_table
+from fedgate.firmware_sim.evaluate.splits import Plan, Split, by_group, check_table, split_folder, split_table
 from fedgate.firmware_sim.evaluate.training import (
     NOTHING,
     Fit,
@@ -119,11 +119,18 @@ class Trained(NamedTuple):
 
 def sections(spec: Spec) -> list[Section]:
     """Return what a report shows of an evaluation where its file says nothing of it."""
+    costs = ("kB up", "kB down") if _is_any_federated(spec) else ()
     axes = dict.fromkeys(name.rpartition(".")[2] for product in spec.cells for name in product)
     others = [name for name in axes if name not in ("method", RUN)]
+    heads = {name: shown for name, shown in COLUMNS.items() if name not in axes and (costs or name not in COSTS)}
     words = {"false_alarms": "share of normal rows in alarm", "place": "time, in parts of what was scored"}
     shown: list[dict[str, Any]] = [
-        {"title": "What each method is worth", "text": WORTH, "rows": [*others, "method"], "figures": COLUMNS},
+        {
+            "title": "What each method is worth",
+            "text": WORTH,
+            "rows": [*others, "method"],
+            "figures": heads,
+        },
         {
             "title": "ROC curves",
             "kind": "lines",
@@ -158,10 +165,24 @@ def sections(spec: Spec) -> list[Section]:
             "rows": ["method"],
             "columns": others,
             "panels": "figure",
-            "figures": {name: COLUMNS[name] for name in ("kB up", "kB down")},
+            "figures": {name: COLUMNS[name] for name in costs},
         },
     ]
-    return [Section.model_validate(each) for each in shown]
+    return [Section.model_validate(each) for each in shown if each["figures"]]
+
+
+def _is_any_federated(spec: Spec) -> bool:
+    """Return whether any method trains on all clients: else nothing travels and nothing is exported."""
+
+    def is_federated(name: str) -> bool:
+        given = dict(methods[name])
+        while "like" in given:
+            given = {**methods[given.pop("like")], **given}
+        return given.get("data", "federated") == "federated" and given.get("algorithm") not in BASELINES
+
+    methods = spec.define.get("method", {})
+    axes = [product["method"] for product in spec.cells if "method" in product]
+    return any(is_federated(name) for axis in axes for name in (methods if axis == "*" else axis))
 
 
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -176,6 +197,8 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "judged": {"of": "judged", "digits": 0},
     "could not train": {"of": "untrained", "digits": 0},
 }
+
+COSTS = ("kB up", "kB down", "rounds", "fit s", "score µs")  # of a federated training
 
 WORTH = """Mean and sample standard deviation over runs, each the mean over the clients whose scored rows are of both \
 classes (`judged`). AUC is the area under the ROC curve; F1 is at the model's own border. Bytes are those of a client \
@@ -207,7 +230,7 @@ def measure(case: Case, data: Path) -> Figures:
     """
     rows = load(case, data)
     algorithm = None if case.method.algorithm in BASELINES else build_algorithm(case, rows)
-    plan = _plan(case, uses_labels=algorithm is not None and algorithm.labels)
+    plan = check(case, rows, algorithm)
     seed = int(generator(case.seed, case.run, "repeat").integers(SEEDS))
     split = split_table(rows, plan, seed) if isinstance(rows, Table) else split_folder(rows, plan)
     trained = _train_plain(case, split, seed) if algorithm is None else _train(case, algorithm, split, seed)
@@ -223,6 +246,14 @@ def measure(case: Case, data: Path) -> Figures:
     drawn = list(found)[: 1 if split.one_scale else CLIENTS_DRAWN]
     is_drawn = case.run == 0 and case.method.algorithm != ALWAYS
     return figures | (_over_time({client: found[client] for client in drawn}) if is_drawn else {})
+
+
+def check(case: Case, rows: Table | Folder, algorithm: Algorithm | None) -> Plan:
+    """Return how rows are split; raises `EvaluationError` where they cannot be, before anything is trained."""
+    plan = _plan(case, uses_labels=algorithm is not None and algorithm.labels)
+    if isinstance(rows, Table):
+        check_table(rows, plan)
+    return plan
 
 
 def load(case: Case, data: Path) -> Table | Folder:
@@ -262,8 +293,13 @@ def build_algorithm(case: Case, rows: Table | Folder) -> Algorithm:
     chosen = settings_of(case.method, rows)
     if case.method.data != "federated":
         chosen = {key: value for key, value in chosen.items() if key not in FOR_FLEETS}
+    return build_chosen(case.method.algorithm, feature_count(rows), chosen)
+
+
+def feature_count(rows: Table | Folder) -> int:
+    """Return how many features rows have."""
     first = rows.rows if isinstance(rows, Table) else next(iter(rows.gateways.values())).rows
-    return build_chosen(case.method.algorithm, first.x.shape[1], chosen)
+    return int(first.x.shape[1])
 
 
 def build_chosen(name: str, feature_count: int, chosen: Mapping[str, Any]) -> Algorithm:
@@ -313,7 +349,7 @@ def _train(case: Case, algorithm: Algorithm, split: Split, seed: int) -> Trained
     if case.method.data == "local":
         return Trained(score, _alone(algorithm, split, seed), {})
     if case.method.data == "pooled":
-        with suppress(TrainingError):  # a robust mean asks for three clients: nothing is measured
+        with suppress(NothingSentError, TooFewClientsError):  # a robust mean asks for three clients
             return Trained(score, _pooled(algorithm, split, seed), {})
         return Trained(score, {}, {})
     try:
@@ -406,7 +442,7 @@ def _pooled(algorithm: Algorithm, split: Split, seed: int) -> dict[str, Arrays]:
     Rows of clients that measure in units of their own are brought to those units before they are joined, and each
     client goes on scoring in its own: what is compared is federation, not the mixing of kilonewtons with microstrains.
     """
-    if not algorithm.personal:
+    if not set(NORMALISATION) & set(algorithm.personal):
         fit = train_fleet(algorithm, {"pooled": _joined(split.train)}, seed=seed)
         model = {**fit.shared, **fit.own["pooled"]}
         return dict.fromkeys(split.train, model)
@@ -414,7 +450,8 @@ def _pooled(algorithm: Algorithm, split: Split, seed: int) -> dict[str, Arrays]:
     pairs = {client: normalise({}, data, "own") for client, data in train.items()}
     joined = _joined({client: {**train[client], FEATURES: z} for client, (_, z) in pairs.items()})
     fit = train_fleet(algorithm, {"pooled": joined}, seed=seed)
-    return {client: {**fit.shared, **own} for client, (own, _) in pairs.items()}
+    model = {**fit.shared, **fit.own["pooled"]}  # with the units of the pool, in whose place a client has its own
+    return {client: {**model, **own} for client, (own, _) in pairs.items()}
 
 
 def _joined(train: Mapping[str, Arrays]) -> Arrays:

@@ -58,6 +58,7 @@ def split_table(table: Table, plan: Plan, seed: int) -> Split:
 
     Columns are scaled to [0, 1] by their extremes among the rows that train, never among those that are scored.
     """
+    check_table(table, plan)
     x, y = table.rows
     rows = np.arange(len(y))
     chosen = rows if plan.protocol == "whole" else _stratified(table, generator(seed, 0, "split"))
@@ -70,6 +71,21 @@ def split_table(table: Table, plan: Plan, seed: int) -> Split:
     names = [f"client-{index + 1:0{width}d}" for index in range(plan.clients)]
     train = {name: _data(scaled, y, trained[owners == index], plan) for index, name in enumerate(names)}
     return Split(train, dict.fromkeys(names, Labelled(scaled[scored], y[scored])), one_scale=True)
+
+
+def check_table(table: Table, plan: Plan) -> None:
+    """Raise `DataError` where no rows of a class would be left to score, or fewer rows train than there are clients."""
+    counts = np.bincount(table.rows.y, minlength=2).tolist()
+    for value, count in enumerate(counts):
+        if plan.protocol == "heldout" and count < 2:
+            found = f"{count} row of class {value}"
+            raise DataError(f"{table.name}: {found}; expected at least 2 of each to hold some out, or protocol 'whole'")
+    share = 1.0 if plan.protocol == "whole" else TRAIN_SHARE
+    most = sum(round(share * count) for count in counts[: 2 if plan.train_on == "all" else 1])
+    if plan.clients > most:
+        raise DataError(
+            f"clients: {plan.clients} given, and {most} rows of {table.name} train; expected {most} at most"
+        )
 
 
 def by_group(table: Table) -> Folder:
@@ -85,7 +101,8 @@ def by_group(table: Table) -> Folder:
         normal = int((rows.y == 0).sum())
         if normal < FEWEST:
             found = f"group {name!r} has {normal} rows that are normal, of {len(rows.y)}"
-            raise DataError(f"{table.name}: {found}; expected at least {FEWEST}: two to train on and one to score")
+            expected = f"expected at least {FEWEST}, two to train on and one to score"
+            raise DataError(f"{table.name}: {found}; {expected}: leave the group out of the file")
         early = np.zeros(len(rows.y), dtype=bool)
         for value in (0, 1):
             of_class = np.flatnonzero(rows.y == value)
@@ -135,8 +152,5 @@ def _stratified(table: Table, rng: np.random.Generator) -> NDArray[np.int64]:
     parts = []
     for value in (0, 1):
         members = np.flatnonzero(table.rows.y == value)
-        if len(members) < 2:
-            found = f"{len(members)} row of class {value}"
-            raise DataError(f"{table.name}: {found}; expected at least 2 of each to hold some out, or protocol 'whole'")
         parts.append(rng.permutation(members)[: round(TRAIN_SHARE * len(members))])
     return np.sort(np.concatenate(parts))

@@ -26,8 +26,11 @@ from fedgate.firmware_sim.evaluate import probe
 from fedgate.firmware_sim.evaluate.command import Progress
 from fedgate.firmware_sim.evaluate.datasets import Labelled, Table
 from fedgate.firmware_sim.evaluate.splits import Plan, partition, split_table
+from fedgate.firmware_sim.evaluate.training import TrainingError
 from fedgate.models.arrays import FEATURES, LABELS
 from fedgate.models.detectors import DETECTORS
+from fedgate.models.federated import ALGORITHMS, build
+from fedgate.models.federated.protocol.algorithm import NORMALISATION
 from tests.support.graph_tricks import described
 
 HELDOUT = Plan("heldout", "normal", with_labels=False, clients=3, partition="iid")
@@ -335,6 +338,45 @@ run = 1
     }
 
 
+def test_methods_of_which_none_is_federated_have_a_page_without_costs(
+    capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "comparison.toml"
+    method = 'm = { algorithm = "federated-subspace", data = "pooled", settings = { components = 1 } }\n'
+    file.write_text(f'[settings]\ndata = "cloud.csv"\n[define.method]\n{method}')
+    report = result(capsys, str(file), "--repeats", "1")
+    assert 0.5 < mean(report, "m") <= 1.0 and "kB up" not in lines(report)["m"]
+    assert "<h2>Bytes</h2>" not in Path(report["page"]).read_text("utf-8")
+
+
+def test_an_axis_is_no_figure_beside_itself(capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path) -> None:
+    file = tmp_path / "comparison.toml"
+    method = '[define.method]\nm = { algorithm = "distance" }\n'
+    file.write_text(f'[settings]\ndata = "cloud.csv"\n{method}[cells]\nmethod = "*"\nclients = [2, 3]\nrun = 1\n')
+    assert {line["clients"] for line in result(capsys, str(file))["methods"]} == {2, 3}
+
+
+def test_the_docs_name_every_figure_that_is_measured(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "evaluate.md").read_text("utf-8")
+    rows = text.split("| figure | what it is | unit |")[1].split("\n\n")[0].splitlines()[2:]
+    documented = {name for row in rows for name in re.findall("`([^`]+)`", row.split("|")[1])}
+    names = {name for cell in result(capsys, "--data", csv_file, "--repeats", "1")["cells"] for name in cell["figures"]}
+    forms = {"roc": "roc.{false_alarms}", "score": "score.{client}.{place}", "anomaly": "anomaly.{client}.{place}"}
+    assert documented == {forms.get(name.partition(".")[0], name) for name in names}
+
+
+def test_files_of_one_name_in_two_folders_and_of_two_formats_have_a_page_each(
+    capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    text = Path(csv_file).read_text()
+    (tmp_path / "other" / "cloud.csv").write_text(text)
+    (tmp_path / "cloud.tsv").write_text(text.replace(",", "\t"))
+    files = (csv_file, str(tmp_path / "other" / "cloud.csv"), str(tmp_path / "cloud.tsv"))
+    pages = [result(capsys, "--data", file, "--repeats", "1")["page"] for file in files]
+    assert len({*pages}) == 3 and all(Path(page).is_file() for page in pages)
+
+
 def test_the_shipped_recordings_tell_damage_from_health(capsys: pytest.CaptureFixture[str]) -> None:
     data = Path(firmware_sim.__file__).parent / "recordings" / "data" / "munich_bridge"
     report = result(capsys, "--data", str(data), "--repeats", "1", "--set", "nu=0.1")
@@ -358,6 +400,34 @@ def test_a_graph_that_scores_otherwise_is_an_error(
     monkeypatch.setitem(DETECTORS.ours, "svdd", wrong)
     assert evaluate("--data", csv_file, "--repeats", "1") == 2
     assert "the exported graph scores up to 0.01 away from the model" in capsys.readouterr().err
+
+
+def keeps_more_than_units(name: str) -> bool:
+    return bool(set(build(name, 3, {}).personal) - set(NORMALISATION))
+
+
+@pytest.mark.parametrize("normalisation", ["none", "own"])
+@pytest.mark.parametrize("name", [*filter(keeps_more_than_units, ALGORITHMS.ours)])
+def test_one_client_pooled_scores_as_it_does_alone(name: str, normalisation: str) -> None:
+    """The part of a model that stays with a client, such as FedPer's last layer, was dropped where rows were pooled."""
+    split = split_table(Table("t", cloud(), ""), HELDOUT._replace(clients=1), 5)
+    algorithm = build(name, 3, {"normalisation": normalisation})
+    pooled, alone = probe._pooled(algorithm, split, 5)["client-1"], probe._alone(algorithm, split, 5)["client-1"]
+    x, score = split.test["client-1"].x, DETECTORS[algorithm.detector].score
+    np.testing.assert_allclose(score(pooled, x), score(alone, x), rtol=1e-6, atol=1e-9)
+
+
+def test_pooled_rows_that_an_algorithm_refuses_stop_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any refusal was shown as `-`, as if there were nothing to measure."""
+
+    def refuse(*_: object) -> None:
+        raise TrainingError("the solver does not converge")
+
+    monkeypatch.setattr(probe, "_pooled", refuse)
+    split = split_table(Table("t", cloud(), ""), HELDOUT, 5)
+    case = probe.Case(data="t", method=probe.EvaluatedMethod(algorithm="fedavg", data="pooled"))
+    with pytest.raises(TrainingError, match="does not converge"):
+        probe._train(case, build("fedavg", 3, {}), split, 5)
 
 
 class Terminal(io.StringIO):

@@ -159,7 +159,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *options: str) -> str:
         ("--algorithm fedavg --set loss=hinge", "loss: expected 'one-class' or 'logistic'"),
         ("--algorithm fedavg --set loss=logistic --train-on normal", "train_on: fedavg learns from labels"),
         ("--clients 0", "clients: expected greater than or equal to 1, got '0'"),
-        ("--clients 500", "no client could train; clients have 0 to 1 rows to train on: use fewer clients"),
+        ("--clients 500", "firmware-sim: clients: 500 given, and 63 rows of cloud.csv train; expected 63 at most"),
         ("--fraction 1.2", "fraction: expected less than or equal to 1, got '1.2'"),
         ("--split half", "split: expected 'iid' or 'biased', got 'half'"),
         ("--protocol mine", "protocol: expected 'heldout' or 'whole', got 'mine'"),
@@ -187,7 +187,12 @@ def test_a_wrong_option_is_named(csv_file: str, capsys: pytest.CaptureFixture[st
         ("a,label\n1,0\n2\n", "t.csv, line 3: 1 cells, expected 2"),
         ("a,label\n1,0\nnan,1\n", "t.csv: data row 2: column 'a' holds nan; fill or drop such rows"),
         ('a,label\n"1,0\n', "cannot be split into cells"),
-        ("a,label\n1,0\n2,0\n3,1\n", "t.csv: 1 row of class 1; expected at least 2 of each to hold some out"),
+        ("a,label\n1,ok\n2,bad\n", "'label' holds words, such as 'ok'; classes are written as 0 (normal) and 1"),
+        ("a,b\n1,2\n", "--label-column says which column holds the classes"),
+        (
+            "a,label\n1,0\n2,0\n3,1\n",
+            "firmware-sim: t.csv: 1 row of class 1; expected at least 2 of each to hold some out",
+        ),
     ],
 )
 def test_a_wrong_table_is_named_with_the_place(
@@ -195,6 +200,43 @@ def test_a_wrong_table_is_named_with_the_place(
 ) -> None:
     (tmp_path / "t.csv").write_text(text)
     assert told in one_line(capsys, "--data", str(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ("1,ok", "column 'fault': found 'ok', expected a number; correct the cell, or set decimal or columns; classes"),
+        ("1,5", "t.csv: column 'fault' holds '0', '1', '5'; expected 0 and 1 (1 = anomaly)"),
+        ("1,", "t.csv: data row 1: column 'fault' holds nan"),
+    ],
+)
+def test_a_label_column_of_another_name_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cells: str, told: str
+) -> None:
+    (tmp_path / "t.csv").write_text(f"a,fault\n{cells}\n2,0\n3,1\n")
+    assert told in one_line(capsys, "--data", str(tmp_path / "t.csv"), "--label-column", "fault")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('label-column = "label"\n', "settings.label-column is not known; did you mean label_column? Expected one of"),
+        ('[cells]\nmethod = "*"\nspilt = ["iid"]\n', "cells.spilt is not known; did you mean split? Expected one of"),
+    ],
+)
+def test_a_setting_and_an_axis_that_are_not_known_are_named_with_those_that_are(
+    tmp_path: Path, csv_file: str, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    (tmp_path / "e.toml").write_text(f'[settings]\ndata = "{Path(csv_file).name}"\n{text}')
+    message = one_line(capsys, str(tmp_path / "e.toml"))
+    assert told in message and "clients, data, fraction" in message
+
+
+def test_directions_that_few_features_have_not_are_not_said_to_be_used(
+    csv_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--data", csv_file, "--algorithm", "federated-subspace", "--repeats", "1", "--set", "components=50")
+    assert "components=50, of which 2 are used, one fewer than the features" in result(capsys, *options)["about"]
 
 
 def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,8 +341,9 @@ def test_evaluate_says_who_the_groups_are_and_what_it_cannot_use(
     assert "no column 'plant'" in unknown and "'gateway', 'a'" in unknown
     assert "clients deals rows" in one_line(capsys, *words, "--groups", "gateway", "--clients", "3")
     few = ("--data", grouped(tmp_path / "few.csv", ["lone", "lone", *GROUPS[2:]]), "--repeats", "1")
-    assert "group 'lone' has 2 rows that are normal, of 2; expected at least 3" in one_line(
-        capsys, *few, "--groups", "gateway"
+    assert (
+        "group 'lone' has 2 rows that are normal, of 2; expected at least 3, two to train on and one to score: leave"
+        in one_line(capsys, *few, "--groups", "gateway")
     )
     empty = ("--data", grouped(tmp_path / "empty.csv", ["", *GROUPS[1:]]), "--groups", "gateway")
     assert "data row 1: column 'gateway' is empty; expected a gateway's name" in one_line(capsys, *empty)
