@@ -125,12 +125,7 @@ def sections(spec: Spec) -> list[Section]:
     heads = {name: shown for name, shown in COLUMNS.items() if name not in axes and (costs or name not in COSTS)}
     words = {"false_alarms": "share of normal rows in alarm", "place": "time, in parts of what was scored"}
     shown: list[dict[str, Any]] = [
-        {
-            "title": "What each method is worth",
-            "text": WORTH,
-            "rows": [*others, "method"],
-            "figures": heads,
-        },
+        {"title": "What each method is worth", "text": WORTH, "rows": [*others, "method"], "figures": heads},
         {
             "title": "ROC curves",
             "kind": "lines",

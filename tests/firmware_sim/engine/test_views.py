@@ -102,7 +102,7 @@ def test_a_section_is_written_for_each_value(tmp_path: Path) -> None:
     assert second.table is not None and second.table.rows == [["ridge", "3.000"], ["network", "8.000"]]
 
 
-def test_a_section_like_another_has_its_keys(tmp_path: Path) -> None:
+def test_a_section_like_another_has_its_keys_and_coordinates_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     text = """
 title = "x"
@@ -120,7 +120,7 @@ where = { set = "rooms" }
 """
     path.write_text(text, encoding="utf-8")
     pump, rooms = load_spec(path).section
-    assert pump.where == {"set": "pump", "part": "reported"} and rooms.where == {"set": "rooms", "part": "reported"}
+    assert pump.where == {"set": "pump", "part": "reported"} and rooms.where == {"set": "rooms"}
     assert rooms.figures == pump.figures and rooms.title == "rooms"
     path.write_text(text.replace('like = "pump"', 'like = "NAB"'), encoding="utf-8")
     with pytest.raises(SettingsError, match=r"section\.like: 'NAB' given; expected the title of a section before it"):

@@ -460,7 +460,7 @@ def test_a_check_names_the_method_and_the_key(
     keys = f'title = "t"\nabout = "a"\n[settings]\ndata = "{Path(csv_file).name}"\n[cells]\nmethod = "*"\n'
     file.write_text(f"{keys}[define.method]\nmine = {method}\n")
     assert firmware_sim_main(["check", str(file)]) == 2
-    assert "method=mine: " in (said := capsys.readouterr().err) and words in said
+    assert "method=mine, run=0: " in (said := capsys.readouterr().err) and words in said
 
 
 def test_progress_is_one_line_on_a_terminal_and_sparse_elsewhere() -> None:

@@ -287,7 +287,7 @@ def test_a_wrong_file_is_named_with_the_line(tmp_path: Path, capsys: pytest.Capt
         'title = "t"\njobs = "much"\n': "e.toml:2: jobs: expected",
         "jobs = \n": "e.toml: not TOML: Invalid value (at line 1",
         "jobs = 2\n": "--data is missing",
-        'probe = "none.such"\n[settings]\ndata = "e.toml"\n': "probe 'none.such': No module named 'none'",
+        'probe = "none.such"\n[settings]\ndata = "e.toml"\n': "probe 'none.such': No module named 'none.such'",
     }.items():
         file.write_text(text)
         data = () if "missing" in told or "settings" in text else ("--data", str(file))
