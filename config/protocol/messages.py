@@ -337,7 +337,7 @@ class Alarm(Message):
     score: float | None = None
     level: float | None = None
     rule: Name = ""  # that raised it
-    feature: LongName = ""  # that it is about, where it is about one
+    feature: LongName = ""  # that it is about, or that adds most to the score of an anomaly
     window_s: float | None = None
     model_version: Count = 0
     model_digest: Name = ""

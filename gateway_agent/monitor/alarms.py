@@ -5,9 +5,11 @@ damage.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.alarm_book import AlarmBook
@@ -19,6 +21,7 @@ from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
 from fedgate.gateway_agent.pipeline.decision import SCORE, ScoringModel
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult, stack_rows
 from fedgate.models.alarms.attribution import Columns, Evidence, evidence_of
+from fedgate.models.alarms.contributions import Contribution
 from fedgate.models.alarms.rule_statistics import Stuck
 from fedgate.models.alarms.rules import Height
 from fedgate.models.alarms.threshold import Transition, severity
@@ -37,6 +40,7 @@ OF_NO_SENSOR = {  # causes that are no sensor's, and what is said at their end
 
 NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
 CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
+FOUND_LENGTH = 300  # characters on features that stand out: the message stays below 1 KiB
 BOOT_S = 900.0  # within which the first windows after a boot end
 CALENDAR = "calendar."  # begins the names of features that say what the hour or the day is
 
@@ -82,14 +86,22 @@ def check_reading(
     monitor, effects = report_findings(monitor, context, found)
     if reading.height is None or reading.transition is None:
         return monitor, effects
-    monitor, more = queue_anomaly(monitor, context, manifest, reading.transition, reading.height)
+    found_by = reading.height, reading.standing_out
+    monitor, more = queue_anomaly(monitor, context, manifest, reading.transition, *found_by)
     return monitor, [*effects, *more]
 
 
 def queue_anomaly(
-    monitor: Monitor, context: Context, manifest: Manifest | None, transition: Transition, height: Height
+    monitor: Monitor,
+    context: Context,
+    manifest: Manifest | None,
+    transition: Transition,
+    height: Height,
+    standing_out: tuple[Contribution, ...],
 ) -> tuple[Monitor, list[Wanted]]:
-    """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from."""
+    """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from, and the
+    features that stand out.
+    """
     judge = monitor.pipeline.judge
     if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
         raise AssertionError("a transition without a model in force")
@@ -109,9 +121,9 @@ def queue_anomaly(
     alarm = Alarm(
         **_describe_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
         kind="anomaly",
-        text=_describe_start(judge, height) + _describe_evidence(weather=weather, power=power),
+        text=describe_start(judge, height, standing_out) + _describe_evidence(weather=weather, power=power),
         rule=height.rule,
-        feature=height.feature or "",
+        feature=height.feature or next((each.feature for each in standing_out), ""),
         weather=weather,
         power=power,
         **measured,
@@ -125,10 +137,21 @@ def _describe_evidence(**measured: Evidence) -> str:
     return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
 
 
-def _describe_start(judge: ScoringModel, height: Height) -> str:
+def describe_start(judge: ScoringModel, height: Height, standing_out: tuple[Contribution, ...]) -> str:
+    """Return what raised an anomaly: the features that stand out, as far as they fit, its score and its level."""
     whose = "the site" if judge.is_borrowed else "this gateway's own baseline"
+    texts = accumulate(map(_describe_contribution, standing_out), "{}; {}".format)
+    if found := max((text for text in texts if len(text) <= FOUND_LENGTH), key=len, default=""):
+        return f"{found} ({height.rule} {height.statistic:.3g}, level {height.level:.3g} of {whose})"
     what = f"{height.rule} of {height.feature}" if height.feature else height.rule
     return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
+
+
+def _describe_contribution(one: Contribution) -> str:
+    side = "above" if one.deviation > 0.0 else "below"
+    if math.isinf(one.deviation):
+        return f"{one.feature} is {one.value:.4g}, {side} the {one.median:.4g} that it never left in the baseline"
+    return f"{one.feature} is {abs(one.deviation):.3g} healthy spreads {side} its median"
 
 
 def _describe_end(monitor: Monitor, transition: Transition) -> str:

@@ -21,6 +21,7 @@ from fedgate.gateway_agent.pipeline.recurrence import Gaps, Model
 from fedgate.models.alarms import drift, profile, rules, threshold
 from fedgate.models.alarms.drift import DriftState, Reference
 from fedgate.models.alarms.profile import Profile
+from fedgate.models.alarms.rule_statistics import looks_at
 from fedgate.models.alarms.rules import Calibrated, Height, RulesState, Still
 from fedgate.models.alarms.threshold import MINIMUM_SCORES, CalibrationError, Levels
 from fedgate.models.arrays import NEVER, Array, Arrays, Floats
@@ -157,6 +158,11 @@ def _step(
     )
     end_ns = 0 if seen.end_ns is None else seen.end_ns
     return rules.step(judge.rules, watching.rules, end_ns, score, seen.row, extra)
+
+
+def is_of_score(judge: ScoringModel, height: Height) -> bool:
+    """Tell whether a height is that of the model's score, and not of features or of their context."""
+    return judge.rules is None or looks_at(judge.rules.spec.rules[height.rule]) == "score"
 
 
 def _measure_deviation(table: AlarmTable, context: Context, seen: FeatureRow) -> float | None:

@@ -14,12 +14,20 @@ from numpy.typing import NDArray
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.feature_row import FeatureRow, Row
 from fedgate.gateway_agent.pipeline import recurrence as recall
-from fedgate.gateway_agent.pipeline.decision import Commissioned, DecisionState, ScoringModel, calibrate, judge_window
+from fedgate.gateway_agent.pipeline.decision import (
+    Commissioned,
+    DecisionState,
+    ScoringModel,
+    calibrate,
+    is_of_score,
+    judge_window,
+)
 from fedgate.gateway_agent.pipeline.recurrence import BLANK, Gaps, Memory, Model
 from fedgate.models.alarms import threshold
+from fedgate.models.alarms.contributions import Contribution, contribute, measure_healthy, name_contributions
 from fedgate.models.alarms.rules import Height
 from fedgate.models.alarms.threshold import AlarmState, Transition
-from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Arrays, Floats
+from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Array, Arrays, Floats
 from fedgate.models.features.spec import LARGEST, FeatureSpec, extract, feature_names
 from fedgate.models.time_units import NS
 from fedgate.models.windows import grid, sensor_health
@@ -71,6 +79,7 @@ class WindowResult(NamedTuple):
     stuck: tuple[str, ...] = ()  # features that have not changed for too long
     moved: tuple[str, ...] = ()  # features that have just changed, and so are not stuck
     transition: Transition | None = None
+    standing_out: tuple[Contribution, ...] = ()  # features that made the score high which raised an alarm
     lost: Lost | None = None
     unscored: Row | None = None  # (F,) features of a window that was lost for its score
     faulty: tuple[str, ...] = ()  # channels with a fault, by name
@@ -110,10 +119,12 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]
     row = extract(pipeline.spec, window.values, window.t_ns)
     if missing := _find_unmeasured(pipeline, row):
         return pipeline, WindowResult(window.t_ns, lost=Lost(window.t_ns, *missing))
-    seen = FeatureRow(row, end_ns)
+    seen, before = FeatureRow(row, end_ns), pipeline
     pipeline, judged = judge_row(pipeline, seen)
     if judged.lost is not None:
         return pipeline, judged
+    if judged.transition is not None and judged.transition.kind == "raised":
+        judged = judged._replace(standing_out=explain(before, seen, judged.height))
     if not pipeline.commissioned:
         pipeline = replace(pipeline, baseline=(*pipeline.baseline, seen))
     return _remember(pipeline, seen), judged
@@ -162,6 +173,22 @@ def judge_row(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowRes
         pipeline = replace(pipeline, alarm=replace(pipeline.alarm, run_ns=None))
     alarm, transition = threshold.update(judge.levels, pipeline.alarm_table, pipeline.alarm, end_ns, height.value)
     return replace(pipeline, alarm=alarm), WindowResult(end_ns, row, height, still.stuck, still.moved, transition)
+
+
+def explain(before: Pipeline, seen: FeatureRow, height: Height | None) -> tuple[Contribution, ...]:
+    """Return the features that made a window's score high, by the pipeline before it; none where it is not the score
+    that raised the alarm, or where there is no baseline.
+    """
+    judge, hop_s = before.judge, before.spec.hop_s
+    if judge is None or height is None or not before.baseline or not is_of_score(judge, height):
+        return ()
+    healthy = measure_healthy(stack_rows(before.baseline))
+
+    def score(rows: Array) -> Floats:
+        return recall.score_each(judge.model, before.memory, rows, seen.end_ns, hop_s)
+
+    amounts = contribute(score, seen.row, healthy.median)
+    return name_contributions(feature_names(before.spec), seen.row, healthy, amounts)
 
 
 def find_faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:

@@ -64,11 +64,26 @@ def count_missing_rows(ends_ns: Sequence[int | None], hop_s: float) -> Gaps:
 
 def take_in(model: Model, memory: Memory, seen: FeatureRow, hop_s: float) -> tuple[float, bool, Memory]:
     """Return the score of the next window, whether it can be trusted, and the memory after it."""
-    gap = count_missing(memory.last_ns, seen.end_ns, hop_s)
-    before = memory if 0 <= gap <= model.max_gap_rows else BLANK
+    before = _keep_over_gap(model, memory, seen.end_ns, hop_s)
     scores, tensors = model.carried(seen.row[None, :], before.tensors)
     rows = before.rows + 1
     return float(scores[0]), rows > model.washout_rows, Memory(tensors, rows, seen.end_ns)
+
+
+def _keep_over_gap(model: Model, memory: Memory, end_ns: int | None, hop_s: float) -> Memory:
+    """Return the memory with which a model meets the next window: a blank one after a gap that it does not outlive."""
+    return memory if 0 <= count_missing(memory.last_ns, end_ns, hop_s) <= model.max_gap_rows else BLANK
+
+
+def score_each(model: Model, memory: Memory, rows: Array, end_ns: int | None, hop_s: float) -> Floats:
+    """Return the scores (n,) of windows (n, F), n >= 2, each as if it alone came next, at `end_ns`.
+
+    A model without a memory takes them at once; to one with a memory several rows are a series, so it takes one by one.
+    """
+    before = _keep_over_gap(model, memory, end_ns, hop_s).tensors
+    first, remembered = model.carried(rows[:1], before)
+    others = [rows[place : place + 1] for place in range(1, len(rows))] if remembered else [rows[1:]]
+    return np.concatenate([first, *(model.carried(each, before)[0] for each in others)])
 
 
 def replay(model: Model, windows: Sequence[FeatureRow], hop_s: float) -> Memory:

@@ -5,6 +5,7 @@ Goal: no value, gap, silence or jump of a clock stops the agent, is learned as n
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,12 @@ import pytest
 from fedgate.config.protocol.messages import Alarm, Score
 from fedgate.gateway_agent.context import StoreHealth
 from fedgate.gateway_agent.events import SENSOR_PRIORITY, Effect, Enqueue, Log, Received
+from fedgate.gateway_agent.monitor import alarms
 from fedgate.gateway_agent.pipeline.decision import ScoringModel
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import status
+from fedgate.models.alarms.contributions import Contribution
+from fedgate.models.alarms.rules import Height
 from fedgate.models.alarms.threshold import Levels
 from fedgate.models.arrays import Floats
 from fedgate.models.time_units import NS
@@ -72,6 +76,29 @@ def test_damage_is_raised_once_and_cleared_once_and_can_be_traced() -> None:
     scores = [Score.from_bytes(one.payload) for one in sent(effects, "score")]
     assert [score.alarm for score in scores].index(True) == 10 and len(scores) == 40
     assert all(one.qos == 0 and not one.retain for one in sent(effects, "score"))
+
+
+def test_an_anomaly_names_the_features_that_stand_out_and_its_message_stays_small() -> None:
+    _, effects = feed(watched(), samples(0, 5, 50.0), START_S)
+    (queued,) = kinds(effects, Enqueue)
+    alarm = Alarm.from_bytes(queued.item.payloads[0])
+    assert alarm.feature == "load.level" and alarm.rule == "score"
+    said = (
+        r"^load\.level is \d[^ ]* healthy spreads above its median.* \(score [^ ]+, level [^ ]+ of this gateway's own"
+    )
+    assert re.match(said, alarm.text)
+    assert len(queued.item.payloads[0]) < 1_024
+
+
+@pytest.mark.parametrize("length", [80, 200, 500])
+def test_long_names_of_features_leave_a_text_that_is_bounded(length: int) -> None:
+    judge = ScoringModel(Told(1.0), Levels(1.0, 0.5, 0.0, 20, False), is_borrowed=True)
+    found = tuple(Contribution(each * length, 2.0, 5.0, 3.0, -np.inf) for each in "abc")
+    text = alarms.describe_start(judge, Height(2.0, "score", 2.0, 1.0, None), found)
+    named = {80: 2, 200: 1, 500: 0}[length]
+    assert [each * length in text for each in "abc"] == [place < named for place in range(3)]
+    assert len(text) < 400 and "score 2" in text and "level 1 of the site" in text
+    assert ("is 5, below the 3 that it never left in the baseline" in text) == (named > 0)
 
 
 LEVEL = ["load.level"]

@@ -66,6 +66,13 @@ def test_a_stream_scores_like_its_series_one_by_one(gaps: list[int], washout: in
         assert scores[index] == run and is_settled[index] == (run > washout)
 
 
+@pytest.mark.parametrize(("gap", "expected"), [(0, [12.0, 13.0]), (1, [12.0, 13.0]), (2, [2.0, 3.0])])
+def test_what_could_come_next_is_scored_each_on_its_own(gap: int, expected: list[float]) -> None:
+    memory, rows = Memory({"sum": np.array(10.0)}, 1, T0_NS), np.array([[2.0], [3.0]])
+    found = recall.score_each(Sum(max_gap_rows=1), memory, rows, T0_NS + (gap + 1) * NS, HOP_S)
+    assert found.tolist() == expected
+
+
 def test_time_that_goes_backwards_or_is_unknown() -> None:
     assert recall.count_missing(T0_NS, T0_NS - NS, HOP_S) == NEW_SERIES == recall.count_missing(T0_NS, T0_NS, HOP_S)
     assert recall.count_missing_rows([None, None, T0_NS], HOP_S).tolist() == [NEW_SERIES, 0, 0]

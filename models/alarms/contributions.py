@@ -1,0 +1,99 @@
+"""Which features make the score of a window high, by occlusion: each feature in turn is set to the gateway's healthy
+median, and what the score falls by is its contribution (Zeiler and Fergus 2014, of parts of a picture).
+
+    contribution_j = score(x) - score(x with x_j = median_j)
+
+One method for all detectors, and it asks of a model nothing but scores: a signed graph needs no further output, and a
+detector of another package is explained like ours. Of a linear score it is exact: w_j (x_j - median_j), which add up to
+score(x) - score(median). Of a subspace, whose score is the logarithm of a squared distance, it says how many times
+nearer the window would be without the feature; the squared residuals, which add up, smear what one feature does over
+all that move with it (Van den Kerkhof et al. 2013).
+
+A deviation is in healthy spreads, 1.4826 times the median absolute deviation, which is the standard deviation of
+normally distributed values and which a few wild windows in the baseline do not widen (Rousseeuw and Croux 1993).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.units import scales
+
+NORMAL = 1.4826  # standard deviations of normally distributed values in a median absolute deviation
+NAMED_MAX = 3
+NAMED_SHARE = 1.0 / 3.0  # of the largest contribution, from which on a feature is named beside the first
+
+
+class Healthy(NamedTuple):
+    """Median and spread (F,) of features while all was well; a spread of 0 is that of a feature that stood still."""
+
+    median: Floats
+    spread: Floats
+
+
+class Contribution(NamedTuple):
+    """What one feature of a window adds to its score, and how far it is from its healthy median, in healthy spreads:
+    infinitely far where it stood still all through the baseline and has moved.
+    """
+
+    feature: str
+    amount: float  # of the score
+    value: float
+    median: float
+    deviation: float
+
+
+def measure_healthy(baseline: Array) -> Healthy:
+    """Return median and spread of healthy features (n, F), n >= 1.
+
+    One that is mostly at one value, as a switch is, has its standard deviation as its spread.
+    """
+    x = np.asarray(baseline, dtype=np.float64)
+    median = np.median(x, axis=0)
+    spread = NORMAL * np.median(np.abs(x - median), axis=0)
+    spread = np.where(spread > 0.0, spread, x.std(axis=0))
+    flicker = scales(median, np.zeros_like(median))  # that float32 makes of a feature that stands still
+    return Healthy(median, np.where(spread > flicker, spread, 0.0))
+
+
+def contribute(score: Callable[[Array], Floats], row: Array, median: Array) -> Floats:
+    """Return what each feature of a window (F,) adds to its score (F,); less than 0 where it speaks for health.
+
+    :param score: maps features (F + 1, F) of windows, each as if it alone came next, to their scores (F + 1,).
+    """
+    occluded = np.repeat(np.asarray(row)[None], len(row) + 1, axis=0)
+    places = np.arange(len(row))
+    occluded[places + 1, places] = median
+    scores = score(occluded)
+    return np.asarray(scores[0] - scores[1:])
+
+
+def name_contributions(names: Sequence[str], row: Array, healthy: Healthy, amounts: Array) -> tuple[Contribution, ...]:
+    """Return the features of a window (F,) that stand out, the largest contribution (F,) first: at most `NAMED_MAX`,
+    none that adds nothing or little beside the first.
+    """
+    known = np.where(np.isfinite(amounts), amounts, 0.0)
+    least = NAMED_SHARE * float(known.max(initial=0.0))
+    largest = [int(place) for place in np.argsort(-known, kind="stable")[:NAMED_MAX] if known[place] > 0.0]
+    return tuple(
+        Contribution(
+            names[place],
+            float(known[place]),
+            float(row[place]),
+            float(healthy.median[place]),
+            _deviate(float(row[place] - healthy.median[place]), float(healthy.spread[place])),
+        )
+        for place in largest
+        if known[place] >= least
+    )
+
+
+def _deviate(distance: float, spread: float) -> float:
+    if spread > 0.0:
+        return distance / spread
+    return math.copysign(math.inf, distance) if distance else 0.0
