@@ -13,7 +13,7 @@ from typing import Any
 
 from fedgate.firmware_sim.engine.spec import StudyError
 
-CODE = frozenset({".py", ".pyc", ".so"})
+CODE, METADATA = frozenset({".py", ".pyc", ".so"}), frozenset({".dist-info", ".egg-info"})
 _opened: ContextVar[list[str] | None] = ContextVar("opened", default=None)
 
 
@@ -21,7 +21,8 @@ _opened: ContextVar[list[str] | None] = ContextVar("opened", default=None)
 def only(reads: Iterable[Path], data: Path) -> Iterator[None]:
     """Refuse a block that opens a file below the folder of data that is none of these, nor below one of them.
 
-    What compiled readers open past Python is not seen, such as those of Parquet.
+    Code and installed packages are no data. What compiled readers open past Python is not seen, such as those of
+    Parquet.
 
     Raises:
         StudyError: there is such a file.
@@ -35,7 +36,8 @@ def only(reads: Iterable[Path], data: Path) -> Iterator[None]:
         _opened.reset(token)
     allowed, below = [path.resolve() for path in reads], data.resolve()
     for path in (Path(name).resolve() for name in dict.fromkeys(opened)):
-        is_data = path.is_relative_to(below) and path.suffix not in CODE and path.is_file()
+        is_installed = path.is_relative_to(sys.prefix) or path.parent.suffix in METADATA
+        is_data = path.is_relative_to(below) and path.suffix not in CODE and not is_installed and path.is_file()
         if is_data and not any(path.is_relative_to(each) for each in allowed):
             raise StudyError(f"{path}: read, but not in what `reads` of the probe returns; name it there")
 

@@ -18,14 +18,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from fedgate.config.runtime.version import VERSION
 from fedgate.firmware_sim import children
-from fedgate.firmware_sim.engine.cells import Cell, Probe, cells_of, check_data, load_probe
+from fedgate.firmware_sim.engine.cells import EVALUATE, Cell, Probe, cells_of, check_data, load_probe
 from fedgate.firmware_sim.engine.reading import only
 from fedgate.firmware_sim.engine.report import parts_of, write_report
 from fedgate.firmware_sim.engine.spec import Figures, Spec, StudyError
@@ -232,8 +232,9 @@ def _measure(probe: str, cell: Cell, data: Path) -> Measured:
     loaded = load_probe(probe)
     started_s = time.perf_counter()
     try:
-        # Cells are many and small, and threads of several workers would only wait.
-        with threadpool_limits(1), only(loaded.reads(cell.case, data), data):
+        # Beside a user's table there may be anything, an environment too; a study's folder of data holds data alone.
+        watched = nullcontext() if probe == EVALUATE else only(loaded.reads(cell.case, data), data)
+        with threadpool_limits(1), watched:  # cells are many and small, and threads of several workers would only wait
             figures = loaded.measure(cell.case, data)
     except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, ValueError) as error:
         where = ", ".join(f"{key}={value}" for key, value in cell.coordinates.items() if "." not in key)
