@@ -20,11 +20,19 @@ STILL = 2.0**5  # roundings: the least scale, of which a flicker is a thirtieth
 LEAST = float(np.finfo(np.float32).tiny)  # of a scale
 COMMON = "common_unit"  # the name of the unit () of features that are not normalised, where they have one
 FARTHEST = 1e3  # deviations; of n rows none is farther than √n from their mean
+TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 
 
 def scales(center: Array, deviation: Array) -> Floats:
     """Return the scales (F,) of features with these means and deviations (F,) over what was healthy."""
     return np.maximum(np.maximum(deviation, STILL * ROUNDING * np.abs(center)), LEAST)
+
+
+def median_spread(x: Array, middle: Array | float) -> Floats:
+    """Return the median absolute deviation (F,) of values (n, F), or () of (n,), about a middle, times what makes it
+    the standard deviation of normally distributed ones (Rousseeuw and Croux 1993): a few wild values do not widen it.
+    """
+    return np.asarray(TO_DEVIATION * np.median(np.abs(x - middle), axis=0))
 
 
 def in_own_units(units: Mapping[str, Array], x: Array) -> Floats:

@@ -21,7 +21,7 @@ from fedgate.firmware_sim.demo.building import RoomAlarm, Verdict
 from fedgate.firmware_sim.demo.picture import COMMISSIONING, DAMAGED, DASHED, HEALTHY
 from fedgate.firmware_sim.demo.rooms import Building, Room, profile
 from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, VERMILLION
-from fedgate.models.alarms.profile import cells, made, sums
+from fedgate.models.alarms.profile import build_profile, cells, sums
 from fedgate.models.alarms.profile_spec import ProfileSpec
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.time_units import DAY_S, NS
@@ -90,7 +90,7 @@ def find_expected(building: Building, room: Room) -> tuple[Floats, Floats, Float
     level, deviation = room.healthy[known].mean(), room.healthy[known].std()
     z: Array = ((room.healthy[known] - level) / deviation)[:, None]
     places = cells(spec, ends_ns, np.zeros((len(ends_ns), 0)))
-    found = made(spec, sums(spec, places[known], z))
+    found = build_profile(spec, sums(spec, places[known], z))
     mean, spread = (column[places[border:], 0] for column in (found.mean, found.deviation))
     return (
         ends_s[border:],

@@ -169,13 +169,13 @@ def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:
     for axes in spec.cells:
         if clash := [name for name, count in Counter(map(_last, axes)).items() if count > 1]:
             raise StudyError(f"cells: several axes end with {clash[0]!r}; expected one, for it is the coordinate")
-        values = {name: _values(spec, name, given) for name, given in axes.items()}
+        values = {name: list_values(spec, name, given) for name, given in axes.items()}
         if short:
             values = {name: many if name == METHOD else many[:1] for name, many in values.items()}
         for chosen in product(*values.values()):
             given = dict(zip(values, chosen, strict=True))
             coordinates = {_last(name): _as_coordinate(value) for name, value in given.items()}
-            definitions = {name: _definition(spec, name, value) for name, value in given.items() if "." not in name}
+            definitions = {name: resolve(spec, name, value) for name, value in given.items() if "." not in name}
             if not all(_is_wanted(name, definition, coordinates, every) for name, definition in definitions.items()):
                 continue
             inside = {name: value for name, value in given.items() if "." in name}
@@ -200,7 +200,7 @@ def nested(inside: Mapping[str, Any]) -> Axes:
     return found
 
 
-def _values(spec: Spec, axis: str, given: Any) -> list[Any]:
+def list_values(spec: Spec, axis: str, given: Any) -> list[Any]:
     if given == EVERY and axis in spec.define:
         return list(spec.define[axis])
     if isinstance(given, int) and not isinstance(given, bool) and given > 0:
@@ -212,7 +212,7 @@ def _values(spec: Spec, axis: str, given: Any) -> list[Any]:
     return given
 
 
-def _definition(spec: Spec, axis: str, value: Any, likes: tuple[Any, ...] = ()) -> Any:
+def resolve(spec: Spec, axis: str, value: Any, likes: tuple[Any, ...] = ()) -> Any:
     """Return what a name of an axis stands for; a value that nothing is defined for stands for itself."""
     defined = spec.define.get(axis)
     if defined is None:
@@ -224,7 +224,7 @@ def _definition(spec: Spec, axis: str, value: Any, likes: tuple[Any, ...] = ()) 
     found = defined[value]
     if isinstance(found, dict) and "like" in found:
         own = {key: each for key, each in found.items() if key != "like"}
-        return overlaid(_definition(spec, axis, found["like"], (*likes, value)), own)
+        return overlaid(resolve(spec, axis, found["like"], (*likes, value)), own)
     return found
 
 

@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
 from fedgate.firmware_sim import metrics
+from fedgate.firmware_sim.engine.cells import list_values, resolve
 from fedgate.firmware_sim.engine.spec import Figures, Section, Spec
 from fedgate.firmware_sim.evaluate.datasets import EvaluationError, Table, load_table
 from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, Folder, FolderSettings, load_folder
@@ -45,7 +46,7 @@ from fedgate.models.arrays import FEATURES, LABELS, Array, Arrays, Floats, gener
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.federated.protocol.algorithm import NORMALISATION, Algorithm, normalise
-from fedgate.models.units import in_own_units, scales
+from fedgate.models.units import in_own_units, median_spread, scales
 
 Score = Callable[[Arrays, Array], Floats]  # (what a client keeps for itself, features (n, F)) -> (n,)
 
@@ -65,7 +66,6 @@ BORDER_QUANTILE = 0.95
 FALSE_ALARMS = np.linspace(0.0, 1.0, 21)  # where a ROC curve is read
 POINTS = 150  # of scores over time, each the highest of its part
 CLIENTS_DRAWN = 6
-TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 
 
 class ExportError(EvaluationError):
@@ -168,16 +168,11 @@ def sections(spec: Spec) -> list[Section]:
 
 def _is_any_federated(spec: Spec) -> bool:
     """Return whether any method trains on all clients: else nothing travels and nothing is exported."""
-
-    def is_federated(name: str) -> bool:
-        given = dict(methods[name])
-        while "like" in given:
-            given = {**methods[given.pop("like")], **given}
-        return given.get("data", "federated") == "federated" and given.get("algorithm") not in BASELINES
-
-    methods = spec.define.get("method", {})
-    axes = [product["method"] for product in spec.cells if "method" in product]
-    return any(is_federated(name) for axis in axes for name in (methods if axis == "*" else axis))
+    axes = [list_values(spec, "method", product["method"]) for product in spec.cells if "method" in product]
+    methods = [resolve(spec, "method", name) for axis in axes for name in axis]
+    return any(
+        given.get("data", "federated") == "federated" and given.get("algorithm") not in BASELINES for given in methods
+    )
 
 
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -510,7 +505,7 @@ def _over_time(found: Mapping[str, tuple[NDArray[np.int64], Floats]]) -> Figures
     figures: Figures = {}
     for client, (y, scores) in found.items():
         normal = scores[y == 0]
-        spread = TO_DEVIATION * float(np.median(np.abs(normal - np.median(normal))))
+        spread = float(median_spread(normal, float(np.median(normal))))
         parts = np.array_split(np.arange(len(y)), min(POINTS, len(y)))
         for place, rows in enumerate(parts):
             figures[f"score.{client}.{place}"] = float(scores[rows].max()) / (spread or 1.0)

@@ -112,17 +112,17 @@ def _learn_context(
     places = profile.cells(spec, baseline.ends_ns, baseline.rows[:, columns])
     z = in_own_units(units, baseline.rows)
     own = profile.sums(spec, places[: baseline.trained], z[: baseline.trained])
-    made = profile.made(spec, own, {key: site[key] for key in own} if profile.COUNT in site else None)
+    built = profile.build_profile(spec, own, {key: site[key] for key in own} if profile.COUNT in site else None)
     inside = np.full(len(z), np.nan)
     for row in range(baseline.trained, len(z)):
-        found = profile.deviation(made, int(places[row]), z[row])
+        found = profile.deviation(built, int(places[row]), z[row])
         inside[row] = np.nan if found is None else found
     if np.isfinite(inside).sum() < MINIMUM_SCORES:
         raise CalibrationError(
             f"only {np.isfinite(inside).sum()} calibration windows have a known time, the contextual rule needs "
             f"{MINIMUM_SCORES}: see that the clock was set while the gateway was commissioned"
         )
-    return Context(made, columns, units), {name: inside}
+    return Context(built, columns, units), {name: inside}
 
 
 def judge_window(

@@ -9,8 +9,7 @@ score(x) - score(median). Of a subspace, whose score is the logarithm of a squar
 nearer the window would be without the feature; the squared residuals, which add up, smear what one feature does over
 all that move with it (Van den Kerkhof et al. 2013).
 
-A deviation is in healthy spreads, 1.4826 times the median absolute deviation, which is the standard deviation of
-normally distributed values and which a few wild windows in the baseline do not widen (Rousseeuw and Croux 1993).
+A deviation is in healthy spreads, `fedgate.models.units.median_spread` of the baseline.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgate.models.arrays import Array, Floats
-from fedgate.models.units import scales
+from fedgate.models.units import median_spread, scales
 
-NORMAL = 1.4826  # standard deviations of normally distributed values in a median absolute deviation
 NAMED_MAX = 3
 NAMED_SHARE = 1.0 / 3.0  # of the largest contribution, from which on a feature is named beside the first
 
@@ -55,7 +53,7 @@ def measure_healthy(baseline: Array) -> Healthy:
     """
     x = np.asarray(baseline, dtype=np.float64)
     median = np.median(x, axis=0)
-    spread = NORMAL * np.median(np.abs(x - median), axis=0)
+    spread = median_spread(x, median)
     spread = np.where(spread > 0.0, spread, x.std(axis=0))
     flicker = scales(median, np.zeros_like(median))  # that float32 makes of a feature that stands still
     return Healthy(median, np.where(spread > flicker, spread, 0.0))

@@ -21,14 +21,13 @@ import numpy as np
 
 from fedgate.models.alarms.levels import CalibrationError
 from fedgate.models.arrays import Array, Floats, Integers
-from fedgate.models.units import scales
+from fedgate.models.units import median_spread, scales
 
 BRIDGED_ROWS = 2  # missing windows over which the last value holds; after more the past begins anew
 FOLDS = 6
 RIDGE = 0.01  # per row, of features in units of their deviation
 LARGEST = 10.0  # deviations, beyond which a value is no further away: one wild window must not shape the rest
 LEAST_SPREAD = 1e-3  # deviations
-TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 LEAST_ROWS = 10 * FOLDS
 
 
@@ -105,7 +104,7 @@ def expectation(
         others_fitted = fit(_Sums(*(all_ - own for all_, own in zip(whole, part, strict=True))), watched)
         at = usable[fold == k]
         left[at] = now[fold == k][:, list(watched)] - _predict(others_fitted, past[fold == k], now[fold == k], watched)
-    spread = np.maximum(TO_DEVIATION * np.median(np.abs(left[usable]), axis=0), LEAST_SPREAD)
+    spread = np.maximum(median_spread(left[usable], 0.0), LEAST_SPREAD)
     return Expectation(watched, lags, *weights, spread), np.asarray(left / spread)
 
 

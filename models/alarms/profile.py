@@ -128,7 +128,7 @@ def sums(spec: ProfileSpec, places: Array, z: Array) -> Arrays:
     return total
 
 
-def made(spec: ProfileSpec, own: Mapping[str, Array], site: Mapping[str, Array] | None = None) -> Profile:
+def build_profile(spec: ProfileSpec, own: Mapping[str, Array], site: Mapping[str, Array] | None = None) -> Profile:
     """Return the profile from a gateway's own sums and, where they are there, those of its site (its own among them).
 
     A cell with fewer than `least` windows of its own takes the site's, where that has as many; else all of the

@@ -20,7 +20,6 @@ from fedgate.models.alarms import threshold
 from fedgate.models.alarms.expectation import (
     BRIDGED_ROWS,
     LEAST_ROWS,
-    TO_DEVIATION,
     Expectation,
     Standardisation,
     expectation,
@@ -32,7 +31,7 @@ from fedgate.models.alarms.rules import Calibrated, RuleLevel, RuleSpec, evaluat
 from fedgate.models.alarms.threshold import AlarmSpec, CalibrationError, Levels
 from fedgate.models.arrays import Array, Floats, Integers
 from fedgate.models.time_units import DAY_S
-from fedgate.models.units import scales
+from fedgate.models.units import median_spread, scales
 
 OF_FEATURES = frozenset({"values", "level", "features"})
 CALENDAR = "calendar."  # how `fedgate.models.features.calendar` begins the names of its columns
@@ -74,7 +73,7 @@ def calibrate(
     features = _features(spec, baseline, columns, silent)
     judged = baseline.scores[np.isfinite(baseline.scores)]
     median = float(np.median(judged)) if len(judged) else 0.0
-    spread = TO_DEVIATION * float(np.median(np.abs(judged - median))) if len(judged) else 0.0
+    spread = float(median_spread(judged, median)) if len(judged) else 0.0
     rules = Calibrated(
         spec=spec,
         by_rule={},

@@ -36,13 +36,13 @@ from fedgate.models.arrays import Floats
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.algorithm import Algorithm
 from fedgate.models.federated.wrappers.whitening import validated
+from fedgate.models.units import median_spread
 
 MUNICH = shipped("munich_bridge/ref_load_01").parent
 View = Literal["sensors", "setups", "sensor x setup"]
 ALIGNED = "aligned-events"
 EVERY = "all"
 HELD_OUT_FROM = 0.6  # of each training recording: what ends before trains the calibrating model, what starts later is
-TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 LEAST_SPREAD = 1e-3  # scores are logarithms; one that never moves must not divide by zero
 ALARM_Z = 3.0  # healthy spreads above the healthy median, where no other level can be chosen
 LEVELS = 101  # alarm levels that are tried, quantiles of the scores
@@ -168,7 +168,7 @@ def calibrated(method: BridgeMethod, split: Task, seed: int) -> Scored:
     z = {}
     for name, healthy in quiet.items():
         middle = float(np.median(healthy))
-        spread = max(TO_DEVIATION * float(np.median(np.abs(healthy - middle))), LEAST_SPREAD)
+        spread = max(float(median_spread(healthy, middle)), LEAST_SPREAD)
         z[name] = (found.by_gateway[name] - middle) / spread
     return Scored(z, float(np.mean(list(found.bytes_up.values()))))
 

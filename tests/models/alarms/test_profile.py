@@ -19,11 +19,11 @@ from fedgate.models.alarms.profile import (
     ORIGINS,
     UNDATED,
     ProfileError,
+    build_profile,
     cell_count,
     cells,
     context_columns,
     deviation,
-    made,
     sums,
 )
 from fedgate.models.alarms.profile_spec import ProfileSpec
@@ -98,7 +98,7 @@ def test_a_clock_that_was_never_set_is_not_judged() -> None:
     assert cell(spec, 3600 * NS, 1.0) == UNDATED
     own = sums(spec, np.array([UNDATED, 3, 3]), np.ones((3, 2)))
     assert own[COUNT].sum() == 2
-    assert deviation(made(spec, own), UNDATED, np.ones(2)) is None
+    assert deviation(build_profile(spec, own), UNDATED, np.ones(2)) is None
 
 
 def windows(seed: int, count: int, spec: ProfileSpec, features: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +124,7 @@ def test_a_sites_sums_are_those_of_all_windows(seed: int, cuts: list[int]) -> No
 def test_a_profile_is_mean_and_deviation_of_a_cell(seed: int, least: int) -> None:
     spec = ProfileSpec(block_h=12, least=least)  # 4 cells
     places, z = windows(seed, 30, spec)
-    profile = made(spec, sums(spec, places, z))
+    profile = build_profile(spec, sums(spec, places, z))
     for place in range(cell_count(spec)):
         mine = z[places == place]
         rows = mine if len(mine) >= least else z
@@ -157,7 +157,7 @@ def test_a_cell_without_data_falls_to_the_site_and_says_so(
         places = np.repeat([0, 1], counts)
         return sums(spec, places, np.ones((len(places), 1)))
 
-    profile = made(spec, given_counts(own_counts), given_counts(site_counts) if site_counts else None)
+    profile = build_profile(spec, given_counts(own_counts), given_counts(site_counts) if site_counts else None)
     assert {name: count for name, count in profile.origins.items() if count} == origins
 
 
@@ -165,7 +165,7 @@ def test_no_data_anywhere_makes_no_profile() -> None:
     nothing = sums(PLAIN, np.zeros(0), np.zeros((0, 2)))
     few = sums(PLAIN, np.zeros(3), np.zeros((3, 2)))
     with pytest.raises(ProfileError, match=r"3 windows of this gateway and 0 of its site .* at least 4 of either"):
-        made(PLAIN, few, nothing)
+        build_profile(PLAIN, few, nothing)
 
 
 def test_noon_heat_is_an_anomaly_at_midnight_only() -> None:
@@ -174,7 +174,7 @@ def test_noon_heat_is_an_anomaly_at_midnight_only() -> None:
     end_ns = at("2025-06-02T00:00:00") + np.arange(0, 30 * 86_400, 900) * NS
     hours = end_ns / NS % 86_400 / 3600
     z = np.stack([2 * np.sin(np.pi * hours / 24), 0 * hours], axis=1) + rng.normal(scale=0.1, size=(len(hours), 2))
-    profile = made(spec, sums(spec, cells(spec, end_ns, np.zeros((len(z), 0))), z))
+    profile = build_profile(spec, sums(spec, cells(spec, end_ns, np.zeros((len(z), 0))), z))
     assert profile.origins == {"own": 8, "site": 0, "own whole": 0, "site whole": 0}
     warm = np.array([2.0, 0.0])
     noon, midnight = (cell(spec, at(f"2025-07-07T{hour}:30:00")) for hour in ("12", "00"))
@@ -183,7 +183,7 @@ def test_noon_heat_is_an_anomaly_at_midnight_only() -> None:
 
 
 def test_a_constant_feature_is_judged_by_the_floor() -> None:
-    profile = made(PLAIN, sums(PLAIN, np.zeros(10), np.full((10, 1), 1e4)))
+    profile = build_profile(PLAIN, sums(PLAIN, np.zeros(10), np.full((10, 1), 1e4)))
     assert deviation(profile, 0, np.array([1e4 + 0.3])) == pytest.approx(3.0)
 
 
@@ -241,15 +241,15 @@ def test_windows_that_do_not_fit_are_refused(places: list[int], z: np.ndarray, m
 def test_sums_and_windows_of_another_shape_are_refused() -> None:
     own = sums(PLAIN, np.zeros(4), np.zeros((4, 2)))
     with pytest.raises(ProfileError, match="need the same"):
-        made(PLAIN, own, sums(PLAIN, np.zeros(4), np.zeros((4, 3))))
+        build_profile(PLAIN, own, sums(PLAIN, np.zeros(4), np.zeros((4, 3))))
     with pytest.raises(ProfileError, match="need the same"):
-        made(ProfileSpec(block_h=12), own)
+        build_profile(ProfileSpec(block_h=12), own)
     with pytest.raises(ProfileError, match=r"no context"):
         cells(PLAIN, np.array([EARLIEST_NS]), np.zeros((1, 1)))
     with pytest.raises(ProfileError, match="expected one of 1 cells"):
-        deviation(made(PLAIN, own), 1, np.zeros(2))
+        deviation(build_profile(PLAIN, own), 1, np.zeros(2))
     with pytest.raises(ProfileError, match="expected one of 1 cells"):
-        deviation(made(PLAIN, own), 0, np.zeros(3))
+        deviation(build_profile(PLAIN, own), 0, np.zeros(3))
 
 
 def test_a_day_has_as_many_windows_as_hours() -> None:

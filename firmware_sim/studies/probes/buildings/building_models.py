@@ -44,7 +44,7 @@ PLAIN: Mapping[str, Any] = MappingProxyType({"normalisation": "none", "unit": "f
 POOL = "pool"
 DAY_STEPS = SECONDS_PER_DAY // KETI_STEP_S  # of forecasts
 Count = Annotated[int, Field(ge=1)]
-Tell = Callable[[Windows], Floats]  # y (n,), or of a class what is above 0 where it is 1
+Predict = Callable[[Windows], Floats]  # y (n,), or of a class what is above 0 where it is 1
 
 
 class Task(settings.Table):
@@ -66,7 +66,7 @@ class Task(settings.Table):
 
     @property
     def is_class(self) -> bool:
-        """Whether a class is told."""
+        """Whether a class is predicted."""
         return self.horizon == 0
 
 
@@ -129,8 +129,8 @@ class Training(NamedTuple):
 class Fitted(NamedTuple):
     """What was learnt, and after each round; bytes that a gateway sent in all, and the numbers of a model."""
 
-    tell: Tell
-    after: tuple[Tell, ...] = ()
+    predict: Predict
+    after: tuple[Predict, ...] = ()
     bytes_up: float = 0.0
     numbers: int = 0
 
@@ -148,7 +148,7 @@ def _fit_majority(case: Case, training: Training, choice: Choice) -> Fitted:
     return Fitted(lambda each: np.full(len(each.at), 1.0 if share > 0.5 else -1.0))
 
 
-def _tell_day_before(each: Windows, horizon: int) -> Floats:
+def _predict_day_before(each: Windows, horizon: int) -> Floats:
     """Return the value (n,) at the same time of the last day on which it is known; before there is any, the first."""
     time = np.cumsum(each.stream.missing + 1)  # (m,) in steps; the first has none before it, as `NEW_SERIES` says
     wanted = time[each.at] + horizon - DAY_STEPS
@@ -167,7 +167,7 @@ def _fit_each_alone(case: Case, training: Training, choice: Choice) -> Fitted:
         if mine and not (case.task.is_class and len(np.unique(mine[0].y)) < 2):
             found[stream.gateway] = fit(central, alone, choice)
     numbers = max(each.numbers for each in found.values())
-    return Fitted(lambda each: found[each.stream.gateway].tell(each), numbers=numbers)
+    return Fitted(lambda each: found[each.stream.gateway].predict(each), numbers=numbers)
 
 
 def _fit_lags(case: Case, training: Training, choice: Choice) -> Fitted:
@@ -220,13 +220,13 @@ def _fit_network(case: Case, training: Training, choice: Choice) -> Fitted:
     algorithm = build("incfed", width, overlaid(nested(choice.settings), {**kind, **PLAIN}))
     found = train_fleet(algorithm, data, seed=case.seed)
 
-    def tell(each: Windows) -> Floats:
+    def predict(each: Windows) -> Floats:
         z = each.stream.z
         heard = z if task.is_class else np.column_stack([z, np.zeros(len(z))])
         said = esn.outputs(found.shared, heard, each.stream.missing)[each.at]
         return np.asarray(said[:, 1] - said[:, 0] if task.is_class else _last(task, each) + said[:, 0])
 
-    return Fitted(tell, (), _mean_sent(found), int(found.shared["readout"].size))
+    return Fitted(predict, (), _mean_sent(found), int(found.shared["readout"].size))
 
 
 def _series(task: Task, stream: Stream, parts: tuple[int, ...]) -> Arrays:
@@ -269,14 +269,14 @@ def _fit_recurrent(case: Case, training: Training, choice: Choice) -> Fitted:
         keeps_rounds=True,
     )
 
-    def tell(shared: Arrays, each: Windows) -> Floats:
+    def predict(shared: Arrays, each: Windows) -> Floats:
         own = found.own.get(each.stream.gateway, {})
         said = recurrent.outputs({**shared, **own}, each.rows(task.window, task.horizon))
         return np.asarray(said[:, 1] - said[:, 0] if task.is_class else said[:, 0])
 
     bytes_up = 0.0 if method.data == "central" else _mean_sent(found)
     numbers = sum(found.shared[name].size for name in recurrent.trained_names(found.shared))
-    after = tuple(partial(tell, shared) for shared in found.after_round)
+    after = tuple(partial(predict, shared) for shared in found.after_round)
     return Fitted(after[-1], after, bytes_up, numbers)
 
 
@@ -291,7 +291,7 @@ FITS: Mapping[str, Callable[[Case, Training, Choice], Fitted]] = MappingProxyTyp
         "majority": _fit_majority,
         "mean": lambda *_: Fitted(lambda each: np.zeros(len(each.at))),  # in units of its own
         "persistence": lambda *_: Fitted(lambda each: np.asarray(each.stream.z[each.at, 0])),
-        "day before": lambda case, *_: Fitted(lambda each: _tell_day_before(each, case.task.horizon)),
+        "day before": lambda case, *_: Fitted(lambda each: _predict_day_before(each, case.task.horizon)),
         "lags": _fit_lags,
         "esn": _fit_network,
         "recurrent": _fit_recurrent,

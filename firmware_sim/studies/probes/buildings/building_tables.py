@@ -32,8 +32,8 @@ from fedgate.firmware_sim.studies.probes.buildings.building_models import (
     Case,
     Choice,
     Fitted,
+    Predict,
     Task,
-    Tell,
     Training,
     fit,
 )
@@ -59,12 +59,12 @@ def measure(case: Case, data: Path) -> Figures:
     fitted = fit(case, Training(streams, TRAINS), choice)
     is_for_all = not (case.method.only_seen or case.method.data == "local")
     judged = [stream for stream in streams if stream.seen or is_for_all]
-    told = _told(case.task, fitted.tell, judged)
-    figures = pooled(case.task, told) if len(judged) == len(streams) else {}
-    figures |= _of_groups(case.task, told)
+    predictions = _predict(case.task, fitted.predict, judged)
+    figures = pooled(case.task, predictions) if len(judged) == len(streams) else {}
+    figures |= _of_groups(case.task, predictions)
     if case.seed == 0:
         figures |= _curves(case.task, fitted, streams) if is_for_all else {}
-        figures |= _roc(told) if case.task.is_class else {}
+        figures |= _roc(predictions) if case.task.is_class else {}
     chosen = {f"chosen.{key}": float(choice.settings[key]) for key in case.method.tried}
     chosen |= {"inner": abs(choice.worth)} if case.method.tried else {}
     chosen |= {"rounds": float(choice.rounds)} if case.method.model == "recurrent" else {}
@@ -76,47 +76,51 @@ def _streams(case: Case, data: Path) -> tuple[Stream, ...]:
     return load_streams(case.task.data, data / case.task.folder, case.task.horizon, case.left_out)
 
 
-class Told(NamedTuple):
-    """The windows of one gateway with what a method said of them (n,)."""
+class Predicted(NamedTuple):
+    """The windows of one gateway with what a method predicts for them (n,)."""
 
     windows: Windows
-    said: Floats
+    values: Floats
 
 
-def _told(task: Task, tell: Tell, streams: Sequence[Stream], part: int = REPORT, every: int = 1) -> list[Told]:
-    """Return what a method says of the windows of streams; those of a gateway without any are left out."""
+def _predict(
+    task: Task, predict: Predict, streams: Sequence[Stream], part: int = REPORT, every: int = 1
+) -> list[Predicted]:
+    """Return what a method predicts for the windows of streams; those of a gateway without any are left out."""
     cut = (cut_windows(stream, (part,), task.window, every) for stream in streams)
-    return [Told(each, tell(each)) for each in cut if len(each.at)]
+    return [Predicted(each, predict(each)) for each in cut if len(each.at)]
 
 
-def _joined(told: Sequence[Told]) -> tuple[Floats, Floats]:
-    return np.concatenate([each.windows.y for each in told]), np.concatenate([each.said for each in told])
+def _joined(predictions: Sequence[Predicted]) -> tuple[Floats, Floats]:
+    return np.concatenate([each.windows.y for each in predictions]), np.concatenate(
+        [each.values for each in predictions]
+    )
 
 
-def pooled(task: Task, told: Sequence[Told]) -> Figures:
+def pooled(task: Task, predictions: Sequence[Predicted]) -> Figures:
     """Return the figures over all windows of some gateways; a score above 0 means class 1."""
-    y, said = _joined(told)
+    y, predicted = _joined(predictions)
     if not task.is_class:
-        mse = float(np.square(said - y).mean())
-        return {"mae": float(np.abs(said - y).mean()), "mse": mse, "rmse": float(np.sqrt(mse))}
-    label, alarmed = y.astype(np.int64), said > 0.0
+        mse = float(np.square(predicted - y).mean())
+        return {"mae": float(np.abs(predicted - y).mean()), "mse": mse, "rmse": float(np.sqrt(mse))}
+    label, alarmed = y.astype(np.int64), predicted > 0.0
     return {
         "precision": metrics.precision(label, alarmed),
         "recall": metrics.recall(label, alarmed),
         "f1": metrics.f1(label, alarmed),
         "ba": metrics.balanced_accuracy(label, alarmed),
-        "auc": metrics.roc_auc(label, said),
+        "auc": metrics.roc_auc(label, predicted),
     }
 
 
-def _lead(task: Task, told: Sequence[Told]) -> float:
+def _lead(task: Task, predictions: Sequence[Predicted]) -> float:
     """Return the figure by which methods are held against each other."""
-    return pooled(task, told)["ba" if task.is_class else "mse"]
+    return pooled(task, predictions)["ba" if task.is_class else "mse"]
 
 
-def _of_groups(task: Task, told: Sequence[Told]) -> Figures:
-    groups: dict[str, list[Told]] = {}
-    for each in told:
+def _of_groups(task: Task, predictions: Sequence[Predicted]) -> Figures:
+    groups: dict[str, list[Predicted]] = {}
+    for each in predictions:
         group = [] if task.is_class else ["seen.mse" if each.windows.stream.seen else "unseen.mse"]
         for name in (*group, f"place.{each.windows.stream.place}"):
             groups.setdefault(name, []).append(each)
@@ -124,15 +128,15 @@ def _of_groups(task: Task, told: Sequence[Told]) -> Figures:
 
 
 def _curves(task: Task, fitted: Fitted, streams: Sequence[Stream]) -> Figures:
-    some = (_told(task, tell, streams, every=CURVE_EVERY) for tell in fitted.after)
-    return {f"curve.{index}": _lead(task, told) for index, told in enumerate(some, start=1)}
+    some = (_predict(task, predict, streams, every=CURVE_EVERY) for predict in fitted.after)
+    return {f"curve.{index}": _lead(task, predictions) for index, predictions in enumerate(some, start=1)}
 
 
-def _roc(told: Sequence[Told]) -> Figures:
+def _roc(predictions: Sequence[Predicted]) -> Figures:
     """Return the true positive rates at `ROC_STEPS` false positive rates, the curve through all thresholds."""
     from sklearn.metrics import roc_curve
 
-    false, true, _ = roc_curve(*_joined(told), drop_intermediate=False)
+    false, true, _ = roc_curve(*_joined(predictions), drop_intermediate=False)
     grid = np.linspace(0.0, 1.0, ROC_STEPS + 1).tolist()
     return {f"roc.{at:.2f}": float(np.interp(at, false, true)) for at in grid}
 
@@ -170,8 +174,8 @@ def _tried(case: Case, streams: tuple[Stream, ...]) -> Iterator[Choice]:
         for fold in range(FOLDS):
             fitted = fit(case, Training(streams, (FOLDS - 1 - fold,)), Choice(chosen, method.rounds))
             part = fold if task.is_class else fold + LATER
-            rounds = fitted.after or (fitted.tell,)
-            folds.append([sign * _lead(task, _told(task, tell, seen, part, task.every)) for tell in rounds])
+            rounds = fitted.after or (fitted.predict,)
+            folds.append([sign * _lead(task, _predict(task, predict, seen, part, task.every)) for predict in rounds])
         means = _with_neighbours(np.mean(folds, axis=0))
         best = int(np.argmax(means))
         yield Choice(chosen, best + 1 if len(means) > 1 else method.rounds, float(means[best]))

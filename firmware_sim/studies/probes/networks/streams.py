@@ -35,9 +35,9 @@ from fedgate.firmware_sim.studies.probes.bridges import MUNICH
 from fedgate.firmware_sim.studies.probes.networks.residuals import Method, fit
 from fedgate.models.alarms.threshold import AlarmSpec, AlarmState, CalibrationError, Levels, calibrate, update
 from fedgate.models.arrays import Floats
+from fedgate.models.units import median_spread
 
 Span = tuple[int, int]
-TO_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation
 LEAST_SPREAD = 1e-3
 LEAST = 1e-9  # of a mean square; differences of sums may round to less than nothing
 SECONDS_PER_DAY = 86_400.0
@@ -161,7 +161,7 @@ def fleet_area(gateways: list[list[Stretch]]) -> float:
     for windows in gateways:
         quiet = _quiet(windows)
         middle = float(np.median(quiet))
-        spread = max(TO_DEVIATION * float(np.median(np.abs(quiet - middle))), LEAST_SPREAD)
+        spread = max(float(median_spread(quiet, middle)), LEAST_SPREAD)
         watched = [part for part in windows if (part.role == WATCHED).any()]
         together.append([part._replace(values=(part.values - middle) / spread) for part in watched])
     mean = [same[0]._replace(values=np.mean([w.values for w in same], axis=0)) for same in zip(*together, strict=True)]

@@ -67,22 +67,22 @@ def fitted(
 def test_no_method_sees_what_is_to_come(name: str, data: Path) -> None:
     method, settings = METHODS[name]
     streams = streams_of(data)
-    tell = fitted(method, streams, settings).tell
+    predict = fitted(method, streams, settings).predict
     stream, at = streams[0], cut_windows(streams[0], (REPORT,), 6).at[:1]
     other = stream._replace(z=stream.z.copy(), y=stream.y + 5.0)
     other.z[at[0] + 1 :] = 9.0
-    before = tell(Windows(stream, at))
-    assert np.array_equal(before, tell(Windows(other, at)))
+    before = predict(Windows(stream, at))
+    assert np.array_equal(before, predict(Windows(other, at)))
     other.z[at[0], 0] += 1.0  # but it does see the present
-    assert name == "day before" or not np.array_equal(before, tell(Windows(other, at)))
+    assert name == "day before" or not np.array_equal(before, predict(Windows(other, at)))
 
 
 def test_a_day_before_is_one_by_the_clock_also_after_a_gap(data: Path) -> None:
     room, bridged = streams_of(data)[0], 0  # the one with a gap
     time = np.cumsum(room.missing + 1).tolist()
     value = dict(zip(time, room.z[:, 0].tolist(), strict=True))
-    told = fitted(Method(model="day before"), (room,), {}).tell(Windows(room, np.arange(len(time))))
-    for now, found in zip(time, told.tolist(), strict=True):
+    predictions = fitted(Method(model="day before"), (room,), {}).predict(Windows(room, np.arange(len(time))))
+    for now, found in zip(time, predictions.tolist(), strict=True):
         before = range(now + 2 - DAY_STEPS, -1, -DAY_STEPS)
         assert found == next((value[then] for then in before if then in value), value[0])
         bridged += bool(before) and before[0] not in value
@@ -104,16 +104,16 @@ def test_a_ridge_is_that_of_all_rows_in_one_place(name: DataSet, data: Path) -> 
     expected = np.linalg.solve(gram + 0.1 * np.trace(gram) / len(gram) * np.eye(len(gram)), x.T @ (weight * says))
     some = cut_windows(streams[0], (REPORT,), 6)
     base = 0.0 if task.is_class else some.stream.z[some.at, 0]
-    assert np.allclose(found.tell(some) - base, np.column_stack([some.rows(6), np.ones(len(some.at))]) @ expected)
+    assert np.allclose(found.predict(some) - base, np.column_stack([some.rows(6), np.ones(len(some.at))]) @ expected)
     central = fitted(Method(model="lags", data="central"), streams, {"ridge": 0.1}, name)
-    assert np.array_equal(central.tell(some), found.tell(some)) and central.bytes_up == 0 < found.bytes_up
+    assert np.array_equal(central.predict(some), found.predict(some)) and central.bytes_up == 0 < found.bytes_up
 
 
 def test_one_gateway_is_central_training(data: Path) -> None:
     alone = streams_of(data)[:1]
     some = cut_windows(alone[0], (REPORT,), 6)
     ways: tuple[Literal["central", "local"], ...] = ("central", "local")
-    one, other = (fitted(Method(model="recurrent", data=way), alone, TINY, rounds=2).tell(some) for way in ways)
+    one, other = (fitted(Method(model="recurrent", data=way), alone, TINY, rounds=2).predict(some) for way in ways)
     assert np.array_equal(one, other)
 
 

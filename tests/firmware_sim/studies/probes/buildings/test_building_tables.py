@@ -20,7 +20,7 @@ from fedgate.firmware_sim.studies.datasets.series.building import (
 from fedgate.firmware_sim.studies.probes.buildings import building_tables
 from fedgate.firmware_sim.studies.probes.buildings.building_models import Case, Choice, Method, Task, Training, fit
 from fedgate.firmware_sim.studies.probes.buildings.building_tables import (
-    Told,
+    Predicted,
     _of_groups,
     _roc,
     choose,
@@ -91,31 +91,33 @@ def test_the_best_round_is_chosen_and_what_comes_on_top_chooses_nothing(data: Pa
     for trains, chooses in ((1, LATER), (0, LATER + 1)):
         fitted = fit(case, Training(streams, (trains,)), Choice(found.settings, 3))
         left = [cut_windows(stream, (chooses,), 6, 4) for stream in streams if stream.seen]
-        for index, tell in enumerate(fitted.after):
-            errors[index] += pooled(AHEAD, [Told(each, tell(each)) for each in left if len(each.at)])["mse"] / 2
+        for index, predict in enumerate(fitted.after):
+            errors[index] += pooled(AHEAD, [Predicted(each, predict(each)) for each in left if len(each.at)])["mse"] / 2
     beside = [errors[:2].mean(), errors.mean(), errors[1:].mean()]  # each round with its neighbours
     assert found.rounds == int(np.argmin(beside)) + 1 and found.worth == pytest.approx(-min(beside))
     deeper = choose(case_of(AHEAD, **wild, then={"network.layers": 2}, fraction=0.5, data="local"), data)
     assert deeper.rounds == found.rounds and deeper.settings == {**found.settings, "network.layers": 2}
 
 
-def told(place: str, y: Floats, said: Floats, *, seen: bool = True) -> Told:
+def predicted(place: str, y: Floats, said: Floats, *, seen: bool = True) -> Predicted:
     count = np.arange(len(y))
-    return Told(Windows(Stream(place, place, said[:, None], 0 * count, y, 0 * count, seen), count), said)
+    return Predicted(Windows(Stream(place, place, said[:, None], 0 * count, y, 0 * count, seen), count), said)
 
 
 def test_figures_are_pooled_and_by_place() -> None:
     both = [
-        told("a", np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 4.0])),
-        told("b", np.array([1.0]), np.array([0.0]), seen=False),
+        predicted("a", np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 4.0])),
+        predicted("b", np.array([1.0]), np.array([0.0]), seen=False),
     ]
     assert pooled(AHEAD, both) == {"mae": 0.75, "mse": 1.25, "rmse": np.sqrt(1.25)}
     groups = _of_groups(AHEAD, both)
     assert groups == {"seen.mse": 4 / 3, "place.a": 4 / 3, "unseen.mse": 1.0, "place.b": 1.0}
 
 
-def test_classes_are_told_above_zero() -> None:
-    found = pooled(OCCUPANCY, [told("a", np.array([1.0, 1.0, 1.0, 0.0, 0.0]), np.array([2.0, 1.0, -1.0, 0.5, -2.0]))])
+def test_classes_are_predicted_above_zero() -> None:
+    found = pooled(
+        OCCUPANCY, [predicted("a", np.array([1.0, 1.0, 1.0, 0.0, 0.0]), np.array([2.0, 1.0, -1.0, 0.5, -2.0]))]
+    )
     assert found["precision"] == found["recall"] == pytest.approx(2 / 3) == found["f1"]
     assert found["ba"] == pytest.approx(0.5 * (2 / 3 + 1 / 2)) and found["auc"] == pytest.approx(5 / 6)
 
@@ -123,7 +125,7 @@ def test_classes_are_told_above_zero() -> None:
 def test_a_roc_curve_has_the_area_under_it() -> None:
     rng = generator(0, 0, "roc")
     y = (rng.random(4_000) < 0.4).astype(np.float64)
-    each = told("a", y, y + rng.normal(size=len(y)))
+    each = predicted("a", y, y + rng.normal(size=len(y)))
     curve = list(_roc([each]).values())
     assert curve[0] < 0.05 and curve[-1] == 1.0 and np.all(np.diff(curve) >= 0.0)
     assert np.trapezoid(curve, dx=1 / 20) == pytest.approx(pooled(OCCUPANCY, [each])["auc"], abs=0.01)
