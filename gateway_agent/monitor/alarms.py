@@ -84,27 +84,21 @@ def check_reading(
     if reading.height is not None:
         found += check_drift(monitor, reading.t_ns)
     monitor, effects = report_findings(monitor, context, found)
-    if reading.height is None or reading.transition is None:
+    if reading.transition is None:
         return monitor, effects
-    found_by = reading.height, reading.standing_out
-    monitor, more = queue_anomaly(monitor, context, manifest, reading.transition, *found_by)
+    monitor, more = queue_anomaly(monitor, context, manifest, reading)
     return monitor, [*effects, *more]
 
 
 def queue_anomaly(
-    monitor: Monitor,
-    context: Context,
-    manifest: Manifest | None,
-    transition: Transition,
-    height: Height,
-    standing_out: tuple[Contribution, ...],
+    monitor: Monitor, context: Context, manifest: Manifest | None, reading: WindowResult
 ) -> tuple[Monitor, list[Wanted]]:
     """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from, and the
     features that stand out.
     """
-    judge = monitor.pipeline.judge
-    if judge is None or manifest is None:  # a transition needs a judge, and a judge comes with its manifest
-        raise AssertionError("a transition without a model in force")
+    judge, transition, height = monitor.pipeline.judge, reading.transition, reading.height
+    if judge is None or manifest is None or transition is None or height is None:
+        raise AssertionError("a transition needs a height, that a judge, and a judge comes with its manifest")
     measured: dict[str, Any] = {
         "severity": severity(judge.levels, transition.score),
         "score": transition.score,
@@ -121,9 +115,9 @@ def queue_anomaly(
     alarm = Alarm(
         **_describe_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
         kind="anomaly",
-        text=describe_start(judge, height, standing_out) + _describe_evidence(weather=weather, power=power),
+        text=describe_start(judge, height, reading.standing_out) + _describe_evidence(weather=weather, power=power),
         rule=height.rule,
-        feature=height.feature or next((each.feature for each in standing_out), ""),
+        feature=height.feature or next((each.feature for each in reading.standing_out), ""),
         weather=weather,
         power=power,
         **measured,
