@@ -30,7 +30,7 @@ from tests.support.kept import ME, Small, give, item, opened, said, service, tic
 from tests.support.sites import T0_NS, WINDOWS, frame, samples, topic
 
 CUTS, DAMAGES = 60, 80
-ITEMS = {f"{priority}-{n}": item(f"{priority}-{n}", priority, 700) for priority in range(4) for n in range(5)}
+ITEMS = {f"{priority}-{n}": item(f"{priority}-{n}", priority, 700) for priority in range(5) for n in range(5)}
 
 
 @pytest.fixture(scope="module")
