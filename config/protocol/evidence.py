@@ -45,8 +45,7 @@ class Standout(Message):
 
 
 class Trail(Message):
-    """Score and level of the latest windows, the oldest first. Level i holds from place `level_from[i]`
-    on."""
+    """Score and level of the latest windows, the oldest first; level i holds from place `level_from[i]` on."""
 
     first_ns: Moment
     offsets_s: Annotated[tuple[Number, ...], Field(min_length=1, max_length=TRAIL_MAX)]
