@@ -52,7 +52,7 @@ def test_the_first_of_an_alarm_stays_and_no_gateway_speaks_for_another(tmp_path:
         assert store.read_evidence("north", ALARM.id) == EVIDENCE and store.read_evidence("east", ALARM.id) == other
         assert len(store.read_rows("evidence")) == 2
         assert store.find_newest_evidence("east", ALARM.cause) == ALARM.id
-        assert store.find_newest_evidence("east", "x") is store.read_evidence("north", "x") is None
+        assert store.find_newest_evidence("east", "x") is None and store.read_evidence("north", "x") is None
 
 
 def test_what_makes_no_sense_is_refused_for_good_and_strangers_are_not_answered(tmp_path: Path) -> None:
