@@ -6,6 +6,7 @@ does not matter: messages overtake each other. The first of an alarm is what sta
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from fedgate.cloud_aggregator.alarms.records import Alarms
@@ -15,6 +16,7 @@ from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import MessageError
 
+ITEM = re.compile(r"[0-9a-f]{32}\.evidence")
 AT_ONCE, AGAIN_S = 250, 10.0  # of one gateway that are taken as they come, and in which time one more is
 
 
@@ -27,10 +29,8 @@ def receive_evidence(
     """
     if gateway not in statuses:
         raise MessageError(f"{gateway} has not reported its status yet")
-    used = alarms.evidence.get(gateway, Allowance()).compute_used(context.uptime_ns, AGAIN_S) + 1
-    if used > AT_ONCE:
-        raise MessageError(f"{gateway} sends evidence of more than {AT_ONCE} alarms at once")
-    alarms = replace(alarms, evidence={**alarms.evidence, gateway: Allowance(used, context.uptime_ns)})
+    if not ITEM.fullmatch(item):
+        raise MessageError(f"evidence of {gateway}: {item!r} is no item of evidence")
     try:
         evidence = AlarmEvidence.from_bytes(payload)
         if item != evidence.item:
@@ -38,4 +38,8 @@ def receive_evidence(
     except MessageError as error:
         log = Log("warning", f"{gateway}: evidence refused: {error}")
         return alarms, [context.receipt(gateway, item, str(error)), log]
+    used = alarms.evidence.get(gateway, Allowance()).compute_used(context.uptime_ns, AGAIN_S) + 1
+    if used > AT_ONCE:
+        raise MessageError(f"{gateway} sends evidence of more than {AT_ONCE} alarms at once")
+    alarms = replace(alarms, evidence={**alarms.evidence, gateway: Allowance(used, context.uptime_ns)})
     return alarms, [RecordEvidence(gateway, evidence, context.now_ns), context.receipt(gateway, item)]

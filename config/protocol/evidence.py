@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from fedgate.config.protocol.messages import CONTROLS, Count, Id, Message, MessageError, Moment, Name, escape_text
 
@@ -30,7 +30,13 @@ Place = Annotated[int, Field(ge=0, lt=TRAIL_MAX)]
 NotNegative = Annotated[float, Field(ge=0.0, le=FARTHEST)]
 
 
-class Standout(Message):
+class Part(BaseModel):
+    """A part of evidence, read as strictly as a message is."""
+
+    model_config = Message.model_config
+
+
+class Standout(Part):
     """A feature that stands out: what it adds to the score, and its value beside its healthy median and spread; no
     deviation where it stood still all through the baseline.
     """
@@ -44,7 +50,7 @@ class Standout(Message):
     deviation: Number | None
 
 
-class Trail(Message):
+class Trail(Part):
     """Score and level of the latest windows, the oldest first; level i holds from place `level_from[i]` on."""
 
     first_ns: Moment
@@ -69,7 +75,7 @@ class Trail(Message):
         ]
 
 
-class BandSpectrum(Message):
+class BandSpectrum(Part):
     """Mean square of one channel by frequency band, in its unit squared: of the worst window since the onset, and
     quantiles of the healthy windows of the baseline. Band i lies between edges i and i + 1.
     """
@@ -91,7 +97,7 @@ class BandSpectrum(Message):
         return self
 
 
-class ChannelHealth(Message):
+class ChannelHealth(Part):
     """How a channel is: values of it that were bridged and windows lost for it since the agent started, and whether
     it has a fault now.
     """

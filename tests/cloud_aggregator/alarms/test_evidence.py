@@ -16,13 +16,13 @@ from fedgate.config.protocol.evidence import BANDS_MAX, CHANNELS_MAX, TRAIL_MAX,
 from fedgate.config.protocol.messages import CONTROL, Receipt
 from tests.cloud_aggregator.alarms.test_losses import settings_file
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
-from tests.config.protocol.test_evidence import make
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts
+from tests.support.evidence_samples import make_evidence
 from tests.support.sites import T0_NS
 
 
 def of_alarm(alarm: str, **changes: object) -> AlarmEvidence:
-    return make().model_copy(update={"alarm": alarm, **changes})
+    return make_evidence().model_copy(update={"alarm": alarm, **changes})
 
 
 EVIDENCE = of_alarm(ALARM.id, cause=ALARM.cause)
@@ -60,8 +60,9 @@ def test_what_makes_no_sense_is_refused_for_good_and_strangers_are_not_answered(
         for body in (b"x", b"[" * 20_000, EVIDENCE.to_bytes().replace(b'"own baseline"', b'"mine"')):
             (receipt,) = receipts(made.hear(heard("north", "evidence", body, EVIDENCE.item)))
             assert not receipt.accepted and "AlarmEvidence" in receipt.reason
-        (receipt,) = give(made, "north", EVIDENCE, "other")
-        assert not receipt.accepted and "its item is 'other'" in receipt.reason
+        (receipt,) = give(made, "north", EVIDENCE, of_alarm("other").item)
+        assert not receipt.accepted and "and of its alarm" in receipt.reason
+        assert give(made, "north", EVIDENCE, "other") == []
         assert give(made, "stranger", EVIDENCE) == []
         assert not made.service.store.read_rows("evidence")
 
@@ -119,7 +120,7 @@ def test_the_command_shows_it_by_a_beginning_of_its_id_or_by_gateway_and_cause(
 
 
 def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_is_ill() -> None:
-    whole = make("vertical.band[3.1-3.4Hz]", 1, bands=4)
+    whole = make_evidence("vertical.band[3.1-3.4Hz]", 1, bands=4)
     assert whole.spectrum is not None
     spectrum = whole.spectrum.model_copy(update={"worst": (0.5, 9.0, 2.5, 3.5)})
     trail = make_trail([(T0_NS + place * 10**9, 0.1 if place < 150 else 3.0, 0.68) for place in range(TRAIL_MAX)])
@@ -127,7 +128,9 @@ def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_i
     assert "1 of 4 bands are above their healthy 95 % quantile" in text and "x 6" in text and "1 - 2" in text
     assert "never moved" in text and "1099511627776 values bridged, 7 windows lost" in text
     assert "rule score: 3.58 at the level 0.681 of its own baseline" in text and "╌" in text and "█" in text
-    plain = make(contributions=0, channels=0).model_copy(update={"spectrum": None, "trail": None, "no_spectrum": "x"})
+    plain = make_evidence(contributions=0, channels=0).model_copy(
+        update={"spectrum": None, "trail": None, "no_spectrum": "x"}
+    )
     assert "none stands out alone" in render_evidence("north", plain) and "spectrum: none (x)" in render_evidence(
         "north", plain
     )
@@ -135,7 +138,7 @@ def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_i
 
 @pytest.mark.parametrize("sign", ["\N{SNOWMAN}", "x ", '"'])
 def test_whatever_it_holds_the_text_fits_a_terminal(sign: str) -> None:
-    whole = make((sign * 120)[:120], 5, TRAIL_MAX, BANDS_MAX, CHANNELS_MAX)
+    whole = make_evidence((sign * 120)[:120], 5, TRAIL_MAX, BANDS_MAX, CHANNELS_MAX)
     assert whole.spectrum is not None
     beyond = whole.spectrum.model_copy(update={"worst": (1e30,) * BANDS_MAX, "t_ns": 2**63 - 1})
     text = render_evidence("n" * 64, whole.model_copy(update={"spectrum": beyond, "onset_ns": -(2**63) + 1}))

@@ -1,4 +1,4 @@
-"""The evidence of an alarm as a message: golden bytes, its bounds, and what goes first where it is too long."""
+"""The evidence of an alarm as a message: its bounds, and what goes first where it is too long."""
 
 from __future__ import annotations
 
@@ -17,82 +17,24 @@ from fedgate.config.protocol.evidence import (
     EVIDENCE_BYTES,
     FARTHEST,
     LABEL_MAX,
-    SENTENCE_MAX,
     TRAIL_MAX,
     AlarmEvidence,
-    BandSpectrum,
-    ChannelHealth,
-    Standout,
-    cut_text,
     fit,
     make_trail,
     round_number,
 )
 from fedgate.config.protocol.messages import MessageError
+from tests.support.evidence_samples import T0_NS, make_evidence
 
-T0_NS = 1_800_000_000 * 10**9
 AIMED_BYTES = 8 * 1024
-LONG = -1.234e-17  # no number of four digits is written longer
 
 
-def make(
-    label: str = "deck", contributions: int = 2, windows: int = 3, bands: int = 2, channels: int = 1
-) -> AlarmEvidence:
-    """Return evidence of so many of each."""
-    of_bands = tuple(round_number(0.5 + band) for band in range(bands))
-    return AlarmEvidence(
-        alarm="north.anomaly.1.boot",
-        cause="anomaly",
-        t_ns=T0_NS,
-        onset_ns=T0_NS - 10**9,
-        window_s=1.0,
-        model_version=1,
-        model_digest="a" * 64,
-        rule="score",
-        score=3.58,
-        level=0.681,
-        level_of="own baseline",
-        text=cut_text("deck: 3.1-3.4 Hz carries 6 times its usual energy", SENTENCE_MAX),
-        contributions=tuple(
-            Standout(feature=label, text=label, amount=2.5, value=3.0, median=LONG, spread=0.5, deviation=None)
-            for _ in range(contributions)
-        ),
-        trail=make_trail([(T0_NS + place * 10**9, 0.1 * place, 0.681) for place in range(windows)]),
-        spectrum=BandSpectrum(
-            channel=label,
-            t_ns=T0_NS,
-            edges_hz=tuple(map(float, range(bands + 1))),
-            worst=of_bands,
-            healthy_5=of_bands,
-            healthy_50=of_bands,
-            healthy_95=of_bands,
-            healthy_windows=256,
-        ),
-        health=tuple(ChannelHealth(channel=label, filled=2**40, windows_lost=7) for _ in range(channels)),
-    )
-
-
-def test_the_golden_bytes_of_one() -> None:
-    golden = (
-        b'{"version":1,"alarm":"north.anomaly.1.boot","cause":"anomaly","t_ns":1800000000000000000,'
-        b'"onset_ns":1799999999000000000,"window_s":1.0,"model_version":1,"model_digest":"' + b"a" * 64 + b'",'
-        b'"rule":"score","score":3.58,"level":0.681,"level_of":"own baseline",'
-        b'"text":"deck: 3.1-3.4 Hz carries 6 times its usual energy",'
-        b'"contributions":[{"feature":"deck","text":"deck","amount":2.5,"value":3.0,"median":-1.234e-17,"spread":0.5,'
-        b'"deviation":null}],"trail":{"first_ns":1800000000000000000,"offsets_s":[0.0,1.0,2.0],"scores":[0.0,0.1,0.2],'
-        b'"level_from":[0],"levels":[0.681]},"spectrum":{"channel":"deck","t_ns":1800000000000000000,'
-        b'"edges_hz":[0.0,1.0,2.0],"worst":[0.5,1.5],"healthy_5":[0.5,1.5],"healthy_50":[0.5,1.5],'
-        b'"healthy_95":[0.5,1.5],"healthy_windows":256},"no_spectrum":"",'
-        b'"health":[{"channel":"deck","filled":1099511627776,"windows_lost":7,"is_faulty":false}],"cut":[]}'
-    )
-    evidence = make(contributions=1)
-    assert evidence.to_bytes() == golden
-    assert AlarmEvidence.from_bytes(golden) == evidence
-    assert evidence.item == f"{hashlib.sha256(b'north.anomaly.1.boot').hexdigest()[:32]}.evidence"
+def test_its_item_follows_from_the_id_of_its_alarm() -> None:
+    assert make_evidence().item == f"{hashlib.sha256(b'north.anomaly.1.boot').hexdigest()[:32]}.evidence"
 
 
 def test_all_of_a_usual_gateway_is_in_the_length_that_is_aimed_at() -> None:
-    whole = make("north.band[3.1-3.4Hz]", CONTRIBUTIONS_MAX, TRAIL_MAX, BANDS_MAX, channels=3)
+    whole = make_evidence("north.band[3.1-3.4Hz]", CONTRIBUTIONS_MAX, TRAIL_MAX, BANDS_MAX, channels=3)
     assert fit(whole) == whole and len(whole.to_bytes()) <= AIMED_BYTES
 
 
@@ -105,7 +47,7 @@ def test_all_of_a_usual_gateway_is_in_the_length_that_is_aimed_at() -> None:
     windows=st.integers(1, TRAIL_MAX),
 )
 def test_whatever_is_in_it_it_is_cut_to_its_bound_in_the_stated_order(label: str, most: int, windows: int) -> None:
-    whole = make(label, CONTRIBUTIONS_MAX, windows, BANDS_MAX, CHANNELS_MAX)
+    whole = make_evidence(label, CONTRIBUTIONS_MAX, windows, BANDS_MAX, CHANNELS_MAX)
     cut = fit(whole, most)
     assert len(cut.to_bytes()) <= most
     assert AlarmEvidence.from_bytes(cut.to_bytes()) == cut
@@ -116,7 +58,7 @@ def test_whatever_is_in_it_it_is_cut_to_its_bound_in_the_stated_order(label: str
 
 
 def test_cutting_keeps_the_newest_scores_their_levels_and_the_sum_of_bands() -> None:
-    whole = make(windows=0, bands=64)
+    whole = make_evidence(windows=0, bands=64)
     trail = make_trail([(T0_NS + place * 10**9, float(place), 1.0 if place < 150 else 2.0) for place in range(200)])
     whole = whole.model_copy(update={"trail": trail})
     cut = fit(whole, 2_400)
@@ -148,7 +90,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_what_does_not_fit_together_or_is_beyond_a_bound_is_refused(what: str) -> None:
-    whole = make().model_dump(mode="json")
+    whole = make_evidence().model_dump(mode="json")
     with pytest.raises(MessageError, match="AlarmEvidence"):
         AlarmEvidence.from_bytes(json.dumps({**whole, **BAD[what]}).encode())
 
