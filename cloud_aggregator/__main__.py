@@ -7,7 +7,18 @@ import os
 import sys
 from pathlib import Path
 
-from fedgate.cloud_aggregator.commands import backup, certificate, doctor, gateways, init, keys, lists, restore, status
+from fedgate.cloud_aggregator.commands import (
+    backup,
+    certificate,
+    doctor,
+    evidence,
+    gateways,
+    init,
+    keys,
+    lists,
+    restore,
+    status,
+)
 from fedgate.cloud_aggregator.commands import release as release_command
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.config.runtime import cli
@@ -47,7 +58,19 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.add_commands(parser, "aggregator.toml")
-    for module in (init, gateways, certificate, doctor, keys, release_command, status, lists, backup, restore):
+    for module in (
+        init,
+        gateways,
+        certificate,
+        doctor,
+        keys,
+        release_command,
+        status,
+        lists,
+        evidence,
+        backup,
+        restore,
+    ):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")

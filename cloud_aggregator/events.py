@@ -19,6 +19,7 @@ from fedgate.cloud_aggregator.enrolment import (
 )
 from fedgate.config.protocol.delivery_queue import Dequeue as Dequeue
 from fedgate.config.protocol.delivery_queue import Enqueue as Enqueue
+from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
 from fedgate.config.protocol.scores import Scores
@@ -203,6 +204,15 @@ class RecordScores:
 
 
 @dataclass(frozen=True)
+class RecordEvidence:
+    """Store what an alarm of a gateway rests on, unless that is here."""
+
+    gateway: str
+    evidence: AlarmEvidence
+    received_ns: int
+
+
+@dataclass(frozen=True)
 class RecordFleet:
     """Store what the fleet alarm says now."""
 
@@ -313,6 +323,7 @@ Durable = (
     | RecordService
     | RecordLoss
     | RecordScores
+    | RecordEvidence
     | RecordFleet
     | Enqueue
     | Dequeue

@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator import containment, new_keys, orders, presence
 from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.cloud_aggregator.alarms import handling, reports
+from fedgate.cloud_aggregator.alarms import evidence, handling, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.enrolment import CertificateRequested, Listed, NotStated, Revoked, Stated
 from fedgate.cloud_aggregator.events import (
@@ -265,6 +265,9 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
                     state.alarms, context, access.gateways, gateway, alarm, access.find_cards(gateway)
                 ),
             )
+        case "evidence":
+            received = evidence.receive_evidence(state.alarms, context, access.gateways, gateway, where.item, payload)
+            return _put(state, received)
         case "tombstone":
             return state, reports.record_loss(context, access.gateways, gateway, Tombstone.from_bytes(payload))
         case "telemetry":

@@ -142,11 +142,13 @@ Request = Deliver | Fetch | SetRefusal | PublishStatus | KeysChanged
 Wanted = Effect | Request  # what a component returns
 ALARM_PRIORITY = 0
 SENSOR_PRIORITY = 1  # a sensor that comes and goes must not push out what is said of the structure
-UPDATE_PRIORITY = 2
-TELEMETRY_PRIORITY = 3
+EVIDENCE_PRIORITY = 2
+UPDATE_PRIORITY = 3
+TELEMETRY_PRIORITY = 4
 CLASSES: dict[int, LossClass] = {
     ALARM_PRIORITY: "alarm",
     SENSOR_PRIORITY: "sensor-alarm",
+    EVIDENCE_PRIORITY: "evidence",
     UPDATE_PRIORITY: "update",
     TELEMETRY_PRIORITY: "telemetry",
 }

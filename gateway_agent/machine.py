@@ -51,6 +51,7 @@ from fedgate.gateway_agent.outbox import outbox as queue
 from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.pipeline.pipeline import WindowResult
 from fedgate.gateway_agent.sources import frames, json_values
@@ -210,7 +211,11 @@ def _put_swap(state: State, swap: Swap) -> Result:
 
 
 def _finish_baseline(state: State) -> Result:
-    return _put(state, training.fix_normalisation(state.training, state.context, state.monitor.pipeline.baseline))
+    pipeline = state.monitor.pipeline
+    healthy, saved = spectra.save(pipeline.healthy)
+    state = replace(state, monitor=replace(state.monitor, pipeline=replace(pipeline, healthy=healthy)))
+    state, effects = _put(state, training.fix_normalisation(state.training, state.context, pipeline.baseline))
+    return state, [*saved, *effects]
 
 
 def _change_connection(state: State, up: bool) -> Result:
@@ -305,8 +310,12 @@ def _save_memory(state: State) -> Result:
     uptime_ns = state.context.uptime_ns
     if uptime_ns - state.monitor.remembered_ns < REMEMBER_S * NS:
         return state, []
-    state = replace(state, monitor=replace(state.monitor, remembered_ns=uptime_ns))
-    return state, [*save_memory(state.monitor.pipeline, state.context, state.deployment.manifest)]
+    pipeline = state.monitor.pipeline
+    is_due = not pipeline.commissioned and spectra.has_grown(pipeline.healthy)
+    healthy, saved = spectra.save(pipeline.healthy) if is_due else (pipeline.healthy, [])
+    monitor = replace(state.monitor, remembered_ns=uptime_ns, pipeline=replace(pipeline, healthy=healthy))
+    state = replace(state, monitor=monitor)
+    return state, [*saved, *save_memory(state.monitor.pipeline, state.context, state.deployment.manifest)]
 
 
 def _receive(state: State, event: Received) -> Result:

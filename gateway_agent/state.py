@@ -22,7 +22,9 @@ from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms
 from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Outbox
 from fedgate.gateway_agent.pipeline import pipeline as walk
+from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
+from fedgate.gateway_agent.pipeline.spectra import SPECTRA
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,
@@ -148,8 +150,9 @@ def _monitor(settings: GatewaySettings, stored: Stored, uptime_ns: int) -> Monit
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
+    healthy = spectra.restore(stored.blobs.get(SPECTRA), pipeline.healthy, pipeline.spec)
     return Monitor(
-        pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"])),
+        pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"]), healthy=healthy),
         received_ns={source.name: uptime_ns for source in settings.source},
         alarms=alarm_book.restore(held),
     )
@@ -199,6 +202,7 @@ def to_store(state: State) -> Stored:
         save_counted(training),
         save_features(context),
         save_alarms(monitor),
+        *spectra.save(monitor.pipeline.healthy._replace(saved=0))[1],
         *save_memory(monitor.pipeline, context, state.deployment.manifest),
         save_starts(context),
         Save(SEQUENCE, str(state.outbox.sequence).encode()),

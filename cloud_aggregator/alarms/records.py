@@ -27,6 +27,7 @@ class Alarms:
     queue: Queue = field(default_factory=Queue)  # of the webhook
     discovered: frozenset[str] = frozenset()  # topics under which Home Assistant was ever told something
     changed: dict[str, Allowance] = field(default_factory=dict)  # by gateway: changes, see `handling.receive_alarm`
+    evidence: dict[str, Allowance] = field(default_factory=dict)  # by gateway, see `evidence.receive_evidence`
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when its device was last described
     undescribed: frozenset[str] = frozenset()  # gateways whose device is to be described anew
 

@@ -31,6 +31,7 @@ from fedgate.cloud_aggregator.events import (
     RecordAlarm,
     RecordCount,
     RecordDiscovery,
+    RecordEvidence,
     RecordFleet,
     RecordGateway,
     RecordLoss,
@@ -41,7 +42,7 @@ from fedgate.cloud_aggregator.events import (
     SaveRollout,
     SaveTraining,
 )
-from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, training_table
+from fedgate.cloud_aggregator.storage import evidence_table, history_table, models_table, registry_table, training_table
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
@@ -50,6 +51,7 @@ from fedgate.cloud_aggregator.storage.tables import (
     BACKUP,
     COUNTS,
     DISCOVERED,
+    EVIDENCE,
     GATEWAYS,
     HELD,
     META,
@@ -61,6 +63,7 @@ from fedgate.cloud_aggregator.storage.tables import (
     put,
 )
 from fedgate.config.protocol import wire
+from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import digest_of
@@ -102,6 +105,7 @@ class Store:
         self.database = choose_database(place)
         self.models = models_table.Models(self._read)
         self._history, self._training = history_table.History(), training_table.TrainingRows()
+        self._evidence = evidence_table.EvidenceRows()
         with ExitStack() as undo:
             if program:
                 self.database.hold(program)
@@ -184,6 +188,8 @@ class Store:
                 self._db.execute(held if index is None else held.where(HELD.c.round_index == index))
             case RecordLoss() | RecordScores():
                 self._history.apply(self._db, effect)
+            case RecordEvidence():
+                self._evidence.apply(self._db, effect)
             case RecordModel() | SaveRollout():
                 models_table.apply(self._db, effect)
             case RecordAlarm():
@@ -319,6 +325,22 @@ class Store:
         with self._open_transaction("written"):
             order = insert(ORDERS).values(kind=kind, body=json.dumps(body)).returning(ORDERS.c.number)
             return int(self._db.execute(order).scalar_one())
+
+    def read_evidence(self, gateway: str, alarm: str) -> AlarmEvidence | None:
+        """Return what an alarm of a gateway rests on; None where nothing came of it."""
+        rows = self._read(select(EVIDENCE.c.body).filter_by(gateway=gateway, alarm=alarm))
+        return AlarmEvidence.model_validate_json(rows[0].body) if rows else None
+
+    def find_evidence(self, prefix: str) -> list[tuple[str, str]]:
+        """Return gateway and id of the alarms that have evidence and an id that begins so, in order."""
+        found = select(EVIDENCE.c.gateway, EVIDENCE.c.alarm).where(EVIDENCE.c.alarm.startswith(prefix, autoescape=True))
+        return [(row.gateway, row.alarm) for row in self._read(found.order_by(EVIDENCE.c.gateway, EVIDENCE.c.alarm))]
+
+    def find_newest_evidence(self, gateway: str, cause: str) -> str | None:
+        """Return the id of the alarm of a gateway and cause whose evidence came last; None where none came."""
+        of_cause = select(EVIDENCE.c.alarm).filter_by(gateway=gateway, cause=cause)
+        rows = self._read(of_cause.order_by(EVIDENCE.c.number.desc()).limit(1))
+        return str(rows[0].alarm) if rows else None
 
     def read_orders(self) -> list[Ordered]:
         """Return the orders that have no answer yet, oldest first."""

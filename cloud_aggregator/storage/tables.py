@@ -159,6 +159,19 @@ SCORES = Table(
     Column("received_ns", BigInteger, nullable=False),
     UniqueConstraint("gateway", "item"),
 )
+# What alarms rest on, as their gateways sent it; the newest of each gateway.
+EVIDENCE = Table(
+    "evidence",
+    META,
+    Column("number", NUMBER, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("alarm", TEXT, nullable=False),
+    Column("cause", TEXT, nullable=False),
+    Column("t_ns", BigInteger, nullable=False),
+    Column("received_ns", BigInteger, nullable=False),
+    Column("body", TEXT, nullable=False),
+    UniqueConstraint("gateway", "alarm"),
+)
 # Changes of alarms that the webhook has not taken yet, in their order.
 POSTS = Table(
     "posts",
@@ -219,7 +232,7 @@ PASSES = Table(
     Column("key", TEXT, nullable=False),
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 
 class OctetLength(GenericFunction[int]):

@@ -12,6 +12,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `score`    | up               | `window`        | no       | `Score`                                         |
 | `telemetry` | up              | digest         | no       | `scores.Scores`    of a time without a link     |
 | `alarm`    | up               | cause           | yes      | `Alarm`; under `all/alarm/fleet`: `FleetAlarm`  |
+| `evidence` | up               | alarm           | no       | `AlarmEvidence`: what an anomaly rests on       |
 | `update`   | up               | digest          | no       | chunk of an update                              |
 | `tombstone` | up            | class           | no       | `Tombstone`: what a gateway had to give up      |
 | `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
@@ -44,6 +45,7 @@ Channel = Literal[
     "telemetry",
     "tombstone",
     "alarm",
+    "evidence",
     "update",
     "want",
     "round",

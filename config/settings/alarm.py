@@ -5,6 +5,7 @@ drift.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import model_validator
 
@@ -35,13 +36,15 @@ class AlarmTable(AlarmSpec):
     """[alarm]: the promise, and by what windows are judged.
 
     Without `rules` and `contextual` the score of the model is judged alone. With `contextual` alone it shares the
-    promise with the deviation from the profile, half and half.
+    promise with the deviation from the profile, half and half. `evidence` is what follows an anomaly, see
+    `fedgate.config.protocol.evidence`: `reduced` is without scores and spectrum.
     """
 
     rules: RuleSpec | None = None
     contextual: ProfileSpec | None = None
     drift: DriftSpec | None = None
     covariates: CovariateSpec = CovariateSpec()
+    evidence: Literal["full", "reduced", "off"] = "full"
 
     @property
     def active_rules(self) -> RuleSpec | None:

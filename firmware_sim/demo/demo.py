@@ -142,7 +142,7 @@ def run(
     names = [f"gateway-{number + 1}" for number in range(len(story.sensors))]
     received, facts = perform(story, names, folder, kind, speed, algorithm, say)
     traces = [trace_of(story, name, index, received) for index, name in enumerate(names)]
-    return Played(traces, report.write(story.scenario, traces, folder, facts))
+    return Played(traces, report.write(story.scenario, traces, folder, facts, received.evidence))
 
 
 def perform(

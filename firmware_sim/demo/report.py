@@ -11,8 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
+from fedgate.cloud_aggregator.alarms.evidence_text import render_evidence
+from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.demo import picture
 from fedgate.firmware_sim.demo.outcome import AlarmSpan, GatewayResult, Scenario, Trace, duration, evaluate
@@ -20,6 +23,7 @@ from fedgate.firmware_sim.demo.outcome import AlarmSpan, GatewayResult, Scenario
 __all__ = ["AlarmSpan", "GatewayResult", "Paths", "Scenario", "Trace", "evaluate", "html", "table", "to_json", "write"]
 
 AUC_TIE = 0.005
+NO_EVIDENCE: Mapping[str, Sequence[AlarmEvidence]] = MappingProxyType({})
 
 
 class Paths(NamedTuple):
@@ -30,19 +34,31 @@ class Paths(NamedTuple):
     html: Path
 
 
-def write(scenario: Scenario, traces: Sequence[Trace], folder: Path, extra: Mapping[str, object]) -> Paths:
+def write(
+    scenario: Scenario,
+    traces: Sequence[Trace],
+    folder: Path,
+    extra: Mapping[str, object],
+    evidence: Mapping[str, Sequence[AlarmEvidence]] = NO_EVIDENCE,
+) -> Paths:
     """Write report.json, report.png and report.html, each whole or not at all.
 
     Args:
         folder: made if absent; an older report in it is replaced.
         extra: facts about the run, by name; values that JSON can hold.
+        evidence: of the alarms of each gateway, by its name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     results = [evaluate(trace, scenario) for trace in traces]
     paths = Paths(folder / "report.json", folder / "report.png", folder / "report.html")
     png = picture.draw(scenario, traces)
-    figures = json.dumps(to_json(scenario, results, extra), indent=2, ensure_ascii=False, allow_nan=False)
-    page = html(scenario, results, png, extra)
+    figures = json.dumps(
+        {**to_json(scenario, results, extra), "evidence": _list_evidence(evidence)},
+        indent=2,
+        ensure_ascii=False,
+        allow_nan=False,
+    )
+    page = html(scenario, results, png, extra, evidence)
     for path, content in zip(paths, (figures.encode(), png, page.encode()), strict=True):
         written = path.with_name(path.name + ".new")
         written.write_bytes(content)
@@ -92,7 +108,13 @@ def limits(scenario: Scenario, results: Sequence[GatewayResult]) -> list[str]:
     ]
 
 
-def html(scenario: Scenario, results: Sequence[GatewayResult], png: bytes, extra: Mapping[str, object]) -> str:
+def html(
+    scenario: Scenario,
+    results: Sequence[GatewayResult],
+    png: bytes,
+    extra: Mapping[str, object],
+    evidence: Mapping[str, Sequence[AlarmEvidence]] = NO_EVIDENCE,
+) -> str:
     """One page that needs nothing else: picture, table, what was replayed, how it ran, and what it does not say."""
     heads = "".join(f"<th>{escape(head).replace(chr(10), '<br>')}</th>" for head, _ in COLUMNS)
     rows = "".join(
@@ -109,10 +131,32 @@ def html(scenario: Scenario, results: Sequence[GatewayResult], png: bytes, extra
         verdicts=verdicts,
         picture=base64.b64encode(png).decode(),
         table=f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>",
+        evidence=_show_evidence(evidence),
         data=escape(scenario.data),
         facts=f"<h2>How it ran</h2><dl>{facts}</dl>" if facts else "",
         limits="".join(f"<li>{escape(limit)}</li>" for limit in limits(scenario, results)),
     )
+
+
+def _list_evidence(evidence: Mapping[str, Sequence[AlarmEvidence]]) -> list[dict[str, object]]:
+    found = [(gateway, one) for gateway, several in evidence.items() for one in several]
+    return [{"gateway": gateway, **one.model_dump(mode="json")} for gateway, one in found]
+
+
+def _show_evidence(evidence: Mapping[str, Sequence[AlarmEvidence]]) -> str:
+    """What each alarm rests on: its sentence, the features that stand out, and all of it as an operator's command shows
+    it.
+    """
+    parts = list[str]()
+    for gateway, several in evidence.items():
+        for one in several:
+            items = "".join(f"<li>{escape(contribution.text)}</li>" for contribution in one.contributions)
+            whole = escape(render_evidence(gateway, one))
+            parts.append(
+                f"<p><b>{escape(gateway)}</b> {escape(one.text)}</p><ol>{items}</ol>"
+                f"<details><summary>all of it</summary><pre>{whole}</pre></details>"
+            )
+    return f"<h2>What the alarms rest on</h2>{''.join(parts)}" if parts else ""
 
 
 def _limits_of_false_alarms(results: Sequence[GatewayResult]) -> list[str]:
@@ -201,6 +245,8 @@ _PAGE = """<!doctype html>
   td:first-child, th:first-child {{ position: sticky; left: 0; background: #fff; font-weight: 600; }}
   td:nth-child(-n+2), th:nth-child(-n+2) {{ text-align: left; }}
   dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 0; }}
+  ol, details {{ max-width: 60rem; }}
+  pre {{ background: #fff; padding: .8rem; overflow-x: auto; font-size: .78rem; line-height: 1.2; }}
   dt {{ color: #4b545c; }} dd {{ margin: 0; overflow-wrap: anywhere; }}
 </style>
 <main>
@@ -214,6 +260,7 @@ _PAGE = """<!doctype html>
 at 95 %. The delay runs from the first moment of damage to the first alarm raised. Recall is the share of damaged
 windows in alarm, precision the share of windows in alarm that are damaged. AUC is the chance that a damaged window
 scores above a healthy one. A dash means that there was nothing to measure.</p>
+{evidence}
 <h2>What was replayed</h2>
 <p>{data}</p>
 {facts}

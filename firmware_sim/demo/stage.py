@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Alarm, Manifest, Score, Status
 from fedgate.config.protocol.topics import ALL, CLOUD, parse, watch
 from fedgate.config.settings.settings import Broker as BrokerSettings
@@ -184,6 +185,7 @@ class Watch:
     status: dict[str, Status] = field(default_factory=dict)
     scores: dict[str, list[Score]] = field(default_factory=dict)
     alarms: dict[str, list[Alarm]] = field(default_factory=dict)
+    evidence: dict[str, list[AlarmEvidence]] = field(default_factory=dict)
     manifest: Manifest | None = None
 
     def take(self, say: Callable[[str], None]) -> None:
@@ -199,6 +201,9 @@ class Watch:
                     self.status[topic.gateway] = Status.from_bytes(payload)
                 case "score":
                     self.scores.setdefault(topic.gateway, []).append(Score.from_bytes(payload))
+                case "evidence":
+                    one, known = AlarmEvidence.from_bytes(payload), self.evidence.setdefault(topic.gateway, [])
+                    known += [] if one in known else [one]
                 case "manifest":
                     self.manifest = Manifest.from_bytes(payload)
                     say(f"model {self.manifest.version} released ({self.manifest.model.size_bytes} bytes, signed)")
@@ -221,7 +226,9 @@ def watching(story: Story, address: Address) -> Iterator[Watch]:
     """Listen to all gateways as an operator would."""
     received = Watch(story)
     settings = BrokerSettings(host=address.host, port=address.port)
-    topics = [watch(SITE, "+", channel) for channel in ("status", "score", "alarm")] + [watch(SITE, ALL, "manifest")]
+    topics = [watch(SITE, "+", channel) for channel in ("status", "score", "alarm", "evidence")] + [
+        watch(SITE, ALL, "manifest")
+    ]
     link = Link(
         settings, "operator", topics, lambda topic, payload: received.inbox.put((topic, payload)), lambda _up: None
     )

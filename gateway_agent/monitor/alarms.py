@@ -5,25 +5,24 @@ damage.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.alarm_book import AlarmBook
+from fedgate.config.protocol.evidence import LABEL_MAX, cut_text
 from fedgate.config.protocol.messages import Alarm, Manifest
 from fedgate.config.settings.settings import GatewaySettings, Source
-from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.context import SYNCHRONISED, Context
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, Wanted
+from fedgate.gateway_agent.monitor.evidence import queue_evidence
 from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
-from fedgate.gateway_agent.pipeline.decision import SCORE, ScoringModel
+from fedgate.gateway_agent.monitor.sentence import describe_start, format_since
+from fedgate.gateway_agent.pipeline.decision import SCORE
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult, stack_rows
 from fedgate.models.alarms.attribution import Columns, Evidence, evidence_of
-from fedgate.models.alarms.contributions import Contribution
 from fedgate.models.alarms.rule_statistics import Stuck
-from fedgate.models.alarms.rules import Height
 from fedgate.models.alarms.threshold import Transition, severity
 from fedgate.models.features.spec import feature_names
 from fedgate.models.time_units import NS
@@ -40,7 +39,7 @@ OF_NO_SENSOR = {  # causes that are no sensor's, and what is said at their end
 
 NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
 CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
-FOUND_LENGTH = 300  # characters on features that stand out: the message stays below 1 KiB
+ALARM_BYTES = 1_023  # of an anomaly at most: what its other values leave is for its text
 BOOT_S = 900.0  # within which the first windows after a boot end
 CALENDAR = "calendar."  # begins the names of features that say what the hour or the day is
 
@@ -73,7 +72,9 @@ def check_reading(
         monitor = replace(monitor, values_filled={**monitor.values_filled, **sums})
     if reading.lost is not None:
         is_first = not monitor.lost_ns  # of a run of lost windows; the count of all stands in the status
-        monitor = replace(monitor, windows_lost=monitor.windows_lost + 1)
+        by_channel = {name: monitor.lost_by_channel.get(name, 0) + 1 for name in reading.lost.channels}
+        by_channel = {**monitor.lost_by_channel, **by_channel}
+        monitor = replace(monitor, windows_lost=monitor.windows_lost + 1, lost_by_channel=by_channel)
         monitor, found = check_lost_window(monitor, context, reading.lost)
         monitor, effects = report_findings(monitor, context, found)
         text = f"window lost ({', '.join(reading.lost.channels)}): {reading.lost.reason}"
@@ -82,6 +83,7 @@ def check_reading(
     monitor, found = check_window(monitor, context, reading.faulty, reading.t_ns)
     found += check_stuck(reading)
     if reading.height is not None:
+        monitor = monitor.note_height(reading.t_ns, reading.height.value)
         found += check_drift(monitor, reading.t_ns)
     monitor, effects = report_findings(monitor, context, found)
     if reading.transition is None:
@@ -94,7 +96,7 @@ def queue_anomaly(
     monitor: Monitor, context: Context, manifest: Manifest | None, reading: WindowResult
 ) -> tuple[Monitor, list[Wanted]]:
     """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from, and the
-    features that stand out.
+    features that stand out; behind one that is raised its evidence.
     """
     judge, transition, height = monitor.pipeline.judge, reading.transition, reading.height
     if judge is None or manifest is None or transition is None or height is None:
@@ -112,40 +114,35 @@ def queue_anomaly(
         end = {**_describe_moment(context, transition.t_ns), **measured, "weather": "", "power": ""}
         return _report(monitor, context, *monitor.alarms.clear_once(ANOMALY, _describe_end(monitor, transition), **end))
     weather, power = measure_evidence(monitor.pipeline, context, transition)
+    feature = height.feature or next((one.feature for one in reading.standing_out), "")
     alarm = Alarm(
         **_describe_origin(monitor, context, ANOMALY, transition.onset_ns, transition.t_ns),
         kind="anomaly",
-        text=describe_start(judge, height, reading.standing_out) + _describe_evidence(weather=weather, power=power),
-        rule=height.rule,
-        feature=height.feature or next((each.feature for each in reading.standing_out), ""),
+        text="",
+        rule=cut_text(height.rule, LABEL_MAX),
+        feature=cut_text(feature, LABEL_MAX),
         weather=weather,
         power=power,
         **measured,
     )
-    return _report(monitor, context, *monitor.alarms.raise_once(alarm))
+    beside = _describe_evidence(weather=weather, power=power)
+    text = describe_start(
+        judge,
+        height,
+        reading.standing_out,
+        settings=context.settings,
+        since=format_since(transition.onset_ns, is_synchronised=context.clock == SYNCHRONISED),
+        most=ALARM_BYTES - len(alarm.to_bytes()) - len(beside),
+    )
+    book, raised = monitor.alarms.raise_once(alarm.model_copy(update={"text": text + beside}))
+    monitor, effects = _report(monitor, context, book, raised)
+    return monitor, effects if raised is None else [*effects, *queue_evidence(monitor, context, raised, reading)]
 
 
 def _describe_evidence(**measured: Evidence) -> str:
     does = {"explained": "accounts for it", "unusual": "does not account for it"}
     found = {cause: does[outcome] for cause, outcome in measured.items() if outcome in does}
     return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
-
-
-def describe_start(judge: ScoringModel, height: Height, standing_out: tuple[Contribution, ...]) -> str:
-    """Return what raised an anomaly: the features that stand out, as far as they fit, its score and its level."""
-    whose = "the site" if judge.is_borrowed else "this gateway's own baseline"
-    texts = accumulate(map(_describe_contribution, standing_out), "{}; {}".format)
-    if found := max((text for text in texts if len(text) <= FOUND_LENGTH), key=len, default=""):
-        return f"{found} ({height.rule} {height.statistic:.3g}, level {height.level:.3g} of {whose})"
-    what = f"{height.rule} of {height.feature}" if height.feature else height.rule
-    return f"{what} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}"
-
-
-def _describe_contribution(one: Contribution) -> str:
-    side = "above" if one.deviation > 0.0 else "below"
-    if math.isinf(one.deviation):
-        return f"{one.feature} is {one.value:.4g}, {side} the {one.median:.4g} that it never left in the baseline"
-    return f"{one.feature} is {abs(one.deviation):.3g} healthy spreads {side} its median"
 
 
 def _describe_end(monitor: Monitor, transition: Transition) -> str:

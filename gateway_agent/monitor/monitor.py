@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 
 from fedgate.config.protocol.alarm_book import AlarmBook
+from fedgate.config.protocol.evidence import TRAIL_MAX
 from fedgate.gateway_agent.events import Save
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline
 from fedgate.gateway_agent.sources.frames import Offsets
@@ -28,6 +29,13 @@ class Monitor:
     windows: int = 0  # whole, since the start
     windows_lost: int = 0
     values_filled: dict[str, int] = field(default_factory=dict)  # by channel
+    lost_by_channel: dict[str, int] = field(default_factory=dict)  # windows, since the start
+    trail: tuple[tuple[int, float, float], ...] = ()  # end, height and level of the latest windows that were judged
+
+    def note_height(self, t_ns: int, height: float) -> Monitor:
+        """Return the monitor with a window more in its trail."""
+        level = 0.0 if self.pipeline.judge is None else self.pipeline.judge.levels.raise_level
+        return replace(self, trail=(*self.trail[1 - TRAIL_MAX :], (t_ns, height, level)))
 
     def begin_anew(self) -> Monitor:
         """Return the monitor after the wall clock was set: a run of windows has no common time with what follows."""

@@ -1,9 +1,9 @@
 """What must reach the aggregator: queued durably, sent while there is a link, settled by a receipt alone.
 
-An outage may last for months and a store is bounded. So the classes, alarms, sensor alarms, updates and telemetry, give
-way to those before them and, oldest first, to their own; where that is not enough, what came last is what is lost. A
-tombstone says what went. It is an item like an alarm and leaves only on its receipt; there is at most one a class, for
-which space is kept.
+An outage may last for months and a store is bounded. So the classes, alarms, sensor alarms, evidence, updates and
+telemetry, give way to those before them and, oldest first, to their own; where that is not enough, what came last is
+what is lost. A tombstone says what went. It is an item like an alarm and leaves only on its receipt; there is at most
+one a class, for which space is kept.
 
 Alarms go first, a few items at a time, again with growing pauses, until the aggregator's receipt. The word of a broker
 counts for nothing: it may drop what it has acknowledged. So no more is under way than the aggregator is likely to take
@@ -26,6 +26,7 @@ from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
+    EVIDENCE_PRIORITY,
     TELEMETRY_PRIORITY,
     UPDATE_PRIORITY,
     Dequeue,
@@ -249,7 +250,7 @@ def _list_due(outbox: Outbox, context: Context) -> dict[int, list[str]]:
     """Return what is due of each class whose turn it is: what was not sent yet over this connection, no more of it than
     may be under way, and behind it what nobody answers.
     """
-    turns_ns = {kind: outbox.urgent_ns if kind < UPDATE_PRIORITY else outbox.bulk_ns for kind in CLASSES}
+    turns_ns = {kind: outbox.urgent_ns if kind < EVIDENCE_PRIORITY else outbox.bulk_ns for kind in CLASSES}
     due: dict[int, list[str]] = {kind: [] for kind, turn_ns in turns_ns.items() if context.uptime_ns >= turn_ns}
     for name, item in outbox.items.items():  # after a long outage this is what takes the time
         names = due.get(item.priority)
@@ -262,7 +263,7 @@ def _list_due(outbox: Outbox, context: Context) -> dict[int, list[str]]:
 
 
 def _bulk_bytes(item: Item) -> int:
-    return sum(map(len, item.payloads)) if item.priority >= UPDATE_PRIORITY else 0
+    return sum(map(len, item.payloads)) if item.priority >= EVIDENCE_PRIORITY else 0
 
 
 def _is_under_way(outbox: Outbox, context: Context, name: str) -> bool:
@@ -271,7 +272,7 @@ def _is_under_way(outbox: Outbox, context: Context, name: str) -> bool:
     Where the aggregator has answered since, one message was lost, and patience is no help.
     """
     sent_ns, settings = outbox.sent_ns[name], context.settings
-    if outbox.items[name].priority >= UPDATE_PRIORITY and outbox.bytes_waiting > 0:
+    if outbox.items[name].priority >= EVIDENCE_PRIORITY and outbox.bytes_waiting > 0:
         return True
     tries = 1 if outbox.received_ns > sent_ns else outbox.tries.get(name, 1)
     return context.uptime_ns - sent_ns < wait_ns(settings.exchange.resend_s, tries, settings.gateway.id, name)

@@ -34,5 +34,5 @@ def restore_memory(
 
 def find_owner(context: Context, manifest: Manifest) -> Owner:
     """Return whose memory that of a model is now."""
-    rules = context.settings.alarm.model_dump_json().encode()
+    rules = context.settings.alarm.model_dump_json(exclude={"evidence"}).encode()
     return Owner(manifest.model.digest, context.boot_id, context.clock, hashlib.sha256(rules).hexdigest())

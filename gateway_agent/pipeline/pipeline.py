@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedgate.config.settings.alarm import AlarmTable
 from fedgate.gateway_agent.feature_row import FeatureRow, Row
 from fedgate.gateway_agent.pipeline import recurrence as recall
+from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.decision import (
     Commissioned,
     DecisionState,
@@ -23,8 +24,15 @@ from fedgate.gateway_agent.pipeline.decision import (
     judge_window,
 )
 from fedgate.gateway_agent.pipeline.recurrence import BLANK, Gaps, Memory, Model
+from fedgate.gateway_agent.pipeline.spectra import Spectra, Worst
 from fedgate.models.alarms import threshold
-from fedgate.models.alarms.contributions import Contribution, contribute, measure_healthy, name_contributions
+from fedgate.models.alarms.contributions import (
+    Contribution,
+    contribute,
+    describe_place,
+    measure_healthy,
+    rank_contributions,
+)
 from fedgate.models.alarms.rules import Height
 from fedgate.models.alarms.threshold import AlarmState, Transition
 from fedgate.models.arrays import CALIBRATION, END_NS, FEATURES, MISSING, NEVER, Array, Arrays, Floats
@@ -58,6 +66,8 @@ class Pipeline:
     watching: DecisionState = UNSEEN  # of the rules in force
     recent: tuple[FeatureRow, ...] = ()
     alarm: AlarmState = field(default_factory=AlarmState)
+    healthy: Spectra = spectra.NONE  # of the baseline
+    worst: Worst | None = None  # window of a run that may become an alarm
 
     @property
     def commissioned(self) -> bool:
@@ -79,7 +89,8 @@ class WindowResult(NamedTuple):
     stuck: tuple[str, ...] = ()  # features that have not changed for too long
     moved: tuple[str, ...] = ()  # features that have just changed, and so are not stuck
     transition: Transition | None = None
-    standing_out: tuple[Contribution, ...] = ()  # features that made the score high which raised an alarm
+    standing_out: tuple[Contribution, ...] = ()  # features that raised an alarm, the largest contribution first
+    worst: Worst | None = None  # window since the onset of an alarm that is raised
     lost: Lost | None = None
     unscored: Row | None = None  # (F,) features of a window that was lost for its score
     faulty: tuple[str, ...] = ()  # channels with a fault, by name
@@ -95,7 +106,9 @@ def start(
 ) -> Pipeline:
     """Return the pipeline of a gateway with what it has learned so far."""
     regular = tuple(role for stream in streams if stream.fill == "interpolate" for role in stream.channels)
-    return Pipeline(spec, alarm_table, grid.start(spec, streams), regular, tuple(baseline), baseline_needed)
+    healthy = spectra.start(spec, regular, is_wanted=alarm_table.evidence == "full")
+    windower = grid.start(spec, streams)
+    return Pipeline(spec, alarm_table, windower, regular, tuple(baseline), baseline_needed, healthy=healthy)
 
 
 def push(pipeline: Pipeline, block: Block) -> tuple[Pipeline, list[WindowResult]]:
@@ -123,11 +136,24 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]
     pipeline, judged = judge_row(pipeline, seen)
     if judged.lost is not None:
         return pipeline, judged
+    pipeline = _note_worst(before, pipeline, judged, window)
     if judged.transition is not None and judged.transition.kind == "raised":
-        judged = judged._replace(standing_out=explain(before, seen, judged.height))
+        judged = judged._replace(standing_out=explain(before, seen, judged.height), worst=pipeline.worst)
     if not pipeline.commissioned:
-        pipeline = replace(pipeline, baseline=(*pipeline.baseline, seen))
+        healthy = spectra.gather(pipeline.healthy, pipeline.spec, window.values)
+        pipeline = replace(pipeline, baseline=(*pipeline.baseline, seen), healthy=healthy)
     return _remember(pipeline, seen), judged
+
+
+def _note_worst(before: Pipeline, pipeline: Pipeline, judged: WindowResult, window: Window) -> Pipeline:
+    """Return the pipeline with the worst window of the run at hand; without one where there is no run."""
+    height, judge = judged.height, pipeline.judge
+    is_of_run = height is not None and judge is not None and height.value >= judge.levels.raise_level
+    if height is None or before.alarm.active or not is_of_run:
+        return pipeline if pipeline.worst is None else replace(pipeline, worst=None)
+    known = None if before.alarm.run_ns is None else before.worst
+    seen = (pipeline.healthy, pipeline.spec, window.values, height.value, judged.t_ns)
+    return replace(pipeline, worst=spectra.note_worst(known, *seen))
 
 
 def _find_unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
@@ -176,19 +202,22 @@ def judge_row(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowRes
 
 
 def explain(before: Pipeline, seen: FeatureRow, height: Height | None) -> tuple[Contribution, ...]:
-    """Return the features that made a window's score high, by the pipeline before it; none where it is not the score
-    that raised the alarm, or where there is no baseline.
+    """Return the features that made a window's score high, by the pipeline before it, or the one that a rule found;
+    none where the rule knows of none, or where there is no baseline.
     """
     judge, hop_s = before.judge, before.spec.hop_s
-    if judge is None or height is None or not before.baseline or not is_of_score(judge, height):
+    if judge is None or height is None or not before.baseline:
         return ()
-    healthy = measure_healthy(stack_rows(before.baseline))
+    names, healthy = feature_names(before.spec), measure_healthy(stack_rows(before.baseline))
+    if height.feature is not None:
+        return (describe_place(names, seen.row, healthy, names.index(height.feature), height.value),)
+    if not is_of_score(judge, height):
+        return ()
 
     def score(rows: Array) -> Floats:
         return recall.score_each(judge.model, before.memory, rows, seen.end_ns, hop_s)
 
-    amounts = contribute(score, seen.row, healthy.median)
-    return name_contributions(feature_names(before.spec), seen.row, healthy, amounts)
+    return rank_contributions(names, seen.row, healthy, contribute(score, seen.row, healthy.median))
 
 
 def find_faulty_channels(pipeline: Pipeline, window: Window) -> tuple[str, ...]:
@@ -243,7 +272,9 @@ def make_beside(
 ) -> Pipeline:
     """Return a pipeline for a model that is not in force: it judges the windows of another, and raises nothing."""
     alarm = AlarmState()
-    return replace(pipeline, judge=judge, memory=memory, watching=watching, alarm=alarm, baseline=(), recent=())
+    return replace(
+        pipeline, judge=judge, memory=memory, watching=watching, alarm=alarm, baseline=(), recent=(), worst=None
+    )
 
 
 def is_alarming(pipeline: Pipeline, reading: WindowResult) -> bool:

@@ -38,6 +38,7 @@ from fedgate.gateway_agent.events import (
 )
 from fedgate.gateway_agent.outbox.outbox import SEQUENCE, is_tombstone
 from fedgate.gateway_agent.pipeline.memory import MEMORY
+from fedgate.gateway_agent.pipeline.spectra import SPECTRA
 from fedgate.gateway_agent.runtime.write_budget import restore_day
 from fedgate.gateway_agent.state import FLASH, LINK, Host, State, Stored, to_store
 from fedgate.gateway_agent.storage.store import Store
@@ -48,7 +49,7 @@ SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the 
 REGAIN_S = 60.0
 SAVED_SHARE = 0.01  # of the budget of a day, which a power cut may forget
 # Blobs; that an update was counted comes again with its next receipt.
-MAY_WAIT = frozenset({COUNTED, MEMORY, FLASH, SEQUENCE, LINK})
+MAY_WAIT = frozenset({COUNTED, MEMORY, SPECTRA, FLASH, SEQUENCE, LINK})
 
 
 def may_wait(effect: Durable) -> bool:

@@ -8,6 +8,7 @@ from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
 from fedgate.gateway_agent.events import Durable, Log, Outward, Save, StoreState
 from fedgate.gateway_agent.outbox import scores
+from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.runtime.commit_policy import CommitPolicy
 from fedgate.gateway_agent.state import RESCUED, SECRET, Host, State, Stored, restore
@@ -52,6 +53,7 @@ class Service(service.Service[State]):
         policy, pipeline, uptime_ns = self.policy, self.state.monitor.pipeline, self.state.context.uptime_ns
         last = [
             *scores.save_unsent(self.state.outbox, self.state.context),
+            *([] if pipeline.commissioned else spectra.save(pipeline.healthy)[1]),
             *save_memory(pipeline, self.state.context, self.state.deployment.manifest),
             *save_at_stop(self.state.deployment),
             policy.save_flash(self.state),

@@ -19,7 +19,7 @@ from fedgate.gateway_agent.events import Dequeue, Durable, Enqueue, Item, Keep, 
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 Value = int | str | bytes | None
 # Two tables without a row number of their own: one tree to write, and to be damaged, instead of two.
 SCHEMA = """

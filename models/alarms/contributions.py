@@ -9,7 +9,8 @@ score(x) - score(median). Of a subspace, whose score is the logarithm of a squar
 nearer the window would be without the feature; the squared residuals, which add up, smear what one feature does over
 all that move with it (Van den Kerkhof et al. 2013).
 
-A deviation is in healthy spreads, `fedgate.models.units.median_spread` of the baseline.
+A deviation is in healthy spreads, `fedgate.models.units.median_spread` of the baseline: infinite where a feature stood
+still all through the baseline and has moved.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.units import median_spread, scales
 
+RANKED_MAX = 5
 NAMED_MAX = 3
 NAMED_SHARE = 1.0 / 3.0  # of the largest contribution, from which on a feature is named beside the first
 
@@ -35,15 +37,21 @@ class Healthy(NamedTuple):
 
 
 class Contribution(NamedTuple):
-    """What one feature of a window adds to its score, and how far it is from its healthy median, in healthy spreads:
-    infinitely far where it stood still all through the baseline and has moved.
-    """
+    """What one feature of a window adds to its score, and its healthy median and spread."""
 
     feature: str
     amount: float  # of the score
     value: float
     median: float
-    deviation: float
+    spread: float
+
+    @property
+    def deviation(self) -> float:
+        """How far the value is from the median, in spreads."""
+        distance = self.value - self.median
+        if self.spread > 0.0:
+            return distance / self.spread
+        return math.copysign(math.inf, distance) if distance else 0.0
 
 
 def measure_healthy(baseline: Array) -> Healthy:
@@ -71,27 +79,23 @@ def contribute(score: Callable[[Array], Floats], row: Array, median: Array) -> F
     return np.asarray(scores[0] - scores[1:])
 
 
-def name_contributions(names: Sequence[str], row: Array, healthy: Healthy, amounts: Array) -> tuple[Contribution, ...]:
-    """Return the features of a window (F,) that stand out, the largest contribution (F,) first: at most `NAMED_MAX`,
-    none that adds nothing or little beside the first.
+def rank_contributions(names: Sequence[str], row: Array, healthy: Healthy, amounts: Array) -> tuple[Contribution, ...]:
+    """Return the features of a window (F,) that add to its score, the largest contribution (F,) first: at most
+    `RANKED_MAX`.
     """
     known = np.where(np.isfinite(amounts), amounts, 0.0)
-    least = NAMED_SHARE * float(known.max(initial=0.0))
-    largest = [int(place) for place in np.argsort(-known, kind="stable")[:NAMED_MAX] if known[place] > 0.0]
-    return tuple(
-        Contribution(
-            names[place],
-            float(known[place]),
-            float(row[place]),
-            float(healthy.median[place]),
-            _deviate(float(row[place] - healthy.median[place]), float(healthy.spread[place])),
-        )
-        for place in largest
-        if known[place] >= least
-    )
+    largest = [int(place) for place in np.argsort(-known, kind="stable")[:RANKED_MAX] if known[place] > 0.0]
+    return tuple(describe_place(names, row, healthy, place, float(known[place])) for place in largest)
 
 
-def _deviate(distance: float, spread: float) -> float:
-    if spread > 0.0:
-        return distance / spread
-    return math.copysign(math.inf, distance) if distance else 0.0
+def describe_place(names: Sequence[str], row: Array, healthy: Healthy, place: int, amount: float) -> Contribution:
+    """Return what the feature at a place of a window (F,) adds, with its healthy values."""
+    value, median, spread = (float(of[place]) for of in (row, healthy.median, healthy.spread))
+    return Contribution(names[place], amount, value, median, spread)
+
+
+def select_named(ranked: Sequence[Contribution]) -> tuple[Contribution, ...]:
+    """Return those contributions that are worth a name in a sentence: at most `NAMED_MAX`, none that adds little beside
+    the first.
+    """
+    return tuple(one for one in ranked[:NAMED_MAX] if one.amount >= NAMED_SHARE * ranked[0].amount)

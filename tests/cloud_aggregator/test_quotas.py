@@ -43,6 +43,7 @@ from fedgate.cloud_aggregator.events import (
     RecordAlarm,
     RecordCount,
     RecordDiscovery,
+    RecordEvidence,
     RecordGateway,
     RecordLoss,
     RecordModel,
@@ -60,7 +61,7 @@ from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, d
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import LOG
 from fedgate.cloud_aggregator.state import Stored
-from fedgate.cloud_aggregator.storage import history_table, models_table, store
+from fedgate.cloud_aggregator.storage import evidence_table, history_table, models_table, store
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import (
@@ -88,6 +89,7 @@ from tests.gateway_agent.deployment.test_gateway_models import FIRST, signed
 from tests.support.agents import after, commissioned
 from tests.support.agents import heard as heard_by_agent
 from tests.support.cloud_service import chunks_of, cloud, heard, mean_of, receipts, said_under
+from tests.support.evidence_samples import make_evidence
 from tests.support.sites import T0_NS, aggregator_settings, frame, samples, start_cloud
 from tests.support.syntax import ROOT
 from tests.support.watchers import CALM
@@ -326,6 +328,9 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "gateways": lambda number: [RecordGateway("west", READY, number)],
     "held": lambda number: [held(number)],
     "losses": lambda number: [RecordLoss("west", STONE.model_copy(update={"id": f"{number}"}), number)],
+    "evidence": lambda number: [
+        RecordEvidence("west", make_evidence().model_copy(update={"alarm": f"{number}"}), number)
+    ],
     "scores": lambda number: [RecordScores("west", f"{number}", BATCH, number)],
     "posts": lambda number: [],  # by the queue in front of it, see below
     "discovered": lambda number: [RecordDiscovery(f"{number}")],
@@ -348,6 +353,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("LOSSES_KEPT", "ALARMS_KEPT"):
         monkeypatch.setattr(history_table, name, KEPT)
     monkeypatch.setattr(history_table, "ALARMS_BETWEEN", LOOKED_THROUGH)
+    monkeypatch.setattr(evidence_table, "KEPT", KEPT)
+    monkeypatch.setattr(evidence_table, "BETWEEN", 1)
     row_bytes = len(BATCH.to_bytes()) + history_table.ROW_BYTES
     monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
     monkeypatch.setattr(history_table, "SCORES_BYTES", KEPT * row_bytes)
@@ -420,7 +427,7 @@ def test_a_flood_leaves_the_tables_of_a_gateway_in_their_bounds(tmp_path: Path) 
     made = GatewayStore(tmp_path / "gateway.db")
     where = topic_of(Topic("bridge", "north", "update", "x"))
     for number in range(FLOOD):
-        item = Item(where, (b"first", b"second")[: 1 + number % 2], retain=False, priority=2)
+        item = Item(where, (b"first", b"second")[: 1 + number % 2], retain=False, priority=3)
         made.commit([Save("own", b"body"), Enqueue("update", item), Enqueue(f"{number}", item), Dequeue(f"{number}")])
         made.regain()
     with sqlite3.connect(tmp_path / "gateway.db") as db:

@@ -45,7 +45,7 @@ Capture = pytest.CaptureFixture[str]
 
 def test_a_receipt_for_an_update_that_was_given_up_here_is_taken_in(tmp_path: Path) -> None:
     agent = opened(tmp_path / "gateway.db")
-    give(agent, "update", item("update", 2))
+    give(agent, "update", item("update", 3))
     waiting = replace(agent.state.training, awaited="update", answered=("run", 3), is_counted=False)
     agent.state = replace(agent.state, training=waiting)
     outbox, _ = give_up(
@@ -174,7 +174,7 @@ def test_what_is_due_goes_by_class_and_age_however_it_was_queued() -> None:
     order = [3, 2, 3, 0, 2, 1, 0]
     named = {f"{place} {CLASSES[kind]}": item(f"i{place}", kind) for place, kind in enumerate(order)}
     outbox, effects = queue.send_due(Outbox(named), commissioned().context, {})
-    expected = [name for kind in range(4) for name, one in named.items() if one.priority == kind]
+    expected = [name for kind in range(5) for name, one in named.items() if one.priority == kind]
     assert list(outbox.sent_ns) == expected and len(kinds(effects, Publish)) == len(order)
 
 
@@ -220,7 +220,7 @@ def test_the_status_says_the_same_of_what_waits_in_all_its_lines(tmp_path: Path,
     settings = tmp_path / "gateway.toml"
     settings.write_text(SETTINGS)
     store = Store(tmp_path / "gateway.db")
-    store.commit([Enqueue(f"n{n}", item(f"n{n}", n % 4)) for n in range(10)])
+    store.commit([Enqueue(f"n{n}", item(f"n{n}", n % 5)) for n in range(10)])
     store.close()
     assert main(["status", "-c", str(settings)]) == 0
     lines = capsys.readouterr().out.splitlines()

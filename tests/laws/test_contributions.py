@@ -16,7 +16,7 @@ import pytest
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.pipeline.recurrence import BLANK, Memory, Model, score_each, take_in
-from fedgate.models.alarms.contributions import contribute, measure_healthy, name_contributions
+from fedgate.models.alarms.contributions import contribute, measure_healthy, rank_contributions
 from fedgate.models.arrays import Array, Arrays, Floats, Singles
 from fedgate.models.detectors import DETECTORS, PERSONAL
 from fedgate.models.detectors.base import fault_classes, linear, subspace
@@ -142,7 +142,7 @@ def count_right(model: Model, case: Case, baseline: Floats, rng: np.random.Gener
         score = partial(score_each, model, memory, end_ns=None, hop_s=HOP_S)
         if score(np.stack([disturbed, row]))[0] <= level:
             continue
-        named = name_contributions(NAMES, disturbed, healthy, contribute(score, disturbed, healthy.median))
+        named = rank_contributions(NAMES, disturbed, healthy, contribute(score, disturbed, healthy.median))
         right.append(bool(named) and named[0].feature == NAMES[place])
         if len(right) == ALARMS:
             return sum(right)

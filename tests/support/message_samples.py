@@ -22,6 +22,7 @@ from fedgate.config.protocol.messages import (
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.transfer import ChunkHeader
 from fedgate.models.features.spec import FeatureSpec
+from tests.support.evidence_samples import make_evidence
 
 T_NS = 1_800_000_000_123_456_789
 DIGEST = "0123456789abcdef" * 4
@@ -167,6 +168,7 @@ MESSAGES: list[Message] = [
         until="2027-01-15T09:00:00+00:00",
         clock="synchronised",
     ),
+    make_evidence(),
     Tombstone(
         id="01234567.raised",
         kind="sensor-alarm",

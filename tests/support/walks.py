@@ -48,7 +48,7 @@ from tests.support.syntax import PACKAGES, ROOT
 
 NAMES = ("north", "south")
 SAMPLE, UPDATE = "A sample to an alarm, and back to its receipt", "An update to a model in force"
-UP = {"status", "update", "alarm", "want", "newest"}
+UP = {"status", "update", "alarm", "evidence", "want", "newest"}
 PAGE = ROOT / "docs" / "architecture.md"
 PARTICULARS = re.compile(r"[:;] | \(")
 Call = tuple[str, str]  # file and function

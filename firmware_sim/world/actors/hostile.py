@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.config.protocol import wire
+from fedgate.config.protocol.evidence import AlarmEvidence, name_item
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Message, Newest, Score, Status, Want
 from fedgate.config.protocol.scores import Scores
@@ -44,6 +45,7 @@ AWAY_S = (1.0, 120.0)
 KINDS: dict[str, type[Message]] = {
     "status": Status,
     "alarm": Alarm,
+    "evidence": AlarmEvidence,
     "tombstone": Tombstone,
     "telemetry": Scores,
     "want": Want,
@@ -87,6 +89,16 @@ def may_write() -> dict[str, str]:
     """Return the channels of its own that a gateway may write to, and the item of each: `+` for any."""
     text = (resources.files("fedgate.config") / "mosquitto.acl").read_text(encoding="utf-8")
     return dict(re.findall(rf"^pattern (?:read)?write {'/'.join(ROOT)}/[^/]+/%u/([^/]+)/(\S+)$", text, re.MULTILINE))
+
+
+def _make_whole(evidence: dict[str, Any]) -> None:
+    """Make lists of evidence as long as one another, as its own checks want."""
+    if trail := evidence.get("trail"):
+        count = len(trail["offsets_s"])
+        trail |= {"scores": [1.0] * count, "level_from": [0], "levels": [1.0]}
+    if spectrum := evidence.get("spectrum"):
+        kinds = ("worst", "healthy_5", "healthy_50", "healthy_95")
+        spectrum |= {kind: [1.0] * (len(spectrum["edges_hz"]) - 1) for kind in kinds}
 
 
 class Device:
@@ -178,6 +190,8 @@ class Device:
         allowed, item = may_write()[channel], items.get(channel, "anomaly")
         if channel == "want":
             item = self._digest()
+        if channel == "evidence" and payload is None:
+            item = name_item(json.loads(body)["alarm"])
         if allowed == "+" and self._rng.random() < 0.1:
             item = ODD_ITEMS[int(self._rng.integers(len(ODD_ITEMS)))]
         is_retained = self._rng.random() < (0.7 if channel in RETAINED else 0.2)
@@ -191,6 +205,8 @@ class Device:
             fields["alarms"] = [number % count for number in fields.get("alarms", ())]
             rules = fields.get("rules", {}).items()
             fields["rules"] = {name: [number % count for number in numbers] for name, numbers in rules}
+        if channel == "evidence":
+            _make_whole(fields)
         return fields
 
     def _digest(self) -> str:

@@ -92,7 +92,9 @@ class _Draw:
             case "integer":
                 return self.number(schema)
             case "number":
-                return self._one([one for one in FLOATS if one >= schema.get("minimum", one)])
+                return self._one(
+                    [one for one in FLOATS if schema.get("minimum", one) <= one <= schema.get("maximum", one)]
+                )
             case "boolean":
                 return bool(self.rng.random() < 0.5)
         return schema.get("const")

@@ -25,6 +25,7 @@ from fedgate.firmware_sim.world.promises.certificates import Certificates
 from fedgate.firmware_sim.world.promises.damage import Damages
 from fedgate.firmware_sim.world.promises.devices import BY_AGGREGATOR, Devices, gateway_of
 from fedgate.firmware_sim.world.promises.ends import Card, Ends
+from fedgate.firmware_sim.world.promises.evidence import Evidences
 from fedgate.firmware_sim.world.promises.latest import Latest
 from fedgate.firmware_sim.world.promises.liveness import Liveness
 from fedgate.firmware_sim.world.promises.privacy import Privacy
@@ -63,6 +64,7 @@ class Witness:
         self.violations: list[str] = []
         self.alarms: dict[tuple[str, str], list[Alarm]] = {}  # by gateway and item: told of in a commit
         self._reporters: dict[tuple[str, str], Card] = {}  # by gateway and item: who told it last
+        self.evidence = Evidences(self.violate)
         self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
         self.acknowledged: set[tuple[str, str]] = set()
         self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
@@ -92,8 +94,8 @@ class Witness:
     # What gateways do.
 
     def missing(self) -> list[tuple[str, str]]:
-        """Return the alarms that the aggregator has not got, by gateway and item."""
-        return [item for item in self.alarms if item not in self.stored]
+        """Return the alarms and their evidence that the aggregator has not got, by gateway and item."""
+        return [item for item in (*self.alarms, *self.evidence.told) if item not in self.stored]
 
     def doubled(self, device: str, host: str) -> None:
         """Take note of a copy of a device."""
@@ -105,6 +107,7 @@ class Witness:
         self.devices.committed(device, effects)
         name = gateway_of(device)
         self.probations.committed(device, effects)
+        self.evidence.committed(name, effects)
         for effect in effects:
             match effect:
                 case events.Enqueue(name=item_name, item=item):
@@ -189,6 +192,8 @@ class Witness:
             self._note_status(device, Status.from_bytes(payload))
         if where.channel == "alarm" and (name, Alarm.from_bytes(payload).item) not in self.alarms:
             self.violate(f"{name} published an alarm that its store does not hold: {where.item}")
+        if where.channel == "evidence" and (name, where.item) not in self.evidence.told:
+            self.violate(f"{name} published evidence that its store does not hold: {where.item}")
         if where.channel == "update" and (name, where.item) not in self.updates:
             self.violate(f"{name} published an update that its store does not hold: {where.item[:12]}")
 
@@ -260,6 +265,10 @@ class Witness:
                 case cloud_events.RecordScores(gateway=gateway, item=item):
                     self.stored.add((gateway, item))
                     self.counts["scores"] += 1
+                case cloud_events.RecordEvidence(gateway=gateway, evidence=evidence):
+                    self.stored.add((gateway, evidence.item))
+                    if gateway != self.hostile:
+                        self.evidence.stored(gateway, evidence)
                 case cloud_events.RecordLoss(gateway=gateway, tombstone=tombstone):
                     self.stored.add((gateway, tombstone.item))
                 case cloud_events.HoldUpdate():
@@ -306,8 +315,8 @@ class Witness:
         if not receipt.accepted:
             if where.gateway == self.hostile:
                 return
-            if item in self.alarms:
-                self.violate(f"an alarm of {where.gateway} was refused: {receipt.reason}")
+            if item in self.alarms or item in self.evidence.told:
+                self.violate(f"an alarm of {where.gateway}, or its evidence, was refused: {receipt.reason}")
             elif item in self.updates and not self._may_refuse(where.gateway, receipt.reason):
                 self.violate(f"a sound update of {where.gateway} was refused: {receipt.reason}")
             return
@@ -336,9 +345,11 @@ class Witness:
             self.violate(f"alarm {key[1]} of {key[0]} is in the registry and no store of a gateway ever held it")
         for key in sorted(reported.keys() & rows.keys()):
             self._same(rows[key], reported[key])
+        self.evidence.audit(store.read_rows("evidence"), self.stored, self.devices.lost, self.hostile)
         self.rounds.audit(store.read_rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
         self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.damages.counts
+        self.counts |= self.evidence.counts
         self.counts |= self.releases.audit(store)
 
     def _same(self, row: dict[str, Any], reported: dict[str, list[Alarm]]) -> None:

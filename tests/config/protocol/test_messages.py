@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import (
     CHUNKS_MAX,
@@ -47,7 +48,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name_
 
 
 HOSTILE = "\x1b[2J\nall is well\u202e" + "x" * 10_000
-TOLD_BY_GATEWAYS = (Alarm, Device, Scores, Status, Tombstone, Transfer, Want)
+TOLD_BY_GATEWAYS = (Alarm, AlarmEvidence, Device, Scores, Status, Tombstone, Transfer, Want)
 
 
 def texts(document: Any) -> Iterator[str]:
@@ -89,7 +90,16 @@ def test_what_an_older_release_said_is_read_and_what_it_did_not_know_is_as_if_it
 ) -> None:
     old = OLDER[version] / f"{kind.__name__}.json"
     if not old.exists():
-        assert kind in (Device, FleetAlarm, Keys, Maintenance, Newest, Scores, Tombstone)  # which 0.4 to 0.6 brought
+        assert kind in (
+            AlarmEvidence,
+            Device,
+            FleetAlarm,
+            Keys,
+            Maintenance,
+            Newest,
+            Scores,
+            Tombstone,
+        )  # which 0.4 to 0.6 brought
         return
     said = json.loads(old.read_bytes())
     message = kind.from_bytes(old.read_bytes())

@@ -18,6 +18,7 @@ from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
 from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
+    EVIDENCE_PRIORITY,
     SENSOR_PRIORITY,
     TELEMETRY_PRIORITY,
     UPDATE_PRIORITY,
@@ -52,6 +53,7 @@ from tests.support.sites import T0_NS, Shelf, agent, gateway_settings, topic
 CHANNEL = {
     ALARM_PRIORITY: "alarm",
     SENSOR_PRIORITY: "alarm",
+    EVIDENCE_PRIORITY: "evidence",
     UPDATE_PRIORITY: "update",
     TELEMETRY_PRIORITY: "telemetry",
 }
@@ -84,15 +86,15 @@ def settled(state: State, name: str) -> tuple[State, list[Effect]]:
     return after(state, heard("receipt", name, TAKEN))
 
 
-def test_alarms_go_first_then_updates_then_telemetry_oldest_first() -> None:
-    given_items = [("t", 3), ("u", 2), ("s", 1), ("a", 0), ("b", 0)]
+def test_alarms_go_first_then_evidence_then_updates_then_telemetry_oldest_first() -> None:
+    given_items = [("t", 4), ("u", 3), ("e", 2), ("s", 1), ("a", 0), ("b", 0)]
     state, effects = queued(cut_off(), *((name, item(name, priority)) for name, priority in given_items))
     assert not kinds(effects, Publish)
     state, effects = after(state, Connection(True))
-    assert words(effects) == [b"a", b"b", b"s", b"u", b"t"] and sent(effects, "status")[0].retain
+    assert words(effects) == [b"a", b"b", b"s", b"e", b"u", b"t"] and sent(effects, "status")[0].retain
     assert not words(after(state, TICK, now_ns=T0_NS + 29 * NS)[1])
-    assert words(after(state, Connection(False), Connection(True))[1]) == [b"a", b"b", b"s", b"u", b"t"]
-    assert set(words(after(state, TICK, now_ns=T0_NS + 38 * NS)[1])) == {b"a", b"b", b"s", b"u", b"t"}
+    assert words(after(state, Connection(False), Connection(True))[1]) == [b"a", b"b", b"s", b"e", b"u", b"t"]
+    assert set(words(after(state, TICK, now_ns=T0_NS + 38 * NS)[1])) == {b"a", b"b", b"s", b"e", b"u", b"t"}
 
 
 def test_no_more_is_under_way_than_the_aggregator_is_likely_to_take_and_receipts_let_the_next_follow() -> None:

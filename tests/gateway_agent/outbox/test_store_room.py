@@ -27,7 +27,7 @@ from tests.support.sites import T0_NS
 
 MAX_BYTES = 64 * 1024
 SIZES = st.sampled_from([10, 900, 9_000, 30_000, 70_000])
-STEPS = st.lists(st.tuples(st.sampled_from(["queue", "deliver"]), st.integers(0, 3), SIZES), min_size=1, max_size=60)
+STEPS = st.lists(st.tuples(st.sampled_from(["queue", "deliver"]), st.integers(0, 4), SIZES), min_size=1, max_size=60)
 
 
 def small() -> State:
@@ -90,32 +90,34 @@ def _only_what_had_to_go(before: dict[str, Item], state: State, new: tuple[str, 
 
 
 def test_alarms_go_only_when_nothing_else_is_left() -> None:
-    state, _ = queued(small(), *((f"{kind}{n}", item(f"{kind}{n}", kind, 9_000)) for kind in (3, 2, 1) for n in (0, 1)))
+    state, _ = queued(
+        small(), *((f"{kind}{n}", item(f"{kind}{n}", kind, 6_500)) for kind in (4, 3, 2, 1) for n in (0, 1))
+    )
     order = []
-    for number in range(8):
-        state, effects = queued(state, (f"a{number}", item(f"a{number}", 0, 9_000)))
+    for number in range(10):
+        state, effects = queued(state, (f"a{number}", item(f"a{number}", 0, 6_500)))
         order += [one.name for one in kinds(effects, Dequeue) if not is_tombstone(one.name)]
-    assert order == ["30", "31", "20", "21", "10", "11", "a0", "a1"]
+    assert order == ["40", "41", "30", "31", "20", "21", "10", "11", "a0", "a1"]
     assert {kind: stone.items for kind, stone in stones(state).items()} == {
-        "telemetry": 2, "update": 2, "sensor-alarm": 2, "alarm": 2
+        "telemetry": 2, "update": 2, "evidence": 2, "sensor-alarm": 2, "alarm": 2
     }  # fmt: skip
-    assert status(state).dropped == {"telemetry": 2, "update": 2, "sensor-alarm": 2, "alarm": 2}
+    assert status(state).dropped == {"telemetry": 2, "update": 2, "evidence": 2, "sensor-alarm": 2, "alarm": 2}
 
 
 def test_the_update_stays_where_telemetry_comes() -> None:
-    state, _ = queued(small(), ("u", item("u", 2, 50_000)))
-    state, _ = queued(state, *((f"t{n}", item(f"t{n}", 3, 9_000)) for n in range(9)))
+    state, _ = queued(small(), ("u", item("u", 3, 50_000)))
+    state, _ = queued(state, *((f"t{n}", item(f"t{n}", 4, 9_000)) for n in range(9)))
     assert "u" in state.outbox.items and stones(state).keys() == {"telemetry"}
 
 
 def test_a_tombstone_that_grew_is_not_settled_by_the_receipt_for_what_it_said_before() -> None:
-    full = [(f"{n}", item(f"{n}", 3, 9_000, T0_NS + n)) for n in range(8)]
+    full = [(f"{n}", item(f"{n}", 4, 9_000, T0_NS + n)) for n in range(8)]
     state, _ = queued(small(), *full)
     state, _ = after(state, Connection(True))
     state, effects = after(state, TICK, now_ns=T0_NS + 100 * NS)
     first = Tombstone.from_bytes(said(effects, "tombstone")[0].payload)
     assert (first.id, first.kind, first.why, first.first_ns) == ("0", "telemetry", ("outbox-full",), T0_NS)
-    state, _ = queued(state, ("8", item("8", 3, 20_000)))
+    state, _ = queued(state, ("8", item("8", 4, 20_000)))
     second = stones(state)["telemetry"]
     assert second.id == first.id and second.items > first.items and second.item != first.item
     accepted = Receipt(accepted=True).to_bytes()
@@ -123,7 +125,7 @@ def test_a_tombstone_that_grew_is_not_settled_by_the_receipt_for_what_it_said_be
     assert stones(state) == {"telemetry": second}
     state, _ = after(state, heard("receipt", second.item, accepted))
     assert stones(state) == {}
-    state, _ = queued(state, ("9", item("9", 3, 30_000)))
+    state, _ = queued(state, ("9", item("9", 4, 30_000)))
     assert stones(state)["telemetry"].id not in (first.id, "9")  # another one, of what was lost since
 
 
@@ -153,7 +155,7 @@ def test_merging_adds_up(first: int, second: int, times: list[int]) -> None:
 
 @pytest.mark.parametrize("why", ["flash-budget", "disk-full"])
 def test_no_telemetry_is_stored_where_the_budget_is_spent_or_the_disk_is_full(why: str) -> None:
-    state, _ = queued(small(), ("kept", item("kept", 3)))
+    state, _ = queued(small(), ("kept", item("kept", 4)))
     if why == "disk-full":
         state, effects = after(state, StoreState("disk-full", "full"))
         assert "kept" not in state.outbox.items and any(
@@ -162,7 +164,7 @@ def test_no_telemetry_is_stored_where_the_budget_is_spent_or_the_disk_is_full(wh
     else:
         spent = replace(state.context.store, written_bytes=state.context.settings.store.flash_bytes_per_day)
         state = replace(state, context=replace(state.context, store=spent))
-    for name, priority in (("telemetry", 3), ("alarm", 0), ("sensor", 1), ("update", 2)):
+    for name, priority in (("telemetry", 4), ("alarm", 0), ("sensor", 1), ("evidence", 2), ("update", 3)):
         state, _ = queued(state, (name, item(name, priority)))
         assert (name in state.outbox.items) == (name != "telemetry")
     assert stones(state)["telemetry"].why == (why,)

@@ -60,16 +60,16 @@ def test_what_may_wait_is_what_is_told_again_or_costs_a_moment() -> None:
         Dequeue("a"),
         Save(MEMORY, b""),
         Save(COUNTED, b""),
-        Enqueue("a", item("a", 3)),
+        Enqueue("a", item("a", 4)),
         Enqueue("a.tombstone", item("a", 0)),
     ]
     urgent: list[Durable] = [
         Save(OWN, b""),
         Save(ALARMS, b""),
         Save("model", b""),
-        *(Enqueue("a", item("a", n)) for n in (0, 1, 2)),
+        *(Enqueue("a", item("a", n)) for n in (0, 1, 2, 3)),
     ]
-    assert [may_wait(effect) for effect in [*waiting, *urgent]] == [True] * 6 + [False] * 6
+    assert [may_wait(effect) for effect in [*waiting, *urgent]] == [True] * 6 + [False] * 7
 
 
 def test_a_link_that_comes_and_goes_is_stored_once_a_minute(path: Path) -> None:
@@ -131,7 +131,7 @@ def test_telemetry_whose_receipt_comes_in_time_is_never_written(path: Path) -> N
     ticked(agent, 100)
     agent.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     log = path.with_name(path.name + "-wal")
-    give(agent, "b" * 64, item("b" * 64, 3))
+    give(agent, "b" * 64, item("b" * 64, 4))
     assert "b" * 64 in agent.state.outbox.items
     agent.step(agent.state.context.uptime_ns, Received(topic(ME, "receipt", "b" * 64), ACCEPTED))
     assert agent.state.outbox.items == {}
@@ -144,7 +144,7 @@ def test_telemetry_whose_receipt_comes_in_time_is_never_written(path: Path) -> N
 def test_a_tombstone_is_on_disk_before_it_is_told(path: Path) -> None:
     agent = opened(path, store={"max_bytes": 64 * 1024})
     for number in range(9):
-        give(agent, f"t{number}", item(f"t{number}", 3, 9_000))
+        give(agent, f"t{number}", item(f"t{number}", 4, 9_000))
     assert on_disk(path).outbox == {}  # all of it may wait
     agent.step(agent.state.context.uptime_ns, Connection(up=True))
     told: list[Outward] = []
@@ -167,12 +167,12 @@ def test_where_the_budget_is_spent_what_may_wait_waits_longer_and_alarms_do_not(
     agent.commit(agent.state.context.uptime_ns, [Save("a model", bytes(1_500_000))])
     ticked(agent, 1)
     assert agent.state.context.store.written_bytes > 2**20
-    give(agent, "telemetry", item("telemetry", 3))
+    give(agent, "telemetry", item("telemetry", 4))
     assert "telemetry" not in agent.state.outbox.items
     hear(agent, 0.0)
     ticked(agent, 600)
     assert len(on_disk(path).baseline) == 0
-    give(agent, "update", item("update", 2))
+    give(agent, "update", item("update", 3))
     assert "update" in on_disk(path).outbox and len(on_disk(path).baseline) == 5
     hear(agent, 5.0)
     ticked(agent, SPENT_COMMIT_S + 1)
@@ -181,7 +181,7 @@ def test_where_the_budget_is_spent_what_may_wait_waits_longer_and_alarms_do_not(
     agent = opened(path, agent.state.context.now_ns, store={"flash_bytes_per_day": 2**20})
     assert agent.state.context.store.written_bytes > 2**20  # a restart is no new day
     ticked(agent, 86_400)
-    give(agent, "telemetry", item("telemetry", 3))
+    give(agent, "telemetry", item("telemetry", 4))
     assert "telemetry" in agent.state.outbox.items
     agent.close()
 
@@ -189,8 +189,8 @@ def test_where_the_budget_is_spent_what_may_wait_waits_longer_and_alarms_do_not(
 ACTS: dict[str, Callable[[Service, int], list[Outward]]] = {
     "tick": lambda agent, n: ticked(agent, 1 + n % 40),
     "alarm": lambda agent, n: give(agent, f"{n}.raised", item(f"{n}.raised", n % 2, 300)),
-    "update": lambda agent, n: give(agent, f"{n:064d}", item(f"{n:064d}", 2, 2_000)),
-    "telemetry": lambda agent, n: give(agent, f"{n:063d}t", item(f"{n:063d}t", 3, 20_000)),
+    "update": lambda agent, n: give(agent, f"{n:064d}", item(f"{n:064d}", 3, 2_000)),
+    "telemetry": lambda agent, n: give(agent, f"{n:063d}t", item(f"{n:063d}t", 4, 20_000)),
     "window": lambda agent, n: hear(agent, 5.0 * n),
     "receipt": lambda agent, n: [
         effect
@@ -215,7 +215,7 @@ def test_a_power_cut_at_any_step_takes_back_no_word_and_a_minute_at_most(
         for channel in ("alarm", "update", "tombstone"):
             assert all(one.payload in held for one in said(effects, channel))
         for name, one in agent.state.outbox.items.items():
-            if one.priority < 3 and not name.endswith(".tombstone"):
+            if one.priority < 4 and not name.endswith(".tombstone"):
                 assert name in left.outbox
         if len(left.baseline) == len(agent.state.monitor.pipeline.baseline) and left.outbox == agent.state.outbox.items:
             since_ns = agent.state.context.now_ns

@@ -213,7 +213,12 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
         ]
     )
     none = {"items": 0, "bytes": 0}
-    waiting = {"alarm": none, "sensor-alarm": {"items": 1, "bytes": 2 + 256 + 3 + 2 * 256}, "update": none}
+    waiting = {
+        "alarm": none,
+        "sensor-alarm": {"items": 1, "bytes": 2 + 256 + 3 + 2 * 256},
+        "evidence": none,
+        "update": none,
+    }
     expected: dict[str, Any] = {
         "store": str(path),
         "waiting": {**waiting, "telemetry": none, "tombstone": none},

@@ -30,7 +30,7 @@ from tests.support.kept import ME, Small, give, item, opened, said, service, tic
 from tests.support.sites import T0_NS, WINDOWS, frame, samples, topic
 
 CUTS, DAMAGES = 60, 80
-ITEMS = {f"{priority}-{n}": item(f"{priority}-{n}", priority, 700) for priority in range(4) for n in range(5)}
+ITEMS = {f"{priority}-{n}": item(f"{priority}-{n}", priority, 700) for priority in range(5) for n in range(5)}
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_a_page_that_is_lost_takes_what_was_in_it_and_nothing_else(path: Path) -
     database.close()
     agent = opened(path)
     assert "baseline: row (7,) is not what was written" in agent.store.damage
-    assert f"kept: {WINDOWS - 1} windows of the baseline, 20 items to be sent" in agent.store.damage
+    assert f"kept: {WINDOWS - 1} windows of the baseline, 25 items to be sent" in agent.store.damage
     assert len(agent.state.monitor.pipeline.baseline) == WINDOWS - 1 and "center" in agent.state.training.own
     center = agent.state.training.own["center"]
     agent.step(T0_NS, Received(topic(ME, "sample", "deck"), frame(samples(2, 3), 500.0)))

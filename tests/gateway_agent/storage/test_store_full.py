@@ -41,7 +41,7 @@ def limit(store: Store, *, is_full: bool = True) -> None:
 def full(path: Path) -> Service:
     """Return an agent with a link, telemetry in its store, and no room to grow."""
     agent = opened(path)
-    give(agent, "old telemetry", item("old-telemetry", 3, 2_000))
+    give(agent, "old telemetry", item("old-telemetry", 4, 2_000))
     ticked(agent, 61)
     agent.step(agent.state.context.uptime_ns, Connection(up=True))
     ticked(agent, agent.state.context.settings.exchange.spread_s)
@@ -114,7 +114,7 @@ def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path
     before = len(agent.policy.batch.effects)
     for number in range(300):
         name = f"more-{number}"
-        give(agent, name, item(name, 3))  # telemetry is refused, and told in a tombstone
+        give(agent, name, item(name, 4))  # telemetry is refused, and told in a tombstone
         give(agent, "alarm", item("alarm", 0))
         agent.step(
             agent.state.context.now_ns, Received(topic(ME, "receipt", "alarm"), Receipt(accepted=True).to_bytes())
@@ -252,7 +252,7 @@ def test_alarms_and_the_update_at_hand_fit_when_others_have_filled_the_disk(disk
     agent = service(Store(disk / "gateway.db"))
     ticked(agent, 61)
     other = fill(disk)
-    update = item("update", 2, CHUNK_BYTES)
+    update = item("update", 3, CHUNK_BYTES)
     update = type(update)(update.topic, update.payloads * (UPDATE_BYTES // CHUNK_BYTES + 1), False, 2, T0_NS)
     give(agent, "update", update)
     for number in range(200):

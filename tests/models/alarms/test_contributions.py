@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedgate.models.alarms.contributions import Healthy, contribute, measure_healthy, name_contributions
+from fedgate.models.alarms.contributions import Healthy, contribute, measure_healthy, rank_contributions, select_named
 from fedgate.models.detectors.base import linear, subspace
 
 NAMES = ("a", "b", "c", "d")
@@ -49,16 +49,22 @@ def test_what_stood_still_has_no_spread_and_a_switch_has_its_deviation() -> None
 
 def test_what_stands_out_is_named_in_order_with_its_distance() -> None:
     healthy = Healthy(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, 0.0, 1.0, 1.0]))
-    found = name_contributions(NAMES, np.array([2.0, 1.0, 9.0, 5.0]), healthy, np.array([3.0, 4.0, -2.0, 1.0]))
+    found = select_named(
+        rank_contributions(NAMES, np.array([2.0, 1.0, 9.0, 5.0]), healthy, np.array([3.0, 4.0, -2.0, 1.0]))
+    )
     assert [(one.feature, one.amount, one.deviation) for one in found] == [("b", 4.0, -math.inf), ("a", 3.0, 2.0)]
 
 
 @pytest.mark.parametrize("amounts", [[0.0] * 4, [-1.0] * 4, [math.nan] * 4])
 def test_where_no_feature_brings_the_score_down_none_is_named(amounts: list[float]) -> None:
     healthy = Healthy(np.zeros(4), np.zeros(4))
-    assert name_contributions(NAMES, np.ones(4), healthy, np.array(amounts)) == ()
+    assert select_named(rank_contributions(NAMES, np.ones(4), healthy, np.array(amounts))) == ()
 
 
 def test_no_more_than_three_are_named() -> None:
     healthy = Healthy(np.zeros(4), np.ones(4))
-    assert [one.feature for one in name_contributions(NAMES, np.ones(4), healthy, np.ones(4))] == ["a", "b", "c"]
+    assert [one.feature for one in select_named(rank_contributions(NAMES, np.ones(4), healthy, np.ones(4)))] == [
+        "a",
+        "b",
+        "c",
+    ]

@@ -1,0 +1,244 @@
+"""What an alarm of the structure rests on, as one message that follows it: the features that stand out, the latest
+scores, the spectrum of the worst window, and how the sensors are.
+
+The alarm leaves first and is small; its evidence is an item of its own, at most `EVIDENCE_BYTES` long. Every text, list
+and number is bounded, so whoever sends more is refused before it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, Field, StringConstraints, model_validator
+
+from fedgate.config.protocol.messages import CONTROLS, Count, Id, Message, MessageError, Moment, Name, escape_text
+
+EVIDENCE_BYTES = 16 * 1024
+DIGITS = 4  # significant ones of every measured number
+CONTRIBUTIONS_MAX, TRAIL_MAX, BANDS_MAX, CHANNELS_MAX = 5, 200, 64, 64
+TRAIL_LEAST, BANDS_LEAST, CHANNELS_LEAST = 25, 16, 16  # what `fit` leaves of each
+LABEL_MAX, SENTENCE_MAX = 120, 400  # characters
+FARTHEST = 1e30  # of a number: beyond what any sensor measures, and in the bounds of float32
+Label = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=LABEL_MAX)]
+Sentence = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=SENTENCE_MAX)]
+Number = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
+Place = Annotated[int, Field(ge=0, lt=TRAIL_MAX)]
+NotNegative = Annotated[float, Field(ge=0.0, le=FARTHEST)]
+
+
+class Part(BaseModel):
+    """A part of evidence, read as strictly as a message is."""
+
+    model_config = Message.model_config
+
+
+class Standout(Part):
+    """A feature that stands out: what it adds to the score, and its value beside its healthy median and spread; no
+    deviation where it stood still all through the baseline.
+    """
+
+    feature: Label
+    text: Label  # in plain words
+    amount: Number
+    value: Number
+    median: Number
+    spread: NotNegative
+    deviation: Number | None
+
+
+class Trail(Part):
+    """Score and level of the latest windows, the oldest first; level i holds from place `level_from[i]` on."""
+
+    first_ns: Moment
+    offsets_s: Annotated[tuple[Number, ...], Field(min_length=1, max_length=TRAIL_MAX)]
+    scores: Annotated[tuple[Number, ...], Field(max_length=TRAIL_MAX)]
+    level_from: Annotated[tuple[Place, ...], Field(min_length=1, max_length=TRAIL_MAX)]  # places in the list
+    levels: Annotated[tuple[Number, ...], Field(max_length=TRAIL_MAX)]
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        places = (*self.level_from, len(self.scores))
+        is_rising = places[0] == 0 and all(one < other for one, other in pairwise(places))
+        if len(self.scores) != len(self.offsets_s) or len(self.levels) != len(self.level_from) or not is_rising:
+            raise ValueError("expected a score for each time, and levels from the first of them on, places rising")
+        return self
+
+    def list_levels(self) -> list[float]:
+        """Return the level of each window."""
+        places = (*self.level_from, len(self.scores))
+        return [
+            level for level, (first, end) in zip(self.levels, pairwise(places), strict=True) for _ in range(first, end)
+        ]
+
+
+class BandSpectrum(Part):
+    """Mean square of one channel by frequency band, in its unit squared: of the worst window since the onset, and
+    quantiles of the healthy windows of the baseline. Band i lies between edges i and i + 1.
+    """
+
+    channel: Label
+    t_ns: Moment  # end of the window
+    edges_hz: Annotated[tuple[NotNegative, ...], Field(min_length=2, max_length=BANDS_MAX + 1)]
+    worst: Annotated[tuple[NotNegative, ...], Field(max_length=BANDS_MAX)]
+    healthy_5: Annotated[tuple[NotNegative, ...], Field(max_length=BANDS_MAX)]
+    healthy_50: Annotated[tuple[NotNegative, ...], Field(max_length=BANDS_MAX)]
+    healthy_95: Annotated[tuple[NotNegative, ...], Field(max_length=BANDS_MAX)]
+    healthy_windows: Count
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        lengths = {len(one) for one in (self.worst, self.healthy_5, self.healthy_50, self.healthy_95)}
+        if lengths != {len(self.edges_hz) - 1}:
+            raise ValueError(f"expected {len(self.edges_hz) - 1} values of each kind, one between two edges")
+        return self
+
+
+class ChannelHealth(Part):
+    """How a channel is: values of it that were bridged and windows lost for it since the agent started, and whether
+    it has a fault now.
+    """
+
+    channel: Label
+    filled: Count = 0
+    windows_lost: Count = 0
+    is_faulty: bool = False
+
+
+class AlarmEvidence(Message):
+    """What an alarm rests on."""
+
+    version: Annotated[int, Field(ge=1, le=1_000)] = 1
+    alarm: Name  # its id
+    cause: Id
+    t_ns: Moment
+    onset_ns: Moment
+    window_s: NotNegative
+    model_version: Count
+    model_digest: Name
+    rule: Label
+    score: Number  # the height of a rule that is not of the score
+    level: Number
+    level_of: Literal["own baseline", "site"]
+    text: Sentence  # of the alarm
+    contributions: Annotated[tuple[Standout, ...], Field(max_length=CONTRIBUTIONS_MAX)] = ()
+    trail: Trail | None = None
+    spectrum: BandSpectrum | None = None
+    no_spectrum: Label = ""  # why there is none
+    health: Annotated[tuple[ChannelHealth, ...], Field(max_length=CHANNELS_MAX)] = ()
+    cut: Annotated[tuple[Label, ...], Field(max_length=8)] = ()  # what was cut for its length
+
+    @property
+    def item(self) -> str:
+        """The name under which the aggregator acknowledges it; short enough for a topic whatever the id."""
+        return name_item(self.alarm)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Self:
+        """Return the evidence in `payload`; raises `MessageError`, for one that is too long before it is read."""
+        if len(payload) > EVIDENCE_BYTES:
+            raise MessageError(f"{cls.__name__}: {len(payload)} bytes given, expected {EVIDENCE_BYTES} at most")
+        return super().from_bytes(payload)
+
+
+def name_item(alarm: str) -> str:
+    """Return the name of the item that holds the evidence of an alarm."""
+    return f"{hashlib.sha256(alarm.encode()).hexdigest()[:32]}.evidence"
+
+
+def round_number(value: float) -> float:
+    """Return a number with the digits that evidence has, within the bounds of one."""
+    return float(f"{min(max(value, -FARTHEST), FARTHEST):.{DIGITS}g}")
+
+
+def cut_text(text: str, most: int) -> str:
+    """Return a text of so many characters at most that may be shown anywhere."""
+    shown = escape_text(text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def count_json_bytes(text: str) -> int:
+    """Return how many bytes a text takes in a message."""
+    return len(json.dumps(text, ensure_ascii=False).encode()) - 2
+
+
+def make_trail(seen: Sequence[tuple[int, float, float]]) -> Trail | None:
+    """Return time in ns, score and level of windows as a trail; None of none."""
+    if not seen:
+        return None
+    first_ns = seen[0][0]
+    levels = [round_number(level) for _, _, level in seen]
+    level_from = [place for place, level in enumerate(levels) if place == 0 or level != levels[place - 1]]
+    return Trail(
+        first_ns=first_ns,
+        offsets_s=tuple(round(min(max((t_ns - first_ns) / 1e9, -FARTHEST), FARTHEST), 3) for t_ns, _, _ in seen),
+        scores=tuple(round_number(score) for _, score, _ in seen),
+        level_from=tuple(level_from),
+        levels=tuple(levels[place] for place in level_from),
+    )
+
+
+class Cut(NamedTuple):
+    """A way to make evidence shorter, by one step; None where nothing is left to be cut so."""
+
+    what: str
+    step: Callable[[AlarmEvidence], AlarmEvidence | None]
+
+
+def _halve_trail(evidence: AlarmEvidence) -> AlarmEvidence | None:
+    trail = evidence.trail
+    if trail is None or len(trail.scores) <= TRAIL_LEAST:
+        return None
+    first = len(trail.scores) // 2
+    times = [trail.first_ns + round(offset_s * 1e9) for offset_s in trail.offsets_s]
+    seen = list(zip(times, trail.scores, trail.list_levels(), strict=True))[first:]
+    return evidence.model_copy(update={"trail": make_trail(seen)})
+
+
+def _halve_bands(evidence: AlarmEvidence) -> AlarmEvidence | None:
+    """Join neighbouring bands. Of quantiles the sum is no quantile, but for bands that rise and fall together."""
+    spectrum = evidence.spectrum
+    if spectrum is None or len(spectrum.worst) <= BANDS_LEAST:
+        return None
+
+    def join(values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(round_number(sum(values[at : at + 2])) for at in range(0, len(values), 2))
+
+    changed = {name: join(getattr(spectrum, name)) for name in ("worst", "healthy_5", "healthy_50", "healthy_95")}
+    edges_hz = (*spectrum.edges_hz[:-1:2], spectrum.edges_hz[-1])
+    return evidence.model_copy(update={"spectrum": spectrum.model_copy(update={**changed, "edges_hz": edges_hz})})
+
+
+def _keep_ill(evidence: AlarmEvidence) -> AlarmEvidence | None:
+    if len(evidence.health) <= CHANNELS_LEAST:
+        return None
+    worst_first = sorted(evidence.health, key=lambda one: (not one.is_faulty, -one.windows_lost, -one.filled))
+    return evidence.model_copy(update={"health": tuple(worst_first[:CHANNELS_LEAST])})
+
+
+CUTS = (Cut("older scores", _halve_trail), Cut("well channels", _keep_ill), Cut("narrow bands", _halve_bands))
+
+
+def fit(evidence: AlarmEvidence, most: int = EVIDENCE_BYTES) -> AlarmEvidence:
+    """Return evidence of so many bytes at most: cut are, in this order and as far as it takes, older scores, channels
+    that are well, narrow bands; then the whole spectrum, all scores, and the contributions from the least on.
+    """
+    for cut in CUTS:
+        while len(evidence.to_bytes()) > most and (shorter := cut.step(evidence)) is not None:
+            evidence = shorter.model_copy(update={"cut": tuple(dict.fromkeys((*evidence.cut, cut.what)))})
+    last: list[dict[str, Any]] = [
+        {"spectrum": None, "no_spectrum": "cut for its length"},
+        {"trail": None},
+        {"health": ()},
+    ]
+    last += [
+        {"contributions": evidence.contributions[:count]} for count in range(len(evidence.contributions) - 1, -1, -1)
+    ]
+    for update in last:
+        if len(evidence.to_bytes()) <= most:
+            break
+        evidence = evidence.model_copy(update=update)
+    return evidence

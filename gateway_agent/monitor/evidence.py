@@ -1,0 +1,129 @@
+"""The evidence of an anomaly: what the gateway had before it when it raised the alarm, as an item that follows it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedgate.config.protocol.evidence import (
+    CHANNELS_MAX,
+    LABEL_MAX,
+    SENTENCE_MAX,
+    AlarmEvidence,
+    BandSpectrum,
+    ChannelHealth,
+    Standout,
+    cut_text,
+    fit,
+    make_trail,
+    round_number,
+)
+from fedgate.config.protocol.messages import Alarm
+from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Deliver, Item
+from fedgate.gateway_agent.monitor.monitor import Monitor
+from fedgate.gateway_agent.monitor.sentence import Meanings, describe_contribution, describe_meanings
+from fedgate.gateway_agent.pipeline import spectra
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult
+from fedgate.models.alarms.contributions import Contribution
+from fedgate.models.features.describe import Meaning
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+def queue_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: WindowResult) -> list[Deliver]:
+    """Return the request that delivers the evidence of an alarm, where the settings want any."""
+    if context.settings.alarm.evidence == "off":
+        return []
+    evidence = gather_evidence(monitor, context, alarm, reading)
+    topic = context.topic("evidence", evidence.item)
+    return [Deliver(evidence.item, Item(topic, (evidence.to_bytes(),), retain=False, priority=EVIDENCE_PRIORITY))]
+
+
+def gather_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: WindowResult) -> AlarmEvidence:
+    """Return the evidence of an anomaly that is raised with a window."""
+    judge, height, settings = monitor.pipeline.judge, reading.height, context.settings
+    if judge is None or height is None:
+        raise AssertionError("an anomaly needs a judge and a height")
+    meanings, is_full = describe_meanings(settings), settings.alarm.evidence == "full"
+    spectrum, reason = measure_spectrum(monitor.pipeline, meanings, reading) if is_full else (None, "")
+    evidence = AlarmEvidence(
+        alarm=alarm.id,
+        cause=alarm.cause,
+        t_ns=alarm.t_ns,
+        onset_ns=alarm.onset_ns,
+        window_s=settings.features.window_s,
+        model_version=alarm.model_version,
+        model_digest=alarm.model_digest,
+        rule=cut_text(height.rule, LABEL_MAX),
+        score=round_number(height.value),
+        level=round_number(judge.levels.raise_level),
+        level_of="site" if judge.is_borrowed else "own baseline",
+        text=cut_text(alarm.text, SENTENCE_MAX),
+        contributions=tuple(_describe(meanings, one) for one in reading.standing_out),
+        trail=make_trail(monitor.trail) if is_full else None,
+        spectrum=spectrum,
+        no_spectrum=cut_text(reason, LABEL_MAX) if is_full else "the settings want reduced evidence",
+        health=list_health(monitor, context),
+    )
+    return fit(evidence)
+
+
+def _describe(meanings: Meanings, one: Contribution) -> Standout:
+    return Standout(
+        feature=cut_text(one.feature, LABEL_MAX),
+        text=cut_text(f"{_name_channel(meanings, one)}{describe_contribution(meanings, one)}", LABEL_MAX),
+        amount=round_number(one.amount),
+        value=round_number(one.value),
+        median=round_number(one.median),
+        spread=round_number(one.spread),
+        deviation=round_number(one.deviation) if math.isfinite(one.deviation) else None,
+    )
+
+
+def _name_channel(meanings: Meanings, one: Contribution) -> str:
+    channel = meanings.get(one.feature, Meaning("", "")).channel
+    return f"{channel}: " if channel else ""
+
+
+def measure_spectrum(pipeline: Pipeline, meanings: Meanings, reading: WindowResult) -> tuple[BandSpectrum | None, str]:
+    """Return the spectrum of the worst window for the channel of the first feature, beside healthy quantiles; or why
+    there is none.
+    """
+    healthy, worst = pipeline.healthy, reading.worst
+    if not reading.standing_out:
+        return None, "no feature stands out"
+    channel = meanings.get(reading.standing_out[0].feature, Meaning("", "")).channel
+    if channel not in healthy.channels or worst is None:
+        return None, f"{channel or 'what stands out'} has no spectrum: it is slow, made of several, or of the time"
+    if not healthy.rows:
+        return None, "no healthy spectra are kept: the baseline is older than they are, or they were lost"
+    place = healthy.channels.index(channel)
+    low, middle, high = np.quantile(np.array([rows[place] for rows in healthy.rows]), QUANTILES, axis=0)
+    return BandSpectrum(
+        channel=channel,
+        t_ns=worst.t_ns,
+        edges_hz=tuple(map(round_number, spectra.list_edges(pipeline.spec).tolist())),
+        worst=tuple(map(round_number, worst.rows[place].tolist())),
+        healthy_5=tuple(map(round_number, low.tolist())),
+        healthy_50=tuple(map(round_number, middle.tolist())),
+        healthy_95=tuple(map(round_number, high.tolist())),
+        healthy_windows=len(healthy.rows),
+    ), ""
+
+
+def list_health(monitor: Monitor, context: Context) -> tuple[ChannelHealth, ...]:
+    """Return how the channels are, those with something to tell first where not all of them fit."""
+    found = [
+        ChannelHealth(
+            channel=channel,
+            filled=monitor.values_filled.get(channel, 0),
+            windows_lost=monitor.lost_by_channel.get(channel, 0),
+            is_faulty=f"faulty-{channel}" in monitor.alarms.active,
+        )
+        for channel in context.settings.features.channels
+    ]
+    if len(found) > CHANNELS_MAX:
+        found.sort(key=lambda one: (not one.is_faulty, -one.windows_lost, -one.filled))
+    return tuple(found[:CHANNELS_MAX])

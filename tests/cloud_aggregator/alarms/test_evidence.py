@@ -1,0 +1,145 @@
+"""Evidence at the aggregator: stored once under its gateway and alarm, bounded, and shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.alarms import evidence as receiving
+from fedgate.cloud_aggregator.alarms.evidence_text import WIDTH, render_evidence
+from fedgate.cloud_aggregator.events import RecordEvidence
+from fedgate.cloud_aggregator.storage import evidence_table
+from fedgate.config.protocol.evidence import BANDS_MAX, CHANNELS_MAX, TRAIL_MAX, AlarmEvidence, make_trail
+from fedgate.config.protocol.messages import CONTROL, Receipt
+from tests.cloud_aggregator.alarms.test_losses import settings_file
+from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts
+from tests.support.evidence_samples import make_evidence
+from tests.support.sites import T0_NS
+
+
+def of_alarm(alarm: str, **changes: object) -> AlarmEvidence:
+    return make_evidence().model_copy(update={"alarm": alarm, **changes})
+
+
+EVIDENCE = of_alarm(ALARM.id, cause=ALARM.cause)
+
+
+def give(made: Cloud, gateway: str, one: AlarmEvidence, item: str = "") -> list[Receipt]:
+    return receipts(made.hear(heard(gateway, "evidence", one.to_bytes(), item or one.item)))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_evidence_is_kept_whether_its_alarm_is_here_or_comes_later(tmp_path: Path, is_first: bool) -> None:
+    with cloud(tmp_path, mean_of(2)) as made:
+        messages = [heard("north", "evidence", EVIDENCE.to_bytes(), EVIDENCE.item)]
+        alarm = heard("north", "alarm", ALARM.to_bytes(), ALARM.cause)
+        messages = [*messages, alarm] if is_first else [alarm, *messages]
+        assert receipts(made.hear(*messages)) == [Receipt(accepted=True)] * 2
+        assert made.service.store.read_evidence("north", ALARM.id) == EVIDENCE
+        assert made.service.store.find_evidence(ALARM.id[:8]) == [("north", ALARM.id)]
+
+
+def test_the_first_of_an_alarm_stays_and_no_gateway_speaks_for_another(tmp_path: Path) -> None:
+    other = EVIDENCE.model_copy(update={"score": 9.0})
+    with cloud(tmp_path, mean_of(2)) as made:
+        for gateway, one in (("north", EVIDENCE), ("north", EVIDENCE), ("north", other), ("east", other)):
+            assert give(made, gateway, one) == [Receipt(accepted=True)]
+        store = made.service.store
+        assert store.read_evidence("north", ALARM.id) == EVIDENCE and store.read_evidence("east", ALARM.id) == other
+        assert len(store.read_rows("evidence")) == 2
+        assert store.find_newest_evidence("east", ALARM.cause) == ALARM.id
+        assert store.find_newest_evidence("east", "x") is None and store.read_evidence("north", "x") is None
+
+
+def test_what_makes_no_sense_is_refused_for_good_and_strangers_are_not_answered(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(2)) as made:
+        for body in (b"x", b"[" * 20_000, EVIDENCE.to_bytes().replace(b'"own baseline"', b'"mine"')):
+            (receipt,) = receipts(made.hear(heard("north", "evidence", body, EVIDENCE.item)))
+            assert not receipt.accepted and "AlarmEvidence" in receipt.reason
+        (receipt,) = give(made, "north", EVIDENCE, of_alarm("other").item)
+        assert not receipt.accepted and "and of its alarm" in receipt.reason
+        assert give(made, "north", EVIDENCE, "other") == []
+        assert give(made, "stranger", EVIDENCE) == []
+        assert not made.service.store.read_rows("evidence")
+
+
+def test_who_sends_without_end_waits_and_nobody_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "AT_ONCE", 3)
+    with cloud(tmp_path, mean_of(2)) as made:
+        answers = [give(made, "north", of_alarm(f"north.{number}")) for number in range(5)]
+        assert answers == [[Receipt(accepted=True)]] * 3 + [[]] * 2
+        assert give(made, "east", EVIDENCE) == [Receipt(accepted=True)]
+
+
+def test_the_newest_of_each_gateway_are_kept_by_number_and_by_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence_table, "BETWEEN", 1)
+    size = len(EVIDENCE.to_bytes()) + evidence_table.ROW_BYTES
+    for name, most in (("KEPT", 3), ("KEPT_BYTES", 3 * size + 50)):
+        (folder := tmp_path / name).mkdir()
+        with monkeypatch.context() as patched, cloud(folder, mean_of(2)) as made:
+            patched.setattr(evidence_table, name, most)
+            store = made.service.store
+            store.commit([RecordEvidence("east", EVIDENCE, T0_NS)])
+            for number in range(6):
+                store.commit([RecordEvidence("north", of_alarm(f"{ALARM.id[:-1]}{number}"), T0_NS)])
+            kept = [(row["gateway"], row["alarm"][-1]) for row in store.read_rows("evidence", "gateway", "alarm")]
+            assert kept == [("east", ALARM.id[-1]), ("north", "3"), ("north", "4"), ("north", "5")]
+
+
+def test_the_command_shows_it_by_a_beginning_of_its_id_or_by_gateway_and_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(settings_file(tmp_path))
+    with cloud(tmp_path, mean_of(2)) as made:
+        give(made, "north", of_alarm("north.anomaly.1"))
+        give(made, "north", of_alarm("north.anomaly.12"))
+        give(made, "east", of_alarm("east.anomaly.2"))
+    shown = {}
+    for words in (["north.anomaly.12"], ["north.anomaly.1"], ["east"], ["north", "anomaly"]):
+        assert main(["evidence", *words, "-c", file]) == 0
+        shown[" ".join(words)] = capsys.readouterr().out
+    assert shown["north anomaly"] == shown["north.anomaly.12"] != shown["north.anomaly.1"]
+    assert shown["east"].startswith("east  anomaly  2027-01-15 07:59:59 UTC  east.anomaly.2\n\ndeck: 3.1-3.4 Hz")
+    for words, said in (
+        (["north"], "2 alarms with evidence begin with 'north', expected one"),
+        (["west"], "no alarm with evidence has an id that begins with 'west'"),
+        (["east", "x"], "there is no evidence of an alarm 'x' of 'east'"),
+        (["%"], "no alarm with evidence"),
+    ):
+        assert main(["evidence", *words, "-c", file]) != 0
+        assert said in capsys.readouterr().err
+    assert main(["evidence", "east", "-c", file, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["gateway"], facts["alarm"], facts["trail"]["scores"]) == ("east", "east.anomaly.2", [0.0, 0.1, 0.2])
+
+
+def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_is_ill() -> None:
+    whole = make_evidence("vertical.band[3.1-3.4Hz]", 1, bands=4)
+    assert whole.spectrum is not None
+    spectrum = whole.spectrum.model_copy(update={"worst": (0.5, 9.0, 2.5, 3.5)})
+    trail = make_trail([(T0_NS + place * 10**9, 0.1 if place < 150 else 3.0, 0.68) for place in range(TRAIL_MAX)])
+    text = render_evidence("north", whole.model_copy(update={"spectrum": spectrum, "trail": trail}))
+    assert "1 of 4 bands are above their healthy 95 % quantile" in text and "x 6" in text and "1 - 2" in text
+    assert "never moved" in text and "1099511627776 values bridged, 7 windows lost" in text
+    assert "rule score: 3.58 at the level 0.681 of its own baseline" in text and "╌" in text and "█" in text
+    plain = make_evidence(contributions=0, channels=0).model_copy(
+        update={"spectrum": None, "trail": None, "no_spectrum": "x"}
+    )
+    assert "none stands out alone" in render_evidence("north", plain) and "spectrum: none (x)" in render_evidence(
+        "north", plain
+    )
+
+
+@pytest.mark.parametrize("sign", ["\N{SNOWMAN}", "x ", '"'])
+def test_whatever_it_holds_the_text_fits_a_terminal(sign: str) -> None:
+    whole = make_evidence((sign * 120)[:120], 5, TRAIL_MAX, BANDS_MAX, CHANNELS_MAX)
+    assert whole.spectrum is not None
+    beyond = whole.spectrum.model_copy(update={"worst": (1e30,) * BANDS_MAX, "t_ns": 2**63 - 1})
+    text = render_evidence("n" * 64, whole.model_copy(update={"spectrum": beyond, "onset_ns": -(2**63) + 1}))
+    assert max(map(len, text.split("\n"))) <= WIDTH and not CONTROL.search(text.replace("\n", ""))
