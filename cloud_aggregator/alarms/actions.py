@@ -14,12 +14,13 @@ from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, Standing, find_state, fold
 from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import AlarmEvent, Ordered, OrderError
+from fedgate.config.protocol.messages import WORKS_MAX
 from fedgate.config.protocol.topics import ALL, ID
 from fedgate.models.time_units import DAY_S, HOUR_S, NS
 
 SHELVED_S, SHELVED_MAX_S = 8 * HOUR_S, 7 * DAY_S  # for which an alarm is shelved: usually, and at most
 WINDOW_MAX_S, AHEAD_MAX_S = 31 * DAY_S, 366 * DAY_S  # of maintenance, and how far ahead it may begin
-WINDOWS_MAX = 200  # of maintenance that are to come or at hand
+WINDOWS_MAX = WORKS_MAX // 2  # of maintenance that are to come or at hand
 OUT_MAX = 1_000  # causes that are out of service
 EVENTS_MAX = 200  # of one alarm
 AT_ONCE_MAX = 100  # alarms that one action is about
@@ -193,7 +194,7 @@ def _add_window(alarms: Alarms, context: Context, order: Ordered, who: str, text
         raise OrderError(f"{WINDOWS_MAX} windows are to come or at hand, and that is the most; end some")
     number = 1 + max((window.number for window in alarms.workflow.windows), default=0)
     said = {"window": number, "from_ns": from_ns, "to_ns": to_ns, "text": text}
-    event = AlarmEvent(gateway, "", "", now_ns, who, "window", said)
+    event = AlarmEvent(gateway, "", "", max(now_ns, alarms.workflow.changed_ns + 1), who, "window", said)
     return [event], f"maintenance {number} of {gateway if gateway != ALL else 'all gateways'}"
 
 
@@ -204,7 +205,8 @@ def _end_window(alarms: Alarms, context: Context, order: Ordered, who: str, _tex
         raise OrderError(f"there is no maintenance {str(number)[:20]}; 'cloud-aggregator maintenance list' has them")
     if known.to_ns <= context.now_ns:
         return [], f"maintenance {number} is over already"
-    event = AlarmEvent(known.gateway, "", "", context.now_ns, who, "window-end", {"window": number})
+    t_ns = max(context.now_ns, alarms.workflow.changed_ns + 1)  # gateways go by the one announced later
+    event = AlarmEvent(known.gateway, "", "", t_ns, who, "window-end", {"window": number})
     return [event], f"maintenance {number} ended"
 
 

@@ -87,6 +87,7 @@ class Workflow:
     handled: Mapping[AlarmKey, Handled] = field(default_factory=dict)
     out: Mapping[tuple[str, str], AlarmEvent] = field(default_factory=dict)  # gateway and cause -> what took it out
     windows: tuple[Window, ...] = ()
+    changed_ns: int = 0  # when one of these was announced or ended last
 
 
 def find_state(workflow: Workflow, key: AlarmKey, alarm: Standing, now_ns: int) -> State:
@@ -108,8 +109,9 @@ def fold(events: Iterable[AlarmEvent], workflow: Workflow | None = None) -> Work
     """Return what is known after these events, in the order of their numbers."""
     workflow = workflow or Workflow()
     handled, out = dict(workflow.handled), dict(workflow.out)
-    windows = {window.number: window for window in workflow.windows}
+    windows, changed_ns = {window.number: window for window in workflow.windows}, workflow.changed_ns
     for event in events:
+        changed_ns = max(changed_ns, event.t_ns) if event.kind in ("window", "window-end") else changed_ns
         match event.kind:
             case "window":
                 body = event.body
@@ -126,7 +128,7 @@ def fold(events: Iterable[AlarmEvent], workflow: Workflow | None = None) -> Work
             case _ if event.alarm:
                 key = AlarmKey(event.gateway, event.alarm)
                 handled[key] = apply_event(handled.get(key, Handled()), event)
-    return Workflow(handled, out, tuple(windows.values()))
+    return Workflow(handled, out, tuple(windows.values()), changed_ns)
 
 
 def apply_event(handled: Handled, event: AlarmEvent) -> Handled:

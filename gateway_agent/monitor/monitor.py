@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 
 from fedgate.config.protocol.alarm_book import AlarmBook
+from fedgate.config.protocol.messages import Works
 from fedgate.gateway_agent.events import Save
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline
 from fedgate.gateway_agent.sources.frames import Offsets
@@ -27,6 +28,7 @@ class Monitor:
     remembered_ns: int = 0  # when the model's memory was stored last
     windows: int = 0  # whole, since the start
     windows_lost: int = 0
+    works: Works | None = None  # as they were announced last
     values_filled: dict[str, int] = field(default_factory=dict)  # by channel
 
     def begin_anew(self) -> Monitor:

@@ -58,6 +58,7 @@ class Pipeline:
     watching: DecisionState = UNSEEN  # of the rules in force
     recent: tuple[FeatureRow, ...] = ()
     alarm: AlarmState = field(default_factory=AlarmState)
+    works: tuple[tuple[int, int], ...] = ()  # begin and end of times from which nothing is learned, in Unix ns
 
     @property
     def commissioned(self) -> bool:
@@ -125,9 +126,15 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]
         return pipeline, judged
     if judged.transition is not None and judged.transition.kind == "raised":
         judged = judged._replace(standing_out=explain(before, seen, judged.height))
-    if not pipeline.commissioned:
+    if not pipeline.commissioned and not is_in_works(pipeline, end_ns):
         pipeline = replace(pipeline, baseline=(*pipeline.baseline, seen))
     return _remember(pipeline, seen), judged
+
+
+def is_in_works(pipeline: Pipeline, end_ns: int) -> bool:
+    """Tell whether a window that ended then shares time with maintenance."""
+    start_ns = end_ns - round(pipeline.spec.window_s * NS)
+    return any(from_ns < end_ns and start_ns < to_ns for from_ns, to_ns in pipeline.works)
 
 
 def _find_unmeasured(pipeline: Pipeline, row: Row) -> tuple[tuple[str, ...], str] | None:
@@ -163,7 +170,8 @@ def judge_row(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowRes
         start_ns = end_ns - round(pipeline.spec.window_s * NS)
         lost = Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}")
         return pipeline, WindowResult(start_ns, lost=lost, unscored=row)
-    shown, is_calm = score if is_settled else None, not pipeline.alarm.active
+    shown = score if is_settled else None
+    is_calm = not pipeline.alarm.active and not is_in_works(pipeline, end_ns)
     watching, height, still = judge_window(pipeline.alarm_table, judge, pipeline.watching, seen, shown, is_calm=is_calm)
     pipeline = replace(pipeline, memory=memory, watching=watching)
     if height is None:
