@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from fedgate.cloud_aggregator.commands import (
+    alarms,
     backup,
     certificate,
     doctor,
@@ -16,6 +17,7 @@ from fedgate.cloud_aggregator.commands import (
     init,
     keys,
     lists,
+    maintenance,
     restore,
     status,
 )
@@ -35,7 +37,8 @@ EPILOG = """examples:
   cloud-aggregator doctor -c aggregator.toml   what works here and what does not: machine, store, training, broker
   cloud-aggregator check -c aggregator.toml    is the file right? names file, line, key, value, what was expected
   cloud-aggregator run -c aggregator.toml      run until SIGTERM or Ctrl-C
-  cloud-aggregator status -c aggregator.toml   does it run, gateways, the training at hand; also: models, alarms, rounds
+  cloud-aggregator status -c aggregator.toml   does it run, gateways, the training at hand; also: models, rounds
+  cloud-aggregator alarms -c aggregator.toml   which alarms there are and how far they are; ack, shelve, label, rates
   cloud-aggregator backup FILE -c aggregator.toml   one file to put the site back from; restore FILE does that
   cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
 """
@@ -58,19 +61,9 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.add_commands(parser, "aggregator.toml")
-    for module in (
-        init,
-        gateways,
-        certificate,
-        doctor,
-        keys,
-        release_command,
-        status,
-        lists,
-        evidence,
-        backup,
-        restore,
-    ):
+    for module in (init, gateways, certificate, doctor, keys, release_command, status):
+        module.add(commands)
+    for module in (alarms, evidence, maintenance, lists, backup, restore):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")

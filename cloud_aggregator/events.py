@@ -56,6 +56,7 @@ class Ordered:
     kind: str
     body: dict[str, Any]
     model: tuple[Manifest, bytes] | None = None  # the stored one that the order names by its version
+    stored: frozenset[str] = frozenset()  # of the alarms that it names, as gateway/id, those that the store has
 
 
 class OrderError(ValueError):
@@ -162,6 +163,19 @@ class RecordAlarm:
     received_ns: int
     begun_ns: int  # its onset as far as it can be believed
     ended: str = ""  # how, where its gateway did not tell the end; see `alarms.register`
+
+
+@dataclass(frozen=True)
+class AlarmEvent:
+    """Store what was done about an alarm, a cause of a gateway, or a whole gateway; see `alarms.workflow`."""
+
+    gateway: str
+    alarm: str  # its id; empty where it is about a cause or a maintenance window
+    cause: str  # of a gateway, where it is about one
+    t_ns: int
+    who: str  # empty: the service itself
+    kind: str
+    body: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -319,6 +333,7 @@ Durable = (
     | RecordModel
     | SaveRollout
     | RecordAlarm
+    | AlarmEvent
     | RecordGateway
     | RecordService
     | RecordLoss

@@ -5,14 +5,17 @@ Whatever others are notified of goes out after the step in which it was stored; 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
-from fedgate.cloud_aggregator.alarms import fleet, home_assistant, register, webhook
+from fedgate.cloud_aggregator.alarms import actions, fleet, home_assistant, register, webhook
 from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
 from fedgate.cloud_aggregator.alarms.register import Cards
+from fedgate.cloud_aggregator.alarms.workflow import MASKS, AlarmKey, Handled, Standing, find_state
 from fedgate.cloud_aggregator.context import Context, Statuses, find_device
 from fedgate.cloud_aggregator.events import (
+    AlarmEvent,
     ClearAlarm,
     Effect,
     Log,
@@ -22,6 +25,7 @@ from fedgate.cloud_aggregator.events import (
     RecordAlarm,
     RecordCount,
     RecordFleet,
+    Severity,
 )
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance, MessageError, Status
@@ -32,6 +36,8 @@ Result = tuple[Alarms, list[Effect]]
 # Changes of a gateway's alarms that are taken as they come, and in which time one more is; the last of them are for
 # what is no trouble of a sensor.
 CHANGES, CHANGE_S, RESERVED = 1_000, 3.0, 200
+LOOK_S = 5.0  # between two looks for masks that have ended
+SEVERITIES = get_args(Severity)
 DESCRIBED_S = 60.0  # between two times at which others are notified of what a gateway says of its device
 
 
@@ -269,13 +275,87 @@ def _notify_building_of_gateway(alarms: Alarms, context: Context, statuses: Stat
 
 
 def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, alarm: Alarm, *, active: bool) -> Result:
+    """Tell of a change; of one that is masked nobody is told, nor of the end of one of which nobody was told."""
+    key = AlarmKey(gateway, alarm.id)
+    standing = actions.find_alarm(alarms, key) or Standing(alarm.cause, alarm.onset_ns, active)
+    state = find_state(alarms.workflow, key, standing._replace(is_active=active), context.now_ns)
+    if state in ("suppressed", "out-of-service"):
+        event = AlarmEvent(gateway, alarm.id, "", context.now_ns, "", "suppress", {"is_told": False, "by": state})
+        return actions.note_events(alarms, [event]), [event]
+    handled = alarms.workflow.handled.get(key)
+    if handled is not None and not handled.is_told:
+        return alarms, []
+    return _put_post(alarms, context, statuses, gateway, alarm, active=active)
+
+
+def _put_post(
+    alarms: Alarms,
+    context: Context,
+    statuses: Statuses,
+    gateway: str,
+    alarm: Alarm,
+    *,
+    active: bool,
+    again: AlarmEvent | None = None,
+) -> Result:
     spec = context.settings.webhook
     if spec is None:
         return alarms, []
-    post = webhook.post_of(
-        context.settings.aggregator.site, gateway, alarm, find_device(statuses, gateway), active=active
-    )
+    device = find_device(statuses, gateway)
+    post = webhook.post_of(context.settings.aggregator.site, gateway, alarm, device, active=active, again=again)
     return _put_queue(alarms, webhook.enqueue(alarms.queue, spec, post))
+
+
+def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
+    """Tell once more of alarms that stand when their mask has ended, and of those that nobody has acknowledged."""
+    if alarms.looked_ns is not None and context.uptime_ns - alarms.looked_ns < LOOK_S * NS:
+        return alarms, []
+    alarms, effects = replace(alarms, looked_ns=context.uptime_ns), list[Effect]()
+    asked = dict[AlarmKey, int]()
+    for key, alarm, onset_ns, received_ns in list(_list_standing(alarms)):
+        state = find_state(alarms.workflow, key, Standing(alarm.cause, onset_ns, True), context.now_ns)
+        handled = alarms.workflow.handled.get(key, Handled())
+        event = None
+        if state in MASKS and not handled.is_quiet:  # its cause was taken out of service while it stood
+            event = AlarmEvent(*key, "", context.now_ns, "", "suppress", {"is_told": True, "by": state})
+        elif state not in MASKS and handled.is_quiet:
+            event = AlarmEvent(*key, "", context.now_ns, "", "resume")
+        elif state == "unacknowledged":
+            asked[key] = alarms.asked_ns.get(key, _place_on_uptime(context, max(received_ns, handled.asked_ns)))
+            if _must_escalate(context, alarm, handled, asked[key]):
+                event = AlarmEvent(*key, "", context.now_ns, "", "escalate")
+        if event is None:
+            continue
+        alarms, posts = actions.note_events(alarms, [event]), list[Effect]()
+        if event.kind == "escalate" or (event.kind == "resume" and state == "unacknowledged"):
+            alarms, posts = _put_post(alarms, context, statuses, key.gateway, alarm, active=True, again=event)
+            why = "nobody has acknowledged it" if event.kind == "escalate" else "its mask has ended, and it stands"
+            posts = [*posts, Log("warning", f"{key.gateway}: {alarm.cause}: {why}")]
+        effects += [event, *posts]
+    return replace(alarms, asked_ns=asked), effects
+
+
+def _list_standing(alarms: Alarms) -> Iterator[tuple[AlarmKey, Alarm, int, int]]:
+    """Yield of each alarm that stands its onset, and when it became known here."""
+    for gateway, of_gateway in alarms.book.items():
+        for name, known in of_gateway.items():
+            if known.active:
+                yield AlarmKey(gateway, name), known.alarm, known.onset_ns, known.received_ns
+    one = alarms.fleet.alarm
+    if one is not None and one.state == "raised":
+        yield AlarmKey(ALL, one.id), one, one.onset_ns, one.t_ns
+
+
+def _place_on_uptime(context: Context, t_ns: int) -> int:
+    """Return a time of day by the uptime, not later than now: a clock that was set meanwhile moves no deadline on."""
+    return context.uptime_ns - max(context.now_ns - t_ns, 0)
+
+
+def _must_escalate(context: Context, alarm: Alarm, handled: Handled, asked_ns: int) -> bool:
+    spec = context.settings.escalation
+    if spec is None or handled.escalated_ns or SEVERITIES.index(alarm.severity) < SEVERITIES.index(spec.severity):
+        return False
+    return context.uptime_ns - asked_ns >= spec.after_s * NS
 
 
 def send_posts(alarms: Alarms, context: Context) -> Result:

@@ -9,7 +9,8 @@ from typing import Any
 from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
 from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_alarms
 from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, sort_by_turns
-from fedgate.cloud_aggregator.events import Post
+from fedgate.cloud_aggregator.alarms.workflow import AlarmKey, Workflow, fold
+from fedgate.cloud_aggregator.events import AlarmEvent, Post
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.topics import ALL
 
@@ -30,6 +31,9 @@ class Alarms:
     evidence: dict[str, Allowance] = field(default_factory=dict)  # by gateway, see `evidence.receive_evidence`
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when its device was last described
     undescribed: frozenset[str] = frozenset()  # gateways whose device is to be described anew
+    workflow: Workflow = field(default_factory=Workflow)  # what was done about them
+    asked_ns: dict[AlarmKey, int] = field(default_factory=dict)  # since when nobody has acknowledged it, by the uptime
+    looked_ns: int | None = None  # when masks that ended were looked for, by the uptime
 
 
 def restore_alarms_record(
@@ -37,6 +41,7 @@ def restore_alarms_record(
     posts: Iterable[Post],
     discovered: Iterable[str],
     counts: Mapping[str, int],
+    events: Iterable[AlarmEvent] = (),
 ) -> Alarms:
     """Return what a store holds of it; `alarms` in the order they were received."""
     rows = [dict(row) for row in alarms]
@@ -46,4 +51,5 @@ def restore_alarms_record(
         refused=counts.get(ALARMS_REFUSED, 0),
         queue=Queue(sort_by_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
         discovered=frozenset(discovered),
+        workflow=fold(events),
     )

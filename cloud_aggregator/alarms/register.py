@@ -54,6 +54,7 @@ class AlarmRecord:
     is_raised: bool
     is_cleared: bool
     ended: Ended = ""
+    received_ns: int = 0  # when it became known here
 
     @property
     def active(self) -> bool:
@@ -110,6 +111,7 @@ def _make_record(of_gateway: dict[str, AlarmRecord], alarm: Alarm, now_ns: int, 
         onset_ns=min([max([alarm.onset_ns if is_believed else now_ns, *earlier_ns]), *later_ns]),
         is_raised=alarm.state == "raised",
         is_cleared=alarm.state == "cleared",
+        received_ns=now_ns,
     )
 
 

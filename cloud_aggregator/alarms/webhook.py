@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
+from fedgate.cloud_aggregator.events import AlarmEvent, Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
 from fedgate.config.protocol.backoff import wait_ns
 from fedgate.config.protocol.delivery_queue import DeliveryQueue
 from fedgate.config.protocol.messages import Alarm, Device
@@ -45,10 +45,12 @@ class Queue(DeliveryQueue[Post]):
     refused: int = 0  # given up as the receiver refused them, ever
 
 
-def post_of(site: str, gateway: str, alarm: Alarm, device: Device | None, *, active: bool) -> Post:
+def post_of(
+    site: str, gateway: str, alarm: Alarm, device: Device | None, *, active: bool, again: AlarmEvent | None = None
+) -> Post:
     """Return the change as it is posted; its id is made of what it says, so one change has one id.
 
-    `active` tells of the alarm, where the change may be told of late.
+    `active` tells of the alarm, where the change may be told of late. `again` is why one is told of once more.
     """
     fields = {
         "site": site,
@@ -57,6 +59,8 @@ def post_of(site: str, gateway: str, alarm: Alarm, device: Device | None, *, act
         "device": None if device is None else device.model_dump(mode="json"),
         "alarm": alarm.model_dump(mode="json"),
     }
+    if again is not None:
+        fields |= {"escalated": again.kind == "escalate", "again_ns": again.t_ns}
     text = json.dumps(fields, separators=(",", ":"))
     change = hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
     return Post(change, json.dumps({"id": change, **fields}, separators=(",", ":")).encode(), gateway)

@@ -86,11 +86,6 @@ def _model(row: Row, state: str) -> Row:
     }
 
 
-def _list_alarms(store: Store, _arguments: argparse.Namespace) -> list[Row]:
-    rows = [row | _format_moments(row, "onset", "raised", "cleared") for row in store.read_rows("alarms")]
-    return sorted(rows, key=lambda row: (row["onset_ns"], row["gateway"]))
-
-
 def _list_rounds(store: Store, _arguments: argparse.Namespace) -> list[Row]:
     return [row | _format_moments(row, "closed") for row in store.read_rows("rounds")]
 
@@ -130,14 +125,6 @@ LISTS = {
             *("size_bytes", "digest"),
         ),
         _list_models,
-    ),
-    "alarms": List(
-        "list the alarms, newest last",
-        (
-            *("gateway", "cause", "rule", "severity", "onset", "raised", "cleared", "ended", "score", "level"),
-            *("model_version", "clock", "common", "gateways"),
-        ),
-        _list_alarms,
     ),
     "rounds": List(
         "list the closed rounds",

@@ -81,10 +81,12 @@ class Service(service.Service[State]):
 
     def read_orders(self) -> list[Ordered]:
         """Return what the operator has ordered since, oldest first; each is asked for again until it is answered."""
-        return [self._with_model(order) for order in self.store.read_orders()]
+        return [self._with_stored(order) for order in self.store.read_orders()]
 
-    def _with_model(self, order: Ordered) -> Ordered:
-        """Return an order with the stored model that it names."""
+    def _with_stored(self, order: Ordered) -> Ordered:
+        """Return an order with the stored model or alarms that it names."""
+        if order.kind == "alarm":
+            return replace(order, stored=self.store.find_alarms(order.body.get("alarms")))
         version = order.body.get("version")
         if not isinstance(version, int) or version > LARGEST:  # beyond which the store cannot look for one
             return order

@@ -1,18 +1,22 @@
-"""Tombstones, scores and alarms that are over in the store: the newest of each gateway, by number and by bytes."""
+"""Tombstones, scores, alarms that are over and what was done about them: the newest of each gateway, by number and by
+bytes.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from fedgate.cloud_aggregator.events import RecordLoss, RecordScores
-from fedgate.cloud_aggregator.storage.tables import ALARMS, LOSSES, SCORES
+from fedgate.cloud_aggregator.events import AlarmEvent, RecordLoss, RecordScores
+from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS, LOSSES, SCORES
 
 LOSSES_KEPT = 1_000  # of one gateway
 ROW_BYTES = 256  # that the database adds to a row, and the short columns of it
 SCORES_BYTES = 16 * 1024 * 1024  # of one gateway: weeks without a link at a window every five seconds
 ALARMS_KEPT, ALARMS_BYTES = 10_000, 16 * 1024 * 1024  # that are over, of one gateway
+EVENTS_KEPT, EVENTS_BETWEEN = 20_000, 100  # of one gateway; those of alarms that stand stay beyond that
 # Of one gateway, after which all of its rows are looked through: an index for it would be written with each row.
 ALARMS_BETWEEN, SCORES_BYTES_BETWEEN = 100, 1024 * 1024
 TEXTS = ("id", "text", "feature", "rule", "boot_id", "model_digest", "store_id")  # of an alarm, that can be long
@@ -23,7 +27,7 @@ class History:
 
     def __init__(self) -> None:
         # What was stored of a gateway since its rows were looked through, by this process.
-        self._alarms, self._score_bytes = Counter[str](), Counter[str]()
+        self._alarms, self._score_bytes, self._events = Counter[str](), Counter[str](), Counter[str]()
 
     def prune_alarms(self, db: Connection, gateway: str) -> None:
         """Remove the oldest alarms of a gateway that are over, beyond so many or so many bytes; one that stands stays.
@@ -43,11 +47,17 @@ class History:
         to_go = select(kept.c.id).where((kept.c.place > ALARMS_KEPT) | (kept.c.size_bytes > ALARMS_BYTES))
         db.execute(delete(ALARMS).where(ALARMS.c.gateway == gateway, ALARMS.c.id.in_(to_go)))
 
-    def apply(self, db: Connection, effect: RecordLoss | RecordScores) -> None:
+    def apply(self, db: Connection, effect: RecordLoss | RecordScores | AlarmEvent) -> None:
         """Store one message, within the transaction that is open; one that is here already changes nothing."""
         match effect:
             case RecordLoss():
                 _put_loss(db, effect)
+            case AlarmEvent(gateway=gateway):
+                db.execute(insert(ALARM_EVENTS).values(**vars(effect) | {"body": json.dumps(effect.body)}))
+                self._events[gateway] += 1
+                if self._events[gateway] >= EVENTS_BETWEEN:
+                    del self._events[gateway]
+                    _prune_events(db, gateway)
             case RecordScores(gateway=gateway, item=item, scores=scores):
                 if db.execute(select(SCORES.c.number).filter_by(gateway=gateway, item=item)).first():
                     return
@@ -59,6 +69,20 @@ class History:
                 if self._score_bytes[gateway] >= SCORES_BYTES_BETWEEN:
                     del self._score_bytes[gateway]
                     _prune_scores(db, gateway)
+
+
+def _prune_events(db: Connection, gateway: str) -> None:
+    """Remove the oldest events of a gateway beyond so many, of its alarms that are over, and of its causes and times of
+    maintenance.
+    """
+    stands = select(ALARMS.c.id).where(ALARMS.c.gateway == gateway, ALARMS.c.cleared_ns.is_(None))
+    for chosen in (ALARM_EVENTS.c.alarm == "", ALARM_EVENTS.c.alarm.not_in(stands) & (ALARM_EVENTS.c.alarm != "")):
+        of_gateway = select(ALARM_EVENTS.c.number).where(ALARM_EVENTS.c.gateway == gateway, chosen)
+        newest_first = of_gateway.order_by(ALARM_EVENTS.c.number.desc())
+        newest_to_go = db.execute(newest_first.offset(EVENTS_KEPT).limit(1)).scalar()
+        if newest_to_go is not None:
+            old = of_gateway.where(ALARM_EVENTS.c.number <= newest_to_go)
+            db.execute(delete(ALARM_EVENTS).where(ALARM_EVENTS.c.number.in_(old)))
 
 
 def _prune_scores(db: Connection, gateway: str) -> None:

@@ -20,6 +20,7 @@ from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.records import Alarms, restore_alarms_record
 from fedgate.cloud_aggregator.alarms.register import KEPT, ROW
 from fedgate.cloud_aggregator.events import (
+    AlarmEvent,
     Answered,
     Dequeue,
     DropHeld,
@@ -47,6 +48,7 @@ from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, nam
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.tables import (
+    ALARM_EVENTS,
     ALARMS,
     BACKUP,
     COUNTS,
@@ -186,7 +188,7 @@ class Store:
             case DropHeld(round_index=index):
                 held = delete(HELD)
                 self._db.execute(held if index is None else held.where(HELD.c.round_index == index))
-            case RecordLoss() | RecordScores():
+            case RecordLoss() | RecordScores() | AlarmEvent():
                 self._history.apply(self._db, effect)
             case RecordEvidence():
                 self._evidence.apply(self._db, effect)
@@ -303,7 +305,25 @@ class Store:
             posts=[Post(row.id, row.body, row.gateway or "") for row in self._read(waiting)],
             discovered=[row.topic for row in self._read(select(DISCOVERED))],
             counts={row.name: row.value for row in self._read(select(COUNTS))},
+            events=self.read_alarm_events(),
         )
+
+    def read_alarm_events(self) -> list[AlarmEvent]:
+        """Return what was done about alarms, in its order."""
+        rows = self._read(select(ALARM_EVENTS).order_by(ALARM_EVENTS.c.number))
+        return [
+            AlarmEvent(row.gateway, row.alarm, row.cause, row.t_ns, row.who, row.kind, json.loads(row.body))
+            for row in rows
+        ]
+
+    def find_alarms(self, names: object) -> frozenset[str]:
+        """Return those of some names, as gateway/id, under which an alarm is stored."""
+        found = set()
+        for name in names if isinstance(names, list) else []:
+            gateway, _, alarm = str(name).partition("/")
+            if self._read(select(ALARMS.c.id).filter_by(gateway=gateway, id=alarm)):
+                found.add(str(name))
+        return frozenset(found)
 
     def read_registry(self) -> Registry:
         """Return who was let in."""

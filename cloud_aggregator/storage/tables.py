@@ -101,6 +101,19 @@ ALARMS = Table(
     Column("weather", TEXT),  # ... what its gateway measured beside it: ...
     Column("power", TEXT),  # ... and of its supply
 )
+# What was done about alarms, causes and times of maintenance, only ever added to; see `alarms.workflow`.
+ALARM_EVENTS = Table(
+    "alarm_events",
+    META,
+    Column("number", NUMBER, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("alarm", TEXT, nullable=False),
+    Column("cause", TEXT, nullable=False),
+    Column("t_ns", BigInteger, nullable=False),
+    Column("who", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("body", TEXT, nullable=False),
+)
 GATEWAYS = Table(
     "gateways",
     META,

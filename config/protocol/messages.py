@@ -30,6 +30,7 @@ LISTED_MAX = 10_000  # of what one message lists
 Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_MAX)]
 AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
 Member = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]  # the first half of `pki.key_digest`
+WORKS_MAX = 200  # 30 kB in one message
 MEMBERS_MAX = 1_000  # 36 kB in one message
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
 Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
@@ -310,6 +311,21 @@ class Newest(Signed):
     version: Count  # of the model that all gateways are to have; 0: none yet
     highest_version: Count  # that was given to any of them, or kept for later
     training: Count  # of the training at hand, see `RoundOpen`
+
+
+class WorksWindow(Message):
+    """A time in which somebody works at what a gateway watches, or at all of the site."""
+
+    gateway: Id  # or `topics.ALL`
+    from_ns: Moment
+    to_ns: Moment
+
+
+class Works(Signed):
+    """Times of maintenance, from which no gateway learns what is normal; of two the one changed later holds."""
+
+    changed_ns: Moment
+    windows: Annotated[tuple[WorksWindow, ...], Field(max_length=WORKS_MAX)] = ()
 
 
 class Score(Message):

@@ -20,6 +20,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `keys`     | down (`all`)     | `current`       | yes      | `Keys`: which keys the site goes by             |
 | `manifest` | down             | `current`       | yes      | `Manifest`; empty to one gateway: what all have |
 | `newest`   | down (`all`), up | `current`       | yes      | `Newest`; a gateway keeps it for the aggregator |
+| `works`    | down (`all`)     | `current`       | yes      | `Works`: times of maintenance                   |
 | `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
 | `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
@@ -52,6 +53,7 @@ Channel = Literal[
     "keys",
     "manifest",
     "newest",
+    "works",
     "chunk",
     "receipt",
     "resend",

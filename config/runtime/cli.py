@@ -65,6 +65,7 @@ class Commands:
     parsers: argparse._SubParsersAction[argparse.ArgumentParser]
     settings_file: str = ""  # that `-c` takes
     examples: str = ""  # of commands that show none of their own
+    whole: argparse.ArgumentParser | None = None  # of a command with parts that may be left out
 
     def add(
         self, name: str, act: Act, text: str, *, description: str = "", examples: str = "", shows_facts: bool = True
@@ -91,12 +92,26 @@ class Commands:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    def add_group(self, name: str, text: str, *, description: str = "", examples: str = "") -> Commands:
-        """Declare a command that has parts, and return these; they show its examples."""
+    def add_group(
+        self, name: str, text: str, *, description: str = "", examples: str = "", act: Act | None = None
+    ) -> Commands:
+        """Declare a command that has parts, and return these; they show its examples. With `act` it does that where
+        no part is named.
+        """
         command = self.add_bare(name, text, description=description, examples=examples)
-        return Commands(
-            command.add_subparsers(dest="part", required=True, metavar="WHAT"), self.settings_file, examples
-        )
+        parts = command.add_subparsers(dest="part", required=act is None, metavar="WHAT")
+        if act is not None:
+            command.add_argument("-c", "--config", type=Path, metavar="FILE", help=self.settings_file)
+            command.add_argument("--json", action="store_true", help="print JSON")
+            command.set_defaults(act=partial(_act_on_settings, act, command))
+        return Commands(parts, self.settings_file, examples, command)
+
+
+def _act_on_settings(act: Act, command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    """Do what a command does that names no part; a part asks for the settings itself."""
+    if arguments.config is None:
+        command.error("the following arguments are required: -c/--config")
+    return act(arguments)
 
 
 def add_commands(program: argparse.ArgumentParser, settings_file: str = "") -> Commands:

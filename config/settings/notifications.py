@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -61,6 +61,13 @@ class Webhook(Table):
     def parts(self) -> SplitResult:
         """The parts of the address."""
         return urlsplit(self.url)
+
+
+class Escalation(Table):
+    """After how long an alarm that nobody has acknowledged is told once more."""
+
+    after_s: Annotated[float, Field(ge=60.0)] = 3600.0
+    severity: Literal["warning", "major", "critical"] = "major"  # and above
 
 
 class HomeAssistant(Table):

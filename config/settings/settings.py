@@ -23,7 +23,7 @@ from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.database import StorePlace
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
-from fedgate.config.settings.notifications import FleetSpec, HomeAssistant, Webhook
+from fedgate.config.settings.notifications import Escalation, FleetSpec, HomeAssistant, Webhook
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
 from fedgate.models.alarms.false_alarm_test import block_windows
@@ -298,6 +298,7 @@ class AggregatorSettings(SiteSettings, extra="forbid"):
     release: ReleaseTable = ReleaseTable()
     fleet: FleetSpec = FleetSpec()
     webhook: Webhook | None = None
+    escalation: Escalation | None = None
     home_assistant: HomeAssistant = HomeAssistant()
 
     @model_validator(mode="after")

@@ -18,6 +18,8 @@ from fedgate.config.protocol.messages import (
     Status,
     Transfer,
     Want,
+    Works,
+    WorksWindow,
 )
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.transfer import ChunkHeader
@@ -101,6 +103,14 @@ MESSAGES: list[Message] = [
         expires_ns=T_NS + 1,
         signature="c2lnbmF0dXJl",
     ),
+    Works(
+        changed_ns=T_NS,
+        windows=(WorksWindow(gateway="north", from_ns=T_NS, to_ns=T_NS + 1),),
+        audience="bridge/all",
+        expires_ns=T_NS + 1,
+        signature="c2lnbmF0dXJl",
+    ),
+    WorksWindow(gateway="all", from_ns=T_NS, to_ns=T_NS + 1),
     Newest(
         version=3,
         highest_version=4,

@@ -34,6 +34,8 @@ from fedgate.config.protocol.messages import (
     Status,
     Transfer,
     Want,
+    Works,
+    WorksWindow,
 )
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import Topic, parse, topic_of
@@ -99,7 +101,9 @@ def test_what_an_older_release_said_is_read_and_what_it_did_not_know_is_as_if_it
             Newest,
             Scores,
             Tombstone,
-        )  # which 0.4 to 0.6 brought
+            Works,
+            WorksWindow,
+        )  # of 0.4 on
         return
     said = json.loads(old.read_bytes())
     message = kind.from_bytes(old.read_bytes())

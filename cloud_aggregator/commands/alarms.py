@@ -1,0 +1,262 @@
+"""`cloud-aggregator alarms`: which there are, how far each is, what was done about it, and how many there were."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import math
+import os
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fedgate.cloud_aggregator.alarms import actions, rates
+from fedgate.cloud_aggregator.alarms.workflow import (
+    LABELS,
+    STATES,
+    AlarmKey,
+    Handled,
+    Standing,
+    Workflow,
+    find_state,
+    fold,
+)
+from fedgate.cloud_aggregator.commands.store import open_stated, place_order
+from fedgate.cloud_aggregator.commands.times import read_duration_s, read_moment_ns
+from fedgate.cloud_aggregator.events import AlarmEvent
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.runtime import cli
+from fedgate.models.time_units import DAY_S, NS
+
+if TYPE_CHECKING:
+    from fedgate.cloud_aggregator.storage.store import Store
+
+Row = dict[str, Any]
+TEXT = """List the alarms, the newest last, and say what is done about them.
+
+An alarm that nobody has acknowledged is unacknowledged while it stands, and returned-unacknowledged when it is over.
+It is acknowledged by 'ack', which ends no alarm, and normal when it is over and somebody has acknowledged it. While it
+is shelved (for a time), suppressed (it began within maintenance) or its cause is out of service, nobody is called.
+
+An alarm is named by the beginning of its id, by GATEWAY/ID, or by GATEWAY/CAUSE, which is the last of that cause."""
+EXAMPLES = """examples:
+  cloud-aggregator alarms -c aggregator.toml --active --gateway gateway-7
+  cloud-aggregator alarms show gateway-7/anomaly -c aggregator.toml
+      its state, and who has done what about it
+  cloud-aggregator alarms ack gateway-7/anomaly --note "crew is on its way" -c aggregator.toml
+  cloud-aggregator alarms shelve gateway-7/anomaly --for 8h -c aggregator.toml
+      nobody is called for so long; if it still stands then, it is told once more
+  cloud-aggregator alarms label gateway-7/anomaly false -c aggregator.toml
+      what it was: damage, work, sensor or false; 'alarms rates' counts them
+  cloud-aggregator alarms out-of-service gateway-7 faulty-load -c aggregator.toml
+      no alarm of this cause calls anybody, until 'in-service'
+  cloud-aggregator alarms rates -c aggregator.toml
+      how many a day and in ten minutes, those that stand for long, and how many were right
+"""
+COLUMNS = (
+    *("gateway", "cause", "state", "severity", "onset", "cleared", "ended", "rule", "score", "level", "label"),
+    *("assignee", "common", "gateways", "id"),
+)
+HISTORY = ("time", "who", "what", "text")
+NEWEST_SHOWN = 10  # names in the text of an error
+
+
+def add(commands: cli.Commands) -> None:
+    """Add the command."""
+    text = "list the alarms, newest last; acknowledge, shelve, label them"
+    parts = commands.add_group("alarms", text, description=TEXT, examples=EXAMPLES, act=_list)
+    if parts.whole is not None:
+        _add_filters(parts.whole)
+    _add_filters(parts.add("list", _list, "list the alarms, newest last", description=TEXT))
+    parts.add("show", _show, "show an alarm and what was done about it").add_argument("alarm", metavar="ALARM")
+    parts.add("rates", _rates, "count alarms by day, ten minutes, source and label").add_argument(
+        "--days", type=float, default=30.0, help="that are looked back on (default: 30)"
+    )
+    for name, action, does in ACTIONS:
+        part = parts.add(name, partial(_act, action), does)
+        part.add_argument("alarm", nargs="+", metavar="ALARM")
+        if name == "label":
+            part.add_argument("label", choices=LABELS)
+        if name == "note":
+            part.add_argument("text", metavar="TEXT")
+        else:
+            part.add_argument("--note", dest="text", default="", metavar="TEXT", help="is kept with it")
+        _add_who(part)
+        if name == "shelve":
+            until = f"such as 30m, 8h (default), 2d; at most {actions.SHELVED_MAX_S / DAY_S:g}d"
+            part.add_argument("--for", dest="for_s", type=read_duration_s, metavar="TIME", help=until)
+        if name == "assign":
+            part.add_argument("--to", required=True, metavar="NAME", help="who sees to it; '' for nobody")
+    for name, does in (("out-of-service", "call nobody for a cause"), ("in-service", "call for a cause again")):
+        part = parts.add(name, partial(_act_on_cause, name), does)
+        part.add_argument("gateway", metavar="GATEWAY")
+        part.add_argument("cause", metavar="CAUSE")
+        _add_who(part)
+        part.add_argument("--note", dest="text", default="", metavar="TEXT", help="is kept with it")
+
+
+ACTIONS = (
+    ("ack", "acknowledge", "say that you know of alarms"),
+    ("shelve", "shelve", "call nobody for alarms for some time"),
+    ("unshelve", "unshelve", "end the shelving of alarms"),
+    ("note", "note", "keep a text with alarms"),
+    ("label", "label", "say what alarms were"),
+    ("assign", "assign", "say who sees to alarms"),
+)
+
+
+def _add_filters(part: argparse.ArgumentParser) -> None:
+    part.add_argument("--active", action="store_true", help="only those that stand")
+    part.add_argument("--gateway", metavar="ID", help="of this one only; all: those of the whole site")
+    part.add_argument(
+        "--since", type=read_moment_ns, metavar="WHEN", help="that began since then: 2026-05-04T08:00, or 8h: ago"
+    )
+    part.add_argument("--state", choices=STATES, help="only those in this state")
+
+
+def _add_who(part: argparse.ArgumentParser) -> None:
+    part.add_argument("--who", default=name_login(), metavar="NAME", help="who does it (default: your login name)")
+
+
+def name_login() -> str:
+    """Return the name by which somebody has logged in, also where another user's rights are used."""
+    return os.environ.get("SUDO_USER") or getpass.getuser()
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    with open_stated(arguments) as store:
+        rows = read_rows(store, time.time_ns())
+    chosen = [
+        row
+        for row in rows
+        if (not arguments.active or row["is_active"])
+        and arguments.gateway in (None, row["gateway"])
+        and arguments.state in (None, row["state"])
+        and (arguments.since is None or row["onset_ns"] >= arguments.since)
+    ]
+    cli.show(arguments, chosen, cli.format_rows(COLUMNS, chosen))
+
+
+def read_rows(store: Store, now_ns: int) -> list[Row]:
+    """Return all alarms with their state at a time of day, in the order in which they began."""
+    workflow = fold(store.read_alarm_events())
+    rows = [_describe(row, workflow, now_ns) for row in store.read_rows("alarms")]
+    return sorted(rows, key=lambda row: (row["onset_ns"], row["gateway"]))
+
+
+def _describe(row: Row, workflow: Workflow, now_ns: int) -> Row:
+    key = AlarmKey(row["gateway"], row["id"])
+    onset_ns = row["onset_ns"] if row["begun_ns"] is None else row["begun_ns"]
+    is_active = row["raised_ns"] is not None and row["cleared_ns"] is None
+    handled = workflow.handled.get(key, Handled())
+    return row | {
+        **{name: cli.format_time(row[f"{name}_ns"]) for name in ("onset", "raised", "cleared")},
+        "is_active": is_active,
+        "state": find_state(workflow, key, Standing(row["cause"], onset_ns, is_active), now_ns),
+        "acknowledged_by": handled.acknowledged_by,
+        "shelved_until": cli.format_time(handled.shelved_until_ns or None),
+        "label": handled.label,
+        "assignee": handled.assignee,
+    }
+
+
+def find_row(rows: Sequence[Row], name: str) -> Row:
+    """Return the alarm that is named by gateway and cause, gateway and id, or the beginning of its id; raises
+    `ValueError` with the names there are.
+    """
+    gateway, _, rest = name.partition("/")
+    of_gateway = [row for row in rows if row["gateway"] == gateway]
+    of_cause = [row for row in of_gateway if row["cause"] == rest]
+    if of_cause:  # of a cause the one that stands, else the last
+        return max(of_cause, key=lambda row: (row["is_active"], row["onset_ns"]))
+    found = [row for row in of_gateway if row["id"] == rest] or [row for row in rows if row["id"] == name]
+    found = found or [row for row in rows if name and row["id"].startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        shown = ", ".join(f"{row['gateway']}/{row['id']}" for row in found[:NEWEST_SHOWN])
+        raise ValueError(f"{name!r} given, with which {len(found)} alarms begin: {shown}; give more of it")
+    known = sorted({f"{row['gateway']}/{row['cause']}" for row in rows if row["is_active"]})
+    active = f"these stand: {', '.join(known[:NEWEST_SHOWN])}" if known else "none stands"
+    raise ValueError(f"{name!r} given; expected the beginning of an id, or GATEWAY/CAUSE ({active})")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    with open_stated(arguments) as store:
+        row = find_row(read_rows(store, time.time_ns()), arguments.alarm)
+        events = [event for event in store.read_alarm_events() if _is_about(event, row)]
+    history = [
+        {"time": cli.format_time(event.t_ns), "who": event.who, "what": event.kind, **_describe_body(event)}
+        for event in events
+    ]
+    lines = [f"{row['gateway']}/{row['id']}: {row['state']}", str(row["text"])]
+    names = ("cause", "severity", "onset", "raised", "cleared", "ended", "rule", "score", "level", "label", "assignee")
+    lines += [f"  {name}: {row[name]}" for name in (*names, "shelved_until") if row[name] not in (None, "")]
+    cli.show(arguments, row | {"history": history}, "\n".join([*lines, cli.format_rows(HISTORY, history)]))
+
+
+def _is_about(event: AlarmEvent, row: Row) -> bool:
+    if event.alarm:
+        return (event.gateway, event.alarm) == (row["gateway"], row["id"])
+    if event.kind.startswith("window"):
+        return event.gateway in (ALL, row["gateway"])
+    return (event.gateway, event.cause) == (row["gateway"], row["cause"])
+
+
+def _describe_body(event: AlarmEvent) -> Row:
+    """Return what an event says, as a text and by its parts."""
+    body = {name: value for name, value in event.body.items() if name != "text" and not name.endswith("_ns")}
+    body |= {name[:-3]: cli.format_time(value) for name, value in event.body.items() if name.endswith("_ns")}
+    said = " ".join(f"{name}={value}" for name, value in body.items())
+    return {"text": " ".join(part for part in (said, event.body.get("text", "")) if part), "body": event.body}
+
+
+def _act(action: str, arguments: argparse.Namespace) -> None:
+    with open_stated(arguments) as store:
+        rows = read_rows(store, time.time_ns())
+    names = [f"{row['gateway']}/{row['id']}" for row in (find_row(rows, name) for name in arguments.alarm)]
+    body = {"action": action, "alarms": names, "who": arguments.who, "text": arguments.text}
+    given = {name: getattr(arguments, name, None) for name in ("for_s", "label", "to")}
+    order_action(arguments, body | {name: value for name, value in given.items() if value is not None})
+
+
+def _act_on_cause(action: str, arguments: argparse.Namespace) -> None:
+    of_it = {"gateway": arguments.gateway, "cause": arguments.cause}
+    order_action(arguments, {"action": action, **of_it, "who": arguments.who, "text": arguments.text})
+
+
+def order_action(arguments: argparse.Namespace, body: Row) -> None:
+    """Give an action to the service and print its answer; raises as `place_order` does."""
+    answer = place_order(arguments, "alarm", body)
+    cli.show(arguments, answer._asdict(), answer.text)
+
+
+def _rates(arguments: argparse.Namespace) -> None:
+    if not (math.isfinite(arguments.days) and arguments.days > 0):
+        raise ValueError(f"--days: expected more than 0, got {arguments.days:g}")
+    now_ns = time.time_ns()
+    with open_stated(arguments) as store:
+        rows = read_rows(store, now_ns)
+    found = rates.measure([_as_fact(row) for row in rows], now_ns, int(arguments.days * DAY_S * NS))
+    cli.show(arguments, found, "\n".join(_format_rates(found)))
+
+
+def _as_fact(row: Row) -> rates.Fact:
+    onset_ns = row["onset_ns"] if row["begun_ns"] is None else row["begun_ns"]
+    rule = row["rule"] or ""
+    return rates.Fact(row["gateway"], row["cause"], rule, onset_ns, row["is_active"], row["state"], row["label"])
+
+
+def _format_rates(found: dict[str, Any]) -> Iterable[str]:
+    yield (
+        f"{found['alarms']} alarms in {found['days']:g} days: {found['per_day']:.3g} a day, at most "
+        f"{found['peak_per_10_min']} within 10 minutes; {found['standing']} stand, {found['standing_over_24_h']} "
+        f"of them for more than 24 hours"
+    )
+    if found["sources"]:
+        yield cli.format_rows(("gateway", "cause", "alarms", "share"), found["sources"])
+    if found["precision"]:
+        yield cli.format_rows(("gateway", "rule", "precision", *LABELS), found["precision"])
+    else:
+        yield "no alarm has a label yet; 'cloud-aggregator alarms label ALARM damage' gives one"

@@ -1,0 +1,226 @@
+"""Goal: an operator finds an alarm by what is known of it, does what is to be done, and sees what became of it.
+
+Method: real commands on a store; a service takes the orders between two of them, as one that was started does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.alarms import rates
+from fedgate.cloud_aggregator.commands import store as command_store
+from fedgate.cloud_aggregator.commands import times
+from fedgate.cloud_aggregator.events import RecordAlarm, Tick
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.settings.settings import AggregatorSettings, load
+from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
+from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.sites import KEY
+
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A site with alarms: two that stand and one that is over."""
+    monkeypatch.setattr(command_store, "WAIT_S", 0.0)
+    monkeypatch.setenv("SUDO_USER", "ann")
+    assert cloud_aggregator(["init", str(tmp_path / "site"), "--loopback"]) == 0
+    capsys.readouterr()
+    now_ns = time.time_ns()
+    with closing(Store(tmp_path / "site/aggregator.db")) as store:
+        for gateway, cause, ago_h, state in (
+            ("north", "anomaly", 30, "raised"),
+            ("north", "faulty-load", 2, "raised"),
+            ("south", "anomaly", 3, "raised"),
+            ("south", "anomaly", 3, "cleared"),
+        ):
+            onset_ns = now_ns - ago_h * HOUR_NS
+            told = {"id": f"{gateway}.{cause}.{ago_h}", "cause": cause, "state": state, "rule": "score"}
+            one = ALARM.model_copy(update=told | {"onset_ns": onset_ns, "t_ns": onset_ns + NS})
+            store.commit([RecordAlarm(gateway, one, onset_ns, onset_ns)])
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def say(folder: Path, capsys: pytest.CaptureFixture[str]) -> Say:
+    def run(words: str, *more: str) -> tuple[int, str, str]:
+        code = cloud_aggregator([*shlex.split(words), *more, "-c", str(folder / "aggregator.toml")])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+def serve(folder: Path) -> list[tuple[str, str]]:
+    """Let a service carry out what waits, and return what became of all orders."""
+    settings = load(folder / "aggregator.toml", AggregatorSettings)
+    store, now_ns = Store(folder / "aggregator.db", program="aggregator"), time.time_ns()
+    with closing(Service(settings, store, KEY, uptime_ns=now_ns, anchor_ns=0, beginning="one")) as service:
+        for order in service.read_orders():
+            service.step_all(now_ns, [order])
+        service.step_all(now_ns, [Tick()])
+        return [(row["answer"], row["problem"]) for row in store.read_rows("orders")]
+
+
+def listed(say: Say, words: str = "alarms") -> dict[str, Any]:
+    """Return the states of the alarms that are listed, by their ids."""
+    code, out, err = say(words, "--json")
+    assert code == 0, err
+    return {row["id"]: row["state"] for row in json.loads(out)}
+
+
+def test_alarms_are_listed_by_what_is_asked_for(say: Say) -> None:
+    everything = {
+        "north.anomaly.30": "unacknowledged",
+        "south.anomaly.3": "returned-unacknowledged",
+        "north.faulty-load.2": "unacknowledged",
+    }
+    assert listed(say) == listed(say, "alarms list") == everything
+    assert list(listed(say)) == list(everything)  # the newest last
+    assert listed(say, "alarms --active").keys() == {"north.anomaly.30", "north.faulty-load.2"}
+    assert listed(say, "alarms list --gateway south").keys() == {"south.anomaly.3"}
+    assert listed(say, "alarms --since 4h").keys() == {"south.anomaly.3", "north.faulty-load.2"}
+    assert listed(say, "alarms list --state returned-unacknowledged --active") == {}
+    assert "unacknowledged" in say("alarms")[1].splitlines()[1]
+
+
+def test_an_alarm_is_handled_and_shown_with_who_did_what(folder: Path, say: Say) -> None:
+    code, out, _ = say("alarms ack north/anomaly south.an --note 'crew is on its way'")
+    assert code == 0 and "order 1 waits" in out
+    over = "south/south.anomaly.3: acknowledged; it is over, and normal"
+    assert serve(folder)[0] == (f"north/north.anomaly.30: acknowledged\n{over}", "")
+    for words in (
+        "alarms label north/anomaly damage",
+        "alarms note north/anomaly 'a bearing'",
+        "alarms assign north/anomaly --to bob --who eve",
+        "alarms shelve north/faulty-load --for 2h",
+        "alarms out-of-service south anomaly",
+    ):
+        assert say(words)[0] == 0
+    assert {problem for _, problem in serve(folder)} == {""}
+    states = {"north.anomaly.30": "acknowledged", "south.anomaly.3": "normal", "north.faulty-load.2": "shelved"}
+    assert listed(say) == states
+    shown = json.loads(say("alarms show north/anomaly", "--json")[1])
+    assert (shown["label"], shown["assignee"], shown["acknowledged_by"]) == ("damage", "bob", "ann")
+    done = [(event["who"], event["what"]) for event in shown["history"]]
+    assert done == [("ann", "acknowledge"), ("ann", "label"), ("ann", "note"), ("eve", "assign")]
+    text = say("alarms show north/anomaly")[1]
+    assert "north/north.anomaly.30: acknowledged" in text and "crew is on its way" in text and "to=bob" in text
+    assert "out-of-service" in say("alarms show south/anomaly")[1]
+    assert say("alarms unshelve north/faulty-load")[0] == say("alarms in-service south anomaly")[0] == 0
+    serve(folder)
+    assert listed(say)["north.faulty-load.2"] == "unacknowledged"
+    assert "alarms=north/north.faulty-load.2" in say("orders --all")[1]
+
+
+def test_an_alarm_that_only_the_store_remembers_can_be_labelled(folder: Path, say: Say) -> None:
+    """Of a cause the service holds the newest only."""
+    now_ns = time.time_ns()
+    with closing(Store(folder / "aggregator.db")) as store:
+        for number in range(12):
+            for state in ("raised", "cleared"):
+                told = {"id": f"many.{number}", "cause": "many", "state": state, "t_ns": number + 1, "onset_ns": number}
+                store.commit([RecordAlarm("north", ALARM.model_copy(update=told), now_ns + number, now_ns + number)])
+    say("alarms label north/many.0 work")
+    assert serve(folder) == [("north/many.0: label work", "")]
+    say("alarms shelve north/many.0")
+    assert "it is over" in serve(folder)[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            "alarms ack nothing",
+            "'nothing' given; expected the beginning of an id, or GATEWAY/CAUSE (these stand: north/",
+        ),
+        ("alarms show north", "'north' given, with which 2 alarms begin: north/north.anomaly.30, north/north.faulty"),
+        ("alarms ack ''", "'' given; expected the beginning of an id"),
+        ("alarms rates --days 0", "--days: expected more than 0, got 0"),
+        ("alarms rates --days nan", "--days: expected more than 0, got nan"),
+    ],
+)
+def test_what_cannot_be_is_named_with_what_can(say: Say, words: str, told: str) -> None:
+    code, out, err = say(words)
+    assert code == 2 and told in err and out == ""
+
+
+def test_a_refused_action_says_so(folder: Path, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    say("alarms shelve north/anomaly --for 9d")
+    assert serve(folder) == [("refused", "north/north.anomaly.30: for: expected 1 minute to 7 days, got 777600 s")]
+    monkeypatch.setattr(Store, "answer", lambda self, number: ("refused", "no"))
+    code, _, err = say("alarms ack north/anomaly")
+    assert code == 1 and err == "cloud-aggregator: no\n"
+
+
+@pytest.mark.parametrize("words", ["alarms", "alarms ack north/anomaly", "alarms list", "maintenance list"])
+def test_the_settings_are_asked_for(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cloud_aggregator(shlex.split(words))
+    assert "the following arguments are required: -c/--config" in capsys.readouterr().err
+
+
+def test_maintenance_is_listed_and_ended(folder: Path, say: Say) -> None:
+    assert say("maintenance add --all --to 2099-01-01T00:00+00:00 --why works")[0] == 0
+    assert "a window of at most 31 days" in serve(folder)[0][1]
+    later = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() + 3_600))
+    assert say(f"maintenance add --gateway north --from 1m --to {later} --why 'new bearings'")[0] == 0
+    serve(folder)
+    (row,) = json.loads(say("maintenance list", "--json")[1])
+    assert (row["number"], row["gateway"], row["state"], row["who"]) == (1, "north", "at hand", "ann")
+    assert say("maintenance end 1")[0] == 0 and serve(folder)[-1] == ("maintenance 1 ended", "")
+    assert json.loads(say("maintenance list", "--json")[1])[0]["state"] == "over"
+
+
+def test_rates_are_those_of_a_plain_count() -> None:
+    now_ns = 10 * DAY_NS
+    onsets = [*(DAY_NS * day for day in range(10)), *(5 * DAY_NS + 60 * NS * minute for minute in range(1, 15))]
+    facts = [rates.Fact("a", "anomaly", "score", onset, onset == 0, "normal", "") for onset in onsets]
+    labels = ("damage", "damage", "damage", "false", "work", "sensor")
+    facts += [rates.Fact("b", "anomaly", "slow", 9 * DAY_NS + HOUR_NS, True, "shelved", label) for label in labels]
+    facts.append(rates.Fact("c", "anomaly", "score", 9 * DAY_NS, False, "normal", "work"))
+    found = rates.measure(facts, now_ns, 9 * DAY_NS)
+    assert found["alarms"] == len([one for one in facts if one.onset_ns >= DAY_NS])
+    assert found["per_day"] == found["alarms"] / 9 and found["per_10_min"] == found["alarms"] / (9 * 144)
+    starts = [one.onset_ns for one in facts]
+    assert found["peak_per_10_min"] == max(sum(at <= one < at + 600 * NS for one in starts) for at in starts) == 10
+    assert (found["standing"], found["standing_over_24_h"], found["states"]["shelved"]) == (7, 1, 6)
+    assert [(one["gateway"], one["alarms"]) for one in found["sources"]] == [("a", 23), ("b", 6), ("c", 1)]
+    assert found["precision"] == [
+        {"gateway": "b", "rule": "slow", "precision": 0.75, "damage": 3, "work": 1, "sensor": 1, "false": 1},
+        {"gateway": "c", "rule": "score", "precision": None, "damage": 0, "work": 1, "sensor": 0, "false": 0},
+    ]
+    assert rates.measure([], now_ns, DAY_NS)["peak_per_10_min"] == 0
+
+
+def test_rates_are_shown(folder: Path, say: Say) -> None:
+    say("alarms label north/anomaly false")
+    serve(folder)
+    text = say("alarms rates")[1]
+    assert "3 alarms in 30 days: 0.1 a day, at most 1 within 10 minutes; 2 stand, 1 of them for more" in text
+    assert json.loads(say("alarms rates", "--json")[1])["precision"][0]["precision"] == 0.0
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90.0), ("30m", 1_800.0), ("1.5h", 5_400.0), ("2d", 172_800.0)])
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert times.read_duration_s(text) == seconds
+    assert abs(times.read_moment_ns(text) - (time.time_ns() - seconds * NS)) < 60 * NS
+
+
+@pytest.mark.parametrize("text", ["", "8", "-1h", "8 h", "h", "1e3s", "yesterday", "2026-13-01", "9999999999999h"])
+def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
+    for read in (times.read_duration_s, times.read_moment_ns):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"given; expected a"):
+            read(text)
