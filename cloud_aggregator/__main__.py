@@ -12,7 +12,6 @@ from fedgate.cloud_aggregator.commands import (
     backup,
     certificate,
     doctor,
-    evidence,
     gateways,
     init,
     keys,
@@ -63,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = cli.add_commands(parser, "aggregator.toml")
     for module in (init, gateways, certificate, doctor, keys, release_command, status):
         module.add(commands)
-    for module in (alarms, evidence, maintenance, lists, backup, restore):
+    for module in (alarms, maintenance, lists, backup, restore):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")

@@ -18,13 +18,11 @@ PLOT_WIDTH = 80
 NAME_WIDTH = 30
 
 
-def render_evidence(gateway: str, evidence: AlarmEvidence) -> str:
-    """Return what an alarm of a gateway rests on: its sentence, the features that stand out, the scores before it, the
-    bands that are out of the ordinary, the sensors, the model and the rule.
+def render_evidence(evidence: AlarmEvidence) -> str:
+    """Return what an alarm rests on: the features that stand out, the scores before it, the bands that are out of the
+    ordinary, the sensors, the model and the rule.
     """
     parts = [
-        [f"{gateway}  {evidence.cause}  {_format_time(evidence.onset_ns)}  {evidence.alarm}"],
-        [evidence.text],
         _render_contributions(evidence.contributions),
         _render_trail(evidence.trail),
         _render_spectrum(evidence.spectrum, evidence.no_spectrum),

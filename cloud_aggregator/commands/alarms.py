@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedgate.cloud_aggregator.alarms import actions, rates
+from fedgate.cloud_aggregator.alarms.evidence_text import render_evidence
 from fedgate.cloud_aggregator.alarms.workflow import (
     LABELS,
     STATES,
@@ -43,7 +44,7 @@ An alarm is named by the beginning of its id, by GATEWAY/ID, or by GATEWAY/CAUSE
 EXAMPLES = """examples:
   cloud-aggregator alarms -c aggregator.toml --active --gateway gateway-7
   cloud-aggregator alarms show gateway-7/anomaly -c aggregator.toml
-      its state, and who has done what about it
+      its state, who has done what about it, and what it rests on
   cloud-aggregator alarms ack gateway-7/anomaly --note "crew is on its way" -c aggregator.toml
   cloud-aggregator alarms shelve gateway-7/anomaly --for 8h -c aggregator.toml
       nobody is called for so long; if it still stands then, it is told once more
@@ -69,7 +70,7 @@ def add(commands: cli.Commands) -> None:
     if parts.whole is not None:
         _add_filters(parts.whole)
     _add_filters(parts.add("list", _list, "list the alarms, newest last", description=TEXT))
-    parts.add("show", _show, "show an alarm and what was done about it").add_argument("alarm", metavar="ALARM")
+    parts.add("show", _show, "show an alarm, what was done about it, and what it rests on").add_argument("alarm", metavar="ALARM")
     parts.add("rates", _rates, "count alarms by day, ten minutes, source and label").add_argument(
         "--days", type=float, default=30.0, help="that are looked back on (default: 30)"
     )
@@ -186,6 +187,7 @@ def _show(arguments: argparse.Namespace) -> None:
     with open_stated(arguments) as store:
         row = find_row(read_rows(store, time.time_ns()), arguments.alarm)
         events = [event for event in store.read_alarm_events() if _is_about(event, row)]
+        evidence = store.read_evidence(row["gateway"], row["id"])
     history = [
         {"time": cli.format_time(event.t_ns), "who": event.who, "what": event.kind, **_describe_body(event)}
         for event in events
@@ -193,7 +195,10 @@ def _show(arguments: argparse.Namespace) -> None:
     lines = [f"{row['gateway']}/{row['id']}: {row['state']}", str(row["text"])]
     names = ("cause", "severity", "onset", "raised", "cleared", "ended", "rule", "score", "level", "label", "assignee")
     lines += [f"  {name}: {row[name]}" for name in (*names, "shelved_until") if row[name] not in (None, "")]
-    cli.show(arguments, row | {"history": history}, "\n".join([*lines, cli.format_rows(HISTORY, history)]))
+    lines += [cli.format_rows(HISTORY, history)] if history else []
+    lines += ["", render_evidence(evidence)] if evidence else []
+    held = evidence.model_dump(mode="json") if evidence else None
+    cli.show(arguments, row | {"history": history, "evidence": held}, "\n".join(lines))
 
 
 def _is_about(event: AlarmEvent, row: Row) -> bool:

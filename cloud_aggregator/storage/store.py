@@ -351,17 +351,6 @@ class Store:
         rows = self._read(select(EVIDENCE.c.body).filter_by(gateway=gateway, alarm=alarm))
         return AlarmEvidence.model_validate_json(rows[0].body) if rows else None
 
-    def find_evidence(self, prefix: str) -> list[tuple[str, str]]:
-        """Return gateway and id of the alarms that have evidence and an id that begins so, in order."""
-        found = select(EVIDENCE.c.gateway, EVIDENCE.c.alarm).where(EVIDENCE.c.alarm.startswith(prefix, autoescape=True))
-        return [(row.gateway, row.alarm) for row in self._read(found.order_by(EVIDENCE.c.gateway, EVIDENCE.c.alarm))]
-
-    def find_newest_evidence(self, gateway: str, cause: str) -> str | None:
-        """Return the id of the alarm of a gateway and cause whose evidence came last; None where none came."""
-        of_cause = select(EVIDENCE.c.alarm).filter_by(gateway=gateway, cause=cause)
-        rows = self._read(of_cause.order_by(EVIDENCE.c.number.desc()).limit(1))
-        return str(rows[0].alarm) if rows else None
-
     def read_orders(self) -> list[Ordered]:
         """Return the orders that have no answer yet, oldest first."""
         waiting = select(ORDERS).where(ORDERS.c.answer.is_(None)).order_by(ORDERS.c.number)

@@ -151,7 +151,7 @@ def _show_evidence(evidence: Mapping[str, Sequence[AlarmEvidence]]) -> str:
     for gateway, several in evidence.items():
         for one in several:
             items = "".join(f"<li>{escape(contribution.text)}</li>" for contribution in one.contributions)
-            whole = escape(render_evidence(gateway, one))
+            whole = escape(render_evidence(one))
             parts.append(
                 f"<p><b>{escape(gateway)}</b> {escape(one.text)}</p><ol>{items}</ol>"
                 f"<details><summary>all of it</summary><pre>{whole}</pre></details>"

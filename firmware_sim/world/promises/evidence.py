@@ -49,7 +49,7 @@ class Evidences:
         found: dict[tuple[str, str], AlarmEvidence] = {}
         for row in rows:
             evidence = AlarmEvidence.from_bytes(row["body"].encode())
-            text = render_evidence(row["gateway"], evidence)
+            text = render_evidence(evidence)
             if CONTROL.search(text.replace("\n", "")) or max(map(len, text.split("\n"))) > WIDTH:
                 self._violate(f"evidence of {row['gateway']} cannot be shown in {WIDTH} columns")
             if row["gateway"] != hostile:

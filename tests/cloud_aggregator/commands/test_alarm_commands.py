@@ -20,12 +20,13 @@ from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms import rates
 from fedgate.cloud_aggregator.commands import store as command_store
 from fedgate.cloud_aggregator.commands import times
-from fedgate.cloud_aggregator.events import RecordAlarm, Tick
+from fedgate.cloud_aggregator.events import RecordAlarm, RecordEvidence, Tick
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.evidence_samples import make_evidence
 from tests.support.sites import KEY
 
 Say = Callable[..., tuple[int, str, str]]
@@ -203,6 +204,15 @@ def test_rates_are_those_of_a_plain_count() -> None:
         {"gateway": "c", "rule": "score", "precision": None, "damage": 0, "work": 1, "sensor": 0, "false": 0},
     ]
     assert rates.measure([], now_ns, DAY_NS)["peak_per_10_min"] == 0
+
+
+def test_what_an_alarm_rests_on_is_shown_with_it(folder: Path, say: Say) -> None:
+    evidence = make_evidence().model_copy(update={"alarm": "north.anomaly.30"})
+    with closing(Store(folder / "aggregator.db")) as store:
+        store.commit([RecordEvidence("north", evidence, time.time_ns())])
+    assert json.loads(say("alarms show north/anomaly", "--json")[1])["evidence"] == evidence.model_dump(mode="json")
+    assert "healthy windows" in say("alarms show north/anomaly")[1]
+    assert json.loads(say("alarms show north/faulty-load", "--json")[1])["evidence"] is None
 
 
 def test_rates_are_shown(folder: Path, say: Say) -> None:
