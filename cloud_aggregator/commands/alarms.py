@@ -70,7 +70,9 @@ def add(commands: cli.Commands) -> None:
     if parts.whole is not None:
         _add_filters(parts.whole)
     _add_filters(parts.add("list", _list, "list the alarms, newest last", description=TEXT))
-    parts.add("show", _show, "show an alarm, what was done about it, and what it rests on").add_argument("alarm", metavar="ALARM")
+    parts.add("show", _show, "show an alarm, what was done about it, and what it rests on").add_argument(
+        "alarm", metavar="ALARM"
+    )
     parts.add("rates", _rates, "count alarms by day, ten minutes, source and label").add_argument(
         "--days", type=float, default=30.0, help="that are looked back on (default: 30)"
     )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from fedgate.cloud_aggregator.__main__ import main
 from fedgate.cloud_aggregator.alarms import evidence as receiving
 from fedgate.cloud_aggregator.alarms.evidence_text import WIDTH, render_evidence
 from fedgate.cloud_aggregator.events import RecordEvidence
 from fedgate.cloud_aggregator.storage import evidence_table
 from fedgate.config.protocol.evidence import BANDS_MAX, CHANNELS_MAX, TRAIL_MAX, AlarmEvidence, make_trail
 from fedgate.config.protocol.messages import CONTROL, Receipt
-from tests.cloud_aggregator.alarms.test_losses import settings_file
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts
 from tests.support.evidence_samples import make_evidence
@@ -88,33 +85,6 @@ def test_the_newest_of_each_gateway_are_kept_by_number_and_by_bytes(
                 store.commit([RecordEvidence("north", of_alarm(f"{ALARM.id[:-1]}{number}"), T0_NS)])
             kept = [(row["gateway"], row["alarm"][-1]) for row in store.read_rows("evidence", "gateway", "alarm")]
             assert kept == [("east", ALARM.id[-1]), ("north", "3"), ("north", "4"), ("north", "5")]
-
-
-def test_the_command_shows_it_by_a_beginning_of_its_id_or_by_gateway_and_cause(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = str(settings_file(tmp_path))
-    with cloud(tmp_path, mean_of(2)) as made:
-        give(made, "north", of_alarm("north.anomaly.1"))
-        give(made, "north", of_alarm("north.anomaly.12"))
-        give(made, "east", of_alarm("east.anomaly.2"))
-    shown = {}
-    for words in (["north.anomaly.12"], ["north.anomaly.1"], ["east"], ["north", "anomaly"]):
-        assert main(["evidence", *words, "-c", file]) == 0
-        shown[" ".join(words)] = capsys.readouterr().out
-    assert shown["north anomaly"] == shown["north.anomaly.12"] != shown["north.anomaly.1"]
-    assert shown["east"].startswith("east  anomaly  2027-01-15 07:59:59 UTC  east.anomaly.2\n\ndeck: 3.1-3.4 Hz")
-    for words, said in (
-        (["north"], "2 alarms with evidence begin with 'north', expected one"),
-        (["west"], "no alarm with evidence has an id that begins with 'west'"),
-        (["east", "x"], "there is no evidence of an alarm 'x' of 'east'"),
-        (["%"], "no alarm with evidence"),
-    ):
-        assert main(["evidence", *words, "-c", file]) != 0
-        assert said in capsys.readouterr().err
-    assert main(["evidence", "east", "-c", file, "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert (facts["gateway"], facts["alarm"], facts["trail"]["scores"]) == ("east", "east.anomaly.2", [0.0, 0.1, 0.2])
 
 
 def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_is_ill() -> None:
