@@ -136,11 +136,13 @@ class Section(View):
     :param kind: a table; a picture of it, with the first of `rows` along the axis; the targets; what was chosen; or
         prose alone.
     :param each: a coordinate; the section is written once for each value of it, which becomes the title of one without.
+    :param otherwise: what is said in its place where no cell has its figures, which is an error without it.
     :param labels: words for coordinates and their values.
     :param paper: what the paper has, by row (coordinates joined with `, `) and column; shown in brackets.
     :param bold: which figure of a row or column stands out.
     :param against: coordinates of the row that the others are held against, figure by figure that has a spread.
     :param panels: in a picture, the coordinate or `figure`, or several, with a panel for each value.
+    :param stacked: in a picture, the panels stand one below the other, on one axis.
     :param along: in a picture, the figure along the axis in place of the first of `rows`.
     :param level: in a picture, heights with a line across.
     :param shaded: in a picture of lines, a figure: the panel is shaded where it is above 0.
@@ -150,11 +152,13 @@ class Section(View):
     text: str = ""
     kind: Literal["table", "lines", "points", "bars", "targets", "choices", "text"] = "table"
     each: str = ""
+    otherwise: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     paper: dict[str, dict[str, float]] = Field(default_factory=dict)
     bold: Literal["", "highest in row", "lowest in row", "highest in column", "lowest in column"] = ""
     against: Axes = Field(default_factory=dict)
     panels: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
+    stacked: bool = False
     along: Shown | None = None
     level: dict[str, float] = Field(default_factory=dict)
     shaded: str = ""

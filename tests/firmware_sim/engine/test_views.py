@@ -13,7 +13,7 @@ from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.engine.frame import Results, Shown, lay_out
 from fedgate.firmware_sim.engine.pictures import draw
 from fedgate.firmware_sim.engine.report import parts_of
-from fedgate.firmware_sim.engine.spec import Section, Spec, View, load_spec
+from fedgate.firmware_sim.engine.spec import Section, Spec, StudyError, View, load_spec
 
 SEEDS, ROOMS = (0, 1), ("a", "b")
 ERRORS = {"ridge": (1.0, 3.0), "network": (2.0, 8.0)}  # of room a and b with the first seed; the second has one more
@@ -100,6 +100,27 @@ def test_a_section_is_written_for_each_value(tmp_path: Path) -> None:
     assert [first.title, first.text, second.title, second.text] == ["a", "Two rooms.", "b", ""]
     assert first.table is not None and first.table.rows == [["ridge", "1.000"], ["network", "2.000"]]
     assert second.table is not None and second.table.rows == [["ridge", "3.000"], ["network", "8.000"]]
+
+
+def test_a_section_is_written_for_each_name_in_a_figure(tmp_path: Path) -> None:
+    section = {"each": "room", "rows": ["set"], "figures": {"MSE": "mse.{room}"}}
+    spec = Spec.model_validate({"title": "x", "about": "x", "probe": "x", "cells": {"a": [1]}, "section": [section]})
+    figures = {"mse.hall": 1.0, "mse.attic": 2.0}
+    parts = list(parts_of(spec, [({"set": "pump"}, figures)], tmp_path / "study"))
+    assert [part.title for part in parts] == ["hall", "attic"]
+    assert [part.table.rows for part in parts if part.table] == [[["pump", "1.000"]], [["pump", "2.000"]]]
+
+
+@pytest.mark.parametrize("each", ["", "room"])
+def test_a_section_without_figures_says_what_it_is_to_say_or_is_an_error(tmp_path: Path, each: str) -> None:
+    section = {"title": "Rooms", "each": each, "rows": ["set"], "figures": {"MSE": "mse.{room}"}}
+    given = {"title": "x", "about": "x", "probe": "x", "cells": {"a": [1]}, "section": [section]}
+    results = [({"set": "pump"}, {"recall": 1.0})]
+    with pytest.raises(StudyError, match=r"section 'Rooms': mse\.\{room\}: no cell"):
+        list(parts_of(Spec.model_validate(given), results, tmp_path / "study"))
+    section["otherwise"] = "There are no rooms."
+    (part,) = parts_of(Spec.model_validate(given), results, tmp_path / "study")
+    assert (part.title, part.text, part.table) == ("Rooms", "There are no rooms.", None)
 
 
 def test_a_section_like_another_has_its_keys_and_coordinates_of_its_own(tmp_path: Path) -> None:
