@@ -146,3 +146,41 @@ where = { set = "rooms" }
     path.write_text(text.replace('like = "pump"', 'like = "NAB"'), encoding="utf-8")
     with pytest.raises(SettingsError, match=r"section\.like: 'NAB' given; expected the title of a section before it"):
         load_spec(path)
+
+
+def test_what_is_shown_of_the_same_stands_behind_a_section(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    text = """
+title = "x"
+cells = [{ a = [1] }]
+[[section]]
+title = "MSE"
+text = "Lower is better."
+rows = ["set", "room"]
+figures = { MSE = "mse", recall = "recall" }
+also = [{ kind = "lines", rows = ["room"], figures = { MSE = "mse" } }, { text = "Too." }]
+[[section]]
+title = "after"
+figures = { recall = "recall" }
+"""
+    path.write_text(text, encoding="utf-8")
+    first, picture, again, last = load_spec(path).section
+    assert (first.title, picture.title, again.title, last.title) == ("MSE", "", "", "after")
+    assert (picture.kind, picture.rows, picture.text) == ("lines", ["room"], "")
+    assert list(picture.figures) == ["MSE"] and again.figures == first.figures and again.text == "Too."
+    path.write_text(text.replace('kind = "lines", rows', 'kind = "lines", row'), encoding="utf-8")
+    with pytest.raises(SettingsError, match="section 'MSE': also: row"):
+        load_spec(path)
+    path.write_text(text.replace('kind = "lines", rows = ["room"]', 'kind = "lines", rows = []'), encoding="utf-8")
+    with pytest.raises(SettingsError, match="'lines' has no `rows`"):
+        load_spec(path)
+
+
+def test_a_section_may_be_like_one_of_the_file_that_its_file_is_like(tmp_path: Path) -> None:
+    head = 'title = "x"\ncells = [{ a = [1] }]\n'
+    pump = '[[section]]\ntitle = "pump"\nrows = ["a"]\nfigures = { MSE = "mse" }\n'
+    (tmp_path / "base.toml").write_text(head + pump, encoding="utf-8")
+    own = 'like = "base.toml"\n[[section]]\nlike = "pump"\ntext = "Mine."\n'
+    (tmp_path / "own.toml").write_text(own, encoding="utf-8")
+    (section,) = load_spec(tmp_path / "own.toml").section
+    assert (section.title, section.rows, section.text) == ("pump", ["a"], "Mine.")
