@@ -123,10 +123,7 @@ def sections(spec: Spec) -> list[Section]:
     costs = ("kB up", "kB down") if _is_any_federated(spec) else ()
     axes = dict.fromkeys(name.rpartition(".")[2] for product in spec.cells for name in product)
     others = [name for name in axes if name not in ("method", RUN)]
-    first = {name: _first(spec, name) for name in others}
-    which = ", ".join(["The first run", *(f"{name} = {value}" for name, value in first.items())])
     heads = {name: shown for name, shown in COLUMNS.items() if name not in axes and (costs or name not in COSTS)}
-    words = {"false_alarms": "share of normal rows in alarm", "place": "time, in parts of what was scored"}
     shown: list[dict[str, Any]] = [
         {"title": "What each method is worth", "text": WORTH, "rows": [*others, "method"], "figures": heads},
         {
@@ -136,31 +133,10 @@ def sections(spec: Spec) -> list[Section]:
             "columns": [*others, "method"],
             "panels": others[:1],
             "figures": {"share of anomalies found": "roc.{false_alarms}"},
-            "labels": words,
+            "labels": {"false_alarms": "share of normal rows in alarm"},
             "otherwise": NOBODY,
         },
-        {
-            "title": "Scores over time",
-            "text": f"{which}; of no more than {CLIENTS_DRAWN} clients. Shaded where anomalies are. Zero is the"
-            " model's border, one the spread of normal scores.",
-            "kind": "lines",
-            "where": {
-                "method.data": "federated",
-                "method.algorithm": [*ALGORITHMS, DISTANCE, FOREST],
-                RUN: 0,
-                **first,
-            },
-            "rows": ["place"],
-            "columns": ["method"],
-            "each": "client",
-            "panels": "method",
-            "stacked": True,
-            "shaded": "anomaly.{client}.{place}",
-            "level": {"border": 0.0},
-            "figures": {"score": "score.{client}.{place}"},
-            "labels": words,
-            "otherwise": NOBODY,
-        },
+        _scores_over_time(spec, others),
         {
             "title": "Bytes",
             "kind": "bars",
@@ -172,6 +148,34 @@ def sections(spec: Spec) -> list[Section]:
         },
     ]
     return [Section.model_validate(each) for each in shown if each["figures"]]
+
+
+def _scores_over_time(spec: Spec, axes: Iterable[str]) -> dict[str, Any]:
+    """Return the section of scores over time, of the first run at the first value of each of these axes."""
+    first = {name: _first(spec, name) for name in axes}
+    which = ", ".join(["The first run", *(f"{name} = {value}" for name, value in first.items())])
+    return {
+        "title": "Scores over time",
+        "text": f"{which}; of no more than {CLIENTS_DRAWN} clients. Shaded where anomalies are. Zero is the"
+        " model's border, one the spread of normal scores.",
+        "kind": "lines",
+        "where": {
+            "method.data": "federated",
+            "method.algorithm": [*ALGORITHMS, DISTANCE, FOREST],
+            RUN: 0,
+            **first,
+        },
+        "rows": ["place"],
+        "columns": ["method"],
+        "each": "client",
+        "panels": "method",
+        "stacked": True,
+        "shaded": "anomaly.{client}.{place}",
+        "level": {"border": 0.0},
+        "figures": {"score": "score.{client}.{place}"},
+        "labels": {"place": "time, in parts of what was scored"},
+        "otherwise": NOBODY,
+    }
 
 
 def _is_any_federated(spec: Spec) -> bool:
