@@ -34,7 +34,7 @@ def main(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--plot: {arguments.plot} given; expected a name that ends in .png")
     settings = load(arguments.config, GatewaySettings)
     spec = settings.features
-    recording, is_known = inputs.read_inputs(arguments, spec)
+    recording, is_known, _, _ = inputs.read_inputs(arguments, spec)
     measured = measure(settings, recording)
     compared, shifts = compare(spec, measured), find_shifts(spec, measured)
     if arguments.plot is not None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,9 +46,23 @@ def _span(text: str) -> State:
     return state
 
 
-def read_inputs(arguments: argparse.Namespace, spec: FeatureSpec) -> tuple[Recording, bool]:
-    """Return the recordings in the roles of the features as one, and whether anything is known of the structure; where
-    nothing is, all of it counts as healthy.
+class Inputs(NamedTuple):
+    """Recordings as one, in whose time each of `names` begins at one of `begin_s`; where nothing `is_known` of the
+    structure, all of it counts as healthy.
+    """
+
+    recording: Recording
+    is_known: bool
+    names: tuple[str, ...]
+    begin_s: tuple[float, ...]
+
+    def place_of(self, at_s: float) -> int:
+        """Return which of the recordings a time lies in, or in the pause behind which."""
+        return bisect_right(self.begin_s, at_s) - 1
+
+
+def read_inputs(arguments: argparse.Namespace, spec: FeatureSpec) -> Inputs:
+    """Return the recordings in the roles of the features as one.
 
     Raises:
         DataError, RecordingError, ValueError: one line that says what cannot be used.
@@ -56,11 +73,12 @@ def read_inputs(arguments: argparse.Namespace, spec: FeatureSpec) -> tuple[Recor
     roles = dict(zip(spec.channels, channels, strict=True))
     read = [(str(path), reading.read_recording(path, arguments.read)) for path in arguments.recordings]
     whole = join([in_roles(path, each, spec, roles) for path, each in read], spec.window_s)
+    is_known = bool(arguments.damaged) or any(each.states for _, each in read)
     if arguments.damaged:
-        return replace(whole, states=_between(arguments.damaged, whole.length_s)), True
-    if any(each.states for _, each in read):
-        return whole, True
-    return replace(whole, states=(State(0.0, whole.length_s, HEALTHY, "healthy"),)), False
+        whole = replace(whole, states=_between(arguments.damaged, whole.length_s))
+    elif not is_known:
+        whole = replace(whole, states=(State(0.0, whole.length_s, HEALTHY, "healthy"),))
+    return Inputs(whole, is_known, tuple(path for path, _ in read), begins_s([each for _, each in read], spec.window_s))
 
 
 def _between(damaged: Sequence[State], end_s: float) -> tuple[State, ...]:
@@ -76,26 +94,31 @@ def _between(damaged: Sequence[State], end_s: float) -> tuple[State, ...]:
     return tuple(state for state in states if state.start_s < state.end_s)
 
 
+def begins_s(recordings: Sequence[Recording], pause_s: float) -> tuple[float, ...]:
+    """Return when each of recordings begins that are played one behind the other."""
+    return tuple(accumulate((each.length_s + pause_s for each in recordings[:-1]), initial=0.0))
+
+
 def join(recordings: Sequence[Recording], pause_s: float) -> Recording:
     """Return recordings as one, each so long behind the one before, whose time goes on; what is not known of one is
     unknown. No window of up to this length spans a seam.
 
     Raises `DataError` where they have other channels or another rate.
     """
-    first, states, start_s, count = recordings[0], list[State](), 0.0, 0
+    first, states, count = recordings[0], list[State](), 0
     rows, lost_ns = list[int](), list[int]()
-    for each in recordings:
+    for each, start_s in zip(recordings, begins_s(recordings, pause_s), strict=True):
         if (each.channel_names, each.rate_hz) != (first.channel_names, first.rate_hz):
             found = f"{', '.join(each.channel_names)} at {each.rate_hz:g} Hz"
             expected = f"{', '.join(first.channel_names)} at {first.rate_hz:g} Hz as {first.name} has"
             raise DataError(f"{each.name}: {found}; expected {expected}")
         if count:
-            rows, lost_ns, start_s = [*rows, count], [*lost_ns, round(pause_s * NS)], start_s + pause_s
+            rows, lost_ns = [*rows, count], [*lost_ns, round(pause_s * NS)]
         known = each.states or (State(0.0, each.length_s, UNKNOWN, "unknown"),)
         states += [replace(one, start_s=one.start_s + start_s, end_s=one.end_s + start_s) for one in known]
         rows += (each.gaps.rows + count).tolist()
         lost_ns += each.gaps.lost_ns.tolist()
-        count, start_s = count + len(each.values), start_s + each.length_s
+        count += len(each.values)
     return replace(
         first,
         values=np.concatenate([each.values for each in recordings]),

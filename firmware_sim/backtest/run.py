@@ -14,7 +14,7 @@ from fedgate.config.runtime import cli, files
 from fedgate.config.settings.settings import AggregatorSettings, Baseline, GatewaySettings, load
 from fedgate.config.settings.training import AlgorithmChoice
 from fedgate.firmware_sim.backtest.backtest import Backtest, backtest
-from fedgate.firmware_sim.backtest.inputs import read_inputs
+from fedgate.firmware_sim.backtest.inputs import Inputs, read_inputs
 from fedgate.firmware_sim.demo import report
 from fedgate.firmware_sim.demo.outcome import Scenario, evaluate
 from fedgate.firmware_sim.evaluate.options import settings_of
@@ -35,14 +35,15 @@ def run(arguments: argparse.Namespace) -> None:
         EvaluationError, SettingsError, RecordingError, ValueError: one line that says what cannot be used.
     """
     settings = _settings(arguments)
-    recording, is_known = read_inputs(arguments, settings.features)
+    inputs = read_inputs(arguments, settings.features)
+    recording = inputs.recording
     choice = _choice(arguments)
     algorithm = build_chosen(choice.name, len(feature_names(settings.features)), choice.settings)
     if algorithm.labels:
         raise ValueError(f"--algorithm: {choice.name} learns from labels here; expected one that needs none")
     found = backtest(settings, recording, algorithm, choice.seed)
     damage = tuple((one.start_s, one.end_s, one.text) for one in recording.states if one.label == DAMAGED)
-    notes = [] if is_known else [NO_STATES]
+    notes = [] if inputs.is_known else [NO_STATES]
     notes += [found.warning[0].upper() + found.warning[1:] + "."] if found.warning else []
     names = ", ".join(path.name for path in arguments.recordings)
     title = f"{settings.gateway.id} on {names}"
@@ -50,7 +51,9 @@ def run(arguments: argparse.Namespace) -> None:
     scenario = Scenario(title, data, damage, (0.0, found.commissioned_s), (ALONE, SENSORS, *notes))
     trace = found.trace(", ".join(f"{one.name} [{one.unit}]" if one.unit else one.name for one in recording.channels))
     faulty = ", ".join(f"{channel} in {count}" for channel, count in found.faulty.items())
+    begin = ", ".join(f"{name} at {begin_s:g} s" for name, begin_s in zip(inputs.names, inputs.begin_s, strict=True))
     facts: dict[str, object] = {
+        "recordings begin": begin,
         "algorithm": choice.name,
         "baseline windows": settings.baseline.windows,
         "windows scored": len(found.windows),
@@ -59,12 +62,18 @@ def run(arguments: argparse.Namespace) -> None:
     }
     paths = report.write(scenario, [trace], arguments.out, facts)
     table = arguments.out / "windows.csv"
-    files.write(table, _csv(found, settings).encode(), REPORT_MODE)
+    files.write(table, _csv(found, settings, inputs).encode(), REPORT_MODE)
     result = evaluate(trace, scenario)
     written = [str(path) for path in (*paths, table)]
     left_out = f"windows left out: {found.lost} with missing samples; with a faulty channel: {faulty or 'none'}"
-    text = f"{report.table([result])}\n\n{_alarms(found)}\n{left_out}\n\n{', '.join(written)}"
-    cli.show(arguments, {**report.to_json(scenario, [result], facts), "files": written}, text)
+    text = (
+        f"{report.table([result])}\n\nrecordings begin: {begin}\n{_alarms(found)}\n{left_out}\n\n{', '.join(written)}"
+    )
+    recordings = [
+        {"recording": name, "begin_s": begin_s} for name, begin_s in zip(inputs.names, inputs.begin_s, strict=True)
+    ]
+    as_json = {**report.to_json(scenario, [result], facts), "recordings": recordings, "files": written}
+    cli.show(arguments, as_json, text)
 
 
 def _settings(arguments: argparse.Namespace) -> GatewaySettings:
@@ -87,14 +96,23 @@ def _choice(arguments: argparse.Namespace) -> AlgorithmChoice:
     return choice.model_copy(update={"settings": settings_of(arguments.set, kept)})
 
 
-def _csv(found: Backtest, settings: GatewaySettings) -> str:
+def _csv(found: Backtest, settings: GatewaySettings, inputs: Inputs) -> str:
     """Return a line for each window that was judged."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = feature_names(settings.features)
-    writer.writerow(["end_s", "score", "level", "is_alarmed", "label", "rule", "feature", *names])
+    writer.writerow(
+        ["recording", "begin_s", "end_s", "score", "level", "is_alarmed", "label", "rule", "feature", *names]
+    )
     for window in found.windows:
-        figures: list[Any] = [f"{window.end_s:.3f}", f"{window.score:.6g}", f"{window.level:.6g}"]
+        place = inputs.place_of(window.end_s)
+        figures: list[Any] = [
+            inputs.names[place],
+            f"{inputs.begin_s[place]:.3f}",
+            f"{window.end_s:.3f}",
+            f"{window.score:.6g}",
+            f"{window.level:.6g}",
+        ]
         figures += [int(window.is_alarmed), window.label, window.rule, window.feature]
         writer.writerow([*figures, *(f"{value:.6g}" for value in window.row)])
     return text.getvalue()

@@ -174,7 +174,7 @@ def _cases(spec: Spec, *, short: bool) -> Iterator[tuple[Axes, Axes]]:
             values = {name: many if name == METHOD else many[:1] for name, many in values.items()}
         for chosen in product(*values.values()):
             given = dict(zip(values, chosen, strict=True))
-            coordinates = {_last(name): _as_coordinate(value) for name, value in given.items()}
+            coordinates = {_last(name): as_coordinate(value) for name, value in given.items()}
             definitions = {name: resolve(spec, name, value) for name, value in given.items() if "." not in name}
             if not all(_is_wanted(name, definition, coordinates, every) for name, definition in definitions.items()):
                 continue
@@ -187,7 +187,8 @@ def _last(axis: str) -> str:
     return axis.rpartition(".")[2]
 
 
-def _as_coordinate(value: Any) -> Any:
+def as_coordinate(value: Any) -> Any:
+    """Return a value of an axis as it stands in tables: a list as words."""
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 

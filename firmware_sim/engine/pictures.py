@@ -19,6 +19,7 @@ MARKS = "os^vDPX*"
 SHADE = "#FBE6BF"
 FEW_POINTS = 25  # a line with more has no marks
 PANEL_IN = (4.8, 3.6)
+STACKED_IN = (9.6, 1.6)
 MOST_ACROSS = 3
 MANY_LABELS, LETTERS_ACROSS = 6, 50  # beyond these they are turned
 MOST_LABELS = 40
@@ -31,10 +32,11 @@ Series = dict[str, tuple[list[Any], list[Shown]]]
 def draw(section: Section, results: Results, path: Path) -> None:
     """Write the picture of a section as PNG: the first of its `rows` along the axis, a line for each of the others."""
     panels = _panels(section, results)
-    down = math.ceil(len(panels) / MOST_ACROSS)
+    down = len(panels) if section.stacked else math.ceil(len(panels) / MOST_ACROSS)
     across = math.ceil(len(panels) / down)
-    figure = Figure(figsize=(PANEL_IN[0] * across, PANEL_IN[1] * down), facecolor="white", layout="constrained")
-    places = figure.subplots(down, across, squeeze=False).flat
+    wide, high = STACKED_IN if section.stacked else PANEL_IN
+    figure = Figure(figsize=(wide * across, high * down), facecolor="white", layout="constrained")
+    places = figure.subplots(down, across, squeeze=False, sharex=section.stacked).flat
     shades = _shades(section, results)
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     for title, series in panels.items():
@@ -44,6 +46,8 @@ def draw(section: Section, results: Results, path: Path) -> None:
             _shade(panel, along, shown)
     for empty in places:
         empty.set_axis_off()
+    for panel in figure.axes[:-1] if section.stacked else ():
+        panel.set_xlabel("")
     _add_legend(figure, names)
     write(figure, path)
 

@@ -7,13 +7,23 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fedgate.firmware_sim.engine.frame import NothingShownError, Results, Shown, choices, lay_out, selected
+from fedgate.firmware_sim.engine.frame import (
+    PLACE,
+    NothingShownError,
+    Results,
+    Shown,
+    choices,
+    lay_out,
+    selected,
+    taken,
+)
 from fedgate.firmware_sim.engine.pictures import draw, named
 from fedgate.firmware_sim.engine.spec import Choice, Section, Spec, StudyError, Target, View
 
@@ -50,39 +60,59 @@ def parts_of(spec: Spec, results: Results, prefix: Path, *, short: bool = False)
     """
     pictures = 0
     for section in (one for given in spec.section for one in _for_each(given, results)):
-        table, notes, picture = None, [], None
         try:
-            if section.kind == "table":
-                if not short:
-                    _check_paper(section, results)
-                table, notes = tabulated(section, results), list(_comparisons(section, results))
-            elif section.kind == "targets":
-                table = _targets(section, results)
-            elif section.kind == "choices":
-                table = _choices(section, results)
-            elif section.kind != "text":
-                pictures += 1
-                picture = prefix.with_name(f"{prefix.name}-{pictures}.png")
-                draw(section, results, picture)
+            picture = prefix.with_name(f"{prefix.name}-{pictures + 1}.png")
+            part = _part_of(section, results, picture, short=short)
+            pictures += part.picture is not None
         except StudyError as error:
-            if short and isinstance(error, NothingShownError):
+            is_empty = isinstance(error, NothingShownError)
+            if is_empty and section.otherwise:
+                part = Part(section.title, section.otherwise, None, [], None)
+            elif is_empty and short:
                 continue
-            raise type(error)(f"section {section.title!r}: {error}") from None
-        yield Part(section.title, section.text.strip(), table, notes, picture)
+            else:
+                raise type(error)(f"section {section.title!r}: {error}") from None
+        yield part
+
+
+def _part_of(section: Section, results: Results, picture: Path, *, short: bool) -> Part:
+    """Return a section as it is written, after its picture was drawn where it is one."""
+    part = Part(section.title, section.text.strip(), None, [], None)
+    if section.kind == "table":
+        if not short:
+            _check_paper(section, results)
+        return part._replace(table=tabulated(section, results), notes=list(_comparisons(section, results)))
+    if section.kind == "targets":
+        return part._replace(table=_targets(section, results))
+    if section.kind == "choices":
+        return part._replace(table=_choices(section, results))
+    if section.kind == "text":
+        return part
+    draw(section, results, picture)
+    return part._replace(picture=picture)
 
 
 def _for_each(section: Section, results: Results) -> Iterator[Section]:
-    """Yield a section for each value of its coordinate, its text with the first; itself where it names none."""
-    if not section.each:
+    """Yield a section for each value of its coordinate, its text with the first; itself where it names none, or where
+    nothing has one.
+    """
+    shown = _values(section, results) if section.each else []
+    if not shown:
         yield section
-        return
-    shown = [
-        coordinates[section.each] for coordinates, _ in selected(results, section.where) if section.each in coordinates
-    ]
-    for index, value in enumerate(dict.fromkeys(shown)):
+    for index, value in enumerate(shown):
         title = ", ".join(part for part in (section.title, named(section, value)) if part)
         where = {**section.where, section.each: value}
         yield section.model_copy(update={"title": title, "text": section.text * (index == 0), "where": where})
+
+
+def _values(section: Section, results: Results) -> list[Any]:
+    """Return the values that a section is written for, of a coordinate of cells or in the name of its first figure."""
+    shown = [found[section.each] for found, _ in selected(results, section.where) if section.each in found]
+    figure = next(iter(section.figures.values()), None)
+    if not shown and figure is not None and section.each in PLACE.findall(figure.of):
+        with suppress(NothingShownError):
+            shown = list(taken(results, figure, section.where)[section.each])
+    return list(dict.fromkeys(shown))
 
 
 def tabulated(section: Section, results: Results) -> Table:

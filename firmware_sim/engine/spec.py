@@ -130,17 +130,22 @@ class Target(View):
 
 
 class Section(View):
-    """One part of a report; one that is `like` another, named by its title, has its keys below its own: figures by
-    head and key by key, labels by name, every other table, such as `where`, as a whole.
+    """One part of a report; one that is `like` another before it, or of the file that its file is like, named by its
+    title, has its keys below its own: figures by head and key by key, labels by name, every other table, such as
+    `where`, as a whole.
 
     :param kind: a table; a picture of it, with the first of `rows` along the axis; the targets; what was chosen; or
         prose alone.
     :param each: a coordinate; the section is written once for each value of it, which becomes the title of one without.
+    :param also: what is shown of the same behind it, such as a picture: each a section without title and text, whose
+        keys stand in place of those here.
+    :param otherwise: what is said in its place where no cell has its figures, which is an error without it.
     :param labels: words for coordinates and their values.
     :param paper: what the paper has, by row (coordinates joined with `, `) and column; shown in brackets.
     :param bold: which figure of a row or column stands out.
     :param against: coordinates of the row that the others are held against, figure by figure that has a spread.
     :param panels: in a picture, the coordinate or `figure`, or several, with a panel for each value.
+    :param stacked: in a picture, the panels stand one below the other, on one axis.
     :param along: in a picture, the figure along the axis in place of the first of `rows`.
     :param level: in a picture, heights with a line across.
     :param shaded: in a picture of lines, a figure: the panel is shaded where it is above 0.
@@ -150,11 +155,14 @@ class Section(View):
     text: str = ""
     kind: Literal["table", "lines", "points", "bars", "targets", "choices", "text"] = "table"
     each: str = ""
+    also: list[dict[str, Any]] = Field(default_factory=list)
+    otherwise: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     paper: dict[str, dict[str, float]] = Field(default_factory=dict)
     bold: Literal["", "highest in row", "lowest in row", "highest in column", "lowest in column"] = ""
     against: Axes = Field(default_factory=dict)
     panels: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
+    stacked: bool = False
     along: Shown | None = None
     level: dict[str, float] = Field(default_factory=dict)
     shaded: str = ""
@@ -172,7 +180,16 @@ class Section(View):
         for field, allowed in (("against", self.rows), ("panels", [*self.rows[1:], *self.columns])):
             if unknown := [name for name in names[field] if name not in allowed]:
                 raise ValueError(f"section {self.title!r}: {field}: {unknown[0]!r} is none of {', '.join(allowed)}")
+        self.list_parts()
         return self
+
+    def list_parts(self) -> list[Section]:
+        """Return it and what is shown of the same behind it; raises `ValueError` where that is wrong."""
+        own = self.model_dump(exclude_unset=True, exclude={"also", "title", "text"})
+        try:
+            return [self, *(Section.model_validate(own | each) for each in self.also)]
+        except ValidationError as error:
+            raise ValueError(f"section {self.title!r}: also: {find_first_problem(error)}") from None
 
 
 class Spec(settings.Table):
@@ -213,12 +230,13 @@ def load_spec(path: Path) -> Spec:
 def spec_of(raw: dict[str, Any], path: Path | None) -> Spec:
     """Return the study that the keys of a file describe, or those of a command; raises `SettingsError`."""
     try:
-        return Spec.model_validate_json(json.dumps(raw, default=str), strict=True)
+        spec = Spec.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
         if path is None:
             raise SettingsError(find_first_problem(error)) from None
         text = path.read_text(encoding=settings.ENCODING)
         raise SettingsError("\n".join(f"{path}:{problem}" for problem in list_problems(text, error, Spec))) from None
+    return spec.model_copy(update={"section": [part for section in spec.section for part in section.list_parts()]})
 
 
 def load_raw(path: Path) -> dict[str, Any]:
@@ -230,8 +248,6 @@ def load_raw(path: Path) -> dict[str, Any]:
     raw = _merged(path)
     if not raw.get("data"):
         raw.pop("data", None)
-    if isinstance(raw.get("section"), list):
-        raw["section"] = _spelled_out(raw["section"])
     return raw
 
 
@@ -247,12 +263,15 @@ def _merged(path: Path, likes: tuple[Path, ...] = ()) -> dict[str, Any]:
     if raw.get("data"):
         raw["data"] = str(path.parent / str(raw["data"]))
     like = raw.pop("like", None)
-    return raw if like is None else overlaid(_merged(path.parent / str(like), (*likes, path.resolve())), raw)
+    base = {} if like is None else _merged(path.parent / str(like), (*likes, path.resolve()))
+    if isinstance(raw.get("section"), list):
+        raw["section"] = _spelled_out(raw["section"], base.get("section", []))
+    return overlaid(base, raw)
 
 
-def _spelled_out(sections: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return sections with the keys of those that they are `like`."""
-    by_title: dict[str, dict[str, Any]] = {}
+def _spelled_out(sections: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return sections with the keys of those that they are `like`, of this file or of sections `before` it."""
+    by_title = {section.get("title", ""): section for section in before}
     found = []
     for section in sections:
         like = section.pop("like", None)

@@ -25,7 +25,6 @@ from fedgate.firmware_sim.evaluate.probe import (
     OptionError,
     build_algorithm,
     check,
-    feature_count,
     load,
     settings_of,
 )
@@ -33,7 +32,6 @@ from fedgate.firmware_sim.evaluate.probe import (
 if TYPE_CHECKING:
     from fedgate.firmware_sim.engine.runner import Outcome
 
-SUBSPACE = "federated-subspace"
 NAME = "firmware-sim evaluate"
 PROGRESS_S = 5.0  # between lines where the output is no terminal
 RESULTS = Path("out/evaluate")
@@ -140,12 +138,8 @@ def _described(spec: Spec, data: Path) -> Spec:
 
 
 def _used(name: str, case: Case, rows: Table | Folder) -> str:
-    """Return a sentence with the settings of a method, and how many directions a subspace of few features has."""
-    chosen = settings_of(case.method, rows)
-    texts = [f"{key}={value}" for key, value in chosen.items()]
-    features = feature_count(rows)
-    if case.method.algorithm == SUBSPACE and chosen.get("components", 0) >= features and "sketch" not in chosen:
-        texts.append(f"of which {features - 1} are used, one fewer than the features")
+    """Return a sentence with the settings of a method."""
+    texts = [f"{key}={value}" for key, value in settings_of(case.method, rows).items()]
     return f"{name}: {', '.join(texts) or 'defaults'}."
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from fedgate.config.protocol.messages import find_first_problem
 from fedgate.config.settings import settings
 from fedgate.firmware_sim import metrics
-from fedgate.firmware_sim.engine.cells import list_values, resolve
+from fedgate.firmware_sim.engine.cells import as_coordinate, list_values, resolve
 from fedgate.firmware_sim.engine.spec import Figures, Section, Spec
 from fedgate.firmware_sim.evaluate.datasets import EvaluationError, Table, load_table
 from fedgate.firmware_sim.evaluate.folders import FOLDER_FILE, Folder, FolderSettings, load_folder
@@ -63,7 +63,8 @@ BLOCK_ROWS = 4_096
 EXPORT_TOLERANCE = 1e-3
 # Where no model sets a border, one row of twenty in training counts as outside.
 BORDER_QUANTILE = 0.95
-FALSE_ALARMS = np.linspace(0.0, 1.0, 21)  # where a ROC curve is read
+# Where a ROC curve is read: at these, and at those that thresholds have, of which there may be more than are drawn.
+FALSE_ALARMS, THRESHOLDS = np.linspace(0.0, 1.0, 21), 180
 POINTS = 150  # of scores over time, each the highest of its part
 CLIENTS_DRAWN = 6
 
@@ -123,7 +124,6 @@ def sections(spec: Spec) -> list[Section]:
     axes = dict.fromkeys(name.rpartition(".")[2] for product in spec.cells for name in product)
     others = [name for name in axes if name not in ("method", RUN)]
     heads = {name: shown for name, shown in COLUMNS.items() if name not in axes and (costs or name not in COSTS)}
-    words = {"false_alarms": "share of normal rows in alarm", "place": "time, in parts of what was scored"}
     shown: list[dict[str, Any]] = [
         {"title": "What each method is worth", "text": WORTH, "rows": [*others, "method"], "figures": heads},
         {
@@ -133,26 +133,10 @@ def sections(spec: Spec) -> list[Section]:
             "columns": [*others, "method"],
             "panels": others[:1],
             "figures": {"share of anomalies found": "roc.{false_alarms}"},
-            "labels": words,
+            "labels": {"false_alarms": "share of normal rows in alarm"},
+            "otherwise": NOBODY,
         },
-        {
-            "title": "Scores over time",
-            "text": "The first run; shaded where anomalies are. Zero is the model's border, one the spread of normal"
-            " scores.",
-            "kind": "lines",
-            "where": {
-                "method.data": "federated",
-                "method.algorithm": [*ALGORITHMS, DISTANCE, FOREST],
-                RUN: 0,
-                **{name: _first(spec, name) for name in others},
-            },
-            "rows": ["place"],
-            "columns": ["client", "method"],
-            "panels": "client",
-            "shaded": "anomaly.{client}.{place}",
-            "figures": {"score": "score.{client}.{place}"},
-            "labels": words,
-        },
+        _scores_over_time(spec, others),
         {
             "title": "Bytes",
             "kind": "bars",
@@ -164,6 +148,34 @@ def sections(spec: Spec) -> list[Section]:
         },
     ]
     return [Section.model_validate(each) for each in shown if each["figures"]]
+
+
+def _scores_over_time(spec: Spec, axes: Iterable[str]) -> dict[str, Any]:
+    """Return the section of scores over time, of the first run at the first value of each of these axes."""
+    first = {name: _first(spec, name) for name in axes}
+    which = ", ".join(["The first run", *(f"{name} = {value}" for name, value in first.items())])
+    return {
+        "title": "Scores over time",
+        "text": f"{which}; of no more than {CLIENTS_DRAWN} clients. Shaded where anomalies are. Zero is the"
+        " model's border, one the spread of normal scores.",
+        "kind": "lines",
+        "where": {
+            "method.data": "federated",
+            "method.algorithm": [*ALGORITHMS, DISTANCE, FOREST],
+            RUN: 0,
+            **first,
+        },
+        "rows": ["place"],
+        "columns": ["method"],
+        "each": "client",
+        "panels": "method",
+        "stacked": True,
+        "shaded": "anomaly.{client}.{place}",
+        "level": {"border": 0.0},
+        "figures": {"score": "score.{client}.{place}"},
+        "labels": {"place": "time, in parts of what was scored"},
+        "otherwise": NOBODY,
+    }
 
 
 def _is_any_federated(spec: Spec) -> bool:
@@ -181,6 +193,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "kB up": {"of": "bytes_up", "scale": 1e-3, "digits": 1},
     "kB down": {"of": "bytes_down", "scale": 1e-3, "digits": 1},
     "rounds": {"of": "rounds", "digits": 0},
+    "parameters": {"of": "parameters", "digits": 0},
     "fit s": {"of": "fit_s", "digits": 2},
     "score µs": {"of": "score_us", "digits": 1},
     "clients": {"of": "clients", "digits": 0},
@@ -188,17 +201,22 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "could not train": {"of": "untrained", "digits": 0},
 }
 
-COSTS = ("kB up", "kB down", "rounds", "fit s", "score µs")  # of a federated training
+COSTS = ("kB up", "kB down", "rounds", "parameters", "fit s", "score µs")  # of a federated training
 
 WORTH = """Mean and sample standard deviation over runs, each the mean over the clients whose scored rows are of both \
-classes (`judged`). AUC is the area under the ROC curve; F1 is at the model's own border. Bytes are those of a client \
-over all rounds, as they travel; `score µs` is the time of a row in the exported model, 64 at a time. `local`: each \
-client alone; `pooled`: one client with all data; `distance`: from the mean, in deviations."""
+classes (`judged`). AUC is the area under the ROC curve; F1 is at the model's own border. Bytes are those of a \
+client over all rounds, as they travel; `parameters` are the numbers in the shared model; `score µs` is the time \
+of a row in the exported model, 64 at a time. `local`: each client alone; `pooled`: one client with all data; \
+`distance`: from the mean, in deviations."""
+
+NOBODY = "Nothing to show: no client has scored rows of both classes."
 
 
 def _first(spec: Spec, axis: str) -> Any:
-    given = next(product[axis] for product in spec.cells if axis in product)
-    return given[0] if isinstance(given, list) else next(iter(spec.define[axis])) if given == "*" else 0
+    """Return the first coordinate of an axis, which is named by its last part."""
+    products = (each for product in spec.cells for each in product.items())
+    name, given = next((name, given) for name, given in products if name.rpartition(".")[2] == axis)
+    return as_coordinate(list_values(spec, name, given)[0])
 
 
 def reads(case: Case, data: Path) -> list[Path]:
@@ -356,6 +374,7 @@ def _train(case: Case, algorithm: Algorithm, split: Split, seed: int) -> Trained
         "bytes_up": float(np.mean(list(fit.sent_bytes.values()))),
         "bytes_down": float(fit.received_bytes),
         "rounds": float(algorithm.rounds),
+        "parameters": float(sum(tensor.size for tensor in fit.shared.values())),
         "fit_s": fit.fit_s,
         "score_us": _score_us(algorithm, graph, own, split),
     }
@@ -488,16 +507,26 @@ def _worth(found: Mapping[str, tuple[NDArray[np.int64], Floats]]) -> Figures:
 
     if not found:
         return {"auc": math.nan, "f1": math.nan}
+    at = _read_at(int((y == 0).sum()) for y, _ in found.values())
     curves = []
     for y, scores in found.values():
         false, true, _ = roc_curve(y, scores)
-        curves.append(np.interp(FALSE_ALARMS, false, true))
-    heights = zip(FALSE_ALARMS.tolist(), np.mean(curves, axis=0).tolist(), strict=True)
+        curves.append(np.interp(at, false, true))
+    heights = zip(at.tolist(), np.mean(curves, axis=0).tolist(), strict=True)
     return {
         "auc": float(np.mean([metrics.roc_auc(y, scores) for y, scores in found.values()])),
         "f1": float(np.mean([metrics.f1(y, scores > 0) for y, scores in found.values()])),
-        **{f"roc.{at:.2f}": height for at, height in heights},
+        **{f"roc.{false_alarms:g}": height for false_alarms, height in heights},
     }
+
+
+def _read_at(normal_counts: Iterable[int]) -> Floats:
+    """Return the shares of false alarms that curves are read at: those that thresholds over so many normal rows of each
+    client have, thinned to `THRESHOLDS`, and `FALSE_ALARMS`. They are the same for every method, so that runs average.
+    """
+    every = np.unique(np.concatenate([np.arange(count + 1) / count for count in {*normal_counts}]))
+    thinned = every[np.unique(np.linspace(0, len(every) - 1, THRESHOLDS).round().astype(int))]
+    return np.unique([*FALSE_ALARMS, *thinned])
 
 
 def _over_time(found: Mapping[str, tuple[NDArray[np.int64], Floats]]) -> Figures:

@@ -63,14 +63,19 @@ def test_damage_is_found_where_it_was_recorded(config: Path, tmp_path: Path, cap
     (gateway,) = facts["gateways"]
     assert gateway["detected"] and gateway["false_alarms"] == 0 and gateway["bytes_sent"] is None
     assert facts["damage"][0]["start_s"] == SUPPORT
+    places = {HEALTHY_FILE: 0.0, DAMAGED_FILE: SUPPORT}
+    assert facts["recordings"] == [{"recording": name, "begin_s": begin_s} for name, begin_s in places.items()]
     with (tmp_path / "windows.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == facts["run"]["windows scored"]
+    assert {row["recording"]: float(row["begin_s"]) for row in rows} == places
+    assert all((row["recording"] == DAMAGED_FILE) == (float(row["end_s"]) > SUPPORT) for row in rows)
     assert all(float(row["end_s"]) > facts["commissioning_s"][1] for row in rows)
     assert {int(row["label"]) for row in rows if float(row["end_s"]) < SUPPORT} == {HEALTHY}
     assert {int(row["label"]) for row in rows if float(row["end_s"]) >= SUPPORT + 10.0} == {DAMAGED}
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
-    assert "FRC-01" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "FRC-01" in page and f"{DAMAGED_FILE} at 730 s" in page
 
 
 def test_scores_are_those_of_the_detector_on_the_same_features(config: Path) -> None:

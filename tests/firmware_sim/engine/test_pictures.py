@@ -131,6 +131,15 @@ def test_panels_stand_in_rows_of_three_at_most(drawn: Drawn, count: int, shape: 
     assert {place.get_gridspec().get_geometry() for place in places if place is not None} == {shape}
 
 
+def test_stacked_panels_share_the_axis_below_and_have_heights_of_their_own(drawn: Drawn) -> None:
+    results = cells([1, 2], ["a", "b", "c", "d"], of=lambda place, method: place * (1000.0 if method == "a" else 1.0))
+    shown = panels(drawn(results, kind="lines", rows=["at"], columns=["method"], panels="method", stacked=True))
+    assert [panel.get_xlabel() for panel in shown] == ["", "", "", "at"]
+    assert len({panel.get_xlim() for panel in shown}) == 1
+    assert len({panel.get_position().x0 for panel in shown}) == 1
+    assert shown[0].get_ylim()[1] > 1000.0 and shown[1].get_ylim()[1] < 3.0
+
+
 def test_several_figures_are_lines_or_panels_of_their_own(drawn: Drawn) -> None:
     both = {"figures": {"AUC": "auc", "E": "error"}, "rows": ["at"], "kind": "lines"}
     figure = drawn(cells([1, 2], ["a"]), **both)

@@ -13,7 +13,7 @@ from fedgate.config.settings.settings import SettingsError
 from fedgate.firmware_sim.engine.frame import Results, Shown, lay_out
 from fedgate.firmware_sim.engine.pictures import draw
 from fedgate.firmware_sim.engine.report import parts_of
-from fedgate.firmware_sim.engine.spec import Section, Spec, View, load_spec
+from fedgate.firmware_sim.engine.spec import Section, Spec, StudyError, View, load_spec
 
 SEEDS, ROOMS = (0, 1), ("a", "b")
 ERRORS = {"ridge": (1.0, 3.0), "network": (2.0, 8.0)}  # of room a and b with the first seed; the second has one more
@@ -102,6 +102,27 @@ def test_a_section_is_written_for_each_value(tmp_path: Path) -> None:
     assert second.table is not None and second.table.rows == [["ridge", "3.000"], ["network", "8.000"]]
 
 
+def test_a_section_is_written_for_each_name_in_a_figure(tmp_path: Path) -> None:
+    section = {"each": "room", "rows": ["set"], "figures": {"MSE": "mse.{room}"}}
+    spec = Spec.model_validate({"title": "x", "about": "x", "probe": "x", "cells": {"a": [1]}, "section": [section]})
+    figures = {"mse.hall": 1.0, "mse.attic": 2.0}
+    parts = list(parts_of(spec, [({"set": "pump"}, figures)], tmp_path / "study"))
+    assert [part.title for part in parts] == ["hall", "attic"]
+    assert [part.table.rows for part in parts if part.table] == [[["pump", "1.000"]], [["pump", "2.000"]]]
+
+
+@pytest.mark.parametrize("each", ["", "room"])
+def test_a_section_without_figures_says_what_it_is_to_say_or_is_an_error(tmp_path: Path, each: str) -> None:
+    section = {"title": "Rooms", "each": each, "rows": ["set"], "figures": {"MSE": "mse.{room}"}}
+    given = {"title": "x", "about": "x", "probe": "x", "cells": {"a": [1]}, "section": [section]}
+    results = [({"set": "pump"}, {"recall": 1.0})]
+    with pytest.raises(StudyError, match=r"section 'Rooms': mse\.\{room\}: no cell"):
+        list(parts_of(Spec.model_validate(given), results, tmp_path / "study"))
+    section["otherwise"] = "There are no rooms."
+    (part,) = parts_of(Spec.model_validate(given), results, tmp_path / "study")
+    assert (part.title, part.text, part.table) == ("Rooms", "There are no rooms.", None)
+
+
 def test_a_section_like_another_has_its_keys_and_coordinates_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     text = """
@@ -125,3 +146,41 @@ where = { set = "rooms" }
     path.write_text(text.replace('like = "pump"', 'like = "NAB"'), encoding="utf-8")
     with pytest.raises(SettingsError, match=r"section\.like: 'NAB' given; expected the title of a section before it"):
         load_spec(path)
+
+
+def test_what_is_shown_of_the_same_stands_behind_a_section(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    text = """
+title = "x"
+cells = [{ a = [1] }]
+[[section]]
+title = "MSE"
+text = "Lower is better."
+rows = ["set", "room"]
+figures = { MSE = "mse", recall = "recall" }
+also = [{ kind = "lines", rows = ["room"], figures = { MSE = "mse" } }, { text = "Too." }]
+[[section]]
+title = "after"
+figures = { recall = "recall" }
+"""
+    path.write_text(text, encoding="utf-8")
+    first, picture, again, last = load_spec(path).section
+    assert (first.title, picture.title, again.title, last.title) == ("MSE", "", "", "after")
+    assert (picture.kind, picture.rows, picture.text) == ("lines", ["room"], "")
+    assert list(picture.figures) == ["MSE"] and again.figures == first.figures and again.text == "Too."
+    path.write_text(text.replace('kind = "lines", rows', 'kind = "lines", row'), encoding="utf-8")
+    with pytest.raises(SettingsError, match="section 'MSE': also: row"):
+        load_spec(path)
+    path.write_text(text.replace('kind = "lines", rows = ["room"]', 'kind = "lines", rows = []'), encoding="utf-8")
+    with pytest.raises(SettingsError, match="'lines' has no `rows`"):
+        load_spec(path)
+
+
+def test_a_section_may_be_like_one_of_the_file_that_its_file_is_like(tmp_path: Path) -> None:
+    head = 'title = "x"\ncells = [{ a = [1] }]\n'
+    pump = '[[section]]\ntitle = "pump"\nrows = ["a"]\nfigures = { MSE = "mse" }\n'
+    (tmp_path / "base.toml").write_text(head + pump, encoding="utf-8")
+    own = 'like = "base.toml"\n[[section]]\nlike = "pump"\ntext = "Mine."\n'
+    (tmp_path / "own.toml").write_text(own, encoding="utf-8")
+    (section,) = load_spec(tmp_path / "own.toml").section
+    assert (section.title, section.rows, section.text) == ("pump", ["a"], "Mine.")

@@ -233,7 +233,32 @@ def test_json_holds_every_method_and_run_beside_table_and_page(
         assert f"{each['AUC']['mean']:.3f} ± {each['AUC']['std']:.3f}" in line
     page = Path(report["page"]).read_text("utf-8")
     assert page.count("data:image/png;base64,") == 3
-    assert {"ROC curves", "Scores over time", "Bytes"} <= set(re.findall("<h2>(.*?)</h2>", page))
+    assert {"ROC curves", "Scores over time, client-1", "Bytes"} <= set(re.findall("<h2>(.*?)</h2>", page))
+
+
+def test_a_roc_curve_has_every_threshold_of_few_rows_and_a_thinned_part_of_many() -> None:
+    """Held against the definition: the share of anomalies above the score that so many normal rows exceed."""
+    rng = np.random.default_rng(3)
+    for normal, most in ((7, 29), (5_000, 201)):
+        y = np.repeat([0, 1], [normal, 40])
+        scores = rng.normal(size=len(y)) + y
+        figures = probe._worth({"a": (y, scores)})
+        curve = {float(name.removeprefix("roc.")): value for name, value in figures.items() if name.startswith("roc.")}
+        assert len(curve) <= most and {0.0, 0.05, 0.5, 1.0} <= curve.keys()
+        descending = np.sort(scores[y == 0])[::-1]
+        counted = {k: curve[at] for k in range(normal) if (at := float(f"{k / normal:g}")) in curve}
+        assert len(counted) >= min(normal, 150)
+        assert counted == {k: pytest.approx(np.mean(scores[y == 1] > descending[k])) for k in counted}
+
+
+def test_where_nobody_is_judged_the_page_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A gateway's only anomaly trains where all rows do, so that none is left to be scored."""
+    path = tmp_path / "apart.csv"
+    rows = [f"{value},{value % 3},{site},{int((site, value) == ('b', 5))}" for site in "ab" for value in range(12)]
+    path.write_text("\n".join(["x,z,site,label", *rows]))
+    report = result(capsys, "--data", str(path), "--groups", "site", "--train-on", "all", "--repeats", "1")
+    assert mean(report) is None and mean(report, figure="judged") == 0
+    assert Path(report["page"]).read_text("utf-8").count("no client has scored rows of both classes") == 2
 
 
 def test_labelled_classes_train_and_f1_has_the_constant_answer_beside_it(
@@ -336,6 +361,7 @@ run = 1
         for split in ("iid", "biased")
         for name in ("subspace", "subspace, local", "subspace, pooled", "distance", "always")
     }
+    assert "<p>The first run, split = iid; of no more" in Path(report["page"]).read_text("utf-8")
 
 
 def test_methods_of_which_none_is_federated_have_a_page_without_costs(

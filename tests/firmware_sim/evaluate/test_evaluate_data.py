@@ -232,11 +232,14 @@ def test_a_setting_and_an_axis_that_are_not_known_are_named_with_those_that_are(
     assert told in message and "clients, data, fraction" in message
 
 
-def test_directions_that_few_features_have_not_are_not_said_to_be_used(
+def test_a_row_says_how_large_the_model_is_whatever_was_asked_for(
     csv_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--data", csv_file, "--algorithm", "federated-subspace", "--repeats", "1", "--set", "components=50")
-    assert "components=50, of which 2 are used, one fewer than the features" in result(capsys, *options)["about"]
+    """Of three features two directions can be used, and no setting makes the model larger."""
+    asked = ("--data", csv_file, "--algorithm", "federated-subspace", "--repeats", "1", "--set")
+    reports = [result(capsys, *asked, f"components={count}") for count in (1, 2, 50)]
+    few, most, more = (report["methods"][0]["parameters"]["mean"] for report in reports)
+    assert few < most == more
 
 
 def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

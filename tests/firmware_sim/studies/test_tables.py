@@ -20,6 +20,7 @@ from fedgate.firmware_sim.studies.__main__ import main
 from tests.support.syntax import ROOT
 
 TABLES = sorted((ROOT / "firmware_sim" / "studies" / "tables").glob("*.toml"))
+CAUSES = next(path for path in TABLES if path.stem == "fleet-causes")
 MUNICH = next(path for path in TABLES if path.stem == "munich")
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "munich.json").read_text("utf-8"))["cells"]
 NOWHERE = Path("nowhere")
@@ -129,6 +130,12 @@ def test_figures_of_a_paper_stand_beside_rows_that_cells_have(path: Path, studie
                 if None not in (place := [cell.coordinates.get(name) for name in section.rows])
             }
             assert section.paper.keys() <= rows, section.title
+
+
+def test_the_first_cell_of_a_simulation_shows_something_in_short(tmp_path: Path) -> None:
+    given = ["measure", str(CAUSES), "--short", "--jobs", "1", "--results", str(tmp_path)]
+    assert main(given) == 0
+    assert "| weather | front | " in (tmp_path / "fleet-causes-short.md").read_text("utf-8")
 
 
 def test_what_is_shipped_is_measured_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
