@@ -1,4 +1,4 @@
-"""Tombstones, scores and alarms that are over in the store: the newest of each gateway, by number and by bytes."""
+"""Tombstones, scores, evidence and alarms that are over in the store: the newest of each gateway, by number and by bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import Counter
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from fedgate.cloud_aggregator.events import RecordLoss, RecordScores
+from fedgate.cloud_aggregator.events import RecordEvidence, RecordLoss, RecordScores
+from fedgate.cloud_aggregator.storage.evidence_table import EvidenceRows
 from fedgate.cloud_aggregator.storage.tables import ALARMS, LOSSES, SCORES
 
 LOSSES_KEPT = 1_000  # of one gateway
@@ -24,6 +25,7 @@ class History:
     def __init__(self) -> None:
         # What was stored of a gateway since its rows were looked through, by this process.
         self._alarms, self._score_bytes = Counter[str](), Counter[str]()
+        self._evidence = EvidenceRows()
 
     def prune_alarms(self, db: Connection, gateway: str) -> None:
         """Remove the oldest alarms of a gateway that are over, beyond so many or so many bytes; one that stands stays.
@@ -43,9 +45,11 @@ class History:
         to_go = select(kept.c.id).where((kept.c.place > ALARMS_KEPT) | (kept.c.size_bytes > ALARMS_BYTES))
         db.execute(delete(ALARMS).where(ALARMS.c.gateway == gateway, ALARMS.c.id.in_(to_go)))
 
-    def apply(self, db: Connection, effect: RecordLoss | RecordScores) -> None:
+    def apply(self, db: Connection, effect: RecordLoss | RecordScores | RecordEvidence) -> None:
         """Store one message, within the transaction that is open; one that is here already changes nothing."""
         match effect:
+            case RecordEvidence():
+                self._evidence.apply(db, effect)
             case RecordLoss():
                 _put_loss(db, effect)
             case RecordScores(gateway=gateway, item=item, scores=scores):
