@@ -1,4 +1,4 @@
-"""Tombstones, scores, evidence and alarms that are over in the store: the newest of each gateway, by number and by bytes."""
+"""Tombstones, scores, evidence and alarms that are over: the newest of each gateway, by number and by bytes."""
 
 from __future__ import annotations
 
