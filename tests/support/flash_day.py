@@ -1,4 +1,4 @@
-"""A day in the life of a gateway's card: an alarm with evidence an hour, scores of an outage, an update, a new model."""
+"""A day in the life of a gateway's card: alarms with evidence, scores of an outage, an update, a new model."""
 
 from __future__ import annotations
 
