@@ -105,8 +105,8 @@ def _render_spectrum(spectrum: BandSpectrum | None, reason: str) -> list[str]:
     for place in shown:
         band = f"{spectrum.edges_hz[place]:.4g} - {spectrum.edges_hz[place + 1]:.4g}"
         values = [of[place] for of in (spectrum.worst, spectrum.healthy_5, spectrum.healthy_50, spectrum.healthy_95)]
-        usual = f"x {values[0] / values[2]:.3g}" if values[2] > 0.0 else "new"
-        lines.append(f"{band:>21} {' '.join(f'{value:>10.4g}' for value in values)} {usual:>9}")
+        ratio = f"x {values[0] / values[2]:.3g}" if values[2] > 0.0 else "new"
+        lines.append(f"{band:>21} {' '.join(f'{value:>10.4g}' for value in values)} {ratio:>9}")
     return lines
 
 
@@ -114,12 +114,12 @@ def _render_health(health: Sequence[ChannelHealth]) -> list[str]:
     ill = [one for one in health if one.is_faulty or one.filled or one.windows_lost]
     if not ill:
         return ["sensors: all well since the agent started"] if health else []
-    told = [
+    listed = [
         f"  {_cut(one.channel, NAME_WIDTH):{NAME_WIDTH}} {one.filled} values bridged, {one.windows_lost} windows lost"
         f"{', FAULTY' if one.is_faulty else ''}"
         for one in ill
     ]
-    return ["sensors, since the agent started:", *told]
+    return ["sensors, since the agent started:", *listed]
 
 
 def _render_origin(evidence: AlarmEvidence) -> list[str]:

@@ -43,7 +43,7 @@ from fedgate.cloud_aggregator.events import (
     SaveRollout,
     SaveTraining,
 )
-from fedgate.cloud_aggregator.storage import evidence_table, history_table, models_table, registry_table, training_table
+from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, training_table
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
@@ -107,7 +107,6 @@ class Store:
         self.database = choose_database(place)
         self.models = models_table.Models(self._read)
         self._history, self._training = history_table.History(), training_table.TrainingRows()
-        self._evidence = evidence_table.EvidenceRows()
         with ExitStack() as undo:
             if program:
                 self.database.hold(program)
@@ -188,10 +187,8 @@ class Store:
             case DropHeld(round_index=index):
                 held = delete(HELD)
                 self._db.execute(held if index is None else held.where(HELD.c.round_index == index))
-            case RecordLoss() | RecordScores() | AlarmEvent():
+            case RecordLoss() | RecordScores() | RecordEvidence() | AlarmEvent():
                 self._history.apply(self._db, effect)
-            case RecordEvidence():
-                self._evidence.apply(self._db, effect)
             case RecordModel() | SaveRollout():
                 models_table.apply(self._db, effect)
             case RecordAlarm():

@@ -64,10 +64,10 @@ def _list_parts(meanings: Meanings, standing_out: Sequence[Contribution]) -> lis
     parts, before = list[str](), None
     for one in select_named(standing_out):
         meaning = meanings.get(one.feature, Meaning("", one.feature))
-        told = cut_text(describe_contribution(meanings, one), FOUND_LENGTH + 1)
+        words = cut_text(describe_contribution(meanings, one), FOUND_LENGTH + 1)
         channel = cut_text(meaning.channel, FOUND_LENGTH + 1)
         joint = "" if not parts else ", " if meaning.channel == before else "; "
         is_new = meaning.channel and (meaning.channel != before or not parts)
-        parts.append(f"{joint}{channel}: {told}" if is_new else f"{joint}{told}")
+        parts.append(f"{joint}{channel}: {words}" if is_new else f"{joint}{words}")
         before = meaning.channel
     return parts

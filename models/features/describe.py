@@ -116,13 +116,13 @@ def describe_value(meaning: Meaning, value: float, median: float, spread: float)
     """Return what a value of a feature says beside its healthy median and spread, without its channel."""
     if meaning.compares == "moment":
         return f"the {meaning.what} stands out"
-    if meaning.compares != "value" and (told := _describe_factor(meaning, value, median)):
-        return told
-    now, usual = f"{value:.4g}", f"{median:.4g}"
+    if meaning.compares != "value" and (factor := _describe_factor(meaning, value, median)):
+        return factor
+    now, before = f"{value:.4g}", f"{median:.4g}"
     unit = f" {meaning.unit}" if meaning.unit else ""
-    if meaning.compares == "value" and now != usual:
+    if meaning.compares == "value" and now != before:
         never = "and never left" if spread == 0.0 else "usually"
-        return f"{meaning.what} is {now}{unit}, {never} {usual}{unit}" + " in the baseline" * (spread == 0.0)
+        return f"{meaning.what} is {now}{unit}, {never} {before}{unit}" + " in the baseline" * (spread == 0.0)
     of_what = meaning.what if meaning.compares == "value" else f"{meaning.quantity} at {meaning.what}"
     if spread == 0.0:
         return f"{of_what} has moved, as it never did in the baseline"

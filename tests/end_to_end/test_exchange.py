@@ -212,11 +212,16 @@ def test_alarms_reach_the_registry_once_whatever_the_link(tmp_path: Path, seed: 
     rows = [
         row for row in store.read_rows("alarms") if row["gateway"] in NAMES
     ]  # there may be one of the fleet besides
+    evidence = {row["id"]: store.read_evidence(row["gateway"], row["id"]) for row in rows}
+    assert len(store.read_rows("evidence")) == len(rows)  # of each alarm one, whatever was sent how often
     store.close()
     assert sorted((row["gateway"], row["cause"]) for row in rows) == sorted([(who, "anomaly") for who in NAMES] * 2)
     for row in rows:
         assert row["onset_ns"] <= row["raised_ns"] < row["cleared_ns"]
         assert row["score"] > row["level"] and row["model_version"] == 1
+        found = evidence[row["id"]]
+        assert found is not None and (found.onset_ns, found.text) == (row["onset_ns"], row["text"])
+        assert found.contributions[0].feature == row["feature"] and found.spectrum is not None
     assert not any(state.monitor.pipeline.alarm.active for state in made.agents.values())
     assert {
         b'"state":"cleared"' in payload for where, payload in made.retained.items() if "/alarm/anomaly" in where

@@ -33,7 +33,7 @@ ABSOLUTE = re.compile(r"(?<![\w.~-])/(?=\w)")
 OF_USERS = (("-u", "fedgate"), ("-u", "postgres"), ("-o", "fedgate"))
 RUN_HERE = {"cat", "cp", "install", "rm", "sed", "sh"}  # below the folder alone
 FOLDERS = ("etc/systemd/system", "media/usb", "mnt/backup", "var/lib")
-ENDS = {"doctor": {0, 1}}  # nobody listens where a broker should
+ENDS = {"doctor": {0, 1}, "evidence": {0, 1}}  # nobody listens where a broker should, nobody raised an alarm
 
 
 def words_of(line: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A day in the life of a gateway's card: an alarm an hour, scores kept through an outage, an update, a new model."""
+"""A day in the life of a gateway's card: alarms with evidence, scores of an outage, an update, a new model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from fedgate.config.protocol.messages import Receipt, Score
 from fedgate.gateway_agent.events import UPDATE_PRIORITY, Connection, Item, Received, Save
 from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.runtime.service import Service
-from tests.support.kept import ME, give, item, ticked
+from tests.support.kept import ME, give, item, queued, ticked
 from tests.support.sites import T0_NS, WINDOWS, frame, samples, topic
 
 HOURS, OUTAGE_H = 24, range(8, 16)
 HOP_S, TICK_S = 5.0, 15.0
 ALARM_BYTES = 700
+EVIDENCE_BYTES = 6_000
 UPDATE_BYTES = MODEL_BYTES = 1_300_000
 CHUNK_BYTES = 122_000
 MEMORY_S, MEMORY_BYTES = 900.0, 6_000
@@ -67,7 +68,11 @@ def live(agent: Service, hours: int = HOURS) -> None:
             if quarter in (40, 80):
                 name = f"{hour:02d}.{'raised' if quarter == 40 else 'cleared'}"
                 agent.commit(agent.state.context.uptime_ns, [Save("alarms", rng.bytes(300))])
-                give(agent, name, item(name, 0, ALARM_BYTES))
+                told = [(name, item(name, 0, ALARM_BYTES))]
+                if quarter == 40:
+                    told.append((f"{hour:02d}.evidence", item(f"{hour:02d}.evidence", 2, EVIDENCE_BYTES)))
+                agent.state, effects = queued(agent.state, *told)
+                agent.commit(agent.state.context.uptime_ns, effects)
             if agent.state.context.now_ns - memory_ns >= MEMORY_S * 1e9:
                 memory_ns = agent.state.context.now_ns
                 agent.commit(agent.state.context.uptime_ns, [Save("memory", rng.bytes(MEMORY_BYTES))])
