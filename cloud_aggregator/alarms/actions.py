@@ -67,6 +67,15 @@ def note_events(alarms: Alarms, events: list[AlarmEvent]) -> Alarms:
     return replace(alarms, workflow=fold(events, alarms.workflow)) if events else alarms
 
 
+def forget_old(alarms: Alarms) -> Alarms:
+    """Return the alarms without what was done about those that are over and in the store alone."""
+    handled = alarms.workflow.handled
+    kept = {key: one for key, one in handled.items() if find_alarm(alarms, key) is not None}
+    if len(kept) == len(handled):
+        return alarms
+    return replace(alarms, workflow=replace(alarms.workflow, handled=kept))
+
+
 def _act_on_alarms(
     alarms: Alarms, context: Context, order: Ordered, who: str, text: str
 ) -> tuple[list[AlarmEvent], str]:
