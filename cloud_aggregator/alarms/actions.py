@@ -67,6 +67,15 @@ def note_events(alarms: Alarms, events: list[AlarmEvent]) -> Alarms:
     return replace(alarms, workflow=fold(events, alarms.workflow)) if events else alarms
 
 
+def forget_old(alarms: Alarms) -> Alarms:
+    """Return the alarms without what was done about those that are over and in the store alone."""
+    handled = alarms.workflow.handled
+    kept = {key: one for key, one in handled.items() if find_alarm(alarms, key) is not None}
+    if len(kept) == len(handled):
+        return alarms
+    return replace(alarms, workflow=replace(alarms.workflow, handled=kept))
+
+
 def _act_on_alarms(
     alarms: Alarms, context: Context, order: Ordered, who: str, text: str
 ) -> tuple[list[AlarmEvent], str]:
@@ -91,8 +100,8 @@ def _act_on_alarms(
         except OrderError as error:
             raise OrderError(f"{name}: {error}") from None
         if made is not None:
-            said = made | ({"text": text} if text else {})
-            events.append(AlarmEvent(key.gateway, key.alarm, "", context.now_ns, who, action, said))
+            content = made | ({"text": text} if text else {})
+            events.append(AlarmEvent(key.gateway, key.alarm, "", context.now_ns, who, action, content))
         answers.append(f"{name}: {answer}")
     return events, "\n".join(answers)
 
@@ -163,8 +172,8 @@ def _service_out(alarms: Alarms, context: Context, order: Ordered, who: str, tex
         return [], f"{gateway}/{cause}: is {action} already"
     if is_out and len(out) >= OUT_MAX:
         raise OrderError(f"{len(out)} causes are out of service, and {OUT_MAX} are the most")
-    said = {"text": text} if text else {}
-    return [AlarmEvent(gateway, "", cause, context.now_ns, who, action, said)], f"{gateway}/{cause}: {action}"
+    content = {"text": text} if text else {}
+    return [AlarmEvent(gateway, "", cause, context.now_ns, who, action, content)], f"{gateway}/{cause}: {action}"
 
 
 def _cause_of(order: Ordered) -> tuple[str, str]:
@@ -193,8 +202,8 @@ def _add_window(alarms: Alarms, context: Context, order: Ordered, who: str, text
     if sum(window.to_ns > now_ns for window in alarms.workflow.windows) >= WINDOWS_MAX:
         raise OrderError(f"{WINDOWS_MAX} windows are to come or at hand, and that is the most; end some")
     number = 1 + max((window.number for window in alarms.workflow.windows), default=0)
-    said = {"window": number, "from_ns": from_ns, "to_ns": to_ns, "text": text}
-    event = AlarmEvent(gateway, "", "", max(now_ns, alarms.workflow.changed_ns + 1), who, "window", said)
+    content = {"window": number, "from_ns": from_ns, "to_ns": to_ns, "text": text}
+    event = AlarmEvent(gateway, "", "", max(now_ns, alarms.workflow.changed_ns + 1), who, "window", content)
     return [event], f"maintenance {number} of {gateway if gateway != ALL else 'all gateways'}"
 
 

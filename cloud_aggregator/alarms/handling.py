@@ -310,7 +310,7 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
     """Tell once more of alarms that stand when their mask has ended, and of those that nobody has acknowledged."""
     if alarms.looked_ns is not None and context.uptime_ns - alarms.looked_ns < LOOK_S * NS:
         return alarms, []
-    alarms, effects = replace(alarms, looked_ns=context.uptime_ns), list[Effect]()
+    alarms, effects = actions.forget_old(replace(alarms, looked_ns=context.uptime_ns)), list[Effect]()
     asked = dict[AlarmKey, int]()
     for key, alarm, onset_ns, received_ns in list(_list_standing(alarms)):
         state = find_state(alarms.workflow, key, Standing(alarm.cause, onset_ns, True), context.now_ns)

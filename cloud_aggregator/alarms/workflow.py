@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.config.protocol.topics import ALL
@@ -26,7 +26,7 @@ State = Literal[
     "suppressed",
     "out-of-service",
 ]
-STATES: tuple[State, ...] = State.__args__  # type: ignore[attr-defined]
+STATES: tuple[State, ...] = get_args(State)
 MASKS = frozenset({"shelved", "suppressed", "out-of-service"})
 WINDOWS_SHOWN_NS = 31 * DAY_NS  # for which a time of maintenance that is over is remembered
 LABELS = ("damage", "work", "sensor", "false")

@@ -215,8 +215,8 @@ def _describe_body(event: AlarmEvent) -> Row:
     """Return what an event says, as a text and by its parts."""
     body = {name: value for name, value in event.body.items() if name != "text" and not name.endswith("_ns")}
     body |= {name[:-3]: cli.format_time(value) for name, value in event.body.items() if name.endswith("_ns")}
-    said = " ".join(f"{name}={value}" for name, value in body.items())
-    return {"text": " ".join(part for part in (said, event.body.get("text", "")) if part), "body": event.body}
+    content = " ".join(f"{name}={value}" for name, value in body.items())
+    return {"text": " ".join(part for part in (content, event.body.get("text", "")) if part), "body": event.body}
 
 
 def _act(action: str, arguments: argparse.Namespace) -> None:

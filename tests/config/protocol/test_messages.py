@@ -44,6 +44,8 @@ from tests.support.syntax import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "messages_1"
 OLDER = {version: GOLDEN.parent / f"messages_{version}" for version in ("0_3", "0_4")}
+# Which 0.4 to 0.7 brought.
+LATER = (AlarmEvidence, Device, FleetAlarm, Keys, Maintenance, Newest, Scores, Tombstone, Works, WorksWindow)
 KINDS = [type(message) for message in MESSAGES]
 each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -92,18 +94,7 @@ def test_what_an_older_release_said_is_read_and_what_it_did_not_know_is_as_if_it
 ) -> None:
     old = OLDER[version] / f"{kind.__name__}.json"
     if not old.exists():
-        assert kind in (
-            AlarmEvidence,
-            Device,
-            FleetAlarm,
-            Keys,
-            Maintenance,
-            Newest,
-            Scores,
-            Tombstone,
-            Works,
-            WorksWindow,
-        )  # of 0.4 on
+        assert kind in LATER
         return
     said = json.loads(old.read_bytes())
     message = kind.from_bytes(old.read_bytes())

@@ -17,6 +17,7 @@ from fedgate.cloud_aggregator.events import Connection, Ordered, Publish, Tick
 from fedgate.config.protocol.messages import LARGEST, Works, WorksWindow
 from fedgate.gateway_agent.events import Keep, Save
 from fedgate.gateway_agent.monitor.works import WORKS, forget_works
+from fedgate.gateway_agent.pipeline import decision
 from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.state import State
 from fedgate.models.time_units import DAY_NS, NS
@@ -79,7 +80,7 @@ def test_the_level_does_not_drift_with_maintenance(monkeypatch: pytest.MonkeyPat
         calm.append(is_calm)
         return real(*given, is_calm=is_calm)
 
-    real, state = walk.judge_window, in_force()
+    real, state = decision.judge_window, in_force()
     monkeypatch.setattr(walk, "judge_window", judge)
     begin_s = (WINDOWS + 3) * HOP_S
     state = told(state, announced((begin_s, begin_s + 3 * HOP_S)))
@@ -127,7 +128,7 @@ def announcements(effects: list[Any]) -> list[Publish]:
 def test_the_aggregator_announces_what_is_to_come_at_once_and_after_each_connection() -> None:
     state = site(["north"])
     assert announcements(cloud_after(state, Connection(True))[1]) == []
-    body = {"action": "window", "gateway": "north", "who": "ann", "text": "why"}
+    body: dict[str, Any] = {"action": "window", "gateway": "north", "who": "ann", "text": "why"}
     body |= {"from_s": T0_NS / NS, "to_s": T0_NS / NS + 500}
     state, effects = cloud_after(state, Ordered(1, "alarm", body), at_s=1)
     (first,) = announcements(effects)
