@@ -7,7 +7,18 @@ import os
 import sys
 from pathlib import Path
 
-from fedgate.cloud_aggregator.commands import backup, certificate, doctor, gateways, init, keys, lists, restore, status
+from fedgate.cloud_aggregator.commands import (
+    backup,
+    certificate,
+    doctor,
+    gateways,
+    init,
+    keys,
+    lists,
+    notify,
+    restore,
+    status,
+)
 from fedgate.cloud_aggregator.commands import release as release_command
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.config.runtime import cli
@@ -26,6 +37,7 @@ EPILOG = """examples:
   cloud-aggregator run -c aggregator.toml      run until SIGTERM or Ctrl-C
   cloud-aggregator status -c aggregator.toml   does it run, gateways, the training at hand; also: models, alarms, rounds
   cloud-aggregator backup FILE -c aggregator.toml   one file to put the site back from; restore FILE does that
+  cloud-aggregator notify test -c aggregator.toml   send a message to the channels of [[notify]]
   cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
 """
 TRAIN = "train what [defence] kind = 'network' judges by"
@@ -47,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.add_commands(parser, "aggregator.toml")
-    for module in (init, gateways, certificate, doctor, keys, release_command, status, lists, backup, restore):
+    for module in (init, gateways, certificate, doctor, keys, release_command, status, lists, notify, backup, restore):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
@@ -76,13 +88,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.rounds.compression import describe_updates, settle_compression
-    from fedgate.cloud_aggregator.runtime import defence, webhook_client
+    from fedgate.cloud_aggregator.runtime import defence, notify_client, webhook_client
 
     settings = load(arguments.config, AggregatorSettings)
     site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None)
     mqtt.check(settings.broker)
     if settings.webhook is not None:
         webhook_client.check(settings.webhook)
+    notify_client.check(settings.notify)
     defence.build_algorithm(settings, defence.read(settings))
     check_budget(settings.algorithm, settings.rounds, settings.features)
     updates = describe_updates(settle_compression(settings))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from fedgate.cloud_aggregator.alarms import fleet, home_assistant, register, webhook
+from fedgate.cloud_aggregator.alarms import fleet, home_assistant, notices, post_queue, register, webhook
 from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
 from fedgate.cloud_aggregator.alarms.register import Cards
 from fedgate.cloud_aggregator.context import Context, Statuses, find_device
@@ -26,6 +26,7 @@ from fedgate.cloud_aggregator.events import (
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance, MessageError, Status
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.settings.notifications import NotifyChannel
 from fedgate.models.time_units import NS
 
 Result = tuple[Alarms, list[Effect]]
@@ -210,10 +211,10 @@ def judge_fleet(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
 
 def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
     """Take in how an attempt to post went."""
-    spec = context.settings.webhook
-    if spec is None:
+    spec, queue = context.settings.receivers.get(event.channel), alarms.queues.get(event.channel)
+    if spec is None or queue is None:
         return alarms, []
-    return _put_queue(alarms, webhook.receive_result(alarms.queue, spec, event, context.uptime_ns))
+    return _put_queue(alarms, event.channel, post_queue.receive_result(queue, spec, event, context.uptime_ns))
 
 
 def _report_fleet(
@@ -269,22 +270,33 @@ def _notify_building_of_gateway(alarms: Alarms, context: Context, statuses: Stat
 
 
 def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, alarm: Alarm, *, active: bool) -> Result:
-    spec = context.settings.webhook
-    if spec is None:
-        return alarms, []
-    post = webhook.post_of(
-        context.settings.aggregator.site, gateway, alarm, find_device(statuses, gateway), active=active
-    )
-    return _put_queue(alarms, webhook.enqueue(alarms.queue, spec, post))
+    """Put a change into the queue of each receiver that it is for."""
+    site, device, effects = context.settings.aggregator.site, find_device(statuses, gateway), list[Effect]()
+    for name, spec in context.settings.receivers.items():
+        if not isinstance(spec, NotifyChannel):
+            post = webhook.post_of(site, gateway, alarm, device, active=active)
+        elif notices.is_wanted(spec, gateway, alarm):
+            post = notices.post_of(name, site, gateway, alarm, device, active=active)
+        else:
+            continue
+        queue = alarms.queues.get(name, post_queue.Queue())
+        alarms, more = _put_queue(alarms, name, post_queue.enqueue(queue, spec, post))
+        effects += more
+    return alarms, effects
 
 
 def send_posts(alarms: Alarms, context: Context) -> Result:
-    """Send what is due of what waits for the webhook, where the site has one."""
-    if context.settings.webhook is None:
-        return alarms, []
-    return _put_queue(alarms, webhook.send_due(alarms.queue, context.uptime_ns))
+    """Send what is due of what waits for the receivers that the site has."""
+    effects = list[Effect]()
+    for name in context.settings.receivers if alarms.queues else ():
+        if name in alarms.queues:
+            alarms, more = _put_queue(alarms, name, post_queue.send_due(alarms.queues[name], context.uptime_ns))
+            effects += more
+    return alarms, effects
 
 
-def _put_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]]) -> Result:
+def _put_queue(alarms: Alarms, name: str, changed: tuple[post_queue.Queue, list[Effect]]) -> Result:
     queue, effects = changed
-    return replace(alarms, queue=queue), effects
+    if queue is alarms.queues.get(name):
+        return alarms, effects
+    return replace(alarms, queues={**alarms.queues, name: queue}), effects

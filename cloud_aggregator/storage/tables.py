@@ -159,7 +159,7 @@ SCORES = Table(
     Column("received_ns", BigInteger, nullable=False),
     UniqueConstraint("gateway", "item"),
 )
-# Changes of alarms that the webhook has not taken yet, in their order.
+# Changes of alarms that their receivers have not taken yet, in their order.
 POSTS = Table(
     "posts",
     META,
@@ -167,6 +167,7 @@ POSTS = Table(
     Column("id", TEXT, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("gateway", TEXT),  # whose they are
+    Column("channel", TEXT, nullable=False),  # to whom they go, see `Post`
 )
 # What Home Assistant was notified of; brokers keep it until it is taken back.
 DISCOVERED = Table(
@@ -219,7 +220,7 @@ PASSES = Table(
     Column("key", TEXT, nullable=False),
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 
 class OctetLength(GenericFunction[int]):
