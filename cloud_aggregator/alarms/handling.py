@@ -26,7 +26,7 @@ from fedgate.cloud_aggregator.events import (
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance, MessageError, Status
 from fedgate.config.protocol.topics import ALL
-from fedgate.config.settings.notifications import NotifyChannel
+from fedgate.config.settings.notifications import WEBHOOK, NotifyChannel, Receiver
 from fedgate.models.time_units import NS
 
 Result = tuple[Alarms, list[Effect]]
@@ -211,7 +211,7 @@ def judge_fleet(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
 
 def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
     """Take in how an attempt to post went."""
-    spec, queue = context.settings.receivers.get(event.channel), alarms.queues.get(event.channel)
+    spec, queue = _list_receivers(context).get(event.channel), alarms.queues.get(event.channel)
     if spec is None or queue is None:
         return alarms, []
     return _put_queue(alarms, event.channel, post_queue.receive_result(queue, spec, event, context.uptime_ns))
@@ -269,10 +269,17 @@ def _notify_building_of_gateway(alarms: Alarms, context: Context, statuses: Stat
     ]
 
 
+def _list_receivers(context: Context) -> dict[str, Receiver]:
+    """Return who is sent changes of alarms, by name: the webhook and the channels."""
+    settings = context.settings
+    webhook_alone: dict[str, Receiver] = {} if settings.webhook is None else {WEBHOOK: settings.webhook}
+    return {**webhook_alone, **{channel.name: channel for channel in settings.notify}}
+
+
 def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, alarm: Alarm, *, active: bool) -> Result:
     """Put a change into the queue of each receiver that it is for."""
     site, device, effects = context.settings.aggregator.site, find_device(statuses, gateway), list[Effect]()
-    for name, spec in context.settings.receivers.items():
+    for name, spec in _list_receivers(context).items():
         if not isinstance(spec, NotifyChannel):
             post = webhook.post_of(site, gateway, alarm, device, active=active)
         elif notices.is_wanted(spec, gateway, alarm):
@@ -288,7 +295,7 @@ def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, al
 def send_posts(alarms: Alarms, context: Context) -> Result:
     """Send what is due of what waits for the receivers that the site has."""
     effects = list[Effect]()
-    for name in context.settings.receivers if alarms.queues else ():
+    for name in _list_receivers(context) if alarms.queues else ():
         if name in alarms.queues:
             alarms, more = _put_queue(alarms, name, post_queue.send_due(alarms.queues[name], context.uptime_ns))
             effects += more

@@ -42,7 +42,7 @@ class Notice(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return it as the store keeps it."""
-        return json.dumps(self._asdict()).encode()
+        return json.dumps(self._asdict(), ensure_ascii=False).encode()
 
 
 def is_wanted(spec: NotifyChannel, gateway: str, alarm: Alarm) -> bool:
@@ -75,8 +75,8 @@ def describe(site: str, gateway: str, alarm: Alarm, device: Device | None, *, ac
         "Until": _format_moment(alarm.t_ns, alarm) if alarm.state == "cleared" else "",
         "Gateways": clean_text(list_first(alarm.gateways)) if isinstance(alarm, FleetAlarm) else "",
     }
-    said = [f"{name}: {line}" for name, line in lines.items() if line]
-    body = "\n".join([*said, clean_text(alarm.text, TEXT_MAX)])
+    shown = [f"{name}: {line}" for name, line in lines.items() if line]
+    body = "\n".join([*shown, clean_text(alarm.text, TEXT_MAX)])
     title = f"{clean_text(site)}, {place or who}: {what}"
     return Notice(_cut(title, TITLE_MAX), _cut(body, BODY_MAX), KIND_OF[alarm.severity] if active else "success")
 

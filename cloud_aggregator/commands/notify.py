@@ -54,9 +54,9 @@ def _try(site: str, spec: NotifyChannel) -> list[dict[str, Any]]:
     body = (
         f"This is a test of fedgate's channel {spec.name} for site {site}. Nothing is wrong, and nothing is to be done."
     )
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     answers = NotifyClient(spec, lambda _posted: None).deliver(Notice(title, body))
-    seconds = round(time.monotonic() - begun_s, 1)
+    seconds = round(time.monotonic() - start_s, 1)
     return [
         {
             "channel": spec.name,

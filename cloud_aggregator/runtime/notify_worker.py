@@ -43,7 +43,7 @@ def note_outcomes() -> None:
         noted.append(response.status_code)
         return response
 
-    requests.Session.send = send_and_note  # type: ignore[assignment, method-assign]
+    requests.Session.send = send_and_note  # type: ignore[assignment, method-assign]  # in this process
 
 
 def make_asset() -> apprise.AppriseAsset:
@@ -89,10 +89,7 @@ def main() -> None:
     note_outcomes()
 
     def answer(place: int, url: str) -> None:
-        try:
-            found = carry_out(job, url)
-        except Exception as error:  # of a plugin; whatever it is, it must not hide the others
-            found = {"service": "", "problem": f"it cannot be used ({type(error).__name__})"}
+        found = carry_out(job, url)
         with lock:
             answers.write(json.dumps({"place": place, **found}) + "\n")
             answers.flush()

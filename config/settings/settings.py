@@ -23,7 +23,7 @@ from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.database import StorePlace
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
-from fedgate.config.settings.notifications import WEBHOOK, FleetSpec, HomeAssistant, NotifyChannel, Receiver, Webhook
+from fedgate.config.settings.notifications import FleetSpec, HomeAssistant, NotifyChannel, Webhook
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
 from fedgate.models.alarms.false_alarm_test import block_windows
@@ -300,12 +300,6 @@ class AggregatorSettings(SiteSettings, extra="forbid"):
     webhook: Webhook | None = None
     notify: Annotated[tuple[NotifyChannel, ...], Field(max_length=8)] = ()
     home_assistant: HomeAssistant = HomeAssistant()
-
-    @property
-    def receivers(self) -> dict[str, Receiver]:
-        """Who is sent each change of an alarm, by name: the webhook and the channels."""
-        webhook = {} if self.webhook is None else {WEBHOOK: self.webhook}
-        return {**webhook, **{channel.name: channel for channel in self.notify}}
 
     @model_validator(mode="after")
     def _check_channels(self) -> AggregatorSettings:
