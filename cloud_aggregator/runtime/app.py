@@ -69,7 +69,10 @@ class Aggregator(App):
             self.handlers |= dict.fromkeys(get_args(EnrolmentEffect), self._enrolment.carry_out)
             if not store.is_new:
                 registry_sync.check(store.name, store.read_registry(), self._enrolment.read_list())
-        notify_client.check(settings.notify)
+        try:
+            notify_client.check(settings.notify)
+        except ChildProcessError as error:  # alarms wait in their queue; nothing else may wait for Apprise
+            LOG.warning("%s", error)
         self._posters: dict[str, Poster] = {one.name: NotifyClient(one, self.loop.put) for one in settings.notify}
         if settings.webhook is not None:
             self._posters[WEBHOOK] = WebhookClient(settings.webhook, self.loop.put)

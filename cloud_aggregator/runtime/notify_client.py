@@ -36,6 +36,7 @@ class Answer(NamedTuple):
     service: str = ""  # as Apprise calls it; the address itself is never shown
     problem: str = ""
     is_refused: bool = False
+    is_silent: bool = False  # nothing was heard of it in time
 
     def __str__(self) -> str:
         return f"address {self.place}{f' ({self.service})' if self.service else ''}: {self.problem or 'taken'}"
@@ -93,7 +94,7 @@ class NotifyClient(Poster):
 
 def check(specs: Iterable[NotifyChannel]) -> list[str]:
     """Return the services of each channel, as one text; raises `SettingsError` where an address cannot be understood,
-    and what `NotifyClient` raises.
+    `ChildProcessError` where Apprise does not say, and what `NotifyClient` raises.
     """
     clients = [(spec, NotifyClient(spec, lambda _posted: None)) for spec in specs]
     urls = [url for _, client in clients for url in client._urls]
@@ -102,7 +103,8 @@ def check(specs: Iterable[NotifyChannel]) -> list[str]:
     for spec, client in clients:
         own = [next(answers)._replace(place=place) for place, _ in enumerate(client._urls, 1)]
         if bad := [one for one in own if one.problem]:
-            raise SettingsError(f"notify {spec.name}: {_name_source(spec)}: {bad[0]}")
+            error = ChildProcessError if bad[0].is_silent else SettingsError
+            raise error(f"notify {spec.name}: {_name_source(spec)}: {bad[0]}")
         services.append(", ".join(one.service for one in own))
     return services
 
@@ -178,7 +180,7 @@ def read_answers(output: bytes, code: int | None, places: Sequence[int], within_
         silence = f"Apprise ended its process with signal {-code}"
     else:
         silence = f"Apprise gave no answer (exit code {code})"
-    return [said.get(place, Answer(place, problem=silence)) for place in places]
+    return [said.get(place, Answer(place, problem=silence, is_silent=True)) for place in places]
 
 
 def _judge(fields: dict[str, Any]) -> Answer:

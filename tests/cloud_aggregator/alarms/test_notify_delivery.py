@@ -17,21 +17,23 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from fedgate.cloud_aggregator.alarms.notices import Notice
 from fedgate.cloud_aggregator.events import Post, Tick
+from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.runtime import notify_client
+from fedgate.cloud_aggregator.runtime.app import Aggregator
 from fedgate.cloud_aggregator.runtime.notify_client import NotifyClient
 from fedgate.config.protocol.messages import Device
 from fedgate.config.settings.notifications import NotifyChannel
 from fedgate.firmware_sim import children
 from fedgate.models.time_units import NS
+from tests import conftest
 from tests.cloud_aggregator.alarms.test_fleet import alarm, status
 from tests.support import waiting
 from tests.support.receivers import Receiver, Service, receiving
-from tests.support.sites import SITE, T0_NS
+from tests.support.sites import KEY, SITE, T0_NS, aggregator_settings
 
 QUICK = {"retry_s": 0.01, "retry_max_s": 0.02, "timeout_s": 120.0}
 PLACE = Device(location="north pier")
@@ -61,9 +63,13 @@ def address(receiver: Receiver, scheme: str = "json") -> str:
     return f"{scheme}://127.0.0.1:{receiver.port}/{scheme}"
 
 
+def list_workers() -> list[int]:
+    """Return the children that send."""
+    return [pid for pid in children.family(os.getpid()) if "notify_worker" in conftest._command(pid)]
+
+
 def is_idle() -> bool:
-    """Tell whether no child that sends is there."""
-    return not any("notify_worker" in " ".join(one.cmdline()) for one in psutil.Process().children())
+    return not list_workers()
 
 
 def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -196,8 +202,8 @@ def test_a_plugin_that_crashes_ends_its_own_process_alone(tmp_path: Path) -> Non
         thread = threading.Thread(target=lambda: found.append(crew.attempt(post()).problem))
         thread.start()
         waiting.until(lambda: stuck.requests)
-        (child,) = [one for one in psutil.Process().children() if "notify_worker" in " ".join(one.cmdline())]
-        child.send_signal(signal.SIGSEGV)
+        (pid,) = list_workers()
+        os.kill(pid, signal.SIGSEGV)
         thread.join()
     assert found == ["address 1: Apprise ended its process with signal 11"]
 
@@ -236,3 +242,24 @@ def test_a_child_knows_no_secret_but_its_own(monkeypatch: pytest.MonkeyPatch) ->
     environment = notify_client.select_environment()
     assert "PGPASSWORD" not in environment and environment["HTTPS_PROXY"] == "http://127.0.0.1:9"
     assert environment.get("PATH") == os.environ.get("PATH")
+
+
+def test_a_running_aggregator_sends_and_ends_what_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where Apprise took too long to say, at the start, whether it understands the addresses."""
+    monkeypatch.setattr(notify_client, "CHECK_S", 0.001)
+    monkeypatch.setattr(site_keys, "release_key", lambda *_: KEY)
+    with receiving(name=title_of) as good, receiving() as stuck:
+        stuck.answer = drip
+        specs = [channel(tmp_path, "good", address(good)), channel(tmp_path, "stuck", address(stuck))]
+        site = {"site": SITE, "store": tmp_path / "a.db"}
+        with pytest.raises(ChildProcessError, match=r"address 1: no answer within 0\.001 s"):
+            notify_client.check(aggregator_settings(notify=specs).notify)
+        aggregator = Aggregator(aggregator_settings(aggregator=site, notify=specs))
+        assert "notify good: url_file" in caplog.text
+        aggregator.step([status("a"), alarm("a")])
+        waiting.until(lambda: good.taken and stuck.requests)
+        aggregator.end()
+        waiting.until(is_idle)
+        aggregator.service.close()
