@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
+from fedgate.cloud_aggregator.backup.site_files import is_secret, map_places
 from fedgate.cloud_aggregator.commands import doctor
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
 from tests.cloud_aggregator.alarms.test_notify_delivery import address, title_of
@@ -108,3 +109,10 @@ def test_settings_that_cannot_be_meant_are_named_and_no_address_is_shown(
     with pytest.raises(SettingsError) as caught:
         load(path, AggregatorSettings)
     assert words in str(caught.value) and "token-x" not in str(caught.value)
+
+
+def test_a_backup_has_the_addresses_with_the_keys_alone(tmp_path: Path) -> None:
+    path = configured(tmp_path, channel("crew") + channel("night", "url_env").replace("night.urls", "NIGHT"))
+    places = map_places(path, load(path, AggregatorSettings))
+    ours = {name: place for name, place in places.items() if name.startswith("notify")}
+    assert ours == {"notify.crew.url_file": tmp_path / "crew.urls"} and all(map(is_secret, ours))
