@@ -17,6 +17,7 @@ from fedgate.cloud_aggregator.commands import (
     keys,
     lists,
     maintenance,
+    notify,
     restore,
     status,
 )
@@ -39,6 +40,7 @@ EPILOG = """examples:
   cloud-aggregator status -c aggregator.toml   does it run, gateways, the training at hand; also: models, rounds
   cloud-aggregator alarms -c aggregator.toml   which alarms there are and how far they are; ack, shelve, label, rates
   cloud-aggregator backup FILE -c aggregator.toml   one file to put the site back from; restore FILE does that
+  cloud-aggregator notify test -c aggregator.toml   send a message to the channels of [[notify]]
   cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
 """
 TRAIN = "train what [defence] kind = 'network' judges by"
@@ -62,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = cli.add_commands(parser, "aggregator.toml")
     for module in (init, gateways, certificate, doctor, keys, release_command, status):
         module.add(commands)
-    for module in (alarms, maintenance, lists, backup, restore):
+    for module in (alarms, maintenance, lists, notify, backup, restore):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
@@ -91,13 +93,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     from fedgate.cloud_aggregator.rounds.compression import describe_updates, settle_compression
-    from fedgate.cloud_aggregator.runtime import defence, webhook_client
+    from fedgate.cloud_aggregator.runtime import defence, notify_client, webhook_client
 
     settings = load(arguments.config, AggregatorSettings)
     site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None)
     mqtt.check(settings.broker)
     if settings.webhook is not None:
         webhook_client.check(settings.webhook)
+    notify_client.check(settings.notify)
     defence.build_algorithm(settings, defence.read(settings))
     check_budget(settings.algorithm, settings.rounds, settings.features)
     updates = describe_updates(settle_compression(settings))

@@ -28,6 +28,7 @@ from fedgate.config.runtime.events import Connection as Connection
 from fedgate.config.runtime.events import Log as Log
 from fedgate.config.runtime.events import Publish as Publish
 from fedgate.config.runtime.events import Received as Received
+from fedgate.config.settings.notifications import WEBHOOK
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.protocol.algorithm import Algorithm, Server
 
@@ -46,6 +47,7 @@ class Posted:
     id: str
     problem: str = ""
     is_refused: bool = False  # the receiver will not take this change, however often it is sent
+    channel: str = WEBHOOK  # whose receiver it was
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,12 @@ Event = (
 
 @dataclass(frozen=True)
 class Post:
-    """A change of an alarm on its way to the webhook; the id is the same however often it is sent."""
+    """A change of an alarm on its way to a receiver; the id is the same however often it is sent."""
 
     id: str
     body: bytes
     gateway: str = ""  # whose alarm it is
+    channel: str = WEBHOOK  # to whom it goes: the webhook, or a channel of `[[notify]]` by its name
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +263,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Send:
-    """Post a change to the webhook; `Posted` says how it went."""
+    """Post a change to its receiver; `Posted` says how it went."""
 
     post: Post
 

@@ -85,8 +85,8 @@ def step(state: State, uptime_ns: int, event: Event) -> Result:
 
 
 def advance(state: State, event: Event) -> Result:
-    """Close a round and go on with a release where an event has made that due, and send what waits for the webhook;
-    that is no sender's doing. A tick does the former in its own order.
+    """Close a round and go on with a release where an event has made that due, and send what waits for receivers of
+    alarms; that is no sender's doing. A tick does the former in its own order.
     """
     effects: list[Effect] = []
     is_tick = isinstance(event, Tick)

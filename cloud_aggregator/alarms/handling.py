@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, get_args
 
-from fedgate.cloud_aggregator.alarms import actions, fleet, home_assistant, register, webhook
+from fedgate.cloud_aggregator.alarms import actions, fleet, home_assistant, notices, post_queue, register, webhook
 from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
 from fedgate.cloud_aggregator.alarms.register import Cards
 from fedgate.cloud_aggregator.alarms.workflow import MASKS, AlarmKey, Handled, Standing, find_state
@@ -30,6 +30,7 @@ from fedgate.cloud_aggregator.events import (
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance, MessageError, Status
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.settings.notifications import WEBHOOK, NotifyChannel, Receiver
 from fedgate.models.time_units import NS
 
 Result = tuple[Alarms, list[Effect]]
@@ -216,10 +217,10 @@ def judge_fleet(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
 
 def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
     """Take in how an attempt to post went."""
-    spec = context.settings.webhook
-    if spec is None:
+    spec, queue = _list_receivers(context).get(event.channel), alarms.queues.get(event.channel)
+    if spec is None or queue is None:
         return alarms, []
-    return _put_queue(alarms, webhook.receive_result(alarms.queue, spec, event, context.uptime_ns))
+    return _put_queue(alarms, event.channel, post_queue.receive_result(queue, spec, event, context.uptime_ns))
 
 
 def _report_fleet(
@@ -274,6 +275,13 @@ def _notify_building_of_gateway(alarms: Alarms, context: Context, statuses: Stat
     ]
 
 
+def _list_receivers(context: Context) -> dict[str, Receiver]:
+    """Return who is sent changes of alarms, by name: the webhook and the channels."""
+    settings = context.settings
+    webhook_alone: dict[str, Receiver] = {} if settings.webhook is None else {WEBHOOK: settings.webhook}
+    return {**webhook_alone, **{channel.name: channel for channel in settings.notify}}
+
+
 def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, alarm: Alarm, *, active: bool) -> Result:
     """Tell of a change; of one that is masked nobody is told, nor of the end of one of which nobody was told."""
     key = AlarmKey(gateway, alarm.id)
@@ -298,12 +306,19 @@ def _put_post(
     active: bool,
     again: AlarmEvent | None = None,
 ) -> Result:
-    spec = context.settings.webhook
-    if spec is None:
-        return alarms, []
-    device = find_device(statuses, gateway)
-    post = webhook.post_of(context.settings.aggregator.site, gateway, alarm, device, active=active, again=again)
-    return _put_queue(alarms, webhook.enqueue(alarms.queue, spec, post))
+    """Put a change into the queue of each receiver that it is for; `again` is why one is told of once more."""
+    site, device, effects = context.settings.aggregator.site, find_device(statuses, gateway), list[Effect]()
+    for name, spec in _list_receivers(context).items():
+        if not isinstance(spec, NotifyChannel):
+            post = webhook.post_of(site, gateway, alarm, device, active=active, again=again)
+        elif notices.is_wanted(spec, gateway, alarm):
+            post = notices.post_of(name, site, gateway, alarm, device, active=active, again=again)
+        else:
+            continue
+        queue = alarms.queues.get(name, post_queue.Queue())
+        alarms, more = _put_queue(alarms, name, post_queue.enqueue(queue, spec, post))
+        effects += more
+    return alarms, effects
 
 
 def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
@@ -359,12 +374,17 @@ def _must_escalate(context: Context, alarm: Alarm, handled: Handled, asked_ns: i
 
 
 def send_posts(alarms: Alarms, context: Context) -> Result:
-    """Send what is due of what waits for the webhook, where the site has one."""
-    if context.settings.webhook is None:
-        return alarms, []
-    return _put_queue(alarms, webhook.send_due(alarms.queue, context.uptime_ns))
+    """Send what is due of what waits for the receivers that the site has."""
+    effects = list[Effect]()
+    for name in _list_receivers(context) if alarms.queues else ():
+        if name in alarms.queues:
+            alarms, more = _put_queue(alarms, name, post_queue.send_due(alarms.queues[name], context.uptime_ns))
+            effects += more
+    return alarms, effects
 
 
-def _put_queue(alarms: Alarms, changed: tuple[webhook.Queue, list[Effect]]) -> Result:
+def _put_queue(alarms: Alarms, name: str, changed: tuple[post_queue.Queue, list[Effect]]) -> Result:
     queue, effects = changed
-    return replace(alarms, queue=queue), effects
+    if queue is alarms.queues.get(name):
+        return alarms, effects
+    return replace(alarms, queues={**alarms.queues, name: queue}), effects

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
+from fedgate.cloud_aggregator.alarms.post_queue import Queue, restore_queues
 from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_alarms
-from fedgate.cloud_aggregator.alarms.webhook import DROPPED, REFUSED, Queue, sort_by_turns
 from fedgate.cloud_aggregator.alarms.workflow import AlarmKey, Workflow, fold
 from fedgate.cloud_aggregator.events import AlarmEvent, Post
 from fedgate.cloud_aggregator.limits import Allowance
@@ -25,7 +25,7 @@ class Alarms:
     refused: int = 0  # messages of alarms of one cause too many, ever
     quiet: dict[str, Quiet] = field(default_factory=dict)  # gateway -> since when it says that it has no alarm
     fleet: Fleet = field(default_factory=Fleet)
-    queue: Queue = field(default_factory=Queue)  # of the webhook
+    queues: dict[str, Queue] = field(default_factory=dict)  # by receiver, as `Post.channel` names it
     discovered: frozenset[str] = frozenset()  # topics under which Home Assistant was ever told something
     changed: dict[str, Allowance] = field(default_factory=dict)  # by gateway: changes, see `handling.receive_alarm`
     evidence: dict[str, Allowance] = field(default_factory=dict)  # by gateway, see `evidence.receive_evidence`
@@ -49,7 +49,7 @@ def restore_alarms_record(
         book=restore_alarms(row for row in rows if row["gateway"] != ALL),
         fleet=restore_fleet(row for row in rows if row["gateway"] == ALL),
         refused=counts.get(ALARMS_REFUSED, 0),
-        queue=Queue(sort_by_turns(posts), dropped=counts.get(DROPPED, 0), refused=counts.get(REFUSED, 0)),
+        queues=restore_queues(posts, counts),
         discovered=frozenset(discovered),
         workflow=fold(events),
     )

@@ -14,7 +14,7 @@ IDENTITY_PARTS = (
     *("revoked.crl", "mosquitto.acl", "outlived.json", "root.pub", "keys.json"),
 )
 TABLES = ("broker", "webhook")  # whose files belong to it: certificates, passwords
-SECRET_ENDS = (".key", "key_file", "password_file", "secret_file")
+SECRET_ENDS = (".key", "key_file", "password_file", "secret_file", "url_file")
 
 
 def map_places(config: Path, settings: AggregatorSettings) -> dict[str, Path]:
@@ -31,6 +31,9 @@ def map_places(config: Path, settings: AggregatorSettings) -> dict[str, Path]:
             path = getattr(held, name)
             if isinstance(path, Path) and path.resolve() not in known:
                 found[f"{table}.{name}"] = path
+    for channel in settings.notify:
+        if channel.url_file is not None and channel.url_file.resolve() not in known:
+            found[f"notify.{channel.name}.url_file"] = channel.url_file
     return found
 
 

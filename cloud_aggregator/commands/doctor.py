@@ -6,7 +6,7 @@ import argparse
 import re
 import socket
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
-from fedgate.cloud_aggregator.runtime import webhook_client
+from fedgate.cloud_aggregator.runtime import notify_client, webhook_client
 from fedgate.config.doctor import broker, report, service
 from fedgate.config.doctor.imports import check_imports
 from fedgate.config.doctor.report import Finding, failure, fit_line, guard, ok, warning
@@ -26,7 +26,7 @@ from fedgate.config.settings.base import is_loopback
 from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.database import DatabaseUrl
 from fedgate.config.settings.identity import Identity
-from fedgate.config.settings.notifications import Webhook
+from fedgate.config.settings.notifications import NotifyChannel, Webhook
 from fedgate.config.settings.settings import AggregatorSettings, Limits, SettingsError, load
 from fedgate.models.arrays import generator
 from fedgate.models.time_units import DAY_NS
@@ -75,6 +75,8 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from _store(settings.aggregator.store)
     if settings.webhook is not None:
         yield from _check_webhook(settings.webhook)
+    if settings.notify:
+        yield _check_channels(settings.notify)
     yield from _broker(settings, until_s)
     yield from broker_file(arguments.config.parent / BROKER_FILE, settings.limits.max_payload_bytes)
 
@@ -108,6 +110,7 @@ def _machine(file: Path, settings: AggregatorSettings) -> Iterator[Finding]:
         broker.password_file,
         None if identity is None else file.parent / identity.folder / "ca.key",
         None if webhook is None else webhook.secret_file,
+        *(channel.url_file for channel in settings.notify),
     )
     place = settings.aggregator.store
     store = place if isinstance(place, Path) else None
@@ -273,6 +276,17 @@ def _check_webhook(spec: Webhook) -> Iterator[Finding]:
             return f"{spec.parts.hostname}:{port} takes connections (nothing was posted)"
 
     yield guard("webhook", (OSError, SettingsError), "alarms wait in the queue; check webhook.url", check_reached)
+
+
+def _check_channels(specs: Sequence[NotifyChannel]) -> Finding:
+
+    def check() -> str:
+        services = notify_client.check(specs)
+        named = "; ".join(f"{spec.name}: {found}" for spec, found in zip(specs, services, strict=True))
+        return f"{named} (nothing was sent; cloud-aggregator notify test does that)"
+
+    advice = "correct the file or variable that it names, or install fedgate's extra notify"
+    return guard("notify", (OSError, SettingsError, ModuleNotFoundError), advice, check)
 
 
 def _broker(settings: AggregatorSettings, until_s: float) -> Iterator[Finding]:

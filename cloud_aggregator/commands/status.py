@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.alarms import register
+from fedgate.cloud_aggregator.alarms.post_queue import label
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
@@ -141,7 +142,7 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
             one |= {"state": "unknown", "is_silent": False, "identity": "denied"}
     place = _summarise_training(training, settings) if training else None
     known = {row["gateway"]: Status.model_validate_json(row["status"]) for row in rows}
-    fleet, queue = alarms.fleet, alarms.queue
+    fleet = alarms.fleet
     return {
         "service": _service(found, now_ns),
         "rounds_closed": closed[-1]["id"] if closed else 0,  # of which the newest are kept
@@ -149,7 +150,10 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
         "training": place,
         "gateways": gateways,
         "fleet": fleet.alarm.model_dump(mode="json") if fleet.alarm and fleet.active else None,
-        "webhook": {"waiting": len(queue.items), "dropped": queue.dropped, "refused": queue.refused},
+        "posts": {
+            name: {"waiting": len(one.items), "dropped": one.dropped, "refused": one.refused}
+            for name, one in alarms.queues.items()
+        },
         "alarms_refused": alarms.refused,
         "store_is_older": describe_set_back(known, place["run"], place["round_index"]) if place else "",
     }
@@ -245,10 +249,10 @@ def _format(summary: dict[str, Any]) -> str:
         lines.append(f"training {training['run']}: {place}{'; ' if figures else ''}{figures}")
     if fleet := summary["fleet"]:
         lines.append(f"fleet alarm since {cli.format_time(fleet['onset_ns'])}: {fleet['text']}")
-    webhook = summary["webhook"]
-    if any(webhook.values()):
-        given_up = f"{webhook['dropped']} were given up, {webhook['refused']} refused"
-        lines.append(f"webhook: {webhook['waiting']} changes wait, {given_up}")
+    for name, held in summary["posts"].items():
+        if any(held.values()):
+            given_up = f"{held['dropped']} were given up, {held['refused']} refused"
+            lines.append(f"{label(name)}: {held['waiting']} changes wait, {given_up}")
     if summary["alarms_refused"]:
         lines.append(f"alarms: {summary['alarms_refused']} messages refused; the log says of whom and why")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The running aggregator: its link, and beside its loop the enrolment and whoever posts to the webhook."""
+"""The running aggregator: its link, and beside its loop the enrolment and whoever sends changes of alarms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from fedgate.cloud_aggregator.events import Connection, Event, Received, Send, T
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.rounds.compression import describe_updates
-from fedgate.cloud_aggregator.runtime import defence, freed_memory
+from fedgate.cloud_aggregator.runtime import defence, freed_memory, notify_client
+from fedgate.cloud_aggregator.runtime.notify_client import NotifyClient
+from fedgate.cloud_aggregator.runtime.posting import Poster
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient
 from fedgate.cloud_aggregator.storage.store import Store
@@ -25,6 +27,7 @@ from fedgate.config.protocol.topics import ALL, CLOUD, Channel, Topic, party, to
 from fedgate.config.runtime.app import App
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.checks import check_budget
+from fedgate.config.settings.notifications import WEBHOOK
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.transport.mqtt import Link, Will
 
@@ -66,8 +69,14 @@ class Aggregator(App):
             self.handlers |= dict.fromkeys(get_args(EnrolmentEffect), self._enrolment.carry_out)
             if not store.is_new:
                 registry_sync.check(store.name, store.read_registry(), self._enrolment.read_list())
+        try:
+            notify_client.check(settings.notify)
+        except ChildProcessError as error:  # alarms wait in their queue; nothing else may wait for Apprise
+            LOG.warning("%s", error)
+        self._posters: dict[str, Poster] = {one.name: NotifyClient(one, self.loop.put) for one in settings.notify}
         if settings.webhook is not None:
-            self.handlers[Send] = WebhookClient(settings.webhook, self.loop.put).send
+            self._posters[WEBHOOK] = WebhookClient(settings.webhook, self.loop.put)
+        self.handlers[Send] = lambda effect: self._posters[effect.post.channel].send(effect)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
         self._own_topics = {self._status_topic, topic_of(Topic(site, ALL, "alarm", CAUSE))}
@@ -115,6 +124,8 @@ class Aggregator(App):
             self.links[0].publish(self._status_topic, status.to_bytes(), retain=True)
 
     def end(self) -> None:
-        """Let no gateway enrol any more."""
+        """Let no gateway enrol any more, and end what sends changes of alarms."""
+        for poster in self._posters.values():
+            poster.stop()
         if self._enrolment is not None:
             self._enrolment.stop()

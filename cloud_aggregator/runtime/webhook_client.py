@@ -1,4 +1,4 @@
-"""Posts changes to the webhook from a thread of its own, so that a slow receiver never holds up a gateway."""
+"""Posts changes to the webhook, and waits no longer for its answer than the settings say."""
 
 from __future__ import annotations
 
@@ -11,42 +11,27 @@ from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
-from fedgate.cloud_aggregator.events import Post, Posted, Send
+from fedgate.cloud_aggregator.events import Post, Posted
+from fedgate.cloud_aggregator.runtime.posting import Poster, is_refusal
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.notifications import Webhook
 from fedgate.config.settings.settings import SettingsError
 
 SUCCESS = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
 REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
-CLIENT_ERRORS = range(HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR)
-# Of these the ones that say nothing of the change: who may post, and when.
-OF_THE_SENDER = {
-    *(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED),
-    *(HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS),
-}
 
 
-class WebhookClient:
-    """Sends one change at a time; `done` is called from its thread with how it went.
+class WebhookClient(Poster):
+    """Posts one change at a time.
 
     Raises `SettingsError` where the secret or the certificates cannot be read.
     """
 
     def __init__(self, spec: Webhook, done: Callable[[Posted], None]) -> None:
-        self._spec, self._done = spec, done
+        super().__init__(done)
+        self._spec = spec
         self._tls = _make_tls(spec)
         self._secret = None if spec.secret_file is None else _read_secret(spec.secret_file)
-
-    def send(self, effect: Send) -> None:
-        """Begin to post a change; returns at once."""
-        threading.Thread(target=self._send, args=(effect.post,), daemon=True).start()
-
-    def _send(self, post: Post) -> None:
-        posted = Posted(post.id, "the attempt broke off")
-        try:
-            posted = self.attempt(post)
-        finally:  # whatever happens: the queue waits for this word
-            self._done(posted)
 
     def attempt(self, post: Post) -> Posted:
         """Post a change and return how it went.
@@ -63,8 +48,7 @@ class WebhookClient:
         if status in SUCCESS:
             return Posted(post.id)
         elsewhere = ", which sends elsewhere; give the address itself in webhook.url" if status in REDIRECTS else ""
-        is_refused = status in CLIENT_ERRORS and status not in OF_THE_SENDER
-        return Posted(post.id, f"{host} answers {status}{elsewhere}", is_refused)
+        return Posted(post.id, f"{host} answers {status}{elsewhere}", is_refusal(status))
 
     def _request(self, post: Post) -> int:
         parts, timeout_s = self._spec.parts, self._spec.timeout_s

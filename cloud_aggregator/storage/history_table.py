@@ -1,5 +1,5 @@
-"""Tombstones, scores, evidence, alarms that are over and what was done about them: the newest of each gateway, by number
-and by bytes.
+"""Tombstones, scores, evidence, alarms that are over and what was done about them: of each gateway the newest, by
+number and by bytes.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ class Store:
         rows = self._read(select(latest).where(is_kept).order_by(latest.c.received_ns, latest.c.onset_ns))
         return restore_alarms_record(
             alarms=[row._asdict() for row in rows],
-            posts=[Post(row.id, row.body, row.gateway or "") for row in self._read(waiting)],
+            posts=[Post(row.id, row.body, row.gateway or "", row.channel) for row in self._read(waiting)],
             discovered=[row.topic for row in self._read(select(DISCOVERED))],
             counts={row.name: row.value for row in self._read(select(COUNTS))},
             events=self.read_alarm_events(),

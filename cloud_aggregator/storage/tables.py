@@ -185,7 +185,7 @@ EVIDENCE = Table(
     Column("body", TEXT, nullable=False),
     UniqueConstraint("gateway", "alarm"),
 )
-# Changes of alarms that the webhook has not taken yet, in their order.
+# Changes of alarms that their receivers have not taken yet, in their order.
 POSTS = Table(
     "posts",
     META,
@@ -193,6 +193,7 @@ POSTS = Table(
     Column("id", TEXT, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("gateway", TEXT),  # whose they are
+    Column("channel", TEXT, nullable=False),  # to whom they go, see `Post`
 )
 # What Home Assistant was notified of; brokers keep it until it is taken back.
 DISCOVERED = Table(

@@ -11,6 +11,7 @@ EXTRA_OF = {
     "onnx": "aggregator",
     "sqlalchemy": "aggregator",
     "psycopg": "postgres",
+    "apprise": "notify",
     "starlette": "aggregator",
     "threadpoolctl": "aggregator",
     "uvicorn": "aggregator",

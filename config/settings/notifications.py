@@ -1,8 +1,10 @@
-"""How the aggregator notifies others of alarms: as one alarm of the whole site, by webhook, in Home Assistant."""
+"""How the aggregator notifies others of alarms: as one alarm of the whole site, by webhook, by channels that Apprise
+serves, in Home Assistant.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -10,6 +12,9 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from fedgate.config.settings.base import FilePath, NotNegative, Positive, Share, Table, is_loopback
 
 SCHEMES = ("http", "https")
+WEBHOOK = "webhook"  # as a receiver is called that is no channel
+SEVERITIES = ("warning", "major", "critical")  # from the least
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class FleetSpec(Table):
@@ -24,13 +29,19 @@ class FleetSpec(Table):
     clear_s: NotNegative = 300.0  # how long it stays below the quorum before it clears
 
 
-class Webhook(Table):
-    """Where each change of an alarm is posted, and how patiently."""
+class Receiver(Table):
+    """How patiently something is sent that waits for the receiver's word."""
 
-    url: str
     timeout_s: Positive = 10.0
     retry_s: Positive = 5.0  # pause after the first failure; each further one doubles it ...
     retry_max_s: Positive = 900.0  # ... up to this
+    queue: int = 1_000  # changes that wait; beyond that some are given up
+
+
+class Webhook(Receiver):
+    """Where each change of an alarm is posted, and how patiently."""
+
+    url: str
     queue: Annotated[int, Field(ge=10, le=100_000)] = 10_000  # changes that wait; beyond that some are given up
     secret_file: FilePath | None = None  # its content is sent as the header ...
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")] = "Authorization"
@@ -68,6 +79,44 @@ class Escalation(Table):
 
     after_s: Annotated[float, Field(ge=60.0)] = 3600.0
     severity: Literal["warning", "major", "critical"] = "major"  # and above
+
+
+class NotifyChannel(Receiver):
+    """Who gets which changes of alarms in plain words, by way of Apprise.
+
+    Its addresses hold tokens and passwords, so they stand in a file or in the environment, one a line.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+    url_file: FilePath | None = None
+    url_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")] | None = None
+    severity: Literal["warning", "major", "critical"] = "warning"  # and what is more severe
+    kinds: Annotated[tuple[Literal["anomaly", "sensor", "fleet"], ...], Field(min_length=1)] = (
+        "anomaly",
+        "sensor",
+        "fleet",
+    )
+    gateways: tuple[Id, ...] = ()  # whose alarms; none named: those of all
+    timeout_s: Annotated[float, Field(gt=0, le=300)] = 30.0  # for all of its addresses together
+    queue: Annotated[int, Field(ge=10, le=10_000)] = 1_000
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_address(cls, given: Any) -> Any:
+        """Refuse an address by the names it may have, without showing it."""
+        if isinstance(given, dict) and given.keys() & {"url", "urls"}:
+            raise ValueError(
+                "an address holds tokens and has no place in the settings; put it into a file that url_file names"
+            )
+        return given
+
+    @model_validator(mode="after")
+    def _check_place(self) -> NotifyChannel:
+        if (self.url_file is None) == (self.url_env is None):
+            raise ValueError("expected one of url_file and url_env, which say where the addresses are")
+        if self.name == WEBHOOK:
+            raise ValueError(f"name: {WEBHOOK!r} given, which is what [webhook] is called; choose another")
+        return self
 
 
 class HomeAssistant(Table):

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedgate.cloud_aggregator.alarms.post_queue import Queue
 from fedgate.cloud_aggregator.events import ClockSet, Connection, Posted, Tick
 from fedgate.config.protocol.messages import Newest
+from fedgate.config.settings.notifications import WEBHOOK
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.access.test_device_sessions import Device
 from tests.support.cloud_service import NAMES, READY, Cloud, chunks_of, cloud, heard, mean_of, said_under
@@ -30,7 +32,7 @@ def waits(made: Cloud) -> tuple[Any, ...]:
     incoming = {name: (one.asks, one.is_parked) for name, one in state.rounds.uploads.incoming.items()}
     conflicts = sorted(state.access.signs)
     active = sorted(one.alarm.cause for known in state.alarms.book.values() for one in known.values() if one.active)
-    queue = state.alarms.queue
+    queue = state.alarms.queues.get(WEBHOOK, Queue())
     round_ = (state.rounds.server.round_index, state.rounds.opened, state.rounds.given_up, len(state.rounds.counted))
     return round_, incoming, conflicts, active, queue.failures, queue.sent_ns
 
@@ -50,8 +52,8 @@ def lived(folder: Path, steps: dict[int, int]) -> list[tuple[Any, ...]]:
             if minute in (1, 40):  # the first chunk of one, and two whole: the round ends after its deadline
                 made.hear(chunks_of("west", made.body(1.0))[0])
                 made.hear(*[event for name in NAMES[:2] for event in chunks_of(name, made.body(2.0))])
-            if made.service.state.alarms.queue.sent_ns:
-                post = next(iter(made.service.state.alarms.queue.items.values()))
+            if made.service.state.alarms.queues.get(WEBHOOK, Queue()).sent_ns:
+                post = next(iter(made.service.state.alarms.queues[WEBHOOK].items.values()))
                 made.hear(Posted(post.id, "nobody is there"))
             said = made.hear(Tick(), after_s=60.0)
             found.append((*waits(made), len(said_under("resend", said)), len(said_under("receipt", said))))

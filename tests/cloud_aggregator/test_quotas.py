@@ -21,7 +21,7 @@ import pytest
 
 from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.alarms import handling, webhook
+from fedgate.cloud_aggregator.alarms import handling, post_queue
 from fedgate.cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
 from fedgate.cloud_aggregator.enrolment import (
     Certificate,
@@ -80,6 +80,7 @@ from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import Topic, party, topic_of, urgency
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, ChunkHeader, describe
 from fedgate.config.runtime.app import write_log
+from fedgate.config.settings.notifications import WEBHOOK
 from fedgate.config.transport.send_queue import Outgoing, SendQueue
 from fedgate.gateway_agent.events import Dequeue, Enqueue, Item, Keep, Save
 from fedgate.gateway_agent.storage.store import Store as GatewayStore
@@ -225,13 +226,13 @@ def test_alarms_of_many_long_texts_are_refused_before_they_fill_the_memory(
 def test_a_flood_of_alarms_crowds_nobody_else_out_at_the_webhook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook, "WAITING_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(post_queue, "WAITING_BYTES_MAX", 1_000_000)
     with cloud(tmp_path, mean_of(2), **HOOK) as made:
         flood = [heard("west", "alarm", largest_alarm(id=f"{number}").to_bytes()) for number in range(40)]
         made.hear(heard("west", "status", largest_status().to_bytes()), *flood[:20], at_once=True)
         made.hear(*changes("north", 2), at_once=True)
         made.hear(*flood[20:], at_once=True)
-        held = made.service.state.alarms.queue
+        held = made.service.state.alarms.queues[WEBHOOK]
         posts = list(held.items.values())
         assert sum(len(one.body) for one in posts) <= 1_000_000 and held.dropped > 20
         assert [one.gateway for one in posts].index("north") == 1  # what is under way stays
@@ -240,7 +241,10 @@ def test_a_flood_of_alarms_crowds_nobody_else_out_at_the_webhook(
         said = made.hear(Posted(posts[0].id))
         assert [one.post.gateway for one in said if isinstance(one, Send)] == ["north"]
         made.restart()
-        assert [one.gateway for one in made.service.state.alarms.queue.items.values()][:2] == ["north", "west"]
+        assert [one.gateway for one in made.service.state.alarms.queues[WEBHOOK].items.values()][:2] == [
+            "north",
+            "west",
+        ]
 
 
 def largest_batch() -> Scores:

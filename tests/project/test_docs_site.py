@@ -33,7 +33,8 @@ ABSOLUTE = re.compile(r"(?<![\w.~-])/(?=\w)")
 OF_USERS = (("-u", "fedgate"), ("-u", "postgres"), ("-o", "fedgate"))
 RUN_HERE = {"cat", "cp", "install", "rm", "sed", "sh"}  # below the folder alone
 FOLDERS = ("etc/systemd/system", "media/usb", "mnt/backup", "var/lib")
-ENDS = {"doctor": {0, 1}, "evidence": {0, 1}}  # nobody listens where a broker should, nobody raised an alarm
+ENDS = {"doctor": {0, 1}, "notify": {1}}  # nobody listens where a broker or a receiver should
+CHANNEL = '[[notify]]\nname = "on-call"\nurl_file = "on-call.urls"\n'
 
 
 def words_of(line: str) -> list[str]:
@@ -129,6 +130,9 @@ class Machine:
         else:
             with closing(Store(load(config, AggregatorSettings).aggregator.store)) as store:
                 store.order("token", {"gateway": "gateway-1"})  # behind one that waits orders are left to the service
+                if words[0] == "notify" and CHANNEL not in (text := config.read_text("utf-8")):
+                    config.write_text(f"{text}\n{CHANNEL}", "utf-8")
+                    (config.parent / "on-call.urls").write_text("json://127.0.0.1:9/", "utf-8")
                 if "members" in words:  # of whom there must be one
                     store.commit([RecordRegistry((Certificate("1", "gateway-1", "0" * 64, 0, 2**62),))])
 

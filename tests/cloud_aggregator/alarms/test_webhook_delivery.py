@@ -7,12 +7,10 @@ store and leaves what is under way to itself.
 from __future__ import annotations
 
 import json
-import queue
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,9 @@ import pytest
 from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.events import (
     Dequeue,
-    Durable,
     Effect,
     Enqueue,
     Event,
-    Log,
     Post,
     Posted,
     Received,
@@ -33,56 +29,17 @@ from fedgate.cloud_aggregator.events import (
     Tick,
 )
 from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient, check
-from fedgate.cloud_aggregator.state import State, Stored
+from fedgate.cloud_aggregator.state import Stored
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import Status
-from fedgate.config.settings.notifications import Webhook
+from fedgate.config.settings.notifications import WEBHOOK, Webhook
 from fedgate.config.settings.settings import SettingsError
 from fedgate.models.time_units import NS
-from tests.cloud_aggregator.alarms.test_fleet import ALL, WATCHING, alarm, status
+from tests.cloud_aggregator.alarms.test_fleet import alarm, status
 from tests.cloud_aggregator.alarms.test_maintenance import DEVICE
 from tests.support import waiting
+from tests.support.receivers import Receiver, Service, free_port
 from tests.support.sites import SITE, T0_NS, aggregator_settings, start_cloud
-
-
-class Receiver:
-    """A real server; `answer` says what it does with a request: a status, or a function that serves it by hand."""
-
-    def __init__(self, port: int = 0) -> None:
-        self.answer: int | Callable[[BaseHTTPRequestHandler], None] = 200
-        self.taken: list[str] = []  # ids that were answered with 2xx
-        self.requests: list[tuple[str, dict[str, str], bytes]] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.requests.append((self.path, dict(self.headers), body))
-                if callable(receiver.answer):
-                    receiver.answer(self)
-                    return
-                status = receiver.answer
-                if 200 <= status < 300:
-                    receiver.taken.append(json.loads(body)["id"])
-                self.send_response(status)
-                if 300 <= status < 400:
-                    self.send_header("Location", f"http://127.0.0.1:{receiver.port}/elsewhere")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                """Say nothing on standard error."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture
@@ -92,54 +49,8 @@ def receiver() -> Iterator[Receiver]:
     made.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Service:
-    """The machine, the store and the poster as the shell joins them, with a clock that the test moves."""
-
-    def __init__(self, path: Path, **hook: Any) -> None:
-        chosen = {"retry_s": 0.01, "retry_max_s": 0.02, "timeout_s": 0.5, **hook}
-        config = aggregator_settings(webhook=chosen)
-        self.store = Store(path)
-        gateways = {**dict.fromkeys(ALL, WATCHING), **self.store.read_statuses()}
-        self.state: State = start_cloud(config, Stored(gateways=gateways, alarms=self.store.read_alarms()), T0_NS)
-        self.events: queue.Queue[Event] = queue.Queue()
-        self.enqueued: list[str] = []
-        self.log: list[str] = []
-        assert config.webhook is not None
-        self._poster = WebhookClient(config.webhook, self.events.put)
-
-    def step(self, *events: Event) -> None:
-        for event in events:
-            self.state, effects = machine.step(self.state, time.time_ns(), event)
-            self.store.commit([one for one in effects if isinstance(one, Durable)])
-            self.enqueued += [one.name for one in effects if isinstance(one, Enqueue)]
-            self.log += [one.text for one in effects if isinstance(one, Log) and "webhook" in one.text]
-            for one in effects:
-                if isinstance(one, Send):
-                    self._poster.send(one)
-
-    def run(self, until: Callable[[], bool]) -> None:
-        def is_done() -> bool:
-            if not until():
-                try:
-                    self.step(self.events.get(timeout=0.01))
-                except queue.Empty:
-                    self.step(Tick())
-            return until()
-
-        waiting.until(is_done, lambda: self.log, poll_s=0.0)
-
-    def empty(self) -> bool:
-        return not self.state.alarms.queue.items
-
-    def cut(self) -> None:
-        """Cut the power: whatever is under way is never heard of."""
-        self.store.close()
+def serve(path: Path, **hook: Any) -> Service:
+    return Service(path, webhook={"retry_s": 0.01, "retry_max_s": 0.02, "timeout_s": 0.5, **hook})
 
 
 def changes(count: int, first: int = 0) -> list[Received]:
@@ -152,7 +63,7 @@ def url(receiver: Receiver) -> str:
 
 def test_each_change_is_posted_as_json_with_an_id_and_the_secret(tmp_path: Path, receiver: Receiver) -> None:
     (tmp_path / "secret").write_text("Bearer open-sesame\n")
-    service = Service(tmp_path / "a.db", url=url(receiver), secret_file=tmp_path / "secret")
+    service = serve(tmp_path / "a.db", url=url(receiver), secret_file=tmp_path / "secret")
     service.step(status("a", device=DEVICE), alarm("a"), alarm("a"), alarm("a", "cleared"))
     service.run(service.empty)
     assert receiver.taken == service.enqueued and len(set(service.enqueued)) == 2  # a repeat is no change
@@ -167,7 +78,7 @@ def test_each_change_is_posted_as_json_with_an_id_and_the_secret(tmp_path: Path,
 
 
 def test_a_fleet_alarm_is_posted_when_it_begins_and_its_cause_stays(tmp_path: Path, receiver: Receiver) -> None:
-    service = Service(tmp_path / "a.db", url=url(receiver))
+    service = serve(tmp_path / "a.db", url=url(receiver))
     now_s = (time.time_ns() - T0_NS) / NS
     service.step(*[alarm(gateway, onset_s=now_s) for gateway in "abc"], Tick(), alarm("d", onset_s=now_s), Tick())
     service.step(*[status(gateway, boot_id="two") for gateway in "abcd"], Tick())
@@ -210,7 +121,7 @@ def test_a_fault_is_named_and_the_change_is_sent_again(
     tmp_path: Path, receiver: Receiver, answer: Any, words: str
 ) -> None:
     receiver.answer = answer
-    service = Service(tmp_path / "a.db", url=url(receiver), timeout_s=0.2)
+    service = serve(tmp_path / "a.db", url=url(receiver), timeout_s=0.2)
     service.step(*changes(3))
     service.run(lambda: bool(service.log))
     assert words in service.log[0] and "(attempt 1, 3 wait)" in service.log[0]
@@ -224,13 +135,13 @@ def test_a_fault_is_named_and_the_change_is_sent_again(
 def test_a_receiver_that_comes_later_hears_everything_across_restarts(tmp_path: Path) -> None:
     port, path, expected = free_port(), tmp_path / "a.db", []
     for start in range(3):
-        service = Service(path, url=f"http://127.0.0.1:{port}/")
+        service = serve(path, url=f"http://127.0.0.1:{port}/")
         service.step(*changes(4, 10 * start))
         expected += service.enqueued
         service.run(lambda: bool(service.log))  # noqa: B023 - called before the next one is made
         assert "127.0.0.1 cannot be reached (ConnectionRefusedError" in service.log[0]
         service.cut()
-    service, late = Service(path, url=f"http://127.0.0.1:{port}/"), Receiver(port)
+    service, late = serve(path, url=f"http://127.0.0.1:{port}/"), Receiver(port)
     service.run(service.empty)
     assert late.taken == expected and len(expected) == 12
     service.cut()
@@ -241,11 +152,11 @@ def test_a_receiver_that_comes_later_hears_everything_across_restarts(tmp_path: 
 def test_a_power_cut_between_taking_and_removing_delivers_again_under_the_same_id(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    service = Service(tmp_path / "a.db", url=url(receiver))
+    service = serve(tmp_path / "a.db", url=url(receiver))
     service.step(*changes(3))
     waiting.until(lambda: receiver.taken)  # the receiver has it, and the aggregator never learns that
     service.cut()
-    again = Service(tmp_path / "a.db", url=url(receiver))
+    again = serve(tmp_path / "a.db", url=url(receiver))
     again.run(again.empty)
     first, second, third = service.enqueued
     assert receiver.taken == [first, first, second, third]
@@ -254,7 +165,7 @@ def test_a_power_cut_between_taking_and_removing_delivers_again_under_the_same_i
 
 def test_what_a_full_queue_gives_up_is_the_oldest_counted_stored_and_logged(tmp_path: Path, receiver: Receiver) -> None:
     receiver.answer = 503
-    service = Service(tmp_path / "a.db", url=url(receiver), queue=10, retry_s=600.0, retry_max_s=600.0)
+    service = serve(tmp_path / "a.db", url=url(receiver), queue=10, retry_s=600.0, retry_max_s=600.0)
     service.step(*changes(1))
     service.run(lambda: bool(service.log))
     service.step(*changes(24, 100))
@@ -262,8 +173,8 @@ def test_what_a_full_queue_gives_up_is_the_oldest_counted_stored_and_logged(tmp_
     assert len(lost) == 4 and service.enqueued[0] in lost[0] and lost[-1].endswith("8 were so far")
     service.cut()
     receiver.answer = 200
-    again = Service(tmp_path / "a.db", url=url(receiver), queue=10)
-    assert again.state.alarms.queue.dropped == 15
+    again = serve(tmp_path / "a.db", url=url(receiver), queue=10)
+    assert again.state.alarms.queues[WEBHOOK].dropped == 15
     again.run(again.empty)
     assert receiver.taken == service.enqueued[15:]
     again.cut()
@@ -271,7 +182,7 @@ def test_what_a_full_queue_gives_up_is_the_oldest_counted_stored_and_logged(tmp_
 
 def test_turned_off_nothing_is_queued_and_what_waited_waits_on(tmp_path: Path, receiver: Receiver) -> None:
     receiver.answer = 500
-    service = Service(tmp_path / "a.db", url=url(receiver))
+    service = serve(tmp_path / "a.db", url=url(receiver))
     service.step(*changes(2))
     service.cut()
     store = Store(tmp_path / "a.db")
@@ -284,7 +195,7 @@ def test_turned_off_nothing_is_queued_and_what_waited_waits_on(tmp_path: Path, r
         state, more = machine.step(state, T0_NS, event)
         effects += more
     assert not [one for one in effects if isinstance(one, Enqueue | Send | Dequeue)]
-    assert len(store.read_rows("posts")) == len(state.alarms.queue.items) == 2
+    assert len(store.read_rows("posts")) == len(state.alarms.queues[WEBHOOK].items) == 2
     store.close()
 
 
