@@ -59,10 +59,13 @@ def parts_of(spec: Spec, results: Results, prefix: Path, *, short: bool = False)
         StudyError: a section asks for a figure or coordinate that no cell has.
     """
     pictures = 0
-    for section in (one for given in spec.section for one in _for_each(given, results)):
+    several = (_for_each(given, results) for given in spec.section)
+    for parts, section in ((every, one) for every in several for one in every):
         try:
             picture = prefix.with_name(f"{prefix.name}-{pictures + 1}.png")
-            part = _part_of(section, results, picture, short=short)
+            if section is parts[0] and not short:
+                _check_paper(parts, results)
+            part = _part_of(section, results, picture)
             pictures += part.picture is not None
         except StudyError as error:
             is_empty = isinstance(error, NothingShownError)
@@ -75,12 +78,10 @@ def parts_of(spec: Spec, results: Results, prefix: Path, *, short: bool = False)
         yield part
 
 
-def _part_of(section: Section, results: Results, picture: Path, *, short: bool) -> Part:
+def _part_of(section: Section, results: Results, picture: Path) -> Part:
     """Return a section as it is written, after its picture was drawn where it is one."""
     part = Part(section.title, section.text.strip(), None, [], None)
     if section.kind == "table":
-        if not short:
-            _check_paper(section, results)
         return part._replace(table=tabulated(section, results), notes=list(_comparisons(section, results)))
     if section.kind == "targets":
         return part._replace(table=_targets(section, results))
@@ -92,17 +93,16 @@ def _part_of(section: Section, results: Results, picture: Path, *, short: bool) 
     return part._replace(picture=picture)
 
 
-def _for_each(section: Section, results: Results) -> Iterator[Section]:
-    """Yield a section for each value of its coordinate, its text with the first; itself where it names none, or where
+def _for_each(section: Section, results: Results) -> list[Section]:
+    """Return a section for each value of its coordinate, its text with the first; itself where it names none, or where
     nothing has one.
     """
-    shown = _values(section, results) if section.each else []
-    if not shown:
-        yield section
+    shown, parts = _values(section, results) if section.each else [], list[Section]()
     for index, value in enumerate(shown):
         title = ", ".join(part for part in (section.title, named(section, value)) if part)
         where = {**section.where, section.each: value}
-        yield section.model_copy(update={"title": title, "text": section.text * (index == 0), "where": where})
+        parts.append(section.model_copy(update={"title": title, "text": section.text * (index == 0), "where": where}))
+    return parts or [section]
 
 
 def _values(section: Section, results: Results) -> list[Any]:
@@ -137,12 +137,13 @@ def tabulated(section: Section, results: Results) -> Table:
     return Table([*(named(section, key) for key in section.rows), *words], rows)
 
 
-def _check_paper(section: Section, results: Results) -> None:
-    """Refuse figures of a paper beside which none of ours would stand."""
-    entries = lay_out(results, section) if section.paper else {}
-    rows = [_row_name(row) for row in entries]
-    heads = {_head(section, column) for columns in entries.values() for column in columns}
-    for row, figures in section.paper.items():
+def _check_paper(parts: Sequence[Section], results: Results) -> None:
+    """Refuse figures of a paper beside which none of ours would stand, in any part of a section."""
+    paper = parts[0].paper if parts[0].kind == "table" else {}
+    laid_out = [(part, lay_out(results, part)) for part in parts if paper]
+    rows = list(dict.fromkeys(_row_name(row) for _, entries in laid_out for row in entries))
+    heads = {_head(part, column) for part, entries in laid_out for columns in entries.values() for column in columns}
+    for row, figures in paper.items():
         if row not in rows:
             raise StudyError(f"paper: no row is {row!r}; expected one of {'; '.join(rows)}")
         if unknown := sorted(figures.keys() - heads):

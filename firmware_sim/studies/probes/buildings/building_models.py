@@ -255,7 +255,9 @@ def _fit_recurrent(case: Case, training: Training, choice: Choice) -> Fitted:
         data = {POOL: {key: np.concatenate([each[key] for each in data.values()]) for key in next(iter(data.values()))}}
     network: dict[str, Any] = {"task": "classify", "class_weights": True}
     if not task.is_class:
-        network = {"task": "predict", "horizon": task.horizon, "targets": (0,), "change": task.change}
+        network = {"task": "predict", "horizon": task.horizon, "targets": (0,)}
+        # Where a change is told that is the network's to say: the paper's form tells the value.
+        network |= {} if task.change else {"change": False}
     network["steps"] = task.window + task.horizon
     chosen = overlaid(nested(choice.settings), {"network": network, **PLAIN})
     algorithm = build("recurrent-fedavg", next(iter(data.values()))[FEATURES].shape[1], chosen)
