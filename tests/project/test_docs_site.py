@@ -33,7 +33,8 @@ ABSOLUTE = re.compile(r"(?<![\w.~-])/(?=\w)")
 OF_USERS = (("-u", "fedgate"), ("-u", "postgres"), ("-o", "fedgate"))
 RUN_HERE = {"cat", "cp", "install", "rm", "sed", "sh"}  # below the folder alone
 FOLDERS = ("etc/systemd/system", "media/usb", "mnt/backup", "var/lib")
-ENDS = {"doctor": {0, 1}, "notify": {1}}  # nobody listens where a broker or a receiver should
+# Nobody listens where a broker or a receiver should, and no alarm stands at a new site.
+ENDS = {"doctor": {0, 1}, "notify": {1}, "alarms show": {0, 2}}
 CHANNEL = '[[notify]]\nname = "on-call"\nurl_file = "on-call.urls"\n'
 
 
@@ -105,7 +106,7 @@ class Machine:
             written = None
         self.provide(program, words)
         with contextlib.redirect_stdout(output):
-            assert ours(program, *words) in ENDS.get(command, {0})
+            assert ours(program, *words) in ENDS.get(" ".join(words[:2]), ENDS.get(command, {0}))
         if written is not None:
             written.write_text(output.getvalue(), encoding="utf-8")
 
