@@ -26,7 +26,7 @@ class Evidences:
         self.counts = {"evidence": 0}
 
     def committed(self, gateway: str, effects: Sequence[Any]) -> None:
-        """Take note of what a gateway's store holds from now on; an anomaly that is raised must not be alone in it."""
+        """Take note of what a gateway's store holds from now on; what a model raises must not be alone in it."""
         queued = {one.name: one.item for one in effects if isinstance(one, events.Enqueue)}
         for name, item in queued.items():
             where = topics.parse(item.topic)
@@ -34,7 +34,7 @@ class Evidences:
                 self.told.setdefault((gateway, name), []).append(AlarmEvidence.from_bytes(item.payloads[0]))
             elif where[2:] == ("alarm", ANOMALY):
                 alarm = Alarm.from_bytes(item.payloads[0])
-                if alarm.state == "raised" and name_item(alarm.id) not in queued:
+                if alarm.state == "raised" and alarm.model_version and name_item(alarm.id) not in queued:
                     self._violate(f"{gateway} committed {alarm.id} without its evidence")
 
     def stored(self, gateway: str, evidence: AlarmEvidence) -> None:
