@@ -102,11 +102,10 @@ def test_the_lowered_support_is_detected_on_every_gateway(
         assert alarm["raised"]
         assert alarm["cleared"]
         assert alarm["model_digest"] == models[0]["digest"]
-        assert (
-            cloud_aggregator(["evidence", alarm["id"], "-c", str(tmp_path / "demo" / "aggregator.toml"), "--json"]) == 0
-        )
-        evidence = json.loads(capsys.readouterr().out)
-        assert (evidence["text"], evidence["gateway"]) == (alarm["text"], alarm["gateway"])
+        settings, name = str(tmp_path / "demo" / "aggregator.toml"), f"{alarm['gateway']}/{alarm['id']}"
+        assert cloud_aggregator(["alarms", "show", name, "-c", settings, "--json"]) == 0
+        evidence = json.loads(capsys.readouterr().out)["evidence"]
+        assert evidence["text"] == alarm["text"]
         assert evidence["contributions"][0]["feature"] == "load.level" and evidence["spectrum"]["channel"] == "load"
     closed = listed(tmp_path / "demo", "rounds", capsys)
     assert sorted(closed[0]["gateways"].split()) == ["gateway-1", "gateway-2", "gateway-3"]
