@@ -11,14 +11,22 @@ from typing import Any
 
 from fedgate.cloud_aggregator.alarms import fleet
 from fedgate.cloud_aggregator.alarms.records import Alarms
-from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, Standing, find_state, fold
+from fedgate.cloud_aggregator.alarms.workflow import (
+    LABELS,
+    SHELVED_MAX_NS,
+    AlarmKey,
+    Handled,
+    Standing,
+    find_state,
+    fold,
+)
 from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import AlarmEvent, Ordered, OrderError
 from fedgate.config.protocol.messages import WORKS_MAX
 from fedgate.config.protocol.topics import ALL, ID
 from fedgate.models.time_units import DAY_S, HOUR_S, NS
 
-SHELVED_S, SHELVED_MAX_S = 8 * HOUR_S, 7 * DAY_S  # for which an alarm is shelved: usually, and at most
+SHELVED_S, SHELVED_MAX_S = 8 * HOUR_S, SHELVED_MAX_NS / NS  # for which an alarm is shelved: usually, and at most
 WINDOW_MAX_S, AHEAD_MAX_S = 31 * DAY_S, 366 * DAY_S  # of maintenance, and how far ahead it may begin
 WINDOWS_MAX = WORKS_MAX // 2  # of maintenance that are to come or at hand
 OUT_MAX = 1_000  # causes that are out of service
@@ -51,8 +59,8 @@ def carry_out(alarms: Alarms, context: Context, order: Ordered) -> Result:
     action, who, text = (str(body.get(name, "")) for name in ("action", "who", "text"))
     if not 1 <= len(who) <= WHO_MAX or not who.isprintable():
         raise OrderError(f"who: expected 1 to {WHO_MAX} printable characters, got {who[: WHO_MAX + 1]!r}")
-    if len(text) > TEXT_MAX:
-        raise OrderError(f"text: expected at most {TEXT_MAX} characters, got {len(text)}")
+    if len(text) > TEXT_MAX or not text.isprintable():  # whoever reads it has a terminal, which obeys what is not
+        raise OrderError(f"text: expected at most {TEXT_MAX} printable characters, got {text[:WHO_MAX]!r}")
     if action in OF_SITE:
         events, answer = OF_SITE[action](alarms, context, order, who, text)
     elif action in OF_ALARMS:
@@ -215,7 +223,7 @@ def _end_window(alarms: Alarms, context: Context, order: Ordered, who: str, _tex
     if known.to_ns <= context.now_ns:
         return [], f"maintenance {number} is over already"
     t_ns = max(context.now_ns, alarms.workflow.changed_ns + 1)  # gateways go by the one announced later
-    event = AlarmEvent(known.gateway, "", "", t_ns, who, "window-end", {"window": number})
+    event = AlarmEvent(known.gateway, "", "", t_ns, who, "window-end", {"window": number, "to_ns": context.now_ns})
     return [event], f"maintenance {number} ended"
 
 

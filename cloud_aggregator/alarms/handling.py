@@ -334,7 +334,7 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
         if state in MASKS and not handled.is_quiet:  # its cause was taken out of service while it stood
             event = AlarmEvent(*key, "", context.now_ns, "", "suppress", {"is_told": True, "by": state})
         elif state not in MASKS and handled.is_quiet:
-            event = AlarmEvent(*key, "", context.now_ns, "", "resume")
+            event = AlarmEvent(*key, "", context.now_ns, "", "resume", {"is_told": state == "unacknowledged"})
         elif state == "unacknowledged":
             asked[key] = alarms.asked_ns.get(key, _place_on_uptime(context, max(received_ns, handled.asked_ns)))
             if _must_escalate(context, alarm, handled, asked[key]):

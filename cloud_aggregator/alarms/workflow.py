@@ -28,6 +28,7 @@ State = Literal[
 ]
 STATES: tuple[State, ...] = get_args(State)
 MASKS = frozenset({"shelved", "suppressed", "out-of-service"})
+SHELVED_MAX_NS = 7 * DAY_NS  # for which an alarm may be shelved
 WINDOWS_SHOWN_NS = 31 * DAY_NS  # for which a time of maintenance that is over is remembered
 LABELS = ("damage", "work", "sensor", "false")
 
@@ -77,7 +78,7 @@ class Window:
     def holds(self, gateway: str, onset_ns: int, now_ns: int) -> bool:
         """Tell whether it suppresses now an alarm that began then."""
         is_of_it = self.gateway in (ALL, gateway)
-        return is_of_it and self.from_ns <= onset_ns < self.to_ns and now_ns < self.to_ns
+        return is_of_it and self.from_ns <= min(onset_ns, now_ns) and max(onset_ns, now_ns) < self.to_ns
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def find_state(workflow: Workflow, key: AlarmKey, alarm: Standing, now_ns: int) 
         return "out-of-service"
     if any(window.holds(key.gateway, alarm.onset_ns, now_ns) for window in workflow.windows):
         return "suppressed"
-    if now_ns < handled.shelved_until_ns:
+    if now_ns < handled.shelved_until_ns <= now_ns + SHELVED_MAX_NS:  # a clock that went back shelves for no longer
         return "shelved"
     return "unacknowledged" if handled.acknowledged_ns is None else "acknowledged"
 
@@ -120,7 +121,7 @@ def fold(events: Iterable[AlarmEvent], workflow: Workflow | None = None) -> Work
                 windows.setdefault(window.number, window)
             case "window-end" if event.body["window"] in windows:
                 ended = windows[event.body["window"]]
-                windows[ended.number] = replace(ended, to_ns=min(ended.to_ns, event.t_ns))
+                windows[ended.number] = replace(ended, to_ns=min(ended.to_ns, event.body["to_ns"]))
             case "out-of-service":
                 out[event.gateway, event.cause] = event
             case "in-service":
@@ -145,7 +146,8 @@ def apply_event(handled: Handled, event: AlarmEvent) -> Handled:
         case "suppress":  # of the service: the mask of a window or of a cause was found on it
             return replace(handled, is_quiet=True, is_told=handled.is_told and event.body["is_told"])
         case "resume":  # of the service: no mask is left, and it stands
-            return replace(handled, is_quiet=False, is_told=True, asked_ns=event.t_ns, escalated_ns=0)
+            is_told = handled.is_told or event.body["is_told"]
+            return replace(handled, is_quiet=False, is_told=is_told, asked_ns=event.t_ns, escalated_ns=0)
         case "escalate":
             return replace(handled, escalated_ns=event.t_ns)
         case "label":

@@ -119,12 +119,17 @@ def _add_filters(part: argparse.ArgumentParser) -> None:
 
 
 def _add_who(part: argparse.ArgumentParser) -> None:
-    part.add_argument("--who", default=name_login(), metavar="NAME", help="who does it (default: your login name)")
+    part.add_argument("--who", metavar="NAME", help="who does it (default: your login name)")
 
 
 def name_login() -> str:
-    """Return the name by which somebody has logged in, also where another user's rights are used."""
-    return os.environ.get("SUDO_USER") or getpass.getuser()
+    """Return the name by which somebody has logged in, also where another user's rights are used; raises `ValueError`
+    where nobody has one, as in some containers.
+    """
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        raise ValueError("--who: this user has no login name; give one") from None
 
 
 def _list(arguments: argparse.Namespace) -> None:
@@ -223,19 +228,19 @@ def _act(action: str, arguments: argparse.Namespace) -> None:
     with open_stated(arguments) as store:
         rows = read_rows(store, time.time_ns())
     names = [f"{row['gateway']}/{row['id']}" for row in (find_row(rows, name) for name in arguments.alarm)]
-    body = {"action": action, "alarms": names, "who": arguments.who, "text": arguments.text}
+    body = {"action": action, "alarms": names, "text": arguments.text}
     given = {name: getattr(arguments, name, None) for name in ("for_s", "label", "to")}
     order_action(arguments, body | {name: value for name, value in given.items() if value is not None})
 
 
 def _act_on_cause(action: str, arguments: argparse.Namespace) -> None:
     of_it = {"gateway": arguments.gateway, "cause": arguments.cause}
-    order_action(arguments, {"action": action, **of_it, "who": arguments.who, "text": arguments.text})
+    order_action(arguments, {"action": action, **of_it, "text": arguments.text})
 
 
 def order_action(arguments: argparse.Namespace, body: Row) -> None:
-    """Give an action to the service and print its answer; raises as `place_order` does."""
-    answer = place_order(arguments, "alarm", body)
+    """Give an action of whom the arguments name to the service and print its answer; raises as `place_order` does."""
+    answer = place_order(arguments, "alarm", {**body, "who": arguments.who or name_login()})
     cli.show(arguments, answer._asdict(), answer.text)
 
 

@@ -6,7 +6,7 @@ import argparse
 import time
 
 from fedgate.cloud_aggregator.alarms.workflow import fold
-from fedgate.cloud_aggregator.commands.alarms import name_login, order_action
+from fedgate.cloud_aggregator.commands.alarms import order_action
 from fedgate.cloud_aggregator.commands.store import open_stated
 from fedgate.cloud_aggregator.commands.times import read_moment_ns
 from fedgate.config.protocol.topics import ALL
@@ -42,12 +42,12 @@ def add(commands: cli.Commands) -> None:
     end = parts.add("end", _end, "end one now, or take back one to come")
     end.add_argument("number", type=int, metavar="NUMBER", help="as the list has it")
     for part in (window, end):
-        part.add_argument("--who", default=name_login(), metavar="NAME", help="who does it (default: your login name)")
+        part.add_argument("--who", metavar="NAME", help="who does it (default: your login name)")
 
 
 def _add(arguments: argparse.Namespace) -> None:
     from_ns = time.time_ns() if arguments.from_ns is None else arguments.from_ns
-    body = {"action": "window", "gateway": arguments.gateway, "who": arguments.who, "text": arguments.why}
+    body = {"action": "window", "gateway": arguments.gateway, "text": arguments.why}
     order_action(arguments, body | {"from_s": from_ns / NS, "to_s": arguments.to_ns / NS})
 
 
@@ -71,4 +71,4 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _end(arguments: argparse.Namespace) -> None:
-    order_action(arguments, {"action": "window-end", "window": arguments.number, "who": arguments.who})
+    order_action(arguments, {"action": "window-end", "window": arguments.number})

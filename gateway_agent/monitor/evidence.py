@@ -8,6 +8,7 @@ import numpy as np
 
 from fedgate.config.protocol.evidence import (
     CHANNELS_MAX,
+    EVIDENCE_BYTES,
     LABEL_MAX,
     SENTENCE_MAX,
     AlarmEvidence,
@@ -21,7 +22,7 @@ from fedgate.config.protocol.evidence import (
 )
 from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.context import Context
-from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Deliver, Item
+from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Deliver, Item, Log, Wanted
 from fedgate.gateway_agent.monitor.monitor import Monitor
 from fedgate.gateway_agent.monitor.sentence import Meanings, describe_contribution, describe_meanings
 from fedgate.gateway_agent.pipeline import spectra
@@ -32,11 +33,19 @@ from fedgate.models.features.describe import Meaning
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-def queue_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: WindowResult) -> list[Deliver]:
-    """Return the request that delivers the evidence of an alarm, where the settings want any."""
+def queue_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: WindowResult) -> list[Wanted]:
+    """Return the request that delivers the evidence of an alarm, where the settings want any and the line carries it.
+
+    An error of it is logged: the alarm, which is queued by now, matters more.
+    """
     if context.settings.alarm.evidence == "off":
         return []
-    evidence = gather_evidence(monitor, context, alarm, reading)
+    try:
+        evidence = gather_evidence(monitor, context, alarm, reading)
+    except ValueError as error:
+        return [Log("warning", f"alarm {alarm.cause} has no evidence: {error}")]
+    if len(evidence.to_bytes()) > context.payload_bytes:
+        return [Log("info", f"alarm {alarm.cause} has no evidence: {context.payload_bytes} bytes are too few for it")]
     topic = context.topic("evidence", evidence.item)
     return [Deliver(evidence.item, Item(topic, (evidence.to_bytes(),), retain=False, priority=EVIDENCE_PRIORITY))]
 
@@ -67,7 +76,7 @@ def gather_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: W
         no_spectrum=cut_text(reason, LABEL_MAX) if is_full else "the settings want reduced evidence",
         health=list_health(monitor, context),
     )
-    return fit(evidence)
+    return fit(evidence, min(EVIDENCE_BYTES, context.payload_bytes))
 
 
 def _describe(meanings: Meanings, one: Contribution) -> Standout:

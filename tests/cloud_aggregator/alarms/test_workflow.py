@@ -20,7 +20,7 @@ from fedgate.cloud_aggregator.alarms import actions
 from fedgate.cloud_aggregator.alarms.workflow import STATES, AlarmKey, Standing, Workflow, find_state, fold
 from fedgate.cloud_aggregator.events import AlarmEvent, Answered, Effect, Enqueue, Ordered, Posted, Send, Tick
 from fedgate.cloud_aggregator.state import State
-from fedgate.models.time_units import HOUR_S, NS
+from fedgate.models.time_units import DAY_NS, HOUR_S, NS
 from tests.cloud_aggregator.alarms.test_fleet import alarm, site
 from tests.cloud_aggregator.test_aggregator_machine import after
 from tests.support.sites import T0_NS, aggregator_settings
@@ -127,6 +127,30 @@ def test_what_begins_within_maintenance_calls_nobody_until_that_is_over() -> Non
     assert posted(effects)[-1] == ("raised", True, None)
 
 
+def test_the_end_of_what_was_acknowledged_within_maintenance_calls_nobody_either() -> None:
+    window = {"gateway": "a", "from_s": T0_NS / NS, "to_s": T0_NS / NS + 500, "text": "new bearings"}
+    state, _ = after(act(escalating(), "window", 0, **window)[0], alarm("a", onset_s=10), at_s=20)
+    state, _ = act(state, "acknowledge", 30, alarms=[name_of(10)])
+    state, effects = after(state, Tick(), at_s=501)
+    assert state_of(state, 10) == "acknowledged" and posted(effects) == []
+    assert posted(after(state, alarm("a", "cleared", 10), at_s=600)[1]) == []
+
+
+def test_a_clock_that_was_ahead_leaves_no_mask_when_it_is_set_right() -> None:
+    """As of a board whose clock has local time: what was masked by it calls as soon as the time is right."""
+    key, standing, later = AlarmKey("a", "x"), Standing("anomaly", T0_NS, True), T0_NS + 400 * DAY_NS
+    shelved = fold([AlarmEvent("a", "x", "", later, "ann", "shelve", {"until_ns": later + DAY_NS})])
+    assert find_state(shelved, key, standing, later) == "shelved"
+    assert find_state(shelved, key, standing, T0_NS) == "unacknowledged"
+    body = {"window": 1, "from_ns": T0_NS, "to_ns": later + DAY_NS, "text": "w"}
+    added = AlarmEvent("a", "", "", later, "ann", "window", body)
+    ended = AlarmEvent("a", "", "", later + 1, "ann", "window-end", {"window": 1, "to_ns": T0_NS + 5})
+    assert find_state(fold([added]), key, standing, T0_NS + 6) == "suppressed"
+    assert find_state(fold([added, ended]), key, standing, T0_NS + 6) == "unacknowledged"
+    ahead = fold([replace(added, body=body | {"from_ns": later})])
+    assert find_state(ahead, key, standing._replace(onset_ns=later), T0_NS) == "unacknowledged"
+
+
 def test_a_cause_that_is_out_of_service_calls_nobody() -> None:
     state, _ = after(escalating(), alarm("a", severity="critical"))
     cause = {"gateway": "a", "cause": "anomaly"}
@@ -170,7 +194,9 @@ WRONG = [
     ({"action": "acknowledge", "alarms": [3]}, "expected 1 to 100 names"),
     ({"action": "acknowledge", "alarms": ["a/nothing"]}, "a/nothing: there is no such alarm"),
     ({"action": "note"}, "a note needs one"),
-    ({"action": "note", "text": "x" * 1_001}, "text: expected at most 1000 characters"),
+    ({"action": "note", "text": "x" * 1_001}, "text: expected at most 1000 printable characters"),
+    ({"action": "note", "text": "\x1b[2J"}, "text: expected at most 1000 printable characters"),
+    ({"action": "note", "text": "\udcff"}, "text: expected at most 1000 printable characters"),
     ({"action": "label", "label": "fine"}, "label: expected one of damage, work, sensor, false"),
     ({"action": "assign", "to": 4}, "to: expected at most 64"),
     ({"action": "shelve", "for_s": 8 * 86_400}, "expected 1 minute to 7 days"),

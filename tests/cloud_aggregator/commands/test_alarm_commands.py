@@ -215,6 +215,19 @@ def test_what_an_alarm_rests_on_is_shown_with_it(folder: Path, say: Say) -> None
     assert json.loads(say("alarms show north/faulty-load", "--json")[1])["evidence"] is None
 
 
+def test_a_user_without_a_name_runs_everything_but_what_needs_one(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a number for a user."""
+
+    def fail() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.delenv("SUDO_USER")
+    monkeypatch.setattr("getpass.getuser", fail)
+    assert say("alarms")[0] == 0
+    assert "--who: this user has no login name; give one" in say("alarms ack north/anomaly")[2]
+    assert say("alarms ack north/anomaly --who ann")[0] == 0
+
+
 def test_rates_are_shown(folder: Path, say: Say) -> None:
     say("alarms label north/anomaly false")
     serve(folder)

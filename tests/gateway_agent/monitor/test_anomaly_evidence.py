@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.evidence import EVIDENCE_BYTES, TRAIL_MAX, AlarmEvidence, count_json_bytes
 from fedgate.config.protocol.messages import CONTROL, Alarm
-from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Effect, Enqueue, Save
+from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Effect, Enqueue, Log, Save
+from fedgate.gateway_agent.monitor import evidence
 from fedgate.gateway_agent.monitor.sentence import describe_start
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.decision import ScoringModel
@@ -62,6 +63,26 @@ def test_a_site_may_want_less_of_it_or_nothing(wanted: str) -> None:
     for one in found:
         assert one.contributions and one.health and one.level and one.trail is None and one.spectrum is None
         assert one.no_spectrum == "the settings want reduced evidence"
+
+
+@pytest.mark.parametrize(("most", "count"), [(300, 0), (1_024, 1), (4_096, 1)])
+def test_evidence_is_no_longer_than_what_the_line_carries(most: int, count: int) -> None:
+    """A broker that takes less drops the rest, and whatever is under way holds up the next alarm."""
+    state = watched_with()
+    state = replace(state, context=replace(state.context, line_payload_bytes=most))
+    _, effects = feed(state, samples(4, 3, 50.0), START_S)
+    found = evidence_of(effects)
+    assert len(sent(effects, "alarm")) == 1 and len(found) == count
+    assert all(len(one.to_bytes()) <= most for one in found)
+    assert count or any("300 bytes are too few for it" in one.text for one in kinds(effects, Log))
+
+
+def test_an_error_of_the_evidence_takes_no_alarm_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "list_health", lambda *_: (np.nan,))
+    _, effects = feed(watched(), samples(4, 3, 50.0), START_S)
+    (item,) = kinds(effects, Enqueue)
+    assert Alarm.from_bytes(item.item.payloads[0]).state == "raised"
+    assert any("has no evidence" in one.text for one in kinds(effects, Log))
 
 
 def watched_with(**tables: Any) -> State:
