@@ -288,10 +288,10 @@ def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, al
     standing = actions.find_alarm(alarms, key) or Standing(alarm.cause, alarm.onset_ns, active)
     state = find_state(alarms.workflow, key, standing._replace(is_active=active), context.now_ns)
     if state in ("suppressed", "out-of-service"):
-        event = AlarmEvent(gateway, alarm.id, "", context.now_ns, "", "suppress", {"is_told": False, "by": state})
+        event = AlarmEvent(gateway, alarm.id, "", context.now_ns, "", "suppress", {"is_notified": False, "by": state})
         return actions.note_events(alarms, [event]), [event]
     handled = alarms.workflow.handled.get(key)
-    if handled is not None and not handled.is_told:
+    if handled is not None and not handled.is_notified:
         return alarms, []
     return _put_post(alarms, context, statuses, gateway, alarm, active=active)
 
@@ -332,9 +332,9 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
         handled = alarms.workflow.handled.get(key, Handled())
         event = None
         if state in MASKS and not handled.is_quiet:  # its cause was taken out of service while it stood
-            event = AlarmEvent(*key, "", context.now_ns, "", "suppress", {"is_told": True, "by": state})
+            event = AlarmEvent(*key, "", context.now_ns, "", "suppress", {"is_notified": True, "by": state})
         elif state not in MASKS and handled.is_quiet:
-            event = AlarmEvent(*key, "", context.now_ns, "", "resume", {"is_told": state == "unacknowledged"})
+            event = AlarmEvent(*key, "", context.now_ns, "", "resume", {"is_notified": state == "unacknowledged"})
         elif state == "unacknowledged":
             asked[key] = alarms.asked_ns.get(key, _place_on_uptime(context, max(received_ns, handled.asked_ns)))
             if _must_escalate(context, alarm, handled, asked[key]):

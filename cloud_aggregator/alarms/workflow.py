@@ -56,7 +56,7 @@ class Handled:
     acknowledged_by: str = ""
     shelved_until_ns: int = 0
     is_quiet: bool = False  # nobody was called since it was masked
-    is_told: bool = True  # somebody was called when it was raised
+    is_notified: bool = True  # somebody was called when it was raised
     asked_ns: int = 0  # when it was told of again, after a mask
     escalated_ns: int = 0  # since it was told of last
     label: str = ""
@@ -144,10 +144,10 @@ def apply_event(handled: Handled, event: AlarmEvent) -> Handled:
         case "unshelve":
             return replace(handled, shelved_until_ns=0)
         case "suppress":  # of the service: the mask of a window or of a cause was found on it
-            return replace(handled, is_quiet=True, is_told=handled.is_told and event.body["is_told"])
+            return replace(handled, is_quiet=True, is_notified=handled.is_notified and event.body["is_notified"])
         case "resume":  # of the service: no mask is left, and it stands
-            is_told = handled.is_told or event.body["is_told"]
-            return replace(handled, is_quiet=False, is_told=is_told, asked_ns=event.t_ns, escalated_ns=0)
+            is_notified = handled.is_notified or event.body["is_notified"]
+            return replace(handled, is_quiet=False, is_notified=is_notified, asked_ns=event.t_ns, escalated_ns=0)
         case "escalate":
             return replace(handled, escalated_ns=event.t_ns)
         case "label":

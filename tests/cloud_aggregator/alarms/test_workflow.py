@@ -362,7 +362,7 @@ class Site(RuleBasedStateMachine):
             if self.mask_of(fact):
                 fact.is_owed = True
             elif fact.is_owed:
-                fact.is_owed = fact.is_silent = False
+                fact.is_owed, fact.is_silent = False, fact.is_silent and fact.is_seen
                 expected = [] if fact.is_seen else [("raised", True, False)]
         assert self.taken == expected
 
