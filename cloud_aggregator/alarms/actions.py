@@ -22,12 +22,12 @@ from fedgate.cloud_aggregator.alarms.workflow import (
 )
 from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import AlarmEvent, Ordered, OrderError
-from fedgate.config.protocol.messages import WORKS_MAX
+from fedgate.config.protocol.messages import WORKS_LONGEST_NS, WORKS_MAX
 from fedgate.config.protocol.topics import ALL, ID
-from fedgate.models.time_units import DAY_S, HOUR_S, NS
+from fedgate.models.time_units import DAY_NS, DAY_S, HOUR_S, NS
 
 SHELVED_S, SHELVED_MAX_S = 8 * HOUR_S, SHELVED_MAX_NS / NS  # for which an alarm is shelved: usually, and at most
-WINDOW_MAX_S, AHEAD_MAX_S = 31 * DAY_S, 366 * DAY_S  # of maintenance, and how far ahead it may begin
+AHEAD_MAX_S = 366 * DAY_S  # how far ahead maintenance may begin
 WINDOWS_MAX = WORKS_MAX // 2  # of maintenance that are to come or at hand
 OUT_MAX = 1_000  # causes that are out of service
 EVENTS_MAX = 200  # of one alarm
@@ -201,10 +201,10 @@ def _add_window(alarms: Alarms, context: Context, order: Ordered, who: str, text
     from_ns, to_ns = (int(_number(body, name, 0) * NS) for name in ("from_s", "to_s"))
     if to_ns <= now_ns:
         raise OrderError("to: expected a time to come; a window that is over suppresses nothing")
-    if not 0 < to_ns - from_ns <= WINDOW_MAX_S * NS or from_ns > now_ns + AHEAD_MAX_S * NS:
-        raise OrderError(f"expected a window of at most {WINDOW_MAX_S / DAY_S:g} days, that begins within a year")
-    if from_ns < now_ns - WINDOW_MAX_S * NS:
-        raise OrderError(f"from: expected not more than {WINDOW_MAX_S / DAY_S:g} days ago")
+    if not 0 < to_ns - from_ns <= WORKS_LONGEST_NS or from_ns > now_ns + AHEAD_MAX_S * NS:
+        raise OrderError(f"expected a window of at most {WORKS_LONGEST_NS / DAY_NS:g} days, that begins within a year")
+    if from_ns < now_ns - WORKS_LONGEST_NS:
+        raise OrderError(f"from: expected not more than {WORKS_LONGEST_NS / DAY_NS:g} days ago")
     if not text:
         raise OrderError("why: expected a text; whoever finds no alarm will ask")
     if sum(window.to_ns > now_ns for window in alarms.workflow.windows) >= WINDOWS_MAX:

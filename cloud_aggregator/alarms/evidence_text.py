@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from fedgate.config.protocol.evidence import AlarmEvidence, BandSpectrum, ChannelHealth, Standout, Trail
+from fedgate.config.protocol.evidence import AlarmEvidence, BandSpectrum, ChannelHealth, Standout, Trail, cut_text
 from fedgate.models.time_units import NS
 
 WIDTH = 100
@@ -53,12 +53,11 @@ def _render_contributions(contributions: Sequence[Standout]) -> list[str]:
     for one in contributions:
         off = "never moved" if one.deviation is None else f"{one.deviation:+.3g}"
         numbers = " ".join(f"{value:>10.4g}" for value in (one.amount, one.value, one.median, one.spread))
-        lines += [f"{_cut(one.feature, NAME_WIDTH):{NAME_WIDTH}} {numbers} {off:>12}", f"  {_cut(one.text, WIDTH - 2)}"]
+        lines += [
+            f"{cut_text(one.feature, NAME_WIDTH):{NAME_WIDTH}} {numbers} {off:>12}",
+            f"  {cut_text(one.text, WIDTH - 2)}",
+        ]
     return lines
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _render_trail(trail: Trail | None) -> list[str]:
@@ -95,7 +94,7 @@ def _render_spectrum(spectrum: BandSpectrum | None, reason: str) -> list[str]:
         return [f"spectrum: none ({reason})"] if reason else []
     excess = [(now / high if high > 0.0 else math.inf, place) for place, (now, high) in enumerate(
         zip(spectrum.worst, spectrum.healthy_95, strict=True)) if now > high]  # fmt: skip
-    head = f"spectrum of {_cut(spectrum.channel, NAME_WIDTH)} at {_format_time(spectrum.t_ns)}, beside "
+    head = f"spectrum of {cut_text(spectrum.channel, NAME_WIDTH)} at {_format_time(spectrum.t_ns)}, beside "
     head += f"{spectrum.healthy_windows} healthy windows"
     if not excess:
         return [f"{head}: no band is above its healthy 95 % quantile"]
@@ -115,8 +114,8 @@ def _render_health(health: Sequence[ChannelHealth]) -> list[str]:
     if not ill:
         return ["sensors: all well since the agent started"] if health else []
     listed = [
-        f"  {_cut(one.channel, NAME_WIDTH):{NAME_WIDTH}} {one.filled} values bridged, {one.windows_lost} windows lost"
-        f"{', FAULTY' if one.is_faulty else ''}"
+        f"  {cut_text(one.channel, NAME_WIDTH):{NAME_WIDTH}} {one.filled} values bridged, "
+        f"{one.windows_lost} windows lost{', FAULTY' if one.is_faulty else ''}"
         for one in ill
     ]
     return ["sensors, since the agent started:", *listed]

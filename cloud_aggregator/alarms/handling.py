@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, get_args
 
-from fedgate.cloud_aggregator.alarms import actions, fleet, home_assistant, notices, post_queue, register, webhook
+from fedgate.cloud_aggregator.alarms import actions, fleet, home_assistant, register
 from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
 from fedgate.cloud_aggregator.alarms.register import Cards
 from fedgate.cloud_aggregator.alarms.workflow import MASKS, AlarmKey, Handled, Standing, find_state
@@ -28,6 +28,7 @@ from fedgate.cloud_aggregator.events import (
     Severity,
 )
 from fedgate.cloud_aggregator.limits import Allowance
+from fedgate.cloud_aggregator.notifications import notices, post_queue, webhook
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance, MessageError, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import WEBHOOK, NotifyChannel, Receiver

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
-from fedgate.cloud_aggregator.alarms.post_queue import Queue, restore_queues
 from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_alarms
 from fedgate.cloud_aggregator.alarms.workflow import AlarmKey, Workflow, fold
 from fedgate.cloud_aggregator.events import AlarmEvent, Post
 from fedgate.cloud_aggregator.limits import Allowance
+from fedgate.cloud_aggregator.notifications.post_queue import Queue, restore_queues
 from fedgate.config.protocol.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"

@@ -24,10 +24,10 @@ from fedgate.cloud_aggregator.alarms.workflow import (
     fold,
 )
 from fedgate.cloud_aggregator.commands.store import open_stated, place_order
-from fedgate.cloud_aggregator.commands.times import read_duration_s, read_moment_ns
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
+from fedgate.config.runtime.times import read_duration_s, read_moment_ns
 from fedgate.models.time_units import DAY_S, NS
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import time
 from fedgate.cloud_aggregator.alarms.workflow import fold
 from fedgate.cloud_aggregator.commands.alarms import order_action
 from fedgate.cloud_aggregator.commands.store import open_stated
-from fedgate.cloud_aggregator.commands.times import read_moment_ns
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
+from fedgate.config.runtime.times import read_moment_ns
 from fedgate.models.time_units import NS
 
 TEXT = """Say when somebody works at what gateways watch.

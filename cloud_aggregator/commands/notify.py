@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from fedgate.cloud_aggregator.alarms.notices import Notice
+from fedgate.cloud_aggregator.notifications.notices import Notice
 from fedgate.config.runtime import cli
 from fedgate.config.settings.notifications import NotifyChannel
 from fedgate.config.settings.settings import AggregatorSettings, load

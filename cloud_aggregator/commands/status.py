@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedgate.cloud_aggregator.alarms import register
-from fedgate.cloud_aggregator.alarms.post_queue import label
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
 from fedgate.cloud_aggregator.names import list_first
+from fedgate.cloud_aggregator.notifications.post_queue import label
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.rounds.round import describe_set_back
 from fedgate.cloud_aggregator.rounds.rounds import list_server_arrays

@@ -73,10 +73,11 @@ class Aggregator(App):
             notify_client.check(settings.notify)
         except ChildProcessError as error:  # alarms wait in their queue; nothing else may wait for Apprise
             LOG.warning("%s", error)
-        self._posters: dict[str, Poster] = {one.name: NotifyClient(one, self.loop.put) for one in settings.notify}
+        self._channels = {one.name: NotifyClient(one, self.loop.put) for one in settings.notify}
+        posters: dict[str, Poster] = {**self._channels}
         if settings.webhook is not None:
-            self._posters[WEBHOOK] = WebhookClient(settings.webhook, self.loop.put)
-        self.handlers[Send] = lambda effect: self._posters[effect.post.channel].send(effect)
+            posters[WEBHOOK] = WebhookClient(settings.webhook, self.loop.put)
+        self.handlers[Send] = lambda effect: posters[effect.post.channel].send(effect)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
         self._own_topics = {self._status_topic, topic_of(Topic(site, ALL, "alarm", CAUSE))}
@@ -124,8 +125,8 @@ class Aggregator(App):
             self.links[0].publish(self._status_topic, status.to_bytes(), retain=True)
 
     def end(self) -> None:
-        """Let no gateway enrol any more, and end what sends changes of alarms."""
-        for poster in self._posters.values():
-            poster.stop()
+        """Let no gateway enrol any more, and end the processes that send changes of alarms."""
+        for channel in self._channels.values():
+            channel.stop()
         if self._enrolment is not None:
             self._enrolment.stop()

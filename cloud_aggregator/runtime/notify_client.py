@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from fedgate.cloud_aggregator.alarms.notices import Notice
 from fedgate.cloud_aggregator.events import Post, Posted
+from fedgate.cloud_aggregator.notifications.notices import Notice
 from fedgate.cloud_aggregator.runtime.posting import Poster, is_refusal
 from fedgate.config.settings.notifications import NotifyChannel
 from fedgate.config.settings.settings import SettingsError

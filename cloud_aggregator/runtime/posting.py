@@ -44,6 +44,3 @@ class Poster(ABC):
     @abstractmethod
     def attempt(self, post: Post) -> Posted:
         """Send a change and return how it went."""
-
-    def stop(self) -> None:  # noqa: B027 - a thread ends with the program
-        """End what is under way, where that would outlive the program."""

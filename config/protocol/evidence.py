@@ -212,14 +212,20 @@ def _halve_bands(evidence: AlarmEvidence) -> AlarmEvidence | None:
     return evidence.model_copy(update={"spectrum": spectrum.model_copy(update={**changed, "edges_hz": edges_hz})})
 
 
-def _keep_ill(evidence: AlarmEvidence) -> AlarmEvidence | None:
+def keep_worst(health: Sequence[ChannelHealth], most: int) -> tuple[ChannelHealth, ...]:
+    """Return so many channels: all of them, or those with the worst health, the worst first."""
+    if len(health) <= most:
+        return tuple(health)
+    return tuple(sorted(health, key=lambda one: (not one.is_faulty, -one.windows_lost, -one.filled))[:most])
+
+
+def _cut_health(evidence: AlarmEvidence) -> AlarmEvidence | None:
     if len(evidence.health) <= CHANNELS_LEAST:
         return None
-    worst_first = sorted(evidence.health, key=lambda one: (not one.is_faulty, -one.windows_lost, -one.filled))
-    return evidence.model_copy(update={"health": tuple(worst_first[:CHANNELS_LEAST])})
+    return evidence.model_copy(update={"health": keep_worst(evidence.health, CHANNELS_LEAST)})
 
 
-CUTS = (Cut("older scores", _halve_trail), Cut("well channels", _keep_ill), Cut("narrow bands", _halve_bands))
+CUTS = (Cut("older scores", _halve_trail), Cut("well channels", _cut_health), Cut("narrow bands", _halve_bands))
 
 
 def fit(evidence: AlarmEvidence, most: int = EVIDENCE_BYTES) -> AlarmEvidence:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from fedgate.models.alarms.attribution import Evidence
 from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.time_units import DAY_NS
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -31,6 +32,7 @@ Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_M
 AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
 Member = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]  # the first half of `pki.key_digest`
 WORKS_MAX = 200  # 30 kB in one message
+WORKS_LONGEST_NS = 31 * DAY_NS  # of one: whoever could announce a longer one could keep a gateway from ever learning
 MEMBERS_MAX = 1_000  # 36 kB in one message
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
 Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways

@@ -17,6 +17,7 @@ from fedgate.config.protocol.evidence import (
     Standout,
     cut_text,
     fit,
+    keep_worst,
     make_trail,
     round_number,
 )
@@ -123,7 +124,7 @@ def measure_spectrum(pipeline: Pipeline, meanings: Meanings, reading: WindowResu
 
 
 def list_health(monitor: Monitor, context: Context) -> tuple[ChannelHealth, ...]:
-    """Return how the channels are, those with something to tell first where not all of them fit."""
+    """Return how the channels are, the worst of them where not all fit."""
     found = [
         ChannelHealth(
             channel=channel,
@@ -133,6 +134,4 @@ def list_health(monitor: Monitor, context: Context) -> tuple[ChannelHealth, ...]
         )
         for channel in context.settings.features.channels
     ]
-    if len(found) > CHANNELS_MAX:
-        found.sort(key=lambda one: (not one.is_faulty, -one.windows_lost, -one.filled))
-    return tuple(found[:CHANNELS_MAX])
+    return keep_worst(found, CHANNELS_MAX)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedgate.config.protocol.messages import MessageError, Works
+from fedgate.config.protocol.messages import WORKS_LONGEST_NS, MessageError, Works
 from fedgate.config.protocol.topics import ALL
 from fedgate.gateway_agent.context import Context, check_signed
 from fedgate.gateway_agent.events import Effect, Log, Save
 from fedgate.gateway_agent.monitor.monitor import Monitor
-from fedgate.models.time_units import DAY_NS
 
 WORKS = "works"  # key of a stored blob
-LONGEST_NS = 31 * DAY_NS  # of one: whoever could announce a longer one could keep a gateway from ever learning
 
 
 def receive_works(monitor: Monitor, context: Context, payload: bytes) -> tuple[Monitor, list[Effect]]:
@@ -20,8 +18,6 @@ def receive_works(monitor: Monitor, context: Context, payload: bytes) -> tuple[M
     message, known = Works.from_bytes(payload), monitor.works
     if known is not None and (message.changed_ns, message.expires_ns) <= (known.changed_ns, known.expires_ns):
         return monitor, []
-    if known is not None and message.changed_ns < known.changed_ns:
-        raise MessageError("works: they were announced before those that are known")
     if reason := check_signed(context, message, ALL):
         raise MessageError(f"works: {reason}")
     stored = Save(WORKS, message.received_bytes())
@@ -42,7 +38,7 @@ def set_works(monitor: Monitor, message: Works | None, gateway: str) -> Monitor:
 def select_works(message: Works, gateway: str) -> tuple[tuple[int, int], ...]:
     """Return begin and end of those times that are a gateway's and are not too long, in ns of Unix time."""
     times = [(one.from_ns, one.to_ns) for one in message.windows if one.gateway in (ALL, gateway)]
-    return tuple((from_ns, to_ns) for from_ns, to_ns in times if 0 < to_ns - from_ns <= LONGEST_NS)
+    return tuple((from_ns, to_ns) for from_ns, to_ns in times if 0 < to_ns - from_ns <= WORKS_LONGEST_NS)
 
 
 def forget_works(monitor: Monitor) -> tuple[Monitor, list[Effect]]:

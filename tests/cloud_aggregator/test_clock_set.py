@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.cloud_aggregator.alarms.post_queue import Queue
 from fedgate.cloud_aggregator.events import ClockSet, Connection, Posted, Tick
+from fedgate.cloud_aggregator.notifications.post_queue import Queue
 from fedgate.config.protocol.messages import Newest
 from fedgate.config.settings.notifications import WEBHOOK
 from fedgate.models.time_units import NS

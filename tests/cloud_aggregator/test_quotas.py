@@ -21,7 +21,7 @@ import pytest
 
 from fedgate.cloud_aggregator import machine
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.alarms import handling, post_queue
+from fedgate.cloud_aggregator.alarms import handling
 from fedgate.cloud_aggregator.alarms.handling import CHANGE_S, CHANGES, RESERVED
 from fedgate.cloud_aggregator.enrolment import (
     Certificate,
@@ -56,6 +56,7 @@ from fedgate.cloud_aggregator.events import (
     Send,
     Tick,
 )
+from fedgate.cloud_aggregator.notifications import post_queue
 from fedgate.cloud_aggregator.releases import announce
 from fedgate.cloud_aggregator.releases.deploy import GOLDEN_ROWS, GOLDEN_VALUES
 from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, dump

@@ -87,11 +87,13 @@ NEVER_IN_THE_AGENT = {
 COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("deployment/", "downloads", "monitor/", "outbox/", "training/", "trust/")),
     *(f"gateway_agent/{name}" for name in ("pipeline/", "sources/")),
-    *(f"cloud_aggregator/{name}" for name in ("access/", "alarms/", "presence", "releases/", "rounds/")),
+    *(f"cloud_aggregator/{name}" for name in ("access/", "alarms/", "notifications/", "presence")),
+    *(f"cloud_aggregator/{name}" for name in ("releases/", "rounds/")),
 )
 TO_COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "pipeline", "sources")),
     *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "enrolment", "events", "limits", "names")),
+    "cloud_aggregator/notifications",
 )
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
 DOES_IO = {"runtime", "storage", "commands", "pki", "backup"}

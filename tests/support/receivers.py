@@ -129,5 +129,6 @@ class Service:
     def cut(self) -> None:
         """Cut the power: whatever is under way is never heard of."""
         for poster in self.posters.values():
-            poster.stop()
+            if isinstance(poster, NotifyClient):
+                poster.stop()
         self.store.close()

@@ -19,10 +19,10 @@ import pytest
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms import rates
 from fedgate.cloud_aggregator.commands import store as command_store
-from fedgate.cloud_aggregator.commands import times
 from fedgate.cloud_aggregator.events import RecordAlarm, RecordEvidence, Tick
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.runtime import times
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM

@@ -11,7 +11,7 @@ from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.backup.site_files import is_secret, map_places
 from fedgate.cloud_aggregator.commands import doctor
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
-from tests.cloud_aggregator.alarms.test_notify_delivery import address, title_of
+from tests.cloud_aggregator.notifications.test_notify_delivery import address, title_of
 from tests.support.receivers import receiving
 
 Capture = pytest.CaptureFixture[str]

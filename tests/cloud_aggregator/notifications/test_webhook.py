@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
-from fedgate.cloud_aggregator.alarms.post_queue import name_count
 from fedgate.cloud_aggregator.events import Dequeue, Enqueue, Post
+from fedgate.cloud_aggregator.notifications.post_queue import name_count
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.notifications import WEBHOOK
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load

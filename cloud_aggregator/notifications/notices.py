@@ -12,9 +12,9 @@ import unicodedata
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from fedgate.cloud_aggregator.alarms.webhook import ID_LENGTH
 from fedgate.cloud_aggregator.events import AlarmEvent, Post
 from fedgate.cloud_aggregator.names import list_first
+from fedgate.cloud_aggregator.notifications.webhook import ID_LENGTH
 from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import SEVERITIES, NotifyChannel

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from fedgate.cloud_aggregator.alarms.notices import Notice
 from fedgate.cloud_aggregator.events import Post, Tick
+from fedgate.cloud_aggregator.notifications.notices import Notice
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.runtime import notify_client
 from fedgate.cloud_aggregator.runtime.app import Aggregator

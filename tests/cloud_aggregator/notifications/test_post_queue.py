@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.cloud_aggregator.alarms import post_queue
-from fedgate.cloud_aggregator.alarms.post_queue import TRIES_MAX, Queue, name_count, restore_queues
 from fedgate.cloud_aggregator.events import Dequeue, Effect, Enqueue, Log, Post, Posted, RecordCount, Send
+from fedgate.cloud_aggregator.notifications import post_queue
+from fedgate.cloud_aggregator.notifications.post_queue import TRIES_MAX, Queue, name_count, restore_queues
 from fedgate.config.protocol.backoff import JITTER
 from fedgate.config.settings.notifications import WEBHOOK, Webhook
 from fedgate.models.time_units import NS
