@@ -30,7 +30,8 @@ SHELVED_S, SHELVED_MAX_S = 8 * HOUR_S, SHELVED_MAX_NS / NS  # for which an alarm
 AHEAD_MAX_S = 366 * DAY_S  # how far ahead maintenance may begin
 WINDOWS_MAX = WORKS_MAX // 2  # of maintenance that are to come or at hand
 OUT_MAX = 1_000  # causes that are out of service
-EVENTS_MAX = 200  # of one alarm
+EVENTS_MAX = 200  # of one alarm, beyond which it can only be acknowledged and unshelved
+ENDING = ("acknowledge", "unshelve")  # of which each leaves an event once, until it is shelved again
 AT_ONCE_MAX = 100  # alarms that one action is about
 SECONDS_MAX = 9e9  # of Unix time, which as nanoseconds fit a column of the store
 TEXT_MAX, WHO_MAX = 1_000, 64  # characters
@@ -100,8 +101,9 @@ def _act_on_alarms(
             raise OrderError(f"{name}: there is no such alarm; 'cloud-aggregator alarms' lists those there are")
         alarm = alarm or Standing("", 0, False)  # of those that are over the older are in the store alone
         handled = alarms.workflow.handled.get(key, Handled())
-        if handled.events >= EVENTS_MAX:
-            raise OrderError(f"{name}: it has {handled.events} events, and {EVENTS_MAX} are the most of one alarm")
+        if handled.events >= EVENTS_MAX and action not in ENDING:
+            found = f"it has {handled.events} events, and {EVENTS_MAX} are the most of one alarm"
+            raise OrderError(f"{name}: {found}; it can be acknowledged")
         state = find_state(alarms.workflow, key, alarm, context.now_ns)
         try:
             made, answer = OF_ALARMS[action](order.body, context, state, handled)

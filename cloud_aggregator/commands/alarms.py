@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
 
 Row = dict[str, Any]
-TEXT = """List the alarms, the newest last, and say what is done about them.
+TEXT = """List the alarms, the newest last, and say what is done about them. Without WHAT they are listed.
 
 An alarm that nobody has acknowledged is unacknowledged while it stands, and returned-unacknowledged when it is over.
 It is acknowledged by 'ack', which ends no alarm, and normal when it is over and somebody has acknowledged it. While it
@@ -66,9 +66,7 @@ NEWEST_SHOWN = 10  # names in the text of an error
 def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "list the alarms, newest last; acknowledge, shelve, label them"
-    parts = commands.add_group("alarms", text, description=TEXT, examples=EXAMPLES, act=_list)
-    if parts.whole is not None:
-        _add_filters(parts.whole)
+    parts = commands.add_group("alarms", text, description=TEXT, examples=EXAMPLES, default_part="list")
     _add_filters(parts.add("list", _list, "list the alarms, newest last", description=TEXT))
     parts.add("show", _show, "show an alarm, what was done about it, and what it rests on").add_argument(
         "alarm", metavar="ALARM"
@@ -141,7 +139,7 @@ def _list(arguments: argparse.Namespace) -> None:
         if (not arguments.active or row["is_active"])
         and arguments.gateway in (None, row["gateway"])
         and arguments.state in (None, row["state"])
-        and (arguments.since is None or row["onset_ns"] >= arguments.since)
+        and (arguments.since is None or row["begun_ns"] >= arguments.since)
     ]
     cli.show(arguments, chosen, cli.format_rows(COLUMNS, chosen))
 
@@ -150,7 +148,7 @@ def read_rows(store: Store, now_ns: int) -> list[Row]:
     """Return all alarms with their state at a time of day, in the order in which they began."""
     workflow = fold(store.read_alarm_events())
     rows = [_describe(row, workflow, now_ns) for row in store.read_rows("alarms")]
-    return sorted(rows, key=lambda row: (row["onset_ns"], row["gateway"]))
+    return sorted(rows, key=lambda row: (row["begun_ns"], row["gateway"]))
 
 
 def _describe(row: Row, workflow: Workflow, now_ns: int) -> Row:
@@ -160,6 +158,7 @@ def _describe(row: Row, workflow: Workflow, now_ns: int) -> Row:
     handled = workflow.handled.get(key, Handled())
     return row | {
         **{name: cli.format_time(row[f"{name}_ns"]) for name in ("onset", "raised", "cleared")},
+        "begun_ns": onset_ns,  # the onset, as far as it can be believed
         "is_active": is_active,
         "state": find_state(workflow, key, Standing(row["cause"], onset_ns, is_active), now_ns),
         "acknowledged_by": handled.acknowledged_by,
@@ -177,7 +176,7 @@ def find_row(rows: Sequence[Row], name: str) -> Row:
     of_gateway = [row for row in rows if row["gateway"] == gateway]
     of_cause = [row for row in of_gateway if row["cause"] == rest]
     if of_cause:  # of a cause the one that stands, else the last
-        return max(of_cause, key=lambda row: (row["is_active"], row["onset_ns"]))
+        return max(of_cause, key=lambda row: (row["is_active"], row["begun_ns"]))
     found = [row for row in of_gateway if row["id"] == rest] or [row for row in rows if row["id"] == name]
     found = found or [row for row in rows if name and row["id"].startswith(name)]
     if len(found) == 1:
@@ -255,8 +254,7 @@ def _rates(arguments: argparse.Namespace) -> None:
 
 
 def _as_fact(row: Row) -> rates.Fact:
-    onset_ns = row["onset_ns"] if row["begun_ns"] is None else row["begun_ns"]
-    rule = row["rule"] or ""
+    rule, onset_ns = row["rule"] or "", row["begun_ns"]
     return rates.Fact(row["gateway"], row["cause"], rule, onset_ns, row["is_active"], row["state"], row["label"])
 
 

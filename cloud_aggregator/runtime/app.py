@@ -13,6 +13,7 @@ from fedgate.cloud_aggregator.access import registry_sync
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
 from fedgate.cloud_aggregator.enrolment import EnrolmentEffect
 from fedgate.cloud_aggregator.events import Connection, Event, Received, Send, Tick
+from fedgate.cloud_aggregator.notifications.post_queue import label
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.rounds.compression import describe_updates
@@ -77,6 +78,10 @@ class Aggregator(App):
         posters: dict[str, Poster] = {**self._channels}
         if settings.webhook is not None:
             posters[WEBHOOK] = WebhookClient(settings.webhook, self.loop.put)
+        for name, queue in self.service.state.alarms.queues.items():
+            if queue.items and name not in posters:
+                waiting = f"{len(queue.items)} changes of alarms wait for it, and the settings have no such receiver"
+                LOG.warning("%s: %s", label(name), waiting)
         self.handlers[Send] = lambda effect: posters[effect.post.channel].send(effect)
         site = settings.aggregator.site
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))

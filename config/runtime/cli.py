@@ -49,9 +49,23 @@ class Running(Protocol):
     def stop(self) -> None: ...
 
 
-def make_parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """The parser of a program, or of a command; where that has parts and none is named it takes `default_part`."""
+
+    default_part = ""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Return what argparse makes of the arguments, which calls this for each command with what follows its name."""
+        given = sys.argv[1:] if args is None else list(args)
+        is_named = bool(given) and (given[0] in ("-h", "--help") or not given[0].startswith("-"))
+        if self.default_part and not is_named:
+            given = [self.default_part, *given]
+        return super().parse_known_args(given, namespace)
+
+
+def make_parser(name: str, description: str, epilog: str) -> Parser:
     """Return the parser of a program with `--version` and a help text that keeps its line breaks."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=name, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--version", action="version", version=f"{name} (fedgate) {VERSION}")
@@ -62,14 +76,13 @@ def make_parser(name: str, description: str, epilog: str) -> argparse.ArgumentPa
 class Commands:
     """The commands of a program, or the parts of one command, each declared by `add`."""
 
-    parsers: argparse._SubParsersAction[argparse.ArgumentParser]
+    parsers: argparse._SubParsersAction[Parser]
     settings_file: str = ""  # that `-c` takes
     examples: str = ""  # of commands that show none of their own
-    whole: argparse.ArgumentParser | None = None  # of a command with parts that may be left out
 
     def add(
         self, name: str, act: Act, text: str, *, description: str = "", examples: str = "", shows_facts: bool = True
-    ) -> argparse.ArgumentParser:
+    ) -> Parser:
         """Declare a command that reads the settings file, and prints JSON if it is asked to and shows facts.
 
         Return its parser, which takes the options of its own.
@@ -82,7 +95,7 @@ class Commands:
         command.set_defaults(act=act)
         return command
 
-    def add_bare(self, name: str, text: str, *, description: str = "", examples: str = "") -> argparse.ArgumentParser:
+    def add_bare(self, name: str, text: str, *, description: str = "", examples: str = "") -> Parser:
         """Declare a command with no options but its own, `text` being what the list of commands says of it."""
         return self.parsers.add_parser(
             name,
@@ -93,28 +106,17 @@ class Commands:
         )
 
     def add_group(
-        self, name: str, text: str, *, description: str = "", examples: str = "", act: Act | None = None
+        self, name: str, text: str, *, description: str = "", examples: str = "", default_part: str = ""
     ) -> Commands:
-        """Declare a command that has parts, and return these; they show its examples. With `act` it does that where
-        no part is named.
-        """
+        """Declare a command that has parts, and return these; they show its examples."""
         command = self.add_bare(name, text, description=description, examples=examples)
-        parts = command.add_subparsers(dest="part", required=act is None, metavar="WHAT")
-        if act is not None:
-            command.add_argument("-c", "--config", type=Path, metavar="FILE", help=self.settings_file)
-            command.add_argument("--json", action="store_true", help="print JSON")
-            command.set_defaults(act=partial(_act_on_settings, act, command))
-        return Commands(parts, self.settings_file, examples, command)
+        command.default_part = default_part
+        return Commands(
+            command.add_subparsers(dest="part", required=True, metavar="WHAT"), self.settings_file, examples
+        )
 
 
-def _act_on_settings(act: Act, command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
-    """Do what a command does that names no part; a part asks for the settings itself."""
-    if arguments.config is None:
-        command.error("the following arguments are required: -c/--config")
-    return act(arguments)
-
-
-def add_commands(program: argparse.ArgumentParser, settings_file: str = "") -> Commands:
+def add_commands(program: Parser, settings_file: str = "") -> Commands:
     """Return the commands of a program, none yet."""
     return Commands(program.add_subparsers(dest="command", required=True, metavar="COMMAND"), settings_file)
 

@@ -42,7 +42,7 @@ class Monitor:
     def begin_anew(self) -> Monitor:
         """Return the monitor after the wall clock was set: a run of windows has no common time with what follows."""
         alarm = replace(self.pipeline.alarm, run_ns=None, last_ns=None)  # its onset stays: it is in the alarm's id
-        return replace(self, pipeline=replace(self.pipeline, alarm=alarm))
+        return replace(self, trail=(), pipeline=replace(self.pipeline, alarm=alarm))
 
 
 def save_alarms(monitor: Monitor) -> Save:

@@ -225,6 +225,8 @@ def test_an_alarm_has_so_many_events_and_no_more() -> None:
         state, effects = act(state, "note", 1, alarms=[name_of(0)], text=f"{number}")
         assert not answer(effects).problem
     assert "200 are the most" in answer(act(state, "note", 1, alarms=[name_of(0)], text="x")[1]).problem
+    state, effects = act(state, "acknowledge", 2, alarms=[name_of(0)])
+    assert answer(effects).problem == "" and state_of(state) == "acknowledged"
 
 
 @dataclass

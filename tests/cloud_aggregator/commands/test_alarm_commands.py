@@ -206,6 +206,21 @@ def test_rates_are_those_of_a_plain_count() -> None:
     assert rates.measure([], now_ns, DAY_NS)["peak_per_10_min"] == 0
 
 
+def test_an_alarm_is_found_by_when_it_began_and_not_by_a_clock_that_was_never_set(folder: Path, say: Say) -> None:
+    now_ns = time.time_ns()
+    told = {"id": "north.silent.1", "cause": "silent", "state": "raised", "onset_ns": 5 * NS, "t_ns": 6 * NS}
+    with closing(Store(folder / "aggregator.db")) as store:
+        store.commit([RecordAlarm("north", ALARM.model_copy(update=told), now_ns, now_ns - HOUR_NS)])
+    assert list(listed(say, "alarms --active --since 4h")) == ["north.faulty-load.2", "north.silent.1"]
+
+
+def test_no_option_is_ignored(say: Say) -> None:
+    assert [row["gateway"] for row in json.loads(say("alarms --gateway south --json")[1])] == ["south"]
+    for words in ("alarms --active rates", "alarms rates --active", "alarms --json show north/anomaly"):
+        with pytest.raises(SystemExit):
+            say(words)
+
+
 def test_what_an_alarm_rests_on_is_shown_with_it(folder: Path, say: Say) -> None:
     evidence = make_evidence().model_copy(update={"alarm": "north.anomaly.30"})
     with closing(Store(folder / "aggregator.db")) as store:

@@ -263,3 +263,5 @@ def test_a_running_aggregator_sends_and_ends_what_is_under_way(
         aggregator.end()
         waiting.until(is_idle)
         aggregator.service.close()
+    Aggregator(aggregator_settings(aggregator=site)).service.close()
+    assert "notify stuck: 1 changes of alarms wait for it, and the settings have no such receiver" in caplog.text

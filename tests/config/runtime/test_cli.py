@@ -19,7 +19,9 @@ from fedgate.firmware_sim.__main__ import main as firmware_sim
 from fedgate.gateway_agent.__main__ import build_parser as of_gateway
 
 Capture = pytest.CaptureFixture[str]
-NO_FACTS = re.compile(r"(init|run|certificate|gateways|keys|maintenance)$")  # they do things, or their parts show facts
+NO_FACTS = re.compile(
+    r"(init|run|certificate|alarms|gateways|keys|maintenance)$"
+)  # they do things, or their parts show facts
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedgate.config.protocol.evidence import EVIDENCE_BYTES, TRAIL_MAX, AlarmEvidence, count_json_bytes
 from fedgate.config.protocol.messages import CONTROL, Alarm
-from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Effect, Enqueue, Log, Save
+from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, ClockSet, Effect, Enqueue, Log, Save
 from fedgate.gateway_agent.monitor import evidence
 from fedgate.gateway_agent.monitor.sentence import describe_start
 from fedgate.gateway_agent.pipeline import spectra
@@ -26,7 +26,7 @@ from fedgate.models.features.spec import FeatureSpec
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import in_force
 from tests.gateway_agent.monitor.test_gateway_sensors import START_S, feed, watched
-from tests.support.agents import Told, commissioned, kinds, sent
+from tests.support.agents import Told, after, commissioned, kinds, sent
 from tests.support.sites import FEATURES, SITE, T0_NS, WINDOWS, Shelf, agent, gateway_settings, samples
 
 
@@ -75,6 +75,12 @@ def test_evidence_is_no_longer_than_what_the_line_carries(most: int, count: int)
     assert len(sent(effects, "alarm")) == 1 and len(found) == count
     assert all(len(one.to_bytes()) <= most for one in found)
     assert count or any("300 bytes are too few for it" in one.text for one in kinds(effects, Log))
+
+
+def test_no_score_of_before_stands_beside_those_of_a_clock_that_was_set_since() -> None:
+    state, _ = feed(watched(), samples(0, 4), START_S)
+    assert len(state.monitor.trail) > 1
+    assert after(state, ClockSet(0))[0].monitor.trail == ()
 
 
 def test_an_error_of_the_evidence_takes_no_alarm_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
