@@ -142,15 +142,20 @@ def check_data(probe: Probe, cells: Iterable[Cell], data: Path) -> None:
 
 
 def _words_of(case: settings.Table, coordinates: Axes) -> Axes:
-    """Return the texts in the definitions of a cell, such as `method.data`: a report may pick cells by them."""
-    tables = {axis: getattr(case, axis, None) for axis in coordinates}
-    return {
-        f"{axis}.{name}": value
-        for axis, table in tables.items()
-        if isinstance(table, BaseModel)
-        for name, value in table
-        if isinstance(value, str)
-    }
+    """Return the texts in the definitions of a cell, such as `method.data` or `method.settings.rule`: a report may pick
+    cells by them.
+    """
+    tables = {axis: table for axis in coordinates if isinstance(table := getattr(case, axis, None), BaseModel)}
+    found = dict(pair for axis, table in tables.items() for pair in _flat(axis, table.model_dump()))
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, each in value.items():
+        yield from _flat(f"{name}.{key}", each)
 
 
 def _contents(path: Path) -> list[tuple[str, str]]:
