@@ -99,12 +99,14 @@ def _act_on_alarms(
         alarm = find_alarm(alarms, key)
         if alarm is None and name not in order.stored:
             raise OrderError(f"{name}: there is no such alarm; 'cloud-aggregator alarms' lists those there are")
-        alarm = alarm or Standing("", 0, False)  # of those that are over the older are in the store alone
-        handled = alarms.workflow.handled.get(key, Handled())
+        known = alarms.workflow
+        if alarm is None:  # of those that are over the older are in the store alone, with what was done about them
+            alarm, known = Standing("", 0, False), fold(order.stored[name])
+        handled = known.handled.get(key, Handled())
         if handled.events >= EVENTS_MAX and action not in ENDING:
             found = f"it has {handled.events} events, and {EVENTS_MAX} are the most of one alarm"
             raise OrderError(f"{name}: {found}; it can be acknowledged")
-        state = find_state(alarms.workflow, key, alarm, context.now_ns)
+        state = find_state(known, key, alarm, context.now_ns)
         try:
             made, answer = OF_ALARMS[action](order.body, context, state, handled)
         except OrderError as error:

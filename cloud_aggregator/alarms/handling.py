@@ -333,9 +333,12 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
         handled = alarms.workflow.handled.get(key, Handled())
         event = None
         if state in MASKS and not handled.is_quiet:  # its cause was taken out of service while it stood
-            event = AlarmEvent(*key, "", context.now_ns, "", "suppress", {"is_notified": True, "by": state})
+            event = AlarmEvent(
+                *key, "", context.now_ns, "", "suppress", {"is_notified": handled.is_notified, "by": state}
+            )
         elif state not in MASKS and handled.is_quiet:
-            event = AlarmEvent(*key, "", context.now_ns, "", "resume", {"is_notified": state == "unacknowledged"})
+            is_notified = handled.is_notified or state == "unacknowledged"
+            event = AlarmEvent(*key, "", context.now_ns, "", "resume", {"is_notified": is_notified})
         elif state == "unacknowledged":
             asked[key] = alarms.asked_ns.get(key, _place_on_uptime(context, max(received_ns, handled.asked_ns)))
             if _must_escalate(context, alarm, handled, asked[key]):

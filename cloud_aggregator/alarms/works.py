@@ -16,8 +16,8 @@ def publish_works(workflow: Workflow, context: Context) -> list[Publish]:
         return []
     windows = tuple(
         WorksWindow(gateway=one.gateway, from_ns=one.from_ns, to_ns=one.to_ns)
-        for one in workflow.windows
+        for one in sorted(workflow.windows, key=lambda one: (one.to_ns, one.number))
         if context.now_ns < one.to_ns + HOUR_NS  # of one that has just ended a window may still be under way
-    )[-WORKS_MAX:]
+    )[:WORKS_MAX]  # a clock that was ahead may have left many that are far off
     signed = context.sign(Works(changed_ns=workflow.changed_ns, windows=windows))
     return [Publish(context.topic(ALL, "works", "current"), signed.to_bytes(), retain=True)]

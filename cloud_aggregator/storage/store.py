@@ -305,22 +305,22 @@ class Store:
             events=self.read_alarm_events(),
         )
 
-    def read_alarm_events(self) -> list[AlarmEvent]:
-        """Return what was done about alarms, in its order."""
-        rows = self._read(select(ALARM_EVENTS).order_by(ALARM_EVENTS.c.number))
+    def read_alarm_events(self, **of: str) -> list[AlarmEvent]:
+        """Return what was done about alarms, in its order; with values of columns those that have them."""
+        rows = self._read(select(ALARM_EVENTS).filter_by(**of).order_by(ALARM_EVENTS.c.number))
         return [
             AlarmEvent(row.gateway, row.alarm, row.cause, row.t_ns, row.who, row.kind, json.loads(row.body))
             for row in rows
         ]
 
-    def find_alarms(self, names: object) -> frozenset[str]:
-        """Return those of some names, as gateway/id, under which an alarm is stored."""
-        found = set()
+    def find_alarms(self, names: object) -> dict[str, tuple[AlarmEvent, ...]]:
+        """Return those of some names, as gateway/id, under which an alarm is stored, and what was done about it."""
+        found = dict[str, tuple[AlarmEvent, ...]]()
         for name in names if isinstance(names, list) else []:
             gateway, _, alarm = str(name).partition("/")
             if self._read(select(ALARMS.c.id).filter_by(gateway=gateway, id=alarm)):
-                found.add(str(name))
-        return frozenset(found)
+                found[str(name)] = tuple(self.read_alarm_events(gateway=gateway, alarm=alarm))
+        return found
 
     def read_registry(self) -> Registry:
         """Return who was let in."""

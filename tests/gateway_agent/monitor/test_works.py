@@ -27,6 +27,7 @@ from tests.cloud_aggregator.test_aggregator_machine import published
 from tests.gateway_agent.deployment.test_gateway_models import in_force
 from tests.support.agents import ME, after, changed, heard, kinds
 from tests.support.sites import KEY, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.support.watchers import CALM, FRAME, SENSITIVE, Gateway
 
 STRANGER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 HOP_S = gateway_settings().features.hop_s
@@ -86,6 +87,21 @@ def test_the_level_does_not_drift_with_maintenance(monkeypatch: pytest.MonkeyPat
     state = told(state, announced((begin_s, begin_s + 3 * HOP_S)))
     after(state, heard("sample", "deck", frame(samples(2, 10), WINDOWS * HOP_S)))
     assert calm.count(False) >= 3 and calm[0] and calm[-1]
+
+
+def test_the_model_on_trial_beside_another_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = list[bool]()
+
+    def judge(*given: Any, is_calm: bool) -> Any:
+        calm.append(is_calm)
+        return real(*given, is_calm=is_calm)
+
+    real, gateway = decision.judge_window, Gateway(CALM, SENSITIVE)
+    assert gateway.state.deployment.trial is not None
+    gateway.state = told(gateway.state, announced((0, 30 * DAY_NS / NS)))
+    monkeypatch.setattr(walk, "judge_window", judge)
+    gateway.watch(FRAME)
+    assert len(calm) == 2 * FRAME and not any(calm)
 
 
 def test_what_is_not_the_sites_word_or_an_older_one_changes_nothing() -> None:
