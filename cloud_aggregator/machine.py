@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator import containment, new_keys, orders, presence
 from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.cloud_aggregator.alarms import evidence, handling, reports, works
+from fedgate.cloud_aggregator.alarms import evidence, handling, maintenance, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.enrolment import CertificateRequested, Listed, NotStated, Revoked, Stated
 from fedgate.cloud_aggregator.events import (
@@ -173,7 +173,7 @@ def _change_connection(state: State, up: bool) -> Result:
     state, published = _put(state, handling.publish_alarms(state.alarms, context, state.access.gateways))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds.training))
     known = announce.list_announcements(state.releases, context)
-    announced = [*known, *works.publish_works(state.alarms.workflow, context), *opening]
+    announced = [*known, *maintenance.publish_windows(state.alarms.workflow, context), *opening]
     return state, [*beat, *announce.announce_keys(context), *numbers, *announced, *published]
 
 
@@ -226,7 +226,7 @@ def _renew_signatures(state: State) -> Result:
     invited = [round.make_invitation(state.rounds, context)] if state.rounds.opened else []
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds.training))
-    announced = [*works.publish_works(state.alarms.workflow, context), *invited]
+    announced = [*maintenance.publish_windows(state.alarms.workflow, context), *invited]
     return state, [*numbers, *announce.list_announcements(state.releases, context), *announced]
 
 

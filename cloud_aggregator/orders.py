@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.alarms import actions, works
+from fedgate.cloud_aggregator.alarms import actions, maintenance
 from fedgate.cloud_aggregator.enrolment import Revoke, Revoked, TakeKeys
 from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError, Wanted
 from fedgate.cloud_aggregator.releases import deploy
@@ -53,8 +53,8 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, Sequence[Wanted], s
             return replace(state, releases=releases), effects, text
         case "alarm":
             alarms, events, text = actions.carry_out(state.alarms, context, order)
-            is_of_works = alarms.workflow.changed_ns != state.alarms.workflow.changed_ns
-            announced = works.publish_works(alarms.workflow, context) if is_of_works else []
+            is_of_maintenance = alarms.workflow.changed_ns != state.alarms.workflow.changed_ns
+            announced = maintenance.publish_windows(alarms.workflow, context) if is_of_maintenance else []
             return replace(state, alarms=alarms), [*events, *announced], text
         case "token":
             access, wanted, text = admission.admit_token(access, context, body)

@@ -40,7 +40,7 @@ class AlarmKey(NamedTuple):
     alarm: str
 
 
-class Standing(NamedTuple):
+class AlarmCondition(NamedTuple):
     """Of an alarm what its state hangs on."""
 
     cause: str
@@ -55,9 +55,9 @@ class Handled:
     acknowledged_ns: int | None = None
     acknowledged_by: str = ""
     shelved_until_ns: int = 0
-    is_quiet: bool = False  # nobody was called since it was masked
+    is_masked: bool = False  # nobody was called since it was masked
     is_notified: bool = True  # somebody was called when it was raised
-    asked_ns: int = 0  # when it was told of again, after a mask
+    renotified_ns: int = 0  # when it was told of again, after a mask
     escalated_ns: int = 0  # since it was told of last
     label: str = ""
     assignee: str = ""
@@ -66,7 +66,7 @@ class Handled:
 
 @dataclass(frozen=True)
 class Window:
-    """A time of maintenance of a gateway, or of all."""
+    """A maintenance window of a gateway, or of all."""
 
     number: int
     gateway: str
@@ -98,11 +98,11 @@ class Workflow:
         return any(from_ns <= first and last < to_ns for from_ns, to_ns in spans)
 
 
-def find_state(workflow: Workflow, key: AlarmKey, alarm: Standing, now_ns: int) -> State:
+def find_state(workflow: Workflow, key: AlarmKey, alarm: AlarmCondition, now_ns: int) -> State:
     """Return the state of an alarm at a time of day."""
     handled = workflow.handled.get(key, Handled())
     if not alarm.is_active:
-        is_closed = handled.acknowledged_ns is not None or handled.is_quiet
+        is_closed = handled.acknowledged_ns is not None or handled.is_masked
         return "normal" if is_closed else "returned-unacknowledged"
     if (key.gateway, alarm.cause) in workflow.out:
         return "out-of-service"
@@ -172,14 +172,14 @@ def apply_event(handled: Handled, event: AlarmEvent) -> Handled:
             return replace(handled, acknowledged_ns=event.t_ns, acknowledged_by=event.who)
         case "shelve":  # for a time: after it the alarm asks anew, also whom had acknowledged it
             until_ns = event.body["until_ns"]
-            return replace(handled, shelved_until_ns=until_ns, is_quiet=True, acknowledged_ns=None, acknowledged_by="")
+            return replace(handled, shelved_until_ns=until_ns, is_masked=True, acknowledged_ns=None, acknowledged_by="")
         case "unshelve":
             return replace(handled, shelved_until_ns=0)
         case "suppress":  # of the service: the mask of a window or of a cause was found on it
-            return replace(handled, is_quiet=True, is_notified=event.body["is_notified"])
+            return replace(handled, is_masked=True, is_notified=event.body["is_notified"])
         case "resume":  # of the service: no mask is left, and it stands
             is_notified = event.body["is_notified"]
-            return replace(handled, is_quiet=False, is_notified=is_notified, asked_ns=event.t_ns, escalated_ns=0)
+            return replace(handled, is_masked=False, is_notified=is_notified, renotified_ns=event.t_ns, escalated_ns=0)
         case "escalate":
             return replace(handled, escalated_ns=event.t_ns)
         case "label":

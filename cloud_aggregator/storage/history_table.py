@@ -77,8 +77,8 @@ class History:
 
 
 def _prune_events(db: Connection, gateway: str) -> None:
-    """Remove the oldest events of a gateway beyond so many, of its alarms that are over, and of its causes and times of
-    maintenance.
+    """Remove the oldest events of a gateway beyond so many, of its alarms that are over, and of its causes and
+    maintenance windows.
     """
     of_service = (ALARM_EVENTS.c.alarm != "") & (ALARM_EVENTS.c.who == "")
     for chosen, about in ((of_service, ALARM_EVENTS.c.alarm), (ALARM_EVENTS.c.cause != "", ALARM_EVENTS.c.cause)):

@@ -31,8 +31,9 @@ LISTED_MAX = 10_000  # of what one message lists
 Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_MAX)]
 AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
 Member = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]  # the first half of `pki.key_digest`
-WORKS_MAX = 200  # 30 kB in one message
-WORKS_LONGEST_NS = 31 * DAY_NS  # of one: whoever could announce a longer one could keep a gateway from ever learning
+MAINTENANCE_MAX = 200  # 30 kB in one message
+# Of one window: whoever could announce a longer one could keep a gateway from ever learning.
+MAINTENANCE_LONGEST_NS = 31 * DAY_NS
 MEMBERS_MAX = 1_000  # 36 kB in one message
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
 Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
@@ -315,19 +316,19 @@ class Newest(Signed):
     training: Count  # of the training at hand, see `RoundOpen`
 
 
-class WorksWindow(Message):
-    """A time in which somebody works at what a gateway watches, or at all of the site."""
+class MaintenanceWindow(Message):
+    """A time of maintenance of what a gateway watches, or of all of the site."""
 
     gateway: Id  # or `topics.ALL`
     from_ns: Moment
     to_ns: Moment
 
 
-class Works(Signed):
-    """Times of maintenance, from which no gateway learns what is normal; of two the one changed later holds."""
+class MaintenanceWindows(Signed):
+    """Maintenance windows, in which no gateway learns what is normal; of two messages the one changed later holds."""
 
     changed_ns: Moment
-    windows: Annotated[tuple[WorksWindow, ...], Field(max_length=WORKS_MAX)] = ()
+    windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=MAINTENANCE_MAX)] = ()
 
 
 class Score(Message):
@@ -385,7 +386,7 @@ class FleetAlarm(Alarm):
     gateways: tuple[Id, ...]  # whose anomalies it is made of
 
 
-class Maintenance(Message):
+class ServiceRequest(Message):
     """An alarm as a building automation system wants it: which device, what, since when, until when.
 
     `since` and `until` are ISO 8601 in UTC; `until` is empty while the alarm is active. `rule` and `feature` say what

@@ -8,18 +8,18 @@ from fedgate.config.protocol.messages import (
     Device,
     FleetAlarm,
     Keys,
-    Maintenance,
+    MaintenanceWindow,
+    MaintenanceWindows,
     Manifest,
     Message,
     Newest,
     Receipt,
     RoundOpen,
     Score,
+    ServiceRequest,
     Status,
     Transfer,
     Want,
-    Works,
-    WorksWindow,
 )
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.transfer import ChunkHeader
@@ -103,14 +103,14 @@ MESSAGES: list[Message] = [
         expires_ns=T_NS + 1,
         signature="c2lnbmF0dXJl",
     ),
-    Works(
+    MaintenanceWindows(
         changed_ns=T_NS,
-        windows=(WorksWindow(gateway="north", from_ns=T_NS, to_ns=T_NS + 1),),
+        windows=(MaintenanceWindow(gateway="north", from_ns=T_NS, to_ns=T_NS + 1),),
         audience="bridge/all",
         expires_ns=T_NS + 1,
         signature="c2lnbmF0dXJl",
     ),
-    WorksWindow(gateway="all", from_ns=T_NS, to_ns=T_NS + 1),
+    MaintenanceWindow(gateway="all", from_ns=T_NS, to_ns=T_NS + 1),
     Newest(
         version=3,
         highest_version=4,
@@ -164,7 +164,7 @@ MESSAGES: list[Message] = [
         gateways=("east", "north", "west"),
     ),
     DEVICE,
-    Maintenance(
+    ServiceRequest(
         **DEVICE.model_dump(),
         id="gateway-1.anomaly.1800000000000000000",
         state="cleared",

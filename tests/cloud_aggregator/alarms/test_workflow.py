@@ -23,8 +23,8 @@ from fedgate.cloud_aggregator.alarms import actions
 from fedgate.cloud_aggregator.alarms.workflow import (
     STATES,
     WINDOWS_KEPT,
+    AlarmCondition,
     AlarmKey,
-    Standing,
     Workflow,
     find_state,
     fold,
@@ -137,7 +137,7 @@ def test_what_begins_within_maintenance_calls_nobody_until_that_is_over() -> Non
     state = escalating()
     window = {"gateway": "a", "from_s": T0_NS / NS, "to_s": T0_NS / NS + 500, "text": "new bearings"}
     state, effects = act(state, "window", 0, **window)
-    assert answer(effects).text == "maintenance 1 of a"
+    assert answer(effects).text == "maintenance window 1 of a"
     state, effects = after(state, alarm("a", onset_s=10), at_s=20)
     assert state_of(state, 10) == "suppressed" and posted(effects) == []
     over, effects = after(state, alarm("a", "cleared", 10), at_s=30)
@@ -145,7 +145,7 @@ def test_what_begins_within_maintenance_calls_nobody_until_that_is_over() -> Non
     stands, effects = after(state, Tick(), at_s=501)
     assert state_of(stands, 10) == "unacknowledged" and posted(effects) == [("raised", True, False)]
     ended, effects = act(state, "window-end", 100, window=1)
-    assert answer(effects).text == "maintenance 1 ended" and state_of(ended, 10) == "unacknowledged"
+    assert answer(effects).text == "maintenance window 1 ended" and state_of(ended, 10) == "unacknowledged"
     assert "is over already" in answer(act(ended, "window-end", 101, window=1)[1]).text
     _, effects = after(ended, alarm("a", "cleared", 10), alarm("a", onset_s=120), at_s=121)
     assert posted(effects)[-1] == ("raised", True, None)
@@ -162,7 +162,7 @@ def test_the_end_of_what_was_acknowledged_within_maintenance_calls_nobody_either
 
 def test_a_clock_that_was_ahead_leaves_no_mask_when_it_is_set_right() -> None:
     """As of a board whose clock has local time: what was masked by it calls as soon as the time is right."""
-    key, standing, later = AlarmKey("a", "x"), Standing("anomaly", T0_NS, True), T0_NS + 400 * DAY_NS
+    key, standing, later = AlarmKey("a", "x"), AlarmCondition("anomaly", T0_NS, True), T0_NS + 400 * DAY_NS
     shelved = fold([AlarmEvent("a", "x", "", later, "ann", "shelve", {"until_ns": later + DAY_NS})])
     assert find_state(shelved, key, standing, later) == "shelved"
     assert find_state(shelved, key, standing, T0_NS) == "unacknowledged"
@@ -181,7 +181,7 @@ def window_event(number: int, from_ns: int, to_ns: int, t_ns: int = T0_NS, gatew
 
 
 def test_a_window_at_hand_is_kept_whatever_a_clock_said_when_the_next_was_announced() -> None:
-    standing, year = Standing("anomaly", T0_NS, True), 366 * DAY_NS
+    standing, year = AlarmCondition("anomaly", T0_NS, True), 366 * DAY_NS
     at_hand = window_event(1, T0_NS, T0_NS + DAY_NS)
     ahead = [window_event(2 + n, T0_NS + year, T0_NS + year + DAY_NS, T0_NS + year) for n in range(WINDOWS_KEPT - 1)]
     assert find_state(fold([at_hand, *ahead]), AlarmKey("a", "x"), standing, T0_NS + 1) == "suppressed"
@@ -193,7 +193,7 @@ def test_a_window_at_hand_is_kept_whatever_a_clock_said_when_the_next_was_announ
 
 
 def test_windows_that_overlap_or_adjoin_prolong_one_another() -> None:
-    key, standing = AlarmKey("a", "x"), Standing("anomaly", T0_NS + 5, True)
+    key, standing = AlarmKey("a", "x"), AlarmCondition("anomaly", T0_NS + 5, True)
     first, second = window_event(1, T0_NS, T0_NS + 10), window_event(2, T0_NS + 10, T0_NS + 20, gateway="all")
     state = partial(find_state, fold([first, second, window_event(3, T0_NS + 15, T0_NS + 30)]), key)
     assert [state(standing, T0_NS + at) for at in (9, 10, 19, 29)] == ["suppressed"] * 4
@@ -275,12 +275,12 @@ def test_what_nobody_acknowledges_escalates_once_whatever_restarts_and_whatever_
     assert posted(after(state, alarm("a", "cleared"), Tick(), at_s=700)[1]) == [("cleared", False, None)]
     clock = replace(state, context=replace(state.context, anchor_ns=state.context.anchor_ns + 10**6 * NS))
     assert posted(after(clock, Tick(), at_s=599)[1]) == []  # set forward: the pause is by the uptime
-    restarted = replace(state, alarms=replace(state.alarms, asked_ns={}, looked_ns=None))
+    restarted = replace(state, alarms=replace(state.alarms, unacknowledged_ns={}, looked_ns=None))
     for one in (state, restarted):
         told, effects = after(one, Tick(), at_s=601)
         assert posted(effects) == [("raised", True, True)]
         assert [event.kind for event in effects if isinstance(event, AlarmEvent)] == ["escalate"]
-        again = replace(told, alarms=replace(told.alarms, asked_ns={}, looked_ns=None))
+        again = replace(told, alarms=replace(told.alarms, unacknowledged_ns={}, looked_ns=None))
         assert posted(after(again, Tick(), at_s=9_000)[1]) == []
     seen, _ = act(state, "acknowledge", 100, alarms=[name_of(0)])
     assert posted(after(seen, Tick(), at_s=5_000)[1]) == []
@@ -310,7 +310,7 @@ WRONG = [
     ({"action": "window", "gateway": "a", "from_s": 0, "to_s": 9e9, "text": "w"}, "a window of at most 31 days"),
     ({"action": "window", "gateway": "a/b", "from_s": 0, "to_s": 9e9, "text": "w"}, "gateway: expected an id"),
     ({"action": "window", "gateway": "a", "from_s": 0, "to_s": float("inf"), "text": "w"}, "to_s: expected a number"),
-    ({"action": "window-end", "window": 7}, "there is no maintenance 7"),
+    ({"action": "window-end", "window": 7}, "there is no maintenance window 7"),
 ]
 
 
@@ -455,7 +455,7 @@ class Site(RuleBasedStateMachine):
     @rule()
     def cut_power(self) -> None:
         """What is known after it is what the store has: the events in their order."""
-        kept = replace(self.state.alarms, workflow=fold(self.events), asked_ns={}, looked_ns=None)
+        kept = replace(self.state.alarms, workflow=fold(self.events), unacknowledged_ns={}, looked_ns=None)
         assert actions.forget_old(kept).workflow == actions.forget_old(self.state.alarms).workflow
         self.state = replace(self.state, alarms=kept)
 
@@ -490,6 +490,6 @@ def test_every_state_has_a_name_and_none_hangs_on_anything_else() -> None:
     shelved = AlarmEvent(*key, "", 0, "ann", "shelve", {"until_ns": 9})
     for events in ([], [out], [window], [seen], [shelved]):
         for is_active in (True, False):
-            found.add(find_state(fold(events), key, Standing("anomaly", 1, is_active), 5))
+            found.add(find_state(fold(events), key, AlarmCondition("anomaly", 1, is_active), 5))
     assert found == set(STATES)
-    assert find_state(Workflow(), key, Standing("anomaly", 1, True), 5) == "unacknowledged"
+    assert find_state(Workflow(), key, AlarmCondition("anomaly", 1, True), 5) == "unacknowledged"
