@@ -63,6 +63,9 @@ class Ordered:
     stored: Mapping[str, tuple[AlarmEvent, ...]] = field(default_factory=dict)
 
 
+ACTION = "action:"  # begins the kind of an order that came over MQTT; behind it is the user
+
+
 class OrderError(ValueError):
     """An order that cannot be carried out; the message says why and what to do."""
 
@@ -255,6 +258,14 @@ class RecordCount:
 
 
 @dataclass(frozen=True)
+class RecordAction:
+    """Store an action of another system as an order, which the service carries out as one of an operator."""
+
+    user: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Answered:
     """Store what became of an order; `problem` is empty where it was carried out."""
 
@@ -349,6 +360,7 @@ Durable = (
     | Dequeue
     | RecordDiscovery
     | RecordCount
+    | RecordAction
     | Answered
     | Recorded
 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms import fleet
-from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.alarms.records import Alarms, CauseKey, mark_unpublished
 from fedgate.cloud_aggregator.alarms.workflow import (
     LABELS,
     SHELVED_MAX_NS,
@@ -22,7 +22,13 @@ from fedgate.cloud_aggregator.alarms.workflow import (
 )
 from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import AlarmEvent, Ordered, OrderError
-from fedgate.config.protocol.messages import MAINTENANCE_LONGEST_NS, MAINTENANCE_MAX
+from fedgate.config.protocol.messages import (
+    ACTION_TEXT_MAX,
+    ALARMS_AT_ONCE_MAX,
+    MAINTENANCE_LONGEST_NS,
+    MAINTENANCE_MAX,
+    PERSON_MAX,
+)
 from fedgate.config.protocol.topics import ALL, ID
 from fedgate.models.time_units import DAY_NS, DAY_S, HOUR_S, NS
 
@@ -32,9 +38,8 @@ WINDOWS_MAX = MAINTENANCE_MAX // 2  # maintenance windows that are to come or at
 OUT_MAX = 1_000  # causes that are out of service
 EVENTS_MAX = 200  # of one alarm, beyond which it can only be acknowledged and unshelved
 ENDING = ("acknowledge", "unshelve")  # of which each leaves an event once, until it is shelved again
-AT_ONCE_MAX = 100  # alarms that one action is about
 SECONDS_MAX = 9e9  # of Unix time, which as nanoseconds fit a column of the store
-TEXT_MAX, WHO_MAX = 1_000, 64  # characters
+TEXT_MAX, WHO_MAX = ACTION_TEXT_MAX, PERSON_MAX  # characters
 Result = tuple[Alarms, list[AlarmEvent], str]
 
 
@@ -73,7 +78,17 @@ def carry_out(alarms: Alarms, context: Context, order: Ordered) -> Result:
 
 def note_events(alarms: Alarms, events: list[AlarmEvent]) -> Alarms:
     """Return the alarms with events that are to be stored."""
-    return replace(alarms, workflow=fold(events, alarms.workflow)) if events else alarms
+    if not events:
+        return alarms
+    keys = [CauseKey(event.gateway, _find_cause(alarms, event)) for event in events]
+    alarms = mark_unpublished(alarms, *(key for key in keys if key.cause))
+    return replace(alarms, workflow=fold(events, alarms.workflow))
+
+
+def _find_cause(alarms: Alarms, event: AlarmEvent) -> str:
+    """Return the cause that an event is about; empty where it is about none, or an alarm that the store alone has."""
+    known = find_alarm(alarms, AlarmKey(event.gateway, event.alarm)) if event.alarm else None
+    return event.cause if known is None else known.cause
 
 
 def forget_old(alarms: Alarms) -> Alarms:
@@ -90,9 +105,11 @@ def _act_on_alarms(
 ) -> tuple[list[AlarmEvent], str]:
     names, action = order.body.get("alarms"), order.body["action"]
     if not (
-        isinstance(names, list) and 1 <= len(names) <= AT_ONCE_MAX and all(isinstance(name, str) for name in names)
+        isinstance(names, list)
+        and 1 <= len(names) <= ALARMS_AT_ONCE_MAX
+        and all(isinstance(name, str) for name in names)
     ):
-        raise OrderError(f"alarms: expected 1 to {AT_ONCE_MAX} names as gateway/id, got {str(names)[:100]}")
+        raise OrderError(f"alarms: expected 1 to {ALARMS_AT_ONCE_MAX} names as gateway/id, got {str(names)[:100]}")
     events, answers = [], []
     for name in dict.fromkeys(names):
         key = split_name(name)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, get_args
 
-from fedgate.cloud_aggregator.alarms import actions, fleet, home_assistant, register
-from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
+from fedgate.cloud_aggregator.alarms import actions, alarm_states, fleet, home_assistant, register
+from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms, CauseKey, mark_unpublished
 from fedgate.cloud_aggregator.alarms.register import Cards
 from fedgate.cloud_aggregator.alarms.workflow import MASKS, AlarmCondition, AlarmKey, Handled, find_state
 from fedgate.cloud_aggregator.context import Context, Statuses, find_device
@@ -78,7 +78,7 @@ def apply_change(
     stored = RecordAlarm(gateway, alarm, context.now_ns, known.onset_ns)
     if not is_news:
         return alarms, [stored]
-    alarms = replace(alarms, book=book)
+    alarms = mark_unpublished(replace(alarms, book=book), CauseKey(gateway, alarm.cause))
     ends = register.find_superseded(book, gateway)
     its_own = [end for end in ends if end.id == alarm.id]  # it came late, and was over before
     alarms, others = _end(alarms, context, statuses, gateway, [end for end in ends if end.id != alarm.id], "superseded")
@@ -130,7 +130,7 @@ def _end(
     effects: list[Effect] = []
     for end in ends:
         book, known = register.end_alarm(alarms.book, gateway, end, how)
-        alarms = replace(alarms, book=book)
+        alarms = mark_unpublished(replace(alarms, book=book), CauseKey(gateway, end.cause))
         alarms, posts = _post(alarms, context, statuses, gateway, end, active=False)
         stored = RecordAlarm(gateway, end, context.now_ns, known.onset_ns, how)
         effects += [
@@ -195,7 +195,7 @@ def _describe_device(alarms: Alarms, context: Context, statuses: Statuses, gatew
 
 def publish_alarms(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
     """Tell again how every alarm is now: brokers forget, and not every message arrived."""
-    alarms = replace(alarms, quiet={})
+    alarms = alarm_states.mark_all(replace(alarms, quiet={}))
     alarms, effects = home_assistant.publish_all(alarms, context, statuses)
     for gateway in alarms.book:
         effects += _notify_building_of_gateway(alarms, context, statuses, gateway)
@@ -227,6 +227,7 @@ def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
 def _report_fleet(
     alarms: Alarms, context: Context, statuses: Statuses, before: FleetAlarm | None, now: FleetAlarm
 ) -> Result:
+    alarms = mark_unpublished(alarms, CauseKey(ALL, now.cause))
     effects: list[Effect] = [RecordFleet(now, context.now_ns)]
     # Who joins is stored and shown; whom the webhook wakes wants to hear of the beginning and the end.
     if before is None or (before.id, before.state) != (now.id, now.state):
@@ -330,7 +331,9 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
     unacknowledged = dict[AlarmKey, int]()
     for key, alarm, onset_ns, received_ns in list(_list_active(alarms)):
         state = find_state(alarms.workflow, key, AlarmCondition(alarm.cause, onset_ns, True), context.now_ns)
-        handled = alarms.workflow.handled.get(key, Handled())
+        handled, where = alarms.workflow.handled.get(key, Handled()), CauseKey(key.gateway, alarm.cause)
+        if alarm_states.has_changed(alarms, where, key.alarm, state):  # the time alone may have done that
+            alarms = mark_unpublished(alarms, where)
         event = None
         if state in MASKS and not handled.is_masked:  # its cause was taken out of service while it stood
             event = AlarmEvent(

@@ -104,7 +104,7 @@ class Aggregator(App):
             Link(
                 settings.broker,
                 f"{CLOUD}.{site}",
-                [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
+                [*(watch(site, ANY_GATEWAY, channel) for channel in WATCHED), watch(site, CLOUD, "action")],
                 self._receive,
                 lambda up: self.loop.put(Connection(up)),
                 Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),

@@ -426,10 +426,81 @@ class ServiceRequest(Message):
             what=alarm.cause,
             common=alarm.common if isinstance(alarm, FleetAlarm) else "",
             gateways=alarm.gateways if isinstance(alarm, FleetAlarm) else (),
-            since=_format_iso(alarm.onset_ns),
-            until=_format_iso(alarm.t_ns) if alarm.state == "cleared" else "",
+            since=format_iso(alarm.onset_ns),
+            until=format_iso(alarm.t_ns) if alarm.state == "cleared" else "",
         )
 
 
-def _format_iso(t_ns: int) -> str:
+AlarmName = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=NAME_MAX + 65)]  # gateway/id
+ACTION_TEXT_MAX, PERSON_MAX, ALARMS_AT_ONCE_MAX = 1_000, 64, 100
+Person = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=PERSON_MAX)]
+Seconds = Annotated[float, Field(ge=-9e9, le=9e9)]
+
+
+class AlarmState(Message):
+    """How an alarm is handled, for other systems: of a cause of a gateway, or of the whole site, the alarm that stands,
+    else the last that is over and that nobody has acknowledged.
+
+    `state` is one of ISA-18.2 but for `normal`, of which there is no message. Times are ISO 8601 in UTC, and empty
+    where there is none; `time` is when this was said.
+    """
+
+    id: Name
+    gateway: Id  # or `topics.ALL`
+    cause: Id
+    kind: Literal["anomaly", "sensor"]
+    severity: Literal["warning", "major", "critical"]
+    state: Literal[
+        "unacknowledged", "acknowledged", "returned-unacknowledged", "shelved", "suppressed", "out-of-service"
+    ]
+    since: Name
+    acknowledged_by: Person = ""
+    acknowledged_at: Name = ""
+    shelved_until: Name = ""
+    label: Name = ""
+    assignee: Person = ""
+    time: Name = ""
+
+
+class AlarmAction(Message):
+    """What another system does about alarms. Who it is says the topic, under which the broker lets nobody else speak.
+
+    `request` is the sender's own number of it: the same again is the same action, which is carried out once. Of the
+    rest an action takes what it needs; `fedgate.cloud_aggregator.alarms.actions` checks that.
+    """
+
+    request: Id
+    action: Literal[
+        "acknowledge",
+        "shelve",
+        "unshelve",
+        "note",
+        "label",
+        "assign",
+        "out-of-service",
+        "in-service",
+        "window",
+        "window-end",
+    ]
+    alarms: Annotated[tuple[AlarmName, ...], Field(max_length=ALARMS_AT_ONCE_MAX)] | None = None
+    text: Annotated[str, StringConstraints(max_length=ACTION_TEXT_MAX)] | None = None
+    for_s: Seconds | None = None  # how long to shelve
+    label: Name | None = None
+    to: Person | None = None  # to whom it is assigned; empty: to nobody
+    gateway: Id | None = None
+    cause: Id | None = None
+    from_s: Seconds | None = None  # begin and ...
+    to_s: Seconds | None = None  # ... end of a maintenance window, in s of Unix time
+    window: Count | None = None  # its number, where it is ended
+
+
+class ActionAnswer(Message):
+    """What became of an action: it is stored, or, where `problem` is not empty, nothing was changed."""
+
+    request: Name  # of the action; empty where none could be read
+    answer: str
+    problem: str = ""
+
+
+def format_iso(t_ns: int) -> str:
     return datetime.fromtimestamp(t_ns // 10**9, UTC).isoformat()

@@ -25,6 +25,9 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
 | `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
 | `service-request` | out       | cause           | yes      | `ServiceRequest`: what a building has to mend   |
+| `alarm-state` | out           | cause           | yes      | `AlarmState`; empty: there is nothing to handle |
+| `action`   | in (`cloud`)     | user            | no       | `AlarmAction` of another system on alarms       |
+| `answer`   | out (`cloud`)    | user            | no       | `ActionAnswer`: what became of its action       |
 | `doctor`   | to itself        | what is tried   | no       | what a doctor tries a broker with               |
 """
 
@@ -58,6 +61,9 @@ Channel = Literal[
     "receipt",
     "resend",
     "service-request",
+    "alarm-state",
+    "action",
+    "answer",
     "doctor",
 ]
 CHANNELS = frozenset(get_args(Channel))

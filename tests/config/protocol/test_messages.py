@@ -21,7 +21,10 @@ from fedgate.config.protocol.messages import (
     CONTROL,
     LARGEST,
     SHORT_MAX,
+    ActionAnswer,
     Alarm,
+    AlarmAction,
+    AlarmState,
     Device,
     FleetAlarm,
     Keys,
@@ -46,6 +49,9 @@ GOLDEN = ROOT / "tests" / "golden" / "messages_1"
 OLDER = {version: GOLDEN.parent / f"messages_{version}" for version in ("0_3", "0_4")}
 # Which 0.4 to 0.7 brought.
 LATER = (
+    ActionAnswer,
+    AlarmAction,
+    AlarmState,
     AlarmEvidence,
     Device,
     FleetAlarm,
