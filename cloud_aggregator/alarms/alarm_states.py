@@ -36,23 +36,23 @@ def publish_changed(alarms: Alarms, context: Context) -> tuple[Alarms, list[Effe
     """Publish some of what others have not been told."""
     if not context.is_connected or not alarms.unpublished:
         return alarms, []
-    due, told, effects = sorted(alarms.unpublished)[:AT_ONCE_MAX], dict(alarms.published), list[Effect]()
+    due, published, effects = sorted(alarms.unpublished)[:AT_ONCE_MAX], dict(alarms.published), list[Effect]()
     for key in due:
         state = describe_state(alarms, key, context.now_ns)
         content = b"" if state is None else state.to_bytes()
-        if key in told and told[key].content == content:
+        if key in published and published[key].content == content:
             continue
-        told[key] = Published("", "", b"") if state is None else Published(state.id, state.state, content)
+        published[key] = Published("", "", b"") if state is None else Published(state.id, state.state, content)
         timed = None if state is None else state.model_copy(update={"time": format_iso(context.now_ns)})
         payload = b"" if timed is None else timed.to_bytes()
         effects.append(Publish(context.topic(key.gateway, "alarm-state", key.cause), payload, retain=True))
-    return replace(alarms, published=told, unpublished=alarms.unpublished - frozenset(due)), effects
+    return replace(alarms, published=published, unpublished=alarms.unpublished - frozenset(due)), effects
 
 
 def has_changed(alarms: Alarms, key: CauseKey, alarm: str, state: str) -> bool:
     """Tell whether others were told something else of an alarm that stands."""
-    told = alarms.published.get(key)
-    return told is not None and (told.alarm, told.state) != (alarm, state)
+    known = alarms.published.get(key)
+    return known is not None and (known.alarm, known.state) != (alarm, state)
 
 
 def describe_state(alarms: Alarms, key: CauseKey, now_ns: int) -> AlarmState | None:

@@ -218,15 +218,17 @@ class Store:
                 put(self._db, COUNTS, {"name": name}, {"value": value})
             case RecordAction(user=user, body=body):
                 self._db.execute(insert(ORDERS).values(kind=f"{ACTION}{user}", body=json.dumps(body)))
-            case Answered(number=number, text=text, problem=problem):
-                put(self._db, ORDERS, {"number": number}, {"answer": text, "problem": problem})
-                self._prune_orders(number)
+            case Answered():
+                self._answer(effect)
             case _:
                 registry_table.apply(self._db, effect)
 
-    def _prune_orders(self, number: int) -> None:
-        """Remove the oldest answered orders: of commands together, and of each system that acts on alarms."""
-        kind = self._db.execute(select(ORDERS.c.kind).filter_by(number=number)).scalar_one()
+    def _answer(self, effect: Answered) -> None:
+        """Store an answer, and remove the oldest orders that have one: of commands together, and of each other system
+        that acts on alarms.
+        """
+        put(self._db, ORDERS, {"number": effect.number}, {"answer": effect.text, "problem": effect.problem})
+        kind = self._db.execute(select(ORDERS.c.kind).filter_by(number=effect.number)).scalar_one()
         is_of_kind = ORDERS.c.kind == kind if kind.startswith(ACTION) else ORDERS.c.kind.not_like(f"{ACTION}%")
         is_answered = ORDERS.c.answer.is_not(None) & (ORDERS.c.answer != "")
         newest_first = select(ORDERS.c.number).where(is_of_kind).order_by(ORDERS.c.number.desc())
