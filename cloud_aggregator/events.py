@@ -5,6 +5,7 @@ The shell makes the store effects of a step durable, in one transaction, before 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -58,7 +59,11 @@ class Ordered:
     kind: str
     body: dict[str, Any]
     model: tuple[Manifest, bytes] | None = None  # the stored one that the order names by its version
-    stored: frozenset[str] = frozenset()  # of the alarms that it names, as gateway/id, those that the store has
+    # Of the alarms that it names, as gateway/id, those that the store has, and what was done about each.
+    stored: Mapping[str, tuple[AlarmEvent, ...]] = field(default_factory=dict)
+
+
+ACTION = "action:"  # begins the kind of an order that came over MQTT; behind it is the user
 
 
 class OrderError(ValueError):
@@ -253,6 +258,14 @@ class RecordCount:
 
 
 @dataclass(frozen=True)
+class RecordAction:
+    """Store an action of another system as an order, which the service carries out as one of an operator."""
+
+    user: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Answered:
     """Store what became of an order; `problem` is empty where it was carried out."""
 
@@ -347,6 +360,7 @@ Durable = (
     | Dequeue
     | RecordDiscovery
     | RecordCount
+    | RecordAction
     | Answered
     | Recorded
 )

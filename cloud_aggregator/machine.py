@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator import containment, new_keys, orders, presence
 from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.cloud_aggregator.alarms import evidence, handling, reports, works
+from fedgate.cloud_aggregator.alarms import alarm_states, evidence, handling, maintenance, remote_actions, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.enrolment import CertificateRequested, Listed, NotStated, Revoked, Stated
 from fedgate.cloud_aggregator.events import (
@@ -173,7 +173,7 @@ def _change_connection(state: State, up: bool) -> Result:
     state, published = _put(state, handling.publish_alarms(state.alarms, context, state.access.gateways))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds.training))
     known = announce.list_announcements(state.releases, context)
-    announced = [*known, *works.publish_works(state.alarms.workflow, context), *opening]
+    announced = [*known, *maintenance.publish_windows(state.alarms.workflow, context), *opening]
     return state, [*beat, *announce.announce_keys(context), *numbers, *announced, *published]
 
 
@@ -212,6 +212,7 @@ def _tick(state: State) -> Result:
     then(_put(state, deploy.watch_rollout(state.releases, state.context, state.access.gateways)))
     then(_put(state, handling.judge_fleet(state.alarms, state.context, state.access.gateways)))
     then(_put(state, handling.follow_masks(state.alarms, state.context, state.access.gateways)))
+    then(_put(state, alarm_states.publish_changed(state.alarms, state.context)))
     then(_put(state, newest.publish_if_changed(state.releases, state.context, state.rounds.training)))
     then(_renew_signatures(state))
     then(_open_if_due(state))
@@ -226,7 +227,7 @@ def _renew_signatures(state: State) -> Result:
     invited = [round.make_invitation(state.rounds, context)] if state.rounds.opened else []
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds.training))
-    announced = [*works.publish_works(state.alarms.workflow, context), *invited]
+    announced = [*maintenance.publish_windows(state.alarms.workflow, context), *invited]
     return state, [*numbers, *announce.list_announcements(state.releases, context), *announced]
 
 
@@ -248,6 +249,8 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
         raise MessageError(f"it is not from a gateway of site {context.settings.aggregator.site}")
     if is_ours:
         return _put(state, newest.learn(state.releases, context, state.rounds.training, payload))
+    if gateway == topics.CLOUD and where.channel == "action":
+        return _receive_action(state, where.item, payload, is_retained=is_retained)
     if not payload and (where.item == topics.TRIED or where.channel in ("status", "alarm")):
         return state, []  # what was retained is taken away, or the broker is tried
     access.check(gateway)
@@ -282,6 +285,15 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
             sent = announce.send_due_chunks(state.releases, context, state.rounds.shared, gateway, where.item, missing)
             return _put(state, sent)
     raise MessageError(f"channel {where.channel!r} is not for the aggregator")
+
+
+def _receive_action(state: State, user: str, payload: bytes, *, is_retained: bool) -> Result:
+    access, registry = state.access, state.access.registry
+    is_gateway = user in access.gateways or (registry is not None and user in registry.admitted)
+    received = remote_actions.receive_action(
+        state.alarms, state.context, user, payload, is_retained=is_retained, is_gateway=is_gateway
+    )
+    return _put(state, received)
 
 
 def _find_sender(access: Access, gateway: str) -> Sender:

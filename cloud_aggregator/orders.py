@@ -12,15 +12,17 @@ from dataclasses import replace
 from functools import partial
 
 from fedgate.cloud_aggregator.access import admission
-from fedgate.cloud_aggregator.alarms import actions, works
+from fedgate.cloud_aggregator.alarms import actions, maintenance, remote_actions
 from fedgate.cloud_aggregator.enrolment import Revoke, Revoked, TakeKeys
-from fedgate.cloud_aggregator.events import Answered, Effect, Log, Ordered, OrderError, Wanted
+from fedgate.cloud_aggregator.events import ACTION, Answered, Effect, Log, Ordered, OrderError, Wanted
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.state import State
 
 
 def carry_out(state: State, order: Ordered) -> tuple[State, list[Wanted]]:
     """Carry out an order, or say why not."""
+    if order.kind.startswith(ACTION):
+        return answer_sender(*carry_out(state, replace(order, kind="alarm")), order)
     try:
         state, wanted, text = _carry_out(state, order)
     except OrderError as error:
@@ -30,6 +32,16 @@ def carry_out(state: State, order: Ordered) -> tuple[State, list[Wanted]]:
     # It is done, and its answer waits for the broker: see `answer_order`.
     answered = [replace(one, order=order.number, answer=text) if isinstance(one, Revoke) else one for one in wanted]
     return state, [Answered(order.number, ""), *answered, Log("info", text)]
+
+
+def answer_sender(state: State, wanted: Sequence[Wanted], order: Ordered) -> tuple[State, list[Wanted]]:
+    """Return what an order came to, with the answer for the other system that it is of, where it is of one."""
+    if not order.kind.startswith(ACTION):
+        return state, [*wanted]
+    user, request = order.kind.removeprefix(ACTION), str(order.body["request"])
+    (done,) = (one for one in wanted if isinstance(one, Answered))
+    alarms, sent = remote_actions.answer_action(state.alarms, state.context, user, request, done)
+    return replace(state, alarms=alarms), [*wanted, *sent]
 
 
 def answer_order(barred: Revoked) -> list[Effect]:
@@ -53,8 +65,8 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, Sequence[Wanted], s
             return replace(state, releases=releases), effects, text
         case "alarm":
             alarms, events, text = actions.carry_out(state.alarms, context, order)
-            is_of_works = alarms.workflow.changed_ns != state.alarms.workflow.changed_ns
-            announced = works.publish_works(alarms.workflow, context) if is_of_works else []
+            is_of_maintenance = alarms.workflow.changed_ns != state.alarms.workflow.changed_ns
+            announced = maintenance.publish_windows(alarms.workflow, context) if is_of_maintenance else []
             return replace(state, alarms=alarms), [*events, *announced], text
         case "token":
             access, wanted, text = admission.admit_token(access, context, body)

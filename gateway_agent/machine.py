@@ -44,7 +44,7 @@ from fedgate.gateway_agent.events import (
     Trained,
     Wanted,
 )
-from fedgate.gateway_agent.monitor import alarms, works
+from fedgate.gateway_agent.monitor import alarms, maintenance
 from fedgate.gateway_agent.monitor.alarms import Finding
 from fedgate.gateway_agent.monitor.monitor import Monitor
 from fedgate.gateway_agent.outbox import outbox as queue
@@ -187,7 +187,7 @@ def _change_keys(state: State, *, is_other_release_key: bool) -> Result:
     effects: list[Effect] = []
     if is_other_release_key:
         state, effects = _put(state, training.forget_numbers(state.training))
-        state, more = _put(state, works.forget_works(state.monitor))
+        state, more = _put(state, maintenance.forget_maintenance(state.monitor))
         effects = [*effects, *more]
     changed = activation.change_keys(state.deployment, state.context, is_other_release_key=is_other_release_key)
     state, more = _put(state, changed)
@@ -365,8 +365,8 @@ def _dispatch(state: State, where: topics.Topic, payload: bytes) -> Result:
             return _put(state, announced)
         case "newest":
             return _put(state, receive_numbers(state.trust, context, payload))
-        case "works":
-            return _put(state, works.receive_works(state.monitor, context, payload))
+        case "maintenance-windows":
+            return _put(state, maintenance.receive_maintenance(state.monitor, context, payload))
         case "chunk":
             return replace(state, downloads=downloads.take_chunk(state.downloads, context, payload)), []
         case "receipt" if where.item == STATUS:

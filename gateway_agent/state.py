@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fedgate.config.protocol import alarm_book, wire
-from fedgate.config.protocol.messages import Newest, Works
+from fedgate.config.protocol.messages import MaintenanceWindows, Newest
 from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import STARTS, Context, Verified, save_starts
@@ -19,8 +19,8 @@ from fedgate.gateway_agent.deployment.deployment import Deployment, Examine, tak
 from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
+from fedgate.gateway_agent.monitor.maintenance import MAINTENANCE, set_maintenance
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms
-from fedgate.gateway_agent.monitor.works import WORKS, set_works
 from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Outbox
 from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.pipeline import spectra
@@ -151,14 +151,14 @@ def _monitor(settings: GatewaySettings, stored: Stored, uptime_ns: int) -> Monit
     pipeline = walk.start(
         settings.features, settings.streams, settings.alarm, settings.baseline.windows, stored.baseline
     )
-    works = Works.from_bytes(stored.blobs[WORKS]) if stored.blobs.get(WORKS) else None
+    known = MaintenanceWindows.from_bytes(stored.blobs[MAINTENANCE]) if stored.blobs.get(MAINTENANCE) else None
     healthy = spectra.restore(stored.blobs.get(SPECTRA), pipeline.healthy, pipeline.spec)
     monitor = Monitor(
         pipeline=replace(pipeline, alarm=AlarmState(**held["anomaly"]), healthy=healthy),
         received_ns={source.name: uptime_ns for source in settings.source},
         alarms=alarm_book.restore(held),
     )
-    return set_works(monitor, works, settings.gateway.id)
+    return set_maintenance(monitor, known, settings.gateway.id)
 
 
 def restore_ledger(stored: Stored, own: Arrays) -> Arrays:
@@ -211,7 +211,7 @@ def to_store(state: State) -> Stored:
         Save(SEQUENCE, str(state.outbox.sequence).encode()),
         deployment.save(state.deployment.models),
         *save_newest(state.trust),
-        *([Save(WORKS, monitor.works.received_bytes())] if monitor.works is not None else []),
+        *([Save(MAINTENANCE, monitor.maintenance.received_bytes())] if monitor.maintenance is not None else []),
         Save(SECRET, context.secret),
     ]
     blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}

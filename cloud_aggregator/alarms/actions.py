@@ -10,31 +10,36 @@ from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms import fleet
-from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.alarms.records import Alarms, CauseKey, mark_unpublished
 from fedgate.cloud_aggregator.alarms.workflow import (
     LABELS,
     SHELVED_MAX_NS,
+    AlarmCondition,
     AlarmKey,
     Handled,
-    Standing,
     find_state,
     fold,
 )
 from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import AlarmEvent, Ordered, OrderError
-from fedgate.config.protocol.messages import WORKS_LONGEST_NS, WORKS_MAX
+from fedgate.config.protocol.messages import (
+    ACTION_TEXT_MAX,
+    ALARMS_AT_ONCE_MAX,
+    MAINTENANCE_LONGEST_NS,
+    MAINTENANCE_MAX,
+    PERSON_MAX,
+)
 from fedgate.config.protocol.topics import ALL, ID
 from fedgate.models.time_units import DAY_NS, DAY_S, HOUR_S, NS
 
 SHELVED_S, SHELVED_MAX_S = 8 * HOUR_S, SHELVED_MAX_NS / NS  # for which an alarm is shelved: usually, and at most
-AHEAD_MAX_S = 366 * DAY_S  # how far ahead maintenance may begin
-WINDOWS_MAX = WORKS_MAX // 2  # of maintenance that are to come or at hand
+AHEAD_MAX_S = 366 * DAY_S  # how far ahead a maintenance window may begin
+WINDOWS_MAX = MAINTENANCE_MAX // 2  # maintenance windows that are to come or at hand
 OUT_MAX = 1_000  # causes that are out of service
 EVENTS_MAX = 200  # of one alarm, beyond which it can only be acknowledged and unshelved
 ENDING = ("acknowledge", "unshelve")  # of which each leaves an event once, until it is shelved again
-AT_ONCE_MAX = 100  # alarms that one action is about
 SECONDS_MAX = 9e9  # of Unix time, which as nanoseconds fit a column of the store
-TEXT_MAX, WHO_MAX = 1_000, 64  # characters
+TEXT_MAX, WHO_MAX = ACTION_TEXT_MAX, PERSON_MAX  # characters
 Result = tuple[Alarms, list[AlarmEvent], str]
 
 
@@ -44,14 +49,14 @@ def split_name(name: str) -> AlarmKey:
     return AlarmKey(gateway, alarm)
 
 
-def find_alarm(alarms: Alarms, key: AlarmKey) -> Standing | None:
+def find_alarm(alarms: Alarms, key: AlarmKey) -> AlarmCondition | None:
     """Return what the state of an alarm hangs on; None where it is not at hand, which is so of many that are over."""
     if key.gateway == ALL:
         one = alarms.fleet.alarm
         is_it = one is not None and one.id == key.alarm
-        return Standing(fleet.CAUSE, one.onset_ns, one.state == "raised") if one is not None and is_it else None
+        return AlarmCondition(fleet.CAUSE, one.onset_ns, one.state == "raised") if one is not None and is_it else None
     known = alarms.book.get(key.gateway, {}).get(key.alarm)
-    return None if known is None else Standing(known.alarm.cause, known.onset_ns, known.active)
+    return None if known is None else AlarmCondition(known.alarm.cause, known.onset_ns, known.active)
 
 
 def carry_out(alarms: Alarms, context: Context, order: Ordered) -> Result:
@@ -73,7 +78,17 @@ def carry_out(alarms: Alarms, context: Context, order: Ordered) -> Result:
 
 def note_events(alarms: Alarms, events: list[AlarmEvent]) -> Alarms:
     """Return the alarms with events that are to be stored."""
-    return replace(alarms, workflow=fold(events, alarms.workflow)) if events else alarms
+    if not events:
+        return alarms
+    keys = [CauseKey(event.gateway, _find_cause(alarms, event)) for event in events]
+    alarms = mark_unpublished(alarms, *(key for key in keys if key.cause))
+    return replace(alarms, workflow=fold(events, alarms.workflow))
+
+
+def _find_cause(alarms: Alarms, event: AlarmEvent) -> str:
+    """Return the cause that an event is about; empty where it is about none, or an alarm that the store alone has."""
+    known = find_alarm(alarms, AlarmKey(event.gateway, event.alarm)) if event.alarm else None
+    return event.cause if known is None else known.cause
 
 
 def forget_old(alarms: Alarms) -> Alarms:
@@ -90,21 +105,25 @@ def _act_on_alarms(
 ) -> tuple[list[AlarmEvent], str]:
     names, action = order.body.get("alarms"), order.body["action"]
     if not (
-        isinstance(names, list) and 1 <= len(names) <= AT_ONCE_MAX and all(isinstance(name, str) for name in names)
+        isinstance(names, list)
+        and 1 <= len(names) <= ALARMS_AT_ONCE_MAX
+        and all(isinstance(name, str) for name in names)
     ):
-        raise OrderError(f"alarms: expected 1 to {AT_ONCE_MAX} names as gateway/id, got {str(names)[:100]}")
+        raise OrderError(f"alarms: expected 1 to {ALARMS_AT_ONCE_MAX} names as gateway/id, got {str(names)[:100]}")
     events, answers = [], []
     for name in dict.fromkeys(names):
         key = split_name(name)
         alarm = find_alarm(alarms, key)
         if alarm is None and name not in order.stored:
             raise OrderError(f"{name}: there is no such alarm; 'cloud-aggregator alarms' lists those there are")
-        alarm = alarm or Standing("", 0, False)  # of those that are over the older are in the store alone
-        handled = alarms.workflow.handled.get(key, Handled())
+        known = alarms.workflow
+        if alarm is None:  # of those that are over the older are in the store alone, with what was done about them
+            alarm, known = AlarmCondition("", 0, False), fold(order.stored[name])
+        handled = known.handled.get(key, Handled())
         if handled.events >= EVENTS_MAX and action not in ENDING:
             found = f"it has {handled.events} events, and {EVENTS_MAX} are the most of one alarm"
             raise OrderError(f"{name}: {found}; it can be acknowledged")
-        state = find_state(alarms.workflow, key, alarm, context.now_ns)
+        state = find_state(known, key, alarm, context.now_ns)
         try:
             made, answer = OF_ALARMS[action](order.body, context, state, handled)
         except OrderError as error:
@@ -203,10 +222,11 @@ def _add_window(alarms: Alarms, context: Context, order: Ordered, who: str, text
     from_ns, to_ns = (int(_number(body, name, 0) * NS) for name in ("from_s", "to_s"))
     if to_ns <= now_ns:
         raise OrderError("to: expected a time to come; a window that is over suppresses nothing")
-    if not 0 < to_ns - from_ns <= WORKS_LONGEST_NS or from_ns > now_ns + AHEAD_MAX_S * NS:
-        raise OrderError(f"expected a window of at most {WORKS_LONGEST_NS / DAY_NS:g} days, that begins within a year")
-    if from_ns < now_ns - WORKS_LONGEST_NS:
-        raise OrderError(f"from: expected not more than {WORKS_LONGEST_NS / DAY_NS:g} days ago")
+    if not 0 < to_ns - from_ns <= MAINTENANCE_LONGEST_NS or from_ns > now_ns + AHEAD_MAX_S * NS:
+        longest = f"{MAINTENANCE_LONGEST_NS / DAY_NS:g} days"
+        raise OrderError(f"expected a window of at most {longest}, that begins within a year")
+    if from_ns < now_ns - MAINTENANCE_LONGEST_NS:
+        raise OrderError(f"from: expected not more than {MAINTENANCE_LONGEST_NS / DAY_NS:g} days ago")
     if not text:
         raise OrderError("why: expected a text; whoever finds no alarm will ask")
     if sum(window.to_ns > now_ns for window in alarms.workflow.windows) >= WINDOWS_MAX:
@@ -214,19 +234,21 @@ def _add_window(alarms: Alarms, context: Context, order: Ordered, who: str, text
     number = 1 + max((window.number for window in alarms.workflow.windows), default=0)
     content = {"window": number, "from_ns": from_ns, "to_ns": to_ns, "text": text}
     event = AlarmEvent(gateway, "", "", max(now_ns, alarms.workflow.changed_ns + 1), who, "window", content)
-    return [event], f"maintenance {number} of {gateway if gateway != ALL else 'all gateways'}"
+    return [event], f"maintenance window {number} of {gateway if gateway != ALL else 'all gateways'}"
 
 
 def _end_window(alarms: Alarms, context: Context, order: Ordered, who: str, _text: str) -> tuple[list[AlarmEvent], str]:
     number = order.body.get("window")
     known = next((window for window in alarms.workflow.windows if window.number == number), None)
     if known is None:
-        raise OrderError(f"there is no maintenance {str(number)[:20]}; 'cloud-aggregator maintenance list' has them")
+        raise OrderError(
+            f"there is no maintenance window {str(number)[:20]}; 'cloud-aggregator maintenance list' has them"
+        )
     if known.to_ns <= context.now_ns:
-        return [], f"maintenance {number} is over already"
+        return [], f"maintenance window {number} is over already"
     t_ns = max(context.now_ns, alarms.workflow.changed_ns + 1)  # gateways go by the one announced later
     event = AlarmEvent(known.gateway, "", "", t_ns, who, "window-end", {"window": number, "to_ns": context.now_ns})
-    return [event], f"maintenance {number} ended"
+    return [event], f"maintenance window {number} ended"
 
 
 OF_ALARMS: dict[str, Callable[[Mapping[str, Any], Context, str, Handled], Made]] = {

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, get_args
 
-from fedgate.cloud_aggregator.alarms import actions, fleet, home_assistant, register
-from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms
+from fedgate.cloud_aggregator.alarms import actions, alarm_states, fleet, home_assistant, register
+from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED, Alarms, CauseKey, mark_unpublished
 from fedgate.cloud_aggregator.alarms.register import Cards
-from fedgate.cloud_aggregator.alarms.workflow import MASKS, AlarmKey, Handled, Standing, find_state
+from fedgate.cloud_aggregator.alarms.workflow import MASKS, AlarmCondition, AlarmKey, Handled, find_state
 from fedgate.cloud_aggregator.context import Context, Statuses, find_device
 from fedgate.cloud_aggregator.events import (
     AlarmEvent,
@@ -29,7 +29,7 @@ from fedgate.cloud_aggregator.events import (
 )
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.cloud_aggregator.notifications import notices, post_queue, webhook
-from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, Maintenance, MessageError, Status
+from fedgate.config.protocol.messages import Alarm, Device, FleetAlarm, MessageError, ServiceRequest, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import WEBHOOK, NotifyChannel, Receiver
 from fedgate.models.time_units import NS
@@ -78,7 +78,7 @@ def apply_change(
     stored = RecordAlarm(gateway, alarm, context.now_ns, known.onset_ns)
     if not is_news:
         return alarms, [stored]
-    alarms = replace(alarms, book=book)
+    alarms = mark_unpublished(replace(alarms, book=book), CauseKey(gateway, alarm.cause))
     ends = register.find_superseded(book, gateway)
     its_own = [end for end in ends if end.id == alarm.id]  # it came late, and was over before
     alarms, others = _end(alarms, context, statuses, gateway, [end for end in ends if end.id != alarm.id], "superseded")
@@ -130,7 +130,7 @@ def _end(
     effects: list[Effect] = []
     for end in ends:
         book, known = register.end_alarm(alarms.book, gateway, end, how)
-        alarms = replace(alarms, book=book)
+        alarms = mark_unpublished(replace(alarms, book=book), CauseKey(gateway, end.cause))
         alarms, posts = _post(alarms, context, statuses, gateway, end, active=False)
         stored = RecordAlarm(gateway, end, context.now_ns, known.onset_ns, how)
         effects += [
@@ -195,7 +195,7 @@ def _describe_device(alarms: Alarms, context: Context, statuses: Statuses, gatew
 
 def publish_alarms(alarms: Alarms, context: Context, statuses: Statuses) -> Result:
     """Tell again how every alarm is now: brokers forget, and not every message arrived."""
-    alarms = replace(alarms, quiet={})
+    alarms = alarm_states.mark_all(replace(alarms, quiet={}))
     alarms, effects = home_assistant.publish_all(alarms, context, statuses)
     for gateway in alarms.book:
         effects += _notify_building_of_gateway(alarms, context, statuses, gateway)
@@ -227,6 +227,7 @@ def note_posted(alarms: Alarms, context: Context, event: Posted) -> Result:
 def _report_fleet(
     alarms: Alarms, context: Context, statuses: Statuses, before: FleetAlarm | None, now: FleetAlarm
 ) -> Result:
+    alarms = mark_unpublished(alarms, CauseKey(ALL, now.cause))
     effects: list[Effect] = [RecordFleet(now, context.now_ns)]
     # Who joins is stored and shown; whom the webhook wakes wants to hear of the beginning and the end.
     if before is None or (before.id, before.state) != (now.id, now.state):
@@ -252,8 +253,8 @@ def _notify_building(
     context: Context, statuses: Statuses, gateway: str, alarm: Alarm, *, retain: bool = True
 ) -> Publish:
     device = find_device(statuses, gateway) or Device()  # of a gateway that says nothing of it, and of a whole site
-    message = Maintenance.of(alarm, context.settings.aggregator.site, gateway, device)
-    return Publish(context.topic(gateway, "maintenance", alarm.cause), message.to_bytes(), retain=retain)
+    message = ServiceRequest.of(alarm, context.settings.aggregator.site, gateway, device)
+    return Publish(context.topic(gateway, "service-request", alarm.cause), message.to_bytes(), retain=retain)
 
 
 def _notify_building_of_change(
@@ -286,7 +287,7 @@ def _list_receivers(context: Context) -> dict[str, Receiver]:
 def _post(alarms: Alarms, context: Context, statuses: Statuses, gateway: str, alarm: Alarm, *, active: bool) -> Result:
     """Tell of a change; of one that is masked nobody is told, nor of the end of one of which nobody was told."""
     key = AlarmKey(gateway, alarm.id)
-    standing = actions.find_alarm(alarms, key) or Standing(alarm.cause, alarm.onset_ns, active)
+    standing = actions.find_alarm(alarms, key) or AlarmCondition(alarm.cause, alarm.onset_ns, active)
     state = find_state(alarms.workflow, key, standing._replace(is_active=active), context.now_ns)
     if state in ("suppressed", "out-of-service"):
         event = AlarmEvent(gateway, alarm.id, "", context.now_ns, "", "suppress", {"is_notified": False, "by": state})
@@ -327,18 +328,25 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
     if alarms.looked_ns is not None and context.uptime_ns - alarms.looked_ns < LOOK_S * NS:
         return alarms, []
     alarms, effects = actions.forget_old(replace(alarms, looked_ns=context.uptime_ns)), list[Effect]()
-    asked = dict[AlarmKey, int]()
-    for key, alarm, onset_ns, received_ns in list(_list_standing(alarms)):
-        state = find_state(alarms.workflow, key, Standing(alarm.cause, onset_ns, True), context.now_ns)
-        handled = alarms.workflow.handled.get(key, Handled())
+    unacknowledged = dict[AlarmKey, int]()
+    for key, alarm, onset_ns, received_ns in list(_list_active(alarms)):
+        state = find_state(alarms.workflow, key, AlarmCondition(alarm.cause, onset_ns, True), context.now_ns)
+        handled, where = alarms.workflow.handled.get(key, Handled()), CauseKey(key.gateway, alarm.cause)
+        if alarm_states.has_changed(alarms, where, key.alarm, state):  # the time alone may have done that
+            alarms = mark_unpublished(alarms, where)
         event = None
-        if state in MASKS and not handled.is_quiet:  # its cause was taken out of service while it stood
-            event = AlarmEvent(*key, "", context.now_ns, "", "suppress", {"is_notified": True, "by": state})
-        elif state not in MASKS and handled.is_quiet:
-            event = AlarmEvent(*key, "", context.now_ns, "", "resume", {"is_notified": state == "unacknowledged"})
+        if state in MASKS and not handled.is_masked:  # its cause was taken out of service while it stood
+            event = AlarmEvent(
+                *key, "", context.now_ns, "", "suppress", {"is_notified": handled.is_notified, "by": state}
+            )
+        elif state not in MASKS and handled.is_masked:
+            is_notified = handled.is_notified or state == "unacknowledged"
+            event = AlarmEvent(*key, "", context.now_ns, "", "resume", {"is_notified": is_notified})
         elif state == "unacknowledged":
-            asked[key] = alarms.asked_ns.get(key, _place_on_uptime(context, max(received_ns, handled.asked_ns)))
-            if _must_escalate(context, alarm, handled, asked[key]):
+            unacknowledged[key] = alarms.unacknowledged_ns.get(
+                key, _place_on_uptime(context, max(received_ns, handled.renotified_ns))
+            )
+            if _must_escalate(context, alarm, handled, unacknowledged[key]):
                 event = AlarmEvent(*key, "", context.now_ns, "", "escalate")
         if event is None:
             continue
@@ -348,10 +356,10 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
             why = "nobody has acknowledged it" if event.kind == "escalate" else "its mask has ended, and it stands"
             posts = [*posts, Log("warning", f"{key.gateway}: {alarm.cause}: {why}")]
         effects += [event, *posts]
-    return replace(alarms, asked_ns=asked), effects
+    return replace(alarms, unacknowledged_ns=unacknowledged), effects
 
 
-def _list_standing(alarms: Alarms) -> Iterator[tuple[AlarmKey, Alarm, int, int]]:
+def _list_active(alarms: Alarms) -> Iterator[tuple[AlarmKey, Alarm, int, int]]:
     """Yield of each alarm that stands its onset, and when it became known here."""
     for gateway, of_gateway in alarms.book.items():
         for name, known in of_gateway.items():
@@ -367,11 +375,11 @@ def _place_on_uptime(context: Context, t_ns: int) -> int:
     return context.uptime_ns - max(context.now_ns - t_ns, 0)
 
 
-def _must_escalate(context: Context, alarm: Alarm, handled: Handled, asked_ns: int) -> bool:
+def _must_escalate(context: Context, alarm: Alarm, handled: Handled, unacknowledged_ns: int) -> bool:
     spec = context.settings.escalation
     if spec is None or handled.escalated_ns or SEVERITIES.index(alarm.severity) < SEVERITIES.index(spec.severity):
         return False
-    return context.uptime_ns - asked_ns >= spec.after_s * NS
+    return context.uptime_ns - unacknowledged_ns >= spec.after_s * NS
 
 
 def send_posts(alarms: Alarms, context: Context) -> Result:

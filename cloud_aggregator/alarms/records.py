@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from fedgate.cloud_aggregator.alarms.fleet import Fleet, restore_fleet
 from fedgate.cloud_aggregator.alarms.register import Quiet, Register, restore_alarms
@@ -12,9 +12,27 @@ from fedgate.cloud_aggregator.alarms.workflow import AlarmKey, Workflow, fold
 from fedgate.cloud_aggregator.events import AlarmEvent, Post
 from fedgate.cloud_aggregator.limits import Allowance
 from fedgate.cloud_aggregator.notifications.post_queue import Queue, restore_queues
+from fedgate.config.protocol.messages import ActionAnswer
 from fedgate.config.protocol.topics import ALL
 
 ALARMS_REFUSED = "alarms_refused"
+REQUESTS_KEPT = 1_000  # of a user, that are known when they come again
+Requests = dict[str, ActionAnswer | None]  # by request, the oldest first; None: it waits
+
+
+class CauseKey(NamedTuple):
+    """Of which alarms others are told one state; the gateway may be `ALL`."""
+
+    gateway: str
+    cause: str
+
+
+class Published(NamedTuple):
+    """What others were told last of a cause; empty where there was nothing to tell."""
+
+    alarm: str
+    state: str
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -32,8 +50,12 @@ class Alarms:
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when its device was last described
     undescribed: frozenset[str] = frozenset()  # gateways whose device is to be described anew
     workflow: Workflow = field(default_factory=Workflow)  # what was done about them
-    asked_ns: dict[AlarmKey, int] = field(default_factory=dict)  # since when nobody has acknowledged it, by the uptime
+    unacknowledged_ns: dict[AlarmKey, int] = field(default_factory=dict)  # since when, by the uptime
     looked_ns: int | None = None  # when masks that ended were looked for, by the uptime
+    published: dict[CauseKey, Published] = field(default_factory=dict)  # see `alarm_states`, and ...
+    unpublished: frozenset[CauseKey] = frozenset()  # ... of what others have not been told since it changed
+    requests: dict[str, Requests] = field(default_factory=dict)  # of other systems by user, see `remote_actions`
+    acted: dict[str, Allowance] = field(default_factory=dict)  # by user: actions
 
 
 def restore_alarms_record(
@@ -42,9 +64,13 @@ def restore_alarms_record(
     discovered: Iterable[str],
     counts: Mapping[str, int],
     events: Iterable[AlarmEvent] = (),
+    actions: Iterable[tuple[str, str, ActionAnswer | None]] = (),
 ) -> Alarms:
     """Return what a store holds of it; `alarms` in the order they were received."""
     rows = [dict(row) for row in alarms]
+    requests = dict[str, Requests]()
+    for user, request, answer in actions:
+        requests[user] = keep_request(requests.get(user, {}), request, answer)
     return Alarms(
         book=restore_alarms(row for row in rows if row["gateway"] != ALL),
         fleet=restore_fleet(row for row in rows if row["gateway"] == ALL),
@@ -52,4 +78,19 @@ def restore_alarms_record(
         queues=restore_queues(posts, counts),
         discovered=frozenset(discovered),
         workflow=fold(events),
+        requests=requests,
     )
+
+
+def mark_unpublished(alarms: Alarms, *keys: CauseKey) -> Alarms:
+    """Return the alarms, of which others are still to be told how these causes are now."""
+    new = frozenset(keys) - alarms.unpublished
+    return replace(alarms, unpublished=alarms.unpublished | new) if new else alarms
+
+
+def keep_request(known: Requests, request: str, answer: ActionAnswer | None) -> Requests:
+    """Return the requests of a user with one more, or with its answer, without the oldest beyond `REQUESTS_KEPT`."""
+    kept = {**known, request: answer}
+    while len(kept) > REQUESTS_KEPT:
+        del kept[next(iter(kept))]
+    return kept

@@ -160,6 +160,12 @@ def list_current(alarms: Register, gateway: str) -> dict[str, AlarmRecord]:
     return {known.alarm.cause: known for known in ordered}
 
 
+def list_of_cause(alarms: Register, gateway: str, cause: str) -> list[AlarmRecord]:
+    """Return what is known of the alarms of a cause, the latest last, behind it one that stands."""
+    of_cause = [known for known in alarms.get(gateway, {}).values() if known.alarm.cause == cause]
+    return sorted(of_cause, key=lambda known: (known.active, *_age(known)))
+
+
 def _age(known: AlarmRecord) -> tuple[int, int, int, str]:
     return (known.onset_ns, known.alarm.sequence, known.alarm.onset_ns, known.alarm.id)
 

@@ -29,7 +29,7 @@ State = Literal[
 STATES: tuple[State, ...] = get_args(State)
 MASKS = frozenset({"shelved", "suppressed", "out-of-service"})
 SHELVED_MAX_NS = 7 * DAY_NS  # for which an alarm may be shelved
-WINDOWS_SHOWN_NS = 31 * DAY_NS  # for which a time of maintenance that is over is remembered
+WINDOWS_KEPT = 400  # maintenance windows that are remembered, those that end last: what is over goes first
 LABELS = ("damage", "work", "sensor", "false")
 
 
@@ -40,7 +40,7 @@ class AlarmKey(NamedTuple):
     alarm: str
 
 
-class Standing(NamedTuple):
+class AlarmCondition(NamedTuple):
     """Of an alarm what its state hangs on."""
 
     cause: str
@@ -55,18 +55,18 @@ class Handled:
     acknowledged_ns: int | None = None
     acknowledged_by: str = ""
     shelved_until_ns: int = 0
-    is_quiet: bool = False  # nobody was called since it was masked
+    is_masked: bool = False  # nobody was called since it was masked
     is_notified: bool = True  # somebody was called when it was raised
-    asked_ns: int = 0  # when it was told of again, after a mask
+    renotified_ns: int = 0  # when it was told of again, after a mask
     escalated_ns: int = 0  # since it was told of last
     label: str = ""
     assignee: str = ""
-    events: int = 0
+    events: int = 0  # of operators
 
 
 @dataclass(frozen=True)
 class Window:
-    """A time of maintenance of a gateway, or of all."""
+    """A maintenance window of a gateway, or of all."""
 
     number: int
     gateway: str
@@ -75,10 +75,8 @@ class Window:
     why: str
     who: str
 
-    def holds(self, gateway: str, onset_ns: int, now_ns: int) -> bool:
-        """Tell whether it suppresses now an alarm that began then."""
-        is_of_it = self.gateway in (ALL, gateway)
-        return is_of_it and self.from_ns <= min(onset_ns, now_ns) and max(onset_ns, now_ns) < self.to_ns
+
+Spans = tuple[tuple[int, int], ...]  # begin and end of times, in ns of Unix time
 
 
 @dataclass(frozen=True)
@@ -88,18 +86,27 @@ class Workflow:
     handled: Mapping[AlarmKey, Handled] = field(default_factory=dict)
     out: Mapping[tuple[str, str], AlarmEvent] = field(default_factory=dict)  # gateway and cause -> what took it out
     windows: tuple[Window, ...] = ()
+    spans: Mapping[str, Spans] = field(default_factory=dict)  # gateway -> its windows, joined where they meet
     changed_ns: int = 0  # when one of these was announced or ended last
 
+    def is_maintained(self, gateway: str, onset_ns: int, now_ns: int) -> bool:
+        """Tell whether maintenance suppresses now an alarm that began then: within a window, which others that overlap
+        or adjoin it have prolonged until now.
+        """
+        first, last = min(onset_ns, now_ns), max(onset_ns, now_ns)
+        spans = self.spans.get(gateway, self.spans.get(ALL, ()))
+        return any(from_ns <= first and last < to_ns for from_ns, to_ns in spans)
 
-def find_state(workflow: Workflow, key: AlarmKey, alarm: Standing, now_ns: int) -> State:
+
+def find_state(workflow: Workflow, key: AlarmKey, alarm: AlarmCondition, now_ns: int) -> State:
     """Return the state of an alarm at a time of day."""
     handled = workflow.handled.get(key, Handled())
     if not alarm.is_active:
-        is_closed = handled.acknowledged_ns is not None or handled.is_quiet
+        is_closed = handled.acknowledged_ns is not None or handled.is_masked
         return "normal" if is_closed else "returned-unacknowledged"
     if (key.gateway, alarm.cause) in workflow.out:
         return "out-of-service"
-    if any(window.holds(key.gateway, alarm.onset_ns, now_ns) for window in workflow.windows):
+    if workflow.is_maintained(key.gateway, alarm.onset_ns, now_ns):
         return "suppressed"
     if now_ns < handled.shelved_until_ns <= now_ns + SHELVED_MAX_NS:  # a clock that went back shelves for no longer
         return "shelved"
@@ -117,7 +124,7 @@ def fold(events: Iterable[AlarmEvent], workflow: Workflow | None = None) -> Work
             case "window":
                 body = event.body
                 window = Window(body["window"], event.gateway, body["from_ns"], body["to_ns"], body["text"], event.who)
-                windows = {one: held for one, held in windows.items() if held.to_ns > event.t_ns - WINDOWS_SHOWN_NS}
+                windows = {one.number: one for one in _keep_last(windows.values())}
                 windows.setdefault(window.number, window)
             case "window-end" if event.body["window"] in windows:
                 ended = windows[event.body["window"]]
@@ -129,25 +136,50 @@ def fold(events: Iterable[AlarmEvent], workflow: Workflow | None = None) -> Work
             case _ if event.alarm:
                 key = AlarmKey(event.gateway, event.alarm)
                 handled[key] = apply_event(handled.get(key, Handled()), event)
-    return Workflow(handled, out, tuple(windows.values()), changed_ns)
+    known = tuple(windows.values())
+    spans = workflow.spans if known == workflow.windows else join_windows(known)
+    return Workflow(handled, out, known, spans, changed_ns)
+
+
+def _keep_last(windows: Iterable[Window]) -> list[Window]:
+    """Return the windows without those that ended first, beyond so many. No clock has a say: one that was far ahead
+    when a window was announced must not forget another that is at hand.
+    """
+    ordered = sorted(windows, key=lambda one: (one.to_ns, one.number))
+    return sorted(ordered[1 - WINDOWS_KEPT :], key=lambda one: one.number)
+
+
+def join_windows(windows: Iterable[Window]) -> dict[str, Spans]:
+    """Return by gateway, and for `topics.ALL`, the times that its windows and those of all cover."""
+    given = [one for one in windows if one.from_ns < one.to_ns]  # one that was taken back covers none
+    whose = {ALL, *(one.gateway for one in given)}
+    return {name: _join([one for one in given if one.gateway in (ALL, name)]) for name in whose}
+
+
+def _join(windows: Iterable[Window]) -> Spans:
+    joined = list[tuple[int, int]]()
+    for one in sorted(windows, key=lambda one: one.from_ns):
+        from_ns, to_ns = joined.pop() if joined and one.from_ns <= joined[-1][1] else (one.from_ns, one.to_ns)
+        joined.append((from_ns, max(to_ns, one.to_ns)))
+    return tuple(joined)
 
 
 def apply_event(handled: Handled, event: AlarmEvent) -> Handled:
     """Return what is known of an alarm after one more event of it."""
-    handled = replace(handled, events=handled.events + 1)
+    handled = replace(handled, events=handled.events + bool(event.who))
     match event.kind:
         case "acknowledge":
             return replace(handled, acknowledged_ns=event.t_ns, acknowledged_by=event.who)
         case "shelve":  # for a time: after it the alarm asks anew, also whom had acknowledged it
             until_ns = event.body["until_ns"]
-            return replace(handled, shelved_until_ns=until_ns, is_quiet=True, acknowledged_ns=None, acknowledged_by="")
+            return replace(handled, shelved_until_ns=until_ns, is_masked=True, acknowledged_ns=None, acknowledged_by="")
         case "unshelve":
             return replace(handled, shelved_until_ns=0)
         case "suppress":  # of the service: the mask of a window or of a cause was found on it
-            return replace(handled, is_quiet=True, is_notified=handled.is_notified and event.body["is_notified"])
+            return replace(handled, is_masked=True, is_notified=event.body["is_notified"])
         case "resume":  # of the service: no mask is left, and it stands
-            is_notified = handled.is_notified or event.body["is_notified"]
-            return replace(handled, is_quiet=False, is_notified=is_notified, asked_ns=event.t_ns, escalated_ns=0)
+            is_notified = event.body["is_notified"]
+            return replace(handled, is_masked=False, is_notified=is_notified, renotified_ns=event.t_ns, escalated_ns=0)
         case "escalate":
             return replace(handled, escalated_ns=event.t_ns)
         case "label":

@@ -16,9 +16,9 @@ from fedgate.cloud_aggregator.alarms.evidence_text import render_evidence
 from fedgate.cloud_aggregator.alarms.workflow import (
     LABELS,
     STATES,
+    AlarmCondition,
     AlarmKey,
     Handled,
-    Standing,
     Workflow,
     find_state,
     fold,
@@ -160,7 +160,7 @@ def _describe(row: Row, workflow: Workflow, now_ns: int) -> Row:
         **{name: cli.format_time(row[f"{name}_ns"]) for name in ("onset", "raised", "cleared")},
         "begun_ns": onset_ns,  # the onset, as far as it can be believed
         "is_active": is_active,
-        "state": find_state(workflow, key, Standing(row["cause"], onset_ns, is_active), now_ns),
+        "state": find_state(workflow, key, AlarmCondition(row["cause"], onset_ns, is_active), now_ns),
         "acknowledged_by": handled.acknowledged_by,
         "shelved_until": cli.format_time(handled.shelved_until_ns or None),
         "label": handled.label,

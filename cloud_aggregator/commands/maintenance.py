@@ -1,4 +1,4 @@
-"""`cloud-aggregator maintenance`: times in which somebody works at what gateways watch, so that nobody is called."""
+"""`cloud-aggregator maintenance`: windows in which somebody mends what gateways watch, so that nobody is called."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedgate.config.runtime import cli
 from fedgate.config.runtime.times import read_moment_ns
 from fedgate.models.time_units import NS
 
-TEXT = """Say when somebody works at what gateways watch.
+TEXT = """Say when somebody mends what gateways watch: in which maintenance windows.
 
-An alarm that begins within such a time is suppressed while that lasts: it is stored and listed, and nobody is called.
-What still stands at the end is told then."""
+An alarm that begins within a window is suppressed while that lasts: it is stored and listed, and nobody is called.
+What still stands at the end is told then. A window that overlaps or adjoins another prolongs it."""
 EXAMPLES = """examples:
   cloud-aggregator maintenance add --gateway gateway-7 --from 2026-05-04T08:00 --to 2026-05-04T16:00 \\
       --why "new bearings" -c aggregator.toml
@@ -29,7 +29,7 @@ COLUMNS = ("number", "gateway", "state", "from", "to", "who", "why")
 
 def add(commands: cli.Commands) -> None:
     """Add the command."""
-    text = "say when somebody works at what gateways watch, so that nobody is called"
+    text = "say when somebody mends what gateways watch, so that nobody is called"
     parts = commands.add_group("maintenance", text, description=TEXT, examples=EXAMPLES)
     window = parts.add("add", _add, "suppress the alarms that begin within a time")
     whose = window.add_mutually_exclusive_group(required=True)
@@ -38,7 +38,7 @@ def add(commands: cli.Commands) -> None:
     window.add_argument("--from", dest="from_ns", type=read_moment_ns, metavar="WHEN", help="(default: now)")
     window.add_argument("--to", dest="to_ns", type=read_moment_ns, metavar="WHEN", required=True)
     window.add_argument("--why", required=True, metavar="TEXT", help="is shown with it")
-    parts.add("list", _list, "list the times of maintenance")
+    parts.add("list", _list, "list the maintenance windows")
     end = parts.add("end", _end, "end one now, or take back one to come")
     end.add_argument("number", type=int, metavar="NUMBER", help="as the list has it")
     for part in (window, end):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -17,7 +18,7 @@ from fedgate.cloud_aggregator.notifications.post_queue import label
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.rounds.compression import describe_updates
-from fedgate.cloud_aggregator.runtime import defence, freed_memory, notify_client
+from fedgate.cloud_aggregator.runtime import defence, freed_memory, notify_client, webhook_client
 from fedgate.cloud_aggregator.runtime.notify_client import NotifyClient
 from fedgate.cloud_aggregator.runtime.posting import Poster
 from fedgate.cloud_aggregator.runtime.service import Service
@@ -29,7 +30,7 @@ from fedgate.config.runtime.app import App
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.notifications import WEBHOOK
-from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.config.settings.settings import AggregatorSettings, SettingsError
 from fedgate.config.transport.mqtt import Link, Will
 
 LOG = logging.getLogger("fedgate.aggregator")
@@ -37,6 +38,20 @@ ANY_GATEWAY = "+"
 BEGINNING_BYTES = 4
 AT_ONCE_MAX = 256  # events that one commit is for: more would make the first of them wait
 WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "evidence", "want", "tombstone", "telemetry", "newest")
+
+
+def _check_receivers(settings: AggregatorSettings, askers: Sequence[NotifyClient]) -> None:
+    """Name in the log what keeps changes of alarms from their receivers."""
+    try:
+        if settings.webhook is not None:
+            webhook_client.check(settings.webhook)
+    except SettingsError as error:
+        LOG.warning("alarms wait for the webhook: %s", error)
+    for channel, asker in zip(settings.notify, askers, strict=True):
+        try:
+            notify_client.check([channel], asker)
+        except (SettingsError, ModuleNotFoundError, ChildProcessError) as error:
+            LOG.warning("alarms may wait for channel %s: %s", channel.name, error)
 
 
 class Aggregator(App):
@@ -70,10 +85,9 @@ class Aggregator(App):
             self.handlers |= dict.fromkeys(get_args(EnrolmentEffect), self._enrolment.carry_out)
             if not store.is_new:
                 registry_sync.check(store.name, store.read_registry(), self._enrolment.read_list())
-        try:
-            notify_client.check(settings.notify)
-        except ChildProcessError as error:  # alarms wait in their queue; nothing else may wait for Apprise
-            LOG.warning("%s", error)
+        # Alarms are received and wait in their queues whatever is wrong with a receiver, and nothing waits for Apprise.
+        self._askers = [NotifyClient(one, self.loop.put) for one in settings.notify]
+        threading.Thread(target=_check_receivers, args=(settings, self._askers), daemon=True).start()
         self._channels = {one.name: NotifyClient(one, self.loop.put) for one in settings.notify}
         posters: dict[str, Poster] = {**self._channels}
         if settings.webhook is not None:
@@ -90,7 +104,7 @@ class Aggregator(App):
             Link(
                 settings.broker,
                 f"{CLOUD}.{site}",
-                [watch(site, ANY_GATEWAY, channel) for channel in WATCHED],
+                [*(watch(site, ANY_GATEWAY, channel) for channel in WATCHED), watch(site, CLOUD, "action")],
                 self._receive,
                 lambda up: self.loop.put(Connection(up)),
                 Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
@@ -131,7 +145,7 @@ class Aggregator(App):
 
     def end(self) -> None:
         """Let no gateway enrol any more, and end the processes that send changes of alarms."""
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._askers):
             channel.stop()
         if self._enrolment is not None:
             self._enrolment.stop()

@@ -43,18 +43,15 @@ class Answer(NamedTuple):
 
 
 class NotifyClient(Poster):
-    """Sends one change at a time to all addresses of a channel at once.
+    """Sends one change at a time to all addresses of a channel at once, which are read for each.
 
-    Of a change that not all have taken those that have it are not sent it again, while this process runs. Raises
-    `SettingsError` where the addresses cannot be read and `ModuleNotFoundError` where Apprise is not installed.
+    Of a change that not all have taken those that have it are not sent it again, while this process runs.
     """
 
     def __init__(self, spec: NotifyChannel, done: Callable[[Posted], None]) -> None:
         super().__init__(done)
-        if importlib.util.find_spec("apprise") is None:
-            raise ModuleNotFoundError("No module named 'apprise'", name="apprise")
-        self._spec, self._urls = spec, read_addresses(spec)
-        self._taken: tuple[str, frozenset[int]] = ("", frozenset())  # the change, and who has it
+        self._spec = spec
+        self._taken: tuple[str, frozenset[str]] = ("", frozenset())  # the change, and the addresses that have it
         self._child: subprocess.Popen[bytes] | None = None
         self._lock, self._is_stopped = threading.Lock(), False
 
@@ -62,18 +59,30 @@ class NotifyClient(Poster):
         """Send a change to all who have not taken it yet, and return how it went."""
         of_change, had = self._taken
         had = had if of_change == post.id else frozenset()
-        answers = self.deliver(Notice(**json.loads(post.body)), had)
+        try:
+            urls = read_addresses(self._spec)
+            answers = self._ask_unless(urls, had, Notice(**json.loads(post.body)))
+        except (SettingsError, ModuleNotFoundError) as error:  # it waits until somebody has put that right
+            return Posted(post.id, str(error), channel=self._spec.name)
         failed = [one for one in answers if one.problem]
-        self._taken = (post.id, had | {one.place for one in answers if not one.problem})
+        self._taken = (post.id, had | {urls[one.place - 1] for one in answers if not one.problem})
         text = "; ".join(map(str, failed))
         return Posted(post.id, text, bool(failed) and all(one.is_refused for one in failed), self._spec.name)
 
-    def deliver(self, notice: Notice, had: frozenset[int] = frozenset()) -> list[Answer]:
-        """Send a notice to all addresses but those who had it, and return what each answered."""
-        urls = [(place, url) for place, url in enumerate(self._urls, 1) if place not in had]
-        return self._ask(urls, notice._asdict(), self._spec.timeout_s)
+    def deliver(self, notice: Notice) -> list[Answer]:
+        """Send a notice to all addresses and return what each answered; raises `SettingsError` where they cannot be
+        read, and `ModuleNotFoundError` where Apprise is not installed.
+        """
+        return self._ask_unless(read_addresses(self._spec), frozenset(), notice)
 
-    def _ask(self, urls: Sequence[tuple[int, str]], what: dict[str, Any], within_s: float) -> list[Answer]:
+    def _ask_unless(self, urls: Sequence[str], had: frozenset[str], notice: Notice) -> list[Answer]:
+        wanted = [(place, url) for place, url in enumerate(urls, 1) if url not in had]
+        return self.ask(wanted, notice._asdict(), self._spec.timeout_s)
+
+    def ask(self, urls: Sequence[tuple[int, str]], what: dict[str, Any], within_s: float) -> list[Answer]:
+        """Have a child answer for numbered addresses; raises `ModuleNotFoundError` where Apprise is not installed."""
+        if importlib.util.find_spec("apprise") is None:
+            raise ModuleNotFoundError("No module named 'apprise'; install fedgate's extra notify", name="apprise")
         job = json.dumps({"urls": urls, "within_s": within_s + GRACE_S, **what}).encode()
         try:
             with self._lock:
@@ -92,16 +101,19 @@ class NotifyClient(Poster):
                 _end(self._child)
 
 
-def check(specs: Iterable[NotifyChannel]) -> list[str]:
+def check(specs: Iterable[NotifyChannel], asker: NotifyClient | None = None) -> list[str]:
     """Return the services of each channel, as one text; raises `SettingsError` where an address cannot be understood,
-    `ChildProcessError` where Apprise does not say, and what `NotifyClient` raises.
+    or cannot be read, `ChildProcessError` where Apprise does not say, `ModuleNotFoundError` where it is not installed.
     """
-    clients = [(spec, NotifyClient(spec, lambda _posted: None)) for spec in specs]
-    urls = [url for _, client in clients for url in client._urls]
-    found = clients[0][1]._ask(list(enumerate(urls, 1)), {}, CHECK_S) if clients else []
+    channels = [(spec, read_addresses(spec)) for spec in specs]
+    urls = [url for _, of_channel in channels for url in of_channel]
+    if not urls:
+        return []
+    asker = asker or NotifyClient(channels[0][0], lambda _posted: None)  # given by whoever may want to stop it
+    found = asker.ask(list(enumerate(urls, 1)), {}, CHECK_S)
     answers, services = iter(found), list[str]()
-    for spec, client in clients:
-        own = [next(answers)._replace(place=place) for place, _ in enumerate(client._urls, 1)]
+    for spec, of_channel in channels:
+        own = [next(answers)._replace(place=place) for place, _ in enumerate(of_channel, 1)]
         if bad := [one for one in own if one.problem]:
             error = ChildProcessError if bad[0].is_silent else SettingsError
             raise error(f"notify {spec.name}: {_name_source(spec)}: {bad[0]}")

@@ -8,9 +8,9 @@ from functools import partial
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedgate.cloud_aggregator import containment, machine, presence
+from fedgate.cloud_aggregator import containment, machine, orders, presence
 from fedgate.cloud_aggregator.attempts import attempt
-from fedgate.cloud_aggregator.events import Durable, Effect, Event, Ordered, Outward, Received
+from fedgate.cloud_aggregator.events import ACTION, Durable, Effect, Event, Ordered, Outward, Received
 from fedgate.cloud_aggregator.releases import releases
 from fedgate.cloud_aggregator.rounds.compression import settle_compression
 from fedgate.cloud_aggregator.runtime import defence
@@ -72,7 +72,8 @@ class Service(service.Service[State]):
             if isinstance(event, Received):
                 self.state, effects = machine.apply(*containment.contain(self.state, event, result))
             elif isinstance(event, Ordered):  # it would be there again at every start
-                effects = containment.refuse_order(event, result)
+                refused = containment.refuse_order(event, result)
+                self.state, effects = machine.apply(*orders.answer_sender(self.state, refused, event))
             else:
                 raise result
             result = self.commit(uptime_ns, effects)
@@ -85,7 +86,7 @@ class Service(service.Service[State]):
 
     def _with_stored(self, order: Ordered) -> Ordered:
         """Return an order with the stored model or alarms that it names."""
-        if order.kind == "alarm":
+        if order.kind == "alarm" or order.kind.startswith(ACTION):
             return replace(order, stored=self.store.find_alarms(order.body.get("alarms")))
         version = order.body.get("version")
         if not isinstance(version, int) or version > LARGEST:  # beyond which the store cannot look for one

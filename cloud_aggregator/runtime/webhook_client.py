@@ -22,16 +22,11 @@ REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
 
 
 class WebhookClient(Poster):
-    """Posts one change at a time.
-
-    Raises `SettingsError` where the secret or the certificates cannot be read.
-    """
+    """Posts one change at a time; the secret and the certificates are read for each."""
 
     def __init__(self, spec: Webhook, done: Callable[[Posted], None]) -> None:
         super().__init__(done)
         self._spec = spec
-        self._tls = _make_tls(spec)
-        self._secret = None if spec.secret_file is None else _read_secret(spec.secret_file)
 
     def attempt(self, post: Post) -> Posted:
         """Post a change and return how it went.
@@ -43,6 +38,8 @@ class WebhookClient(Poster):
             status = self._request(post)
         except TimeoutError:
             return Posted(post.id, f"{host} did not answer within {self._spec.timeout_s:g} s")
+        except SettingsError as error:  # it waits until somebody has put that right
+            return Posted(post.id, str(error))
         except (OSError, http.client.HTTPException) as error:
             return Posted(post.id, f"{host} cannot be reached ({type(error).__name__}: {error})")
         if status in SUCCESS:
@@ -52,11 +49,11 @@ class WebhookClient(Poster):
 
     def _request(self, post: Post) -> int:
         parts, timeout_s = self._spec.parts, self._spec.timeout_s
-        host, port = parts.hostname or "", parts.port
-        if self._tls is None:
+        host, port, tls, headers = parts.hostname or "", parts.port, _make_tls(self._spec), self._make_headers(post)
+        if tls is None:
             connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
         else:
-            connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
+            connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         expired = threading.Event()
         try:
@@ -66,7 +63,7 @@ class WebhookClient(Poster):
             deadline.daemon = True
             deadline.start()
             try:
-                connection.request("POST", path, post.body, self._make_headers(post))
+                connection.request("POST", path, post.body, headers)
                 return connection.getresponse().status
             except (OSError, http.client.HTTPException):
                 if expired.is_set():
@@ -83,12 +80,15 @@ class WebhookClient(Poster):
             "User-Agent": f"fedgate/{VERSION}",
             "Idempotency-Key": f'"{post.id}"',
         }
-        return headers if self._secret is None else {**headers, self._spec.header: self._secret}
+        file = self._spec.secret_file
+        return headers if file is None else {**headers, self._spec.header: _read_secret(file)}
 
 
 def check(spec: Webhook) -> None:
     """Raise `SettingsError` where the files that posting needs cannot be used."""
-    WebhookClient(spec, lambda _posted: None)
+    _make_tls(spec)
+    if spec.secret_file is not None:
+        _read_secret(spec.secret_file)
 
 
 def _cut(connected: socket.socket, expired: threading.Event) -> None:

@@ -18,6 +18,7 @@ ROW_BYTES = 256  # that the database adds to a row, and the short columns of it
 SCORES_BYTES = 16 * 1024 * 1024  # of one gateway: weeks without a link at a window every five seconds
 ALARMS_KEPT, ALARMS_BYTES = 10_000, 16 * 1024 * 1024  # that are over, of one gateway
 EVENTS_KEPT, EVENTS_BETWEEN = 20_000, 100  # of one gateway; those of alarms that stand stay beyond that
+REPEATED_KEPT = 50  # of the service about one alarm, and about one cause: of these the last say all
 # Of one gateway, after which all of its rows are looked through: an index for it would be written with each row.
 ALARMS_BETWEEN, SCORES_BYTES_BETWEEN = 100, 1024 * 1024
 TEXTS = ("id", "text", "feature", "rule", "boot_id", "model_digest", "store_id")  # of an alarm, that can be long
@@ -76,9 +77,15 @@ class History:
 
 
 def _prune_events(db: Connection, gateway: str) -> None:
-    """Remove the oldest events of a gateway beyond so many, of its alarms that are over, and of its causes and times of
-    maintenance.
+    """Remove the oldest events of a gateway beyond so many, of its alarms that are over, and of its causes and
+    maintenance windows.
     """
+    of_service = (ALARM_EVENTS.c.alarm != "") & (ALARM_EVENTS.c.who == "")
+    for chosen, about in ((of_service, ALARM_EVENTS.c.alarm), (ALARM_EVENTS.c.cause != "", ALARM_EVENTS.c.cause)):
+        place = func.row_number().over(partition_by=about, order_by=ALARM_EVENTS.c.number.desc()).label("place")
+        rows = select(ALARM_EVENTS.c.number, place).where(ALARM_EVENTS.c.gateway == gateway, chosen).subquery()
+        repeated = select(rows.c.number).where(rows.c.place > REPEATED_KEPT)
+        db.execute(delete(ALARM_EVENTS).where(ALARM_EVENTS.c.number.in_(repeated)))
     stands = select(ALARMS.c.id).where(ALARMS.c.gateway == gateway, ALARMS.c.cleared_ns.is_(None))
     for chosen in (ALARM_EVENTS.c.alarm == "", ALARM_EVENTS.c.alarm.not_in(stands) & (ALARM_EVENTS.c.alarm != "")):
         of_gateway = select(ALARM_EVENTS.c.number).where(ALARM_EVENTS.c.gateway == gateway, chosen)

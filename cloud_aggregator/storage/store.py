@@ -17,9 +17,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.cloud_aggregator.alarms.records import Alarms, restore_alarms_record
+from fedgate.cloud_aggregator.alarms.records import REQUESTS_KEPT, Alarms, restore_alarms_record
 from fedgate.cloud_aggregator.alarms.register import KEPT, ROW
 from fedgate.cloud_aggregator.events import (
+    ACTION,
     AlarmEvent,
     Answered,
     Dequeue,
@@ -29,6 +30,7 @@ from fedgate.cloud_aggregator.events import (
     HoldUpdate,
     Ordered,
     Post,
+    RecordAction,
     RecordAlarm,
     RecordCount,
     RecordDiscovery,
@@ -66,7 +68,7 @@ from fedgate.cloud_aggregator.storage.tables import (
 )
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.evidence import AlarmEvidence
-from fedgate.config.protocol.messages import Status
+from fedgate.config.protocol.messages import ActionAnswer, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import digest_of
 from fedgate.config.runtime.sqlite import refuse_schema
@@ -77,7 +79,7 @@ OF_ITS_PEAK = ("score", "severity", "received_ns")
 
 
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
-ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, 1_000, 100_000
+ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, REQUESTS_KEPT, 100_000
 
 
 def choose_database(place: Path | DatabaseUrl | Database) -> Database:
@@ -214,12 +216,25 @@ class Store:
                     self._db.execute(delete(DISCOVERED).where(DISCOVERED.c.number <= newest - DISCOVERED_KEPT))
             case RecordCount(name=name, value=value):
                 put(self._db, COUNTS, {"name": name}, {"value": value})
-            case Answered(number=number, text=text, problem=problem):
-                put(self._db, ORDERS, {"number": number}, {"answer": text, "problem": problem})
-                is_answered = ORDERS.c.answer.is_not(None) & (ORDERS.c.answer != "")
-                self._db.execute(delete(ORDERS).where(is_answered, ORDERS.c.number <= number - ORDERS_KEPT))
+            case RecordAction(user=user, body=body):
+                self._db.execute(insert(ORDERS).values(kind=f"{ACTION}{user}", body=json.dumps(body)))
+            case Answered():
+                self._answer(effect)
             case _:
                 registry_table.apply(self._db, effect)
+
+    def _answer(self, effect: Answered) -> None:
+        """Store an answer, and remove the oldest orders that have one: of commands together, and of each other system
+        that acts on alarms.
+        """
+        put(self._db, ORDERS, {"number": effect.number}, {"answer": effect.text, "problem": effect.problem})
+        kind = self._db.execute(select(ORDERS.c.kind).filter_by(number=effect.number)).scalar_one()
+        is_of_kind = ORDERS.c.kind == kind if kind.startswith(ACTION) else ORDERS.c.kind.not_like(f"{ACTION}%")
+        is_answered = ORDERS.c.answer.is_not(None) & (ORDERS.c.answer != "")
+        newest_first = select(ORDERS.c.number).where(is_of_kind).order_by(ORDERS.c.number.desc())
+        newest_to_go = self._db.execute(newest_first.offset(ORDERS_KEPT).limit(1)).scalar()
+        if newest_to_go is not None:
+            self._db.execute(delete(ORDERS).where(is_of_kind, is_answered, ORDERS.c.number <= newest_to_go))
 
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm
@@ -303,24 +318,36 @@ class Store:
             discovered=[row.topic for row in self._read(select(DISCOVERED))],
             counts={row.name: row.value for row in self._read(select(COUNTS))},
             events=self.read_alarm_events(),
+            actions=self._read_actions(),
         )
 
-    def read_alarm_events(self) -> list[AlarmEvent]:
-        """Return what was done about alarms, in its order."""
-        rows = self._read(select(ALARM_EVENTS).order_by(ALARM_EVENTS.c.number))
+    def _read_actions(self) -> list[tuple[str, str, ActionAnswer | None]]:
+        """Return the actions of other systems: user, request and answer, None where it has none yet."""
+        rows = self._read(select(ORDERS).where(ORDERS.c.kind.like(f"{ACTION}%")).order_by(ORDERS.c.number))
+        found = list[tuple[str, str, ActionAnswer | None]]()
+        for row in rows:
+            request = str(json.loads(row.body)["request"])
+            known = {"answer": row.answer, "problem": row.problem} if row.answer else None
+            answer = None if known is None else ActionAnswer(request=request, **known)
+            found.append((row.kind.removeprefix(ACTION), request, answer))
+        return found
+
+    def read_alarm_events(self, **of: str) -> list[AlarmEvent]:
+        """Return what was done about alarms, in its order; with values of columns those that have them."""
+        rows = self._read(select(ALARM_EVENTS).filter_by(**of).order_by(ALARM_EVENTS.c.number))
         return [
             AlarmEvent(row.gateway, row.alarm, row.cause, row.t_ns, row.who, row.kind, json.loads(row.body))
             for row in rows
         ]
 
-    def find_alarms(self, names: object) -> frozenset[str]:
-        """Return those of some names, as gateway/id, under which an alarm is stored."""
-        found = set()
+    def find_alarms(self, names: object) -> dict[str, tuple[AlarmEvent, ...]]:
+        """Return those of some names, as gateway/id, under which an alarm is stored, and what was done about it."""
+        found = dict[str, tuple[AlarmEvent, ...]]()
         for name in names if isinstance(names, list) else []:
             gateway, _, alarm = str(name).partition("/")
             if self._read(select(ALARMS.c.id).filter_by(gateway=gateway, id=alarm)):
-                found.add(str(name))
-        return frozenset(found)
+                found[str(name)] = tuple(self.read_alarm_events(gateway=gateway, alarm=alarm))
+        return found
 
     def read_registry(self) -> Registry:
         """Return who was let in."""

@@ -101,7 +101,7 @@ ALARMS = Table(
     Column("weather", TEXT),  # ... what its gateway measured beside it: ...
     Column("power", TEXT),  # ... and of its supply
 )
-# What was done about alarms, causes and times of maintenance, only ever added to; see `alarms.workflow`.
+# What was done about alarms, causes and maintenance windows, only ever added to; see `alarms.workflow`.
 ALARM_EVENTS = Table(
     "alarm_events",
     META,

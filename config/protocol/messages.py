@@ -31,8 +31,9 @@ LISTED_MAX = 10_000  # of what one message lists
 Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_MAX)]
 AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
 Member = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]  # the first half of `pki.key_digest`
-WORKS_MAX = 200  # 30 kB in one message
-WORKS_LONGEST_NS = 31 * DAY_NS  # of one: whoever could announce a longer one could keep a gateway from ever learning
+MAINTENANCE_MAX = 200  # 30 kB in one message
+# Of one window: whoever could announce a longer one could keep a gateway from ever learning.
+MAINTENANCE_LONGEST_NS = 31 * DAY_NS
 MEMBERS_MAX = 1_000  # 36 kB in one message
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
 Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
@@ -315,19 +316,19 @@ class Newest(Signed):
     training: Count  # of the training at hand, see `RoundOpen`
 
 
-class WorksWindow(Message):
-    """A time in which somebody works at what a gateway watches, or at all of the site."""
+class MaintenanceWindow(Message):
+    """A time of maintenance of what a gateway watches, or of all of the site."""
 
     gateway: Id  # or `topics.ALL`
     from_ns: Moment
     to_ns: Moment
 
 
-class Works(Signed):
-    """Times of maintenance, from which no gateway learns what is normal; of two the one changed later holds."""
+class MaintenanceWindows(Signed):
+    """Maintenance windows, in which no gateway learns what is normal; of two messages the one changed later holds."""
 
     changed_ns: Moment
-    windows: Annotated[tuple[WorksWindow, ...], Field(max_length=WORKS_MAX)] = ()
+    windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=MAINTENANCE_MAX)] = ()
 
 
 class Score(Message):
@@ -385,7 +386,7 @@ class FleetAlarm(Alarm):
     gateways: tuple[Id, ...]  # whose anomalies it is made of
 
 
-class Maintenance(Message):
+class ServiceRequest(Message):
     """An alarm as a building automation system wants it: which device, what, since when, until when.
 
     `since` and `until` are ISO 8601 in UTC; `until` is empty while the alarm is active. `rule` and `feature` say what
@@ -425,10 +426,81 @@ class Maintenance(Message):
             what=alarm.cause,
             common=alarm.common if isinstance(alarm, FleetAlarm) else "",
             gateways=alarm.gateways if isinstance(alarm, FleetAlarm) else (),
-            since=_format_iso(alarm.onset_ns),
-            until=_format_iso(alarm.t_ns) if alarm.state == "cleared" else "",
+            since=format_iso(alarm.onset_ns),
+            until=format_iso(alarm.t_ns) if alarm.state == "cleared" else "",
         )
 
 
-def _format_iso(t_ns: int) -> str:
+AlarmName = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=NAME_MAX + 65)]  # gateway/id
+ACTION_TEXT_MAX, PERSON_MAX, ALARMS_AT_ONCE_MAX = 1_000, 64, 100
+Person = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=PERSON_MAX)]
+Seconds = Annotated[float, Field(ge=-9e9, le=9e9)]
+
+
+class AlarmState(Message):
+    """How an alarm is handled, for other systems: of a cause of a gateway, or of the whole site, the alarm that stands,
+    else the last that is over and that nobody has acknowledged.
+
+    `state` is one of ISA-18.2 but for `normal`, of which there is no message. Times are ISO 8601 in UTC, and empty
+    where there is none; `time` is when this was said.
+    """
+
+    id: Name
+    gateway: Id  # or `topics.ALL`
+    cause: Id
+    kind: Literal["anomaly", "sensor"]
+    severity: Literal["warning", "major", "critical"]
+    state: Literal[
+        "unacknowledged", "acknowledged", "returned-unacknowledged", "shelved", "suppressed", "out-of-service"
+    ]
+    since: Name
+    acknowledged_by: Person = ""
+    acknowledged_at: Name = ""
+    shelved_until: Name = ""
+    label: Name = ""
+    assignee: Person = ""
+    time: Name = ""
+
+
+class AlarmAction(Message):
+    """What another system does about alarms. Who it is says the topic, under which the broker lets nobody else speak.
+
+    `request` is the sender's own number of it: the same again is the same action, which is carried out once. Of the
+    rest an action takes what it needs; `fedgate.cloud_aggregator.alarms.actions` checks that.
+    """
+
+    request: Id
+    action: Literal[
+        "acknowledge",
+        "shelve",
+        "unshelve",
+        "note",
+        "label",
+        "assign",
+        "out-of-service",
+        "in-service",
+        "window",
+        "window-end",
+    ]
+    alarms: Annotated[tuple[AlarmName, ...], Field(max_length=ALARMS_AT_ONCE_MAX)] | None = None
+    text: Annotated[str, StringConstraints(max_length=ACTION_TEXT_MAX)] | None = None
+    for_s: Seconds | None = None  # how long to shelve
+    label: Name | None = None
+    to: Person | None = None  # to whom it is assigned; empty: to nobody
+    gateway: Id | None = None
+    cause: Id | None = None
+    from_s: Seconds | None = None  # begin and ...
+    to_s: Seconds | None = None  # ... end of a maintenance window, in s of Unix time
+    window: Count | None = None  # its number, where it is ended
+
+
+class ActionAnswer(Message):
+    """What became of an action: it is stored, or, where `problem` is not empty, nothing was changed."""
+
+    request: Name  # of the action; empty where none could be read
+    answer: str
+    problem: str = ""
+
+
+def format_iso(t_ns: int) -> str:
     return datetime.fromtimestamp(t_ns // 10**9, UTC).isoformat()

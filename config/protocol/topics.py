@@ -20,11 +20,14 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `keys`     | down (`all`)     | `current`       | yes      | `Keys`: which keys the site goes by             |
 | `manifest` | down             | `current`       | yes      | `Manifest`; empty to one gateway: what all have |
 | `newest`   | down (`all`), up | `current`       | yes      | `Newest`; a gateway keeps it for the aggregator |
-| `works`    | down (`all`)     | `current`       | yes      | `Works`: times of maintenance                   |
+| `maintenance-windows` | down (`all`) | `current`    | yes      | `MaintenanceWindows`: nothing is learned within |
 | `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
 | `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
-| `maintenance` | out           | cause           | yes      | `Maintenance`: the aggregator tells a building  |
+| `service-request` | out       | cause           | yes      | `ServiceRequest`: what a building has to mend   |
+| `alarm-state` | out           | cause           | yes      | `AlarmState`; empty: there is nothing to handle |
+| `action`   | in (`cloud`)     | user            | no       | `AlarmAction` of another system on alarms       |
+| `answer`   | out (`cloud`)    | user            | no       | `ActionAnswer`: what became of its action       |
 | `doctor`   | to itself        | what is tried   | no       | what a doctor tries a broker with               |
 """
 
@@ -53,11 +56,14 @@ Channel = Literal[
     "keys",
     "manifest",
     "newest",
-    "works",
+    "maintenance-windows",
     "chunk",
     "receipt",
     "resend",
-    "maintenance",
+    "service-request",
+    "alarm-state",
+    "action",
+    "answer",
     "doctor",
 ]
 CHANNELS = frozenset(get_args(Channel))

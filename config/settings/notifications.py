@@ -119,6 +119,12 @@ class NotifyChannel(Receiver):
         return self
 
 
+class AlarmsTable(Table):
+    """Which other systems may act on alarms over MQTT, by the user names that the broker knows them by."""
+
+    actions_from: Annotated[tuple[Id, ...], Field(max_length=8)] = ()  # none named: nobody
+
+
 class HomeAssistant(Table):
     """Whether Home Assistant is notified, by MQTT discovery, which alarms there are."""
 

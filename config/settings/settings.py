@@ -23,7 +23,14 @@ from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.database import StorePlace
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
-from fedgate.config.settings.notifications import Escalation, FleetSpec, HomeAssistant, NotifyChannel, Webhook
+from fedgate.config.settings.notifications import (
+    AlarmsTable,
+    Escalation,
+    FleetSpec,
+    HomeAssistant,
+    NotifyChannel,
+    Webhook,
+)
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
 from fedgate.models.alarms.false_alarm_test import block_windows
@@ -299,6 +306,7 @@ class AggregatorSettings(SiteSettings, extra="forbid"):
     fleet: FleetSpec = FleetSpec()
     webhook: Webhook | None = None
     escalation: Escalation | None = None
+    alarms: AlarmsTable = AlarmsTable()
     notify: Annotated[tuple[NotifyChannel, ...], Field(max_length=8)] = ()
     home_assistant: HomeAssistant = HomeAssistant()
 

@@ -92,7 +92,8 @@ def _compare(
     if row is None:
         return deployment, pipeline, []
     try:
-        before, judged = judge_row(trial.pipeline, FeatureRow(row, reading.t_ns))
+        known = replace(trial.pipeline, maintenance=pipeline.maintenance)  # they may have been announced meanwhile
+        before, judged = judge_row(known, FeatureRow(row, reading.t_ns))
     except ModelRefusedError as error:  # then there is nothing to go back to
         text = f"model {trial.manifest.version}, the one before, cannot be run any more: {error}"
         return replace(deployment, trial=None), pipeline, [Log("warning", text)]

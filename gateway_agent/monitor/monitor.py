@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from fedgate.config.protocol.alarm_book import AlarmBook
 from fedgate.config.protocol.evidence import TRAIL_MAX
-from fedgate.config.protocol.messages import Works
+from fedgate.config.protocol.messages import MaintenanceWindows
 from fedgate.gateway_agent.events import Save
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline
 from fedgate.gateway_agent.sources.frames import Offsets
@@ -29,7 +29,7 @@ class Monitor:
     remembered_ns: int = 0  # when the model's memory was stored last
     windows: int = 0  # whole, since the start
     windows_lost: int = 0
-    works: Works | None = None  # as they were announced last
+    maintenance: MaintenanceWindows | None = None  # as they were announced last
     values_filled: dict[str, int] = field(default_factory=dict)  # by channel
     lost_by_channel: dict[str, int] = field(default_factory=dict)  # windows, since the start
     trail: tuple[tuple[int, float, float], ...] = ()  # end, height and level of the latest windows that were judged

@@ -68,7 +68,7 @@ class Pipeline:
     alarm: AlarmState = field(default_factory=AlarmState)
     healthy: Spectra = spectra.NONE  # of the baseline
     worst: Worst | None = None  # window of a run that may become an alarm
-    works: tuple[tuple[int, int], ...] = ()  # begin and end of times from which nothing is learned, in Unix ns
+    maintenance: tuple[tuple[int, int], ...] = ()  # begin and end of times from which nothing is learned, in Unix ns
 
     @property
     def commissioned(self) -> bool:
@@ -140,16 +140,16 @@ def _window(pipeline: Pipeline, window: Window) -> tuple[Pipeline, WindowResult]
     pipeline = _note_worst(before, pipeline, judged, window)
     if judged.transition is not None and judged.transition.kind == "raised":
         judged = judged._replace(standing_out=explain(before, seen, judged.height), worst=pipeline.worst)
-    if not pipeline.commissioned and not is_in_works(pipeline, end_ns):
+    if not pipeline.commissioned and not is_in_maintenance(pipeline, end_ns):
         healthy = spectra.gather(pipeline.healthy, pipeline.spec, window.values)
         pipeline = replace(pipeline, baseline=(*pipeline.baseline, seen), healthy=healthy)
     return _remember(pipeline, seen), judged
 
 
-def is_in_works(pipeline: Pipeline, end_ns: int) -> bool:
+def is_in_maintenance(pipeline: Pipeline, end_ns: int) -> bool:
     """Tell whether a window that ended then shares time with maintenance."""
     start_ns = end_ns - round(pipeline.spec.window_s * NS)
-    return any(from_ns < end_ns and start_ns < to_ns for from_ns, to_ns in pipeline.works)
+    return any(from_ns < end_ns and start_ns < to_ns for from_ns, to_ns in pipeline.maintenance)
 
 
 def _note_worst(before: Pipeline, pipeline: Pipeline, judged: WindowResult, window: Window) -> Pipeline:
@@ -197,7 +197,7 @@ def judge_row(pipeline: Pipeline, seen: FeatureRow) -> tuple[Pipeline, WindowRes
         lost = Lost(start_ns, pipeline.spec.channels, f"the model's score for it is {score}")
         return pipeline, WindowResult(start_ns, lost=lost, unscored=row)
     shown = score if is_settled else None
-    is_calm = not pipeline.alarm.active and not is_in_works(pipeline, end_ns)
+    is_calm = not pipeline.alarm.active and not is_in_maintenance(pipeline, end_ns)
     watching, height, still = judge_window(pipeline.alarm_table, judge, pipeline.watching, seen, shown, is_calm=is_calm)
     pipeline = replace(pipeline, memory=memory, watching=watching)
     if height is None:

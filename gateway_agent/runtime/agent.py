@@ -38,7 +38,7 @@ LIBRARIES = ("torch", "dp_accounting")  # that only some algorithms need, and th
 SECRET_BYTES = 32
 # What a gateway hears from the aggregator: told to all, and to it alone.
 # Keys come before what they sign, so they are asked for first.
-OF_ALL: tuple[Channel, ...] = ("keys", "newest", "works", "round", "manifest", "chunk")
+OF_ALL: tuple[Channel, ...] = ("keys", "newest", "maintenance-windows", "round", "manifest", "chunk")
 OF_ITS_OWN: tuple[Channel, ...] = ("manifest", "chunk", "receipt", "resend")
 
 

@@ -141,7 +141,7 @@ def test_no_message_that_is_made_of_a_gateways_texts_exceeds_what_the_broker_tak
                 said += made.hear(heard("west", "alarm", alarm.to_bytes()))
         said += made.hear(Connection(True), Tick())
         channels = {one.topic.split("/")[-2 if one.topic.startswith("fedgate/") else 0] for one in publishes(said)}
-        assert {"receipt", "maintenance", "homeassistant"} <= channels
+        assert {"receipt", "service-request", "homeassistant"} <= channels
         assert max(map(packet_bytes, publishes(said))) < PACKET_BYTES_MAX
         assert packet_bytes(Publish("", largest_alarm().to_bytes())) < PACKET_BYTES_MAX
 
@@ -182,7 +182,7 @@ def test_what_a_status_changes_of_its_device_is_told_once_a_minute_however_many_
             device = {"location": f"room {second}"}
             status = Status.model_validate({**json.loads(READY.to_bytes()), "device": device})
             said += made.hear(heard("west", "status", status.to_bytes()), Tick(), after_s=1.0)
-        assert len(said_under("maintenance", said)) == 2 * 20
+        assert len(said_under("service-request", said)) == 2 * 20
         made.hear(Tick(), after_s=60.0)
         assert b'"room 119"' in publishes(made.said)[-1].payload
 

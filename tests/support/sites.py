@@ -49,7 +49,7 @@ FEATURES: dict[str, Any] = {
 WINDOWS = 60  # of a baseline: 40 train, 20 calibrate
 WINDOW_SAMPLES = 20
 TO_CLOUD = {"status", "update", "alarm", "evidence", "want", "newest"}
-TO_OTHERS = {"score", "maintenance", "alarm"}  # an alarm of all is the fleet's, for whoever watches
+TO_OTHERS = {"score", "service-request", "alarm-state", "alarm"}  # an alarm of all is the fleet's, for whoever watches
 NEVER_S = 1e7
 
 

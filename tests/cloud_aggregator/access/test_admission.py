@@ -296,7 +296,7 @@ def test_a_removed_gateway_leaves_nothing_to_wait_for_and_no_alarm() -> None:
     assert not [one for one in state.alarms.book["north"].values() if one.active]
     emptied = [one.topic for one in effects if isinstance(one, Publish) and one.retain and not one.payload]
     assert {topic("north", "status", "agent"), topic("north", "alarm", "anomaly")} <= set(emptied)
-    assert published(effects, "maintenance")  # the building hears that it is over
+    assert published(effects, "service-request")  # the building hears that it is over
     text = only(after(state, token())[1], Answered).text
     assert text.startswith("north may enrol within 24 hours; then restart the broker")
     assert (

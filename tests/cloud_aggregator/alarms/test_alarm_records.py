@@ -27,11 +27,11 @@ from fedgate.cloud_aggregator.events import (
 )
 from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.protocol.messages import Alarm, Maintenance, Receipt, Status
+from fedgate.config.protocol.messages import Alarm, Receipt, ServiceRequest, Status
 from fedgate.config.settings.notifications import Webhook
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import alarm, site, status
-from tests.cloud_aggregator.alarms.test_maintenance import retained
+from tests.cloud_aggregator.alarms.test_service_requests import retained
 from tests.cloud_aggregator.test_aggregator_machine import after, heard, published
 from tests.support.sites import T0_NS, with_record
 
@@ -59,7 +59,7 @@ def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
     was raised and cleared in any boot, by a clock that may be wrong by any time, whatever it says of itself.
     """
     clocks = [data.draw(CLOCKS, label=f"clock of alarm {number}") for number in range(6)]
-    state, onto = with_record(site(), "context", uptime_ns=T0_NS + round(LATER_S * NS)), dict[str, Maintenance]()
+    state, onto = with_record(site(), "context", uptime_ns=T0_NS + round(LATER_S * NS)), dict[str, ServiceRequest]()
     card = {"store_id": "card"} if data.draw(st.booleans(), label="alarms tell of their store") else {}
     if not card:
         state, _ = after(state, *[started("xyz"[number], 1 + number, 1) for number in range(3)], at_s=LATER_S)
@@ -85,7 +85,7 @@ def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
 
 def test_a_later_alarm_ends_the_one_that_was_forgotten_and_everyone_is_told(tmp_path: Path) -> None:
     store, state = Store(tmp_path / "a.db"), site()
-    onto: dict[str, Maintenance] = {}
+    onto: dict[str, ServiceRequest] = {}
     for event in (alarm("a", rule="point"), alarm("a", onset_s=50), alarm("a", "cleared", 50)):
         state, effects = after(state, event)
         onto = retained(effects, onto)
@@ -258,7 +258,7 @@ def test_causes_have_an_end_and_the_anomaly_is_always_taken() -> None:
     receipts = [Receipt.from_bytes(one.payload) for one in published(effects, "receipt")]
     assert not any(one.accepted for one in receipts) and "200 are the most of one gateway" in receipts[0].reason
     assert [one.value for one in effects if isinstance(one, RecordCount)] == [1, 2, 3]
-    assert len([one for one in effects if isinstance(one, Log)]) == 2 and not published(effects, "maintenance")
+    assert len([one for one in effects if isinstance(one, Log)]) == 2 and not published(effects, "service-request")
     state, _ = after(state, alarm("a"), alarm("b", cause="more"))
     assert len(active(state)) == ACTIVE_CAUSES_MAX + 1
     state, _ = after(state, *[alarm("a", "cleared", cause=f"c{number}") for number in (0, 1)])

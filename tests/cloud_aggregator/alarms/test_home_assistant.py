@@ -32,7 +32,7 @@ from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import broker as broker_module
 from fedgate.firmware_sim.broker import Broker, broker, mosquitto_program
 from tests.cloud_aggregator.alarms.test_fleet import WATCHING, alarm, status
-from tests.cloud_aggregator.alarms.test_maintenance import DEVICE
+from tests.cloud_aggregator.alarms.test_service_requests import DEVICE
 from tests.cloud_aggregator.test_aggregator_machine import after, heard
 from tests.support.sites import SITE, T0_NS, aggregator_settings, start_cloud
 from tests.support.syntax import ROOT
@@ -265,15 +265,15 @@ def test_through_a_real_broker_with_our_access_list(guarded: Broker, tmp_path: P
         assert gateway.publish(f"fedgate/v1/{SITE}/a/status/agent", WATCHING.to_bytes(), retain=True)
         assert gateway.publish(f"fedgate/v1/{SITE}/a/alarm/anomaly", raised.to_bytes(), retain=True)
         # What a gateway may not say: another's alarm, what the aggregator says, what Home Assistant reads.
-        for where in ("b/alarm/anomaly", "all/alarm/fleet", "a/maintenance/anomaly", "all/round/open"):
+        for where in ("b/alarm/anomaly", "all/alarm/fleet", "a/service-request/anomaly", "all/round/open"):
             assert gateway.publish(f"fedgate/v1/{SITE}/{where}", b"forged", retain=True)
         assert gateway.publish("homeassistant/binary_sensor/x/y/config", b"forged", retain=True)
         until(lambda: gateway.drain(0.1))
-    home, building = f"fedgate_s{SITE}_s", f"fedgate/v1/{SITE}/a/maintenance/anomaly"
+    home, building = f"fedgate_s{SITE}_s", f"fedgate/v1/{SITE}/a/service-request/anomaly"
     with (
         serving(tmp_path / "site", guarded, True),
         client(guarded, "home-assistant", "homeassistant/#", f"fedgate/v1/{SITE}/+/alarm/+") as (_, held),
-        client(guarded, "building", "fedgate/v1/+/+/maintenance/+", f"fedgate/v1/{SITE}/a/status/+") as (_, mended),
+        client(guarded, "building", "fedgate/v1/+/+/service-request/+", f"fedgate/v1/{SITE}/a/status/+") as (_, mended),
     ):
         until(lambda: len(held) == 3 and mended)
         states = {where: held.pop(where) for where in list(held) if where.startswith("fedgate/")}

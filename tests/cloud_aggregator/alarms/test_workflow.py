@@ -8,7 +8,10 @@ gateways and operators do, when the clock moves on and when the power goes.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +20,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from fedgate.cloud_aggregator.alarms import actions
-from fedgate.cloud_aggregator.alarms.workflow import STATES, AlarmKey, Standing, Workflow, find_state, fold
-from fedgate.cloud_aggregator.events import AlarmEvent, Answered, Effect, Enqueue, Ordered, Posted, Send, Tick
+from fedgate.cloud_aggregator.alarms.workflow import (
+    STATES,
+    WINDOWS_KEPT,
+    AlarmCondition,
+    AlarmKey,
+    Workflow,
+    find_state,
+    fold,
+)
+from fedgate.cloud_aggregator.events import (
+    AlarmEvent,
+    Answered,
+    Durable,
+    Effect,
+    Enqueue,
+    Ordered,
+    Posted,
+    RecordAlarm,
+    Send,
+    Tick,
+)
 from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.storage.history_table import EVENTS_BETWEEN
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.models.time_units import DAY_NS, HOUR_S, NS
 from tests.cloud_aggregator.alarms.test_fleet import alarm, site
 from tests.cloud_aggregator.test_aggregator_machine import after
@@ -113,7 +137,7 @@ def test_what_begins_within_maintenance_calls_nobody_until_that_is_over() -> Non
     state = escalating()
     window = {"gateway": "a", "from_s": T0_NS / NS, "to_s": T0_NS / NS + 500, "text": "new bearings"}
     state, effects = act(state, "window", 0, **window)
-    assert answer(effects).text == "maintenance 1 of a"
+    assert answer(effects).text == "maintenance window 1 of a"
     state, effects = after(state, alarm("a", onset_s=10), at_s=20)
     assert state_of(state, 10) == "suppressed" and posted(effects) == []
     over, effects = after(state, alarm("a", "cleared", 10), at_s=30)
@@ -121,7 +145,7 @@ def test_what_begins_within_maintenance_calls_nobody_until_that_is_over() -> Non
     stands, effects = after(state, Tick(), at_s=501)
     assert state_of(stands, 10) == "unacknowledged" and posted(effects) == [("raised", True, False)]
     ended, effects = act(state, "window-end", 100, window=1)
-    assert answer(effects).text == "maintenance 1 ended" and state_of(ended, 10) == "unacknowledged"
+    assert answer(effects).text == "maintenance window 1 ended" and state_of(ended, 10) == "unacknowledged"
     assert "is over already" in answer(act(ended, "window-end", 101, window=1)[1]).text
     _, effects = after(ended, alarm("a", "cleared", 10), alarm("a", onset_s=120), at_s=121)
     assert posted(effects)[-1] == ("raised", True, None)
@@ -138,7 +162,7 @@ def test_the_end_of_what_was_acknowledged_within_maintenance_calls_nobody_either
 
 def test_a_clock_that_was_ahead_leaves_no_mask_when_it_is_set_right() -> None:
     """As of a board whose clock has local time: what was masked by it calls as soon as the time is right."""
-    key, standing, later = AlarmKey("a", "x"), Standing("anomaly", T0_NS, True), T0_NS + 400 * DAY_NS
+    key, standing, later = AlarmKey("a", "x"), AlarmCondition("anomaly", T0_NS, True), T0_NS + 400 * DAY_NS
     shelved = fold([AlarmEvent("a", "x", "", later, "ann", "shelve", {"until_ns": later + DAY_NS})])
     assert find_state(shelved, key, standing, later) == "shelved"
     assert find_state(shelved, key, standing, T0_NS) == "unacknowledged"
@@ -149,6 +173,85 @@ def test_a_clock_that_was_ahead_leaves_no_mask_when_it_is_set_right() -> None:
     assert find_state(fold([added, ended]), key, standing, T0_NS + 6) == "unacknowledged"
     ahead = fold([replace(added, body=body | {"from_ns": later})])
     assert find_state(ahead, key, standing._replace(onset_ns=later), T0_NS) == "unacknowledged"
+
+
+def window_event(number: int, from_ns: int, to_ns: int, t_ns: int = T0_NS, gateway: str = "a") -> AlarmEvent:
+    body = {"window": number, "from_ns": from_ns, "to_ns": to_ns, "text": "w"}
+    return AlarmEvent(gateway, "", "", t_ns, "ann", "window", body)
+
+
+def test_a_window_at_hand_is_kept_whatever_a_clock_said_when_the_next_was_announced() -> None:
+    standing, year = AlarmCondition("anomaly", T0_NS, True), 366 * DAY_NS
+    at_hand = window_event(1, T0_NS, T0_NS + DAY_NS)
+    ahead = [window_event(2 + n, T0_NS + year, T0_NS + year + DAY_NS, T0_NS + year) for n in range(WINDOWS_KEPT - 1)]
+    assert find_state(fold([at_hand, *ahead]), AlarmKey("a", "x"), standing, T0_NS + 1) == "suppressed"
+    over = [window_event(2 + n, T0_NS - DAY_NS, T0_NS - n) for n in range(2 * WINDOWS_KEPT)]
+    known = fold([at_hand, *over])
+    assert len(known.windows) == WINDOWS_KEPT and known.windows[0].number == 1
+    assert find_state(known, AlarmKey("a", "x"), standing, T0_NS + 1) == "suppressed"
+    assert fold(over[7:], fold([at_hand, *over[:7]])) == known
+
+
+def test_windows_that_overlap_or_adjoin_prolong_one_another() -> None:
+    key, standing = AlarmKey("a", "x"), AlarmCondition("anomaly", T0_NS + 5, True)
+    first, second = window_event(1, T0_NS, T0_NS + 10), window_event(2, T0_NS + 10, T0_NS + 20, gateway="all")
+    state = partial(find_state, fold([first, second, window_event(3, T0_NS + 15, T0_NS + 30)]), key)
+    assert [state(standing, T0_NS + at) for at in (9, 10, 19, 29)] == ["suppressed"] * 4
+    assert state(standing, T0_NS + 30) == "unacknowledged"
+    assert state(standing._replace(onset_ns=T0_NS - 1), T0_NS + 9) == "unacknowledged"
+    apart = fold([first, window_event(2, T0_NS + 11, T0_NS + 20)])
+    assert find_state(apart, key, standing, T0_NS + 12) == "unacknowledged"
+    others = fold([first, window_event(2, T0_NS + 10, T0_NS + 20, gateway="b")])
+    assert find_state(others, key, standing, T0_NS + 12) == "unacknowledged"
+    taken_back = AlarmEvent("all", "", "", T0_NS, "ann", "window-end", {"window": 2, "to_ns": T0_NS - 5})
+    assert find_state(fold([first, second, taken_back]), key, standing, T0_NS + 12) == "unacknowledged"
+    extended = act(escalating(), "window", 0, gateway="a", from_s=T0_NS / NS, to_s=T0_NS / NS + 500, text="w")[0]
+    extended, _ = after(extended, alarm("a", onset_s=10), at_s=20)
+    again = {"from_s": T0_NS / NS + 400, "to_s": T0_NS / NS + 900, "text": "not done yet"}
+    extended, _ = act(extended, "window", 450, gateway="a", **again)
+    extended, effects = after(extended, Tick(), at_s=600)
+    assert state_of(extended, 10) == "suppressed" and posted(effects) == []
+    assert posted(after(extended, Tick(), at_s=901)[1]) == [("raised", True, False)]
+
+
+def test_a_mask_that_comes_and_goes_leaves_a_bounded_table_and_the_same_state(tmp_path: Path) -> None:
+    store, cause = Store(tmp_path / "aggregator.db"), {"gateway": "a", "cause": "anomaly"}
+    state, effects = after(escalating(), alarm("a", severity="major"))
+    counts = list[int]()
+    for number in range(600):
+        store.commit([one for one in effects if isinstance(one, AlarmEvent | RecordAlarm)])
+        at_s = 1_000.0 * number
+        state, done = act(state, "in-service" if number % 2 else "out-of-service", at_s, **cause)
+        state, effects = after(state, Tick(), at_s=at_s + 6)
+        state, escalated = after(state, Tick(), at_s=at_s + 900)
+        effects = [*done, *effects, *escalated]
+        counts.append(len(store.read_alarm_events()))
+    assert max(counts[300:]) <= max(counts[:300]) + EVENTS_BETWEEN < 400
+    assert store.read_alarms().workflow.handled != {}
+    store.commit([one for one in effects if isinstance(one, AlarmEvent | RecordAlarm)])
+    assert store.read_alarms().workflow == state.alarms.workflow
+    noted, effects = act(state, "note", 600_001, alarms=[name_of(0)], text="the mask has used up no operator's events")
+    assert not answer(effects).problem and noted.alarms.workflow.handled[key_of(0)].events == 1
+    store.close()
+
+
+def test_what_is_in_the_store_alone_is_acknowledged_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / "aggregator.db")
+    state, effects = after(escalating(), alarm("a"), alarm("a", "cleared"))
+    forgotten = replace(state.alarms, book={})
+    state = replace(state, alarms=forgotten)
+    store.commit([one for one in effects if isinstance(one, Durable)])
+    answers = list[str]()
+    for who in ("ann", "ben", "cem"):
+        body = {"action": "acknowledge", "who": who, "alarms": [name_of(0)]}
+        order = Ordered(1, "alarm", body, stored=store.find_alarms(body["alarms"]))
+        state, effects = after(state, order, at_s=9)
+        store.commit([one for one in effects if isinstance(one, AlarmEvent)])
+        answers.append(answer(effects).text.split(": ")[1])
+        state = replace(state, alarms=actions.forget_old(state.alarms)) if who == "ben" else state
+    assert answers == ["acknowledged; it is over, and normal", *["was acknowledged by ann already"] * 2]
+    assert [one.who for one in store.read_alarm_events()] == ["ann"]
+    store.close()
 
 
 def test_a_cause_that_is_out_of_service_calls_nobody() -> None:
@@ -172,12 +275,12 @@ def test_what_nobody_acknowledges_escalates_once_whatever_restarts_and_whatever_
     assert posted(after(state, alarm("a", "cleared"), Tick(), at_s=700)[1]) == [("cleared", False, None)]
     clock = replace(state, context=replace(state.context, anchor_ns=state.context.anchor_ns + 10**6 * NS))
     assert posted(after(clock, Tick(), at_s=599)[1]) == []  # set forward: the pause is by the uptime
-    restarted = replace(state, alarms=replace(state.alarms, asked_ns={}, looked_ns=None))
+    restarted = replace(state, alarms=replace(state.alarms, unacknowledged_ns={}, looked_ns=None))
     for one in (state, restarted):
         told, effects = after(one, Tick(), at_s=601)
         assert posted(effects) == [("raised", True, True)]
         assert [event.kind for event in effects if isinstance(event, AlarmEvent)] == ["escalate"]
-        again = replace(told, alarms=replace(told.alarms, asked_ns={}, looked_ns=None))
+        again = replace(told, alarms=replace(told.alarms, unacknowledged_ns={}, looked_ns=None))
         assert posted(after(again, Tick(), at_s=9_000)[1]) == []
     seen, _ = act(state, "acknowledge", 100, alarms=[name_of(0)])
     assert posted(after(seen, Tick(), at_s=5_000)[1]) == []
@@ -207,7 +310,7 @@ WRONG = [
     ({"action": "window", "gateway": "a", "from_s": 0, "to_s": 9e9, "text": "w"}, "a window of at most 31 days"),
     ({"action": "window", "gateway": "a/b", "from_s": 0, "to_s": 9e9, "text": "w"}, "gateway: expected an id"),
     ({"action": "window", "gateway": "a", "from_s": 0, "to_s": float("inf"), "text": "w"}, "to_s: expected a number"),
-    ({"action": "window-end", "window": 7}, "there is no maintenance 7"),
+    ({"action": "window-end", "window": 7}, "there is no maintenance window 7"),
 ]
 
 
@@ -270,8 +373,9 @@ class Site(RuleBasedStateMachine):
     def mask_of(self, fact: Fact) -> str:
         if self.is_out:
             return "out-of-service"
-        if any(begin <= fact.onset_s < end and self.now_s < end for begin, end in self.windows):
-            return "suppressed"
+        moments = [fact.onset_s + second for second in range(math.floor(self.now_s - fact.onset_s) + 1)]
+        if all(any(begin <= moment < end for begin, end in self.windows) for moment in moments):
+            return "suppressed"  # at every second since it began somebody works there
         return "shelved" if self.now_s < fact.shelved_until_s else ""
 
     def expected(self, fact: Fact) -> str:
@@ -351,7 +455,7 @@ class Site(RuleBasedStateMachine):
     @rule()
     def cut_power(self) -> None:
         """What is known after it is what the store has: the events in their order."""
-        kept = replace(self.state.alarms, workflow=fold(self.events), asked_ns={}, looked_ns=None)
+        kept = replace(self.state.alarms, workflow=fold(self.events), unacknowledged_ns={}, looked_ns=None)
         assert actions.forget_old(kept).workflow == actions.forget_old(self.state.alarms).workflow
         self.state = replace(self.state, alarms=kept)
 
@@ -386,6 +490,6 @@ def test_every_state_has_a_name_and_none_hangs_on_anything_else() -> None:
     shelved = AlarmEvent(*key, "", 0, "ann", "shelve", {"until_ns": 9})
     for events in ([], [out], [window], [seen], [shelved]):
         for is_active in (True, False):
-            found.add(find_state(fold(events), key, Standing("anomaly", 1, is_active), 5))
+            found.add(find_state(fold(events), key, AlarmCondition("anomaly", 1, is_active), 5))
     assert found == set(STATES)
-    assert find_state(Workflow(), key, Standing("anomaly", 1, True), 5) == "unacknowledged"
+    assert find_state(Workflow(), key, AlarmCondition("anomaly", 1, True), 5) == "unacknowledged"

@@ -181,7 +181,7 @@ def test_maintenance_is_listed_and_ended(folder: Path, say: Say) -> None:
     serve(folder)
     (row,) = json.loads(say("maintenance list", "--json")[1])
     assert (row["number"], row["gateway"], row["state"], row["who"]) == (1, "north", "at hand", "ann")
-    assert say("maintenance end 1")[0] == 0 and serve(folder)[-1] == ("maintenance 1 ended", "")
+    assert say("maintenance end 1")[0] == 0 and serve(folder)[-1] == ("maintenance window 1 ended", "")
     assert json.loads(say("maintenance list", "--json")[1])[0]["state"] == "over"
 
 

@@ -247,7 +247,7 @@ def test_a_child_knows_no_secret_but_its_own(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_running_aggregator_sends_and_ends_what_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where Apprise took too long to say, at the start, whether it understands the addresses."""
+    """Also where Apprise takes too long to say whether it understands the addresses."""
     monkeypatch.setattr(notify_client, "CHECK_S", 0.001)
     monkeypatch.setattr(site_keys, "release_key", lambda *_: KEY)
     with receiving(name=title_of) as good, receiving() as stuck:
@@ -257,7 +257,7 @@ def test_a_running_aggregator_sends_and_ends_what_is_under_way(
         with pytest.raises(ChildProcessError, match=r"address 1: no answer within 0\.001 s"):
             notify_client.check(aggregator_settings(notify=specs).notify)
         aggregator = Aggregator(aggregator_settings(aggregator=site, notify=specs))
-        assert "notify good: url_file" in caplog.text
+        waiting.until(lambda: "notify good: url_file" in caplog.text)
         aggregator.step([status("a"), alarm("a")])
         waiting.until(lambda: good.taken and stuck.requests)
         aggregator.end()
@@ -265,3 +265,30 @@ def test_a_running_aggregator_sends_and_ends_what_is_under_way(
         aggregator.service.close()
     Aggregator(aggregator_settings(aggregator=site)).service.close()
     assert "notify stuck: 1 changes of alarms wait for it, and the settings have no such receiver" in caplog.text
+
+
+def test_alarms_are_received_while_files_of_receivers_are_missing_and_delivered_once_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(site_keys, "release_key", lambda *_: KEY)
+    with receiving(name=title_of) as crew, receiving() as hook:
+        spec = channel(tmp_path, "crew", address(crew))
+        (tmp_path / "crew.urls").unlink()
+        webhook = {"url": f"http://127.0.0.1:{hook.port}/", "secret_file": tmp_path / "secret", **QUICK}
+        site = {"site": SITE, "store": tmp_path / "a.db"}
+        chosen = aggregator_settings(aggregator=site, notify=[spec], webhook=webhook)
+        aggregator = Aggregator(chosen)
+        aggregator.step([status("a"), alarm("a")])
+        waiting.until(lambda: caplog.text.count("cannot be read") >= 2)
+        assert f"channel crew: notify crew: url_file {tmp_path / 'crew.urls'}: cannot be read" in caplog.text
+        assert f"the webhook: webhook.secret_file: {tmp_path / 'secret'} cannot be read" in caplog.text
+        aggregator.end()
+        aggregator.service.close()
+        service = Service(tmp_path / "a.db", notify=[spec], webhook=webhook)
+        service.run(lambda: len({line.split(":")[0] for line in service.log}) == 2)
+        assert not crew.requests and not hook.requests and not service.empty()
+        (tmp_path / "secret").write_text("Bearer open-sesame")
+        channel(tmp_path, "crew", address(crew))
+        service.run(service.empty)
+        service.cut()
+    assert len(crew.taken) == 1 and hook.requests[0][1]["Authorization"] == "Bearer open-sesame"

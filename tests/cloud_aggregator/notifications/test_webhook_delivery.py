@@ -36,7 +36,7 @@ from fedgate.config.settings.notifications import WEBHOOK, Webhook
 from fedgate.config.settings.settings import SettingsError
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import alarm, status
-from tests.cloud_aggregator.alarms.test_maintenance import DEVICE
+from tests.cloud_aggregator.alarms.test_service_requests import DEVICE
 from tests.support import waiting
 from tests.support.receivers import Receiver, Service, free_port
 from tests.support.sites import SITE, T0_NS, aggregator_settings, start_cloud

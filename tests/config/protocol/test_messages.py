@@ -21,21 +21,24 @@ from fedgate.config.protocol.messages import (
     CONTROL,
     LARGEST,
     SHORT_MAX,
+    ActionAnswer,
     Alarm,
+    AlarmAction,
+    AlarmState,
     Device,
     FleetAlarm,
     Keys,
-    Maintenance,
+    MaintenanceWindow,
+    MaintenanceWindows,
     Manifest,
     Message,
     MessageError,
     Newest,
+    ServiceRequest,
     Signed,
     Status,
     Transfer,
     Want,
-    Works,
-    WorksWindow,
 )
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import Topic, parse, topic_of
@@ -45,7 +48,21 @@ from tests.support.syntax import ROOT
 GOLDEN = ROOT / "tests" / "golden" / "messages_1"
 OLDER = {version: GOLDEN.parent / f"messages_{version}" for version in ("0_3", "0_4")}
 # Which 0.4 to 0.7 brought.
-LATER = (AlarmEvidence, Device, FleetAlarm, Keys, Maintenance, Newest, Scores, Tombstone, Works, WorksWindow)
+LATER = (
+    ActionAnswer,
+    AlarmAction,
+    AlarmState,
+    AlarmEvidence,
+    Device,
+    FleetAlarm,
+    Keys,
+    ServiceRequest,
+    Newest,
+    Scores,
+    Tombstone,
+    MaintenanceWindows,
+    MaintenanceWindow,
+)
 KINDS = [type(message) for message in MESSAGES]
 each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -1,4 +1,4 @@
-"""Maintenance messages: device, what, since when; retained as each cause is now, never told before they are stored."""
+"""Service requests: device, what, since when; retained as each cause is now, never told before they are stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedgate.cloud_aggregator.alarms.register import KEPT
 from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, RecordAlarm, Tick
 from fedgate.cloud_aggregator.state import State, Stored
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.protocol.messages import Device, Maintenance, Status
+from fedgate.config.protocol.messages import Device, ServiceRequest, Status
 from fedgate.config.settings.settings import GatewaySettings, SettingsError, load
 from fedgate.gateway_agent.status import status as gateway_status
 from fedgate.models.time_units import NS
@@ -37,16 +37,16 @@ DEVICE = Device(manufacturer="Acme", model="T-1", serial="4711", location="Room 
 TABLE = {**DEVICE.model_dump()}
 
 
-def told(effects: list[Effect]) -> list[Maintenance]:
-    return [Maintenance.from_bytes(one.payload) for one in published(effects, "maintenance")]
+def told(effects: list[Effect]) -> list[ServiceRequest]:
+    return [ServiceRequest.from_bytes(one.payload) for one in published(effects, "service-request")]
 
 
-def retained(effects: list[Effect], onto: dict[str, Maintenance] | None = None) -> dict[str, Maintenance]:
+def retained(effects: list[Effect], onto: dict[str, ServiceRequest] | None = None) -> dict[str, ServiceRequest]:
     """Return what a broker would hand to a late listener."""
     kept = dict(onto or {})
-    for one in published(effects, "maintenance"):
+    for one in published(effects, "service-request"):
         if one.retain:
-            kept[one.topic] = Maintenance.from_bytes(one.payload)
+            kept[one.topic] = ServiceRequest.from_bytes(one.payload)
     return kept
 
 
@@ -54,9 +54,9 @@ def test_an_alarm_becomes_a_message_with_its_device_since_and_until() -> None:
     state, _ = after(site(), status("a", device=DEVICE))
     state, effects = after(state, alarm("a", severity="major", text="score 3 is above 1"))
     (raised,) = told(effects)
-    where = f"fedgate/v1/{SITE}/a/maintenance/anomaly"
-    assert [(one.topic, one.retain) for one in published(effects, "maintenance")] == [(where, True)]
-    assert raised == Maintenance(
+    where = f"fedgate/v1/{SITE}/a/service-request/anomaly"
+    assert [(one.topic, one.retain) for one in published(effects, "service-request")] == [(where, True)]
+    assert raised == ServiceRequest(
         **TABLE,
         id=f"a.anomaly.{T0_NS}",
         state="raised",
@@ -84,13 +84,13 @@ def test_it_is_told_in_the_step_that_stores_it_and_a_repeat_tells_nothing() -> N
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_what_is_retained_is_how_a_cause_is_now_in_whatever_order_it_was_heard(order: tuple[int, ...]) -> None:
     messages = [alarm("a"), alarm("a", "cleared"), alarm("a", onset_s=50), alarm("a", kind="sensor", cause="silent-x")]
-    state, kept = site(), dict[str, Maintenance]()
+    state, kept = site(), dict[str, ServiceRequest]()
     for index in order:
         state, effects = after(state, messages[index])
         kept = retained(effects, kept)
     anomaly, silent = (
-        kept[f"fedgate/v1/{SITE}/a/maintenance/anomaly"],
-        kept[f"fedgate/v1/{SITE}/a/maintenance/silent-x"],
+        kept[f"fedgate/v1/{SITE}/a/service-request/anomaly"],
+        kept[f"fedgate/v1/{SITE}/a/service-request/silent-x"],
     )
     assert (anomaly.id, anomaly.state) == (f"a.anomaly.{T0_NS + 50 * NS}", "raised")
     assert (silent.state, silent.kind) == ("raised", "sensor")
@@ -192,7 +192,7 @@ def test_an_alarm_of_a_real_gateway_reaches_the_building_through_both_machines()
         made.feed(name, samples(7, 10, shift=60.0), float(WINDOWS))
     made.run(lambda: "fedgate/v1/bridge/all/alarm/fleet" in made.retained and made.settled())
     for where, payload in made.retained.items():
-        if "/maintenance/" in where:
+        if "/service-request/" in where:
             heard_by_building[where] = json.loads(payload)
     assert {where.split("/")[3]: one["serial"] for where, one in heard_by_building.items()} == {
         **{name: name for name in names},

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.context import sign_message
 from fedgate.cloud_aggregator.events import Connection, Ordered, Publish, Tick
-from fedgate.config.protocol.messages import LARGEST, Works, WorksWindow
+from fedgate.config.protocol.messages import LARGEST, MaintenanceWindow, MaintenanceWindows
 from fedgate.gateway_agent.events import Keep, Save
-from fedgate.gateway_agent.monitor.works import WORKS, forget_works
+from fedgate.gateway_agent.monitor.maintenance import MAINTENANCE, forget_maintenance
 from fedgate.gateway_agent.pipeline import decision
 from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.state import State
@@ -27,6 +27,7 @@ from tests.cloud_aggregator.test_aggregator_machine import published
 from tests.gateway_agent.deployment.test_gateway_models import in_force
 from tests.support.agents import ME, after, changed, heard, kinds
 from tests.support.sites import KEY, SITE, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.support.watchers import CALM, FRAME, SENSITIVE, Gateway
 
 STRANGER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 HOP_S = gateway_settings().features.hop_s
@@ -35,15 +36,15 @@ HALF_S = WINDOWS // 2 * HOP_S
 
 def announced(*times: tuple[float, float], at_s: float = 1.0, whose: str = ME, **how: Any) -> bytes:
     windows = tuple(
-        WorksWindow(gateway=whose, from_ns=T0_NS + round(begin * NS), to_ns=T0_NS + round(end * NS))
+        MaintenanceWindow(gateway=whose, from_ns=T0_NS + round(begin * NS), to_ns=T0_NS + round(end * NS))
         for begin, end in times
     )
-    message = Works(changed_ns=T0_NS + round(at_s * NS), windows=windows)
+    message = MaintenanceWindows(changed_ns=T0_NS + round(at_s * NS), windows=windows)
     return sign_message(message, how.get("key", KEY), how.get("audience", f"{SITE}/all"), T0_NS).to_bytes()
 
 
 def told(state: State, payload: bytes) -> State:
-    return after(state, heard("works", "current", payload, "all"))[0]
+    return after(state, heard("maintenance-windows", "current", payload, "all"))[0]
 
 
 def measured(state: State) -> State:
@@ -88,10 +89,25 @@ def test_the_level_does_not_drift_with_maintenance(monkeypatch: pytest.MonkeyPat
     assert calm.count(False) >= 3 and calm[0] and calm[-1]
 
 
+def test_the_model_on_trial_beside_another_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = list[bool]()
+
+    def judge(*given: Any, is_calm: bool) -> Any:
+        calm.append(is_calm)
+        return real(*given, is_calm=is_calm)
+
+    real, gateway = decision.judge_window, Gateway(CALM, SENSITIVE)
+    assert gateway.state.deployment.trial is not None
+    gateway.state = told(gateway.state, announced((0, 30 * DAY_NS / NS)))
+    monkeypatch.setattr(walk, "judge_window", judge)
+    gateway.watch(FRAME)
+    assert len(calm) == 2 * FRAME and not any(calm)
+
+
 def test_what_is_not_the_sites_word_or_an_older_one_changes_nothing() -> None:
     state = told(agent(gateway_settings(), Shelf()), announced((10, 20), at_s=5))
-    known = state.monitor.works
-    assert state.monitor.pipeline.works == ((T0_NS + 10 * NS, T0_NS + 20 * NS),)
+    known = state.monitor.maintenance
+    assert state.monitor.pipeline.maintenance == ((T0_NS + 10 * NS, T0_NS + 20 * NS),)
     for payload in (
         announced((10, 30), at_s=6, key=STRANGER),
         announced((10, 30), at_s=6, audience=f"{SITE}/{ME}"),
@@ -99,30 +115,35 @@ def test_what_is_not_the_sites_word_or_an_older_one_changes_nothing() -> None:
         b"{}",
         announced((10, 20), at_s=5),
     ):
-        assert told(state, payload).monitor.works == known
-    assert told(state, announced(at_s=6)).monitor.pipeline.works == ()
+        assert told(state, payload).monitor.maintenance == known
+    assert told(state, announced(at_s=6)).monitor.pipeline.maintenance == ()
     others = told(state, announced((10, 30), at_s=6, whose="south"))
-    assert others.monitor.pipeline.works == () and others.monitor.works is not None
+    assert others.monitor.pipeline.maintenance == () and others.monitor.maintenance is not None
     longest = told(state, announced((0, 32 * DAY_NS / NS), (9, 8), at_s=6))
-    assert longest.monitor.pipeline.works == ()
+    assert longest.monitor.pipeline.maintenance == ()
 
 
 def test_it_survives_a_restart_and_is_forgotten_with_the_key_that_signed_it() -> None:
     shelf = Shelf()
-    state, effects = after(agent(gateway_settings(), shelf), heard("works", "current", announced((10, 20)), "all"))
-    assert [one.key for one in kinds(effects, Save)] == [WORKS]
+    state, effects = after(
+        agent(gateway_settings(), shelf), heard("maintenance-windows", "current", announced((10, 20)), "all")
+    )
+    assert [one.key for one in kinds(effects, Save)] == [MAINTENANCE]
     shelf.commit(effects)
     again = agent(gateway_settings(), shelf)
-    assert again.monitor.works == state.monitor.works and again.monitor.pipeline.works == state.monitor.pipeline.works
+    assert (
+        again.monitor.maintenance == state.monitor.maintenance
+        and again.monitor.pipeline.maintenance == state.monitor.pipeline.maintenance
+    )
     latest = told(state, announced((10, 20), at_s=(LARGEST - T0_NS) / NS / 2))
-    monitor, forgotten = forget_works(latest.monitor)
+    monitor, forgotten = forget_maintenance(latest.monitor)
     shelf.commit(forgotten)
-    assert monitor.pipeline.works == () and agent(gateway_settings(), shelf).monitor.works is None
-    assert told(changed(latest, "monitor", works=None), announced((1, 2))).monitor.pipeline.works != ()
+    assert monitor.pipeline.maintenance == () and agent(gateway_settings(), shelf).monitor.maintenance is None
+    assert told(changed(latest, "monitor", maintenance=None), announced((1, 2))).monitor.pipeline.maintenance != ()
 
 
 def announcements(effects: list[Any]) -> list[Publish]:
-    return published(effects, "works")
+    return published(effects, "maintenance-windows")
 
 
 def test_the_aggregator_announces_what_is_to_come_at_once_and_after_each_connection() -> None:
@@ -132,18 +153,19 @@ def test_the_aggregator_announces_what_is_to_come_at_once_and_after_each_connect
     body |= {"from_s": T0_NS / NS, "to_s": T0_NS / NS + 500}
     state, effects = cloud_after(state, Ordered(1, "alarm", body), at_s=1)
     (first,) = announcements(effects)
-    assert first.retain and first.topic == f"fedgate/v1/{SITE}/all/works/current"
+    assert first.retain and first.topic == f"fedgate/v1/{SITE}/all/maintenance-windows/current"
     gateway = told(agent(gateway_settings(), Shelf()), first.payload)
-    assert gateway.monitor.pipeline.works == ((T0_NS, T0_NS + 500 * NS),)
+    assert gateway.monitor.pipeline.maintenance == ((T0_NS, T0_NS + 500 * NS),)
     assert announcements(cloud_after(state, Connection(True))[1])[0].payload == first.payload
     ended = Ordered(2, "alarm", {"action": "window-end", "window": 1, "who": "ann"})
     state, effects = cloud_after(state, ended, at_s=60)
     gateway = told(gateway, announcements(effects)[0].payload)
-    assert gateway.monitor.pipeline.works == ((T0_NS, T0_NS + 60 * NS),)
-    assert told(gateway, first.payload).monitor.works == gateway.monitor.works  # a broker that says it again
+    assert gateway.monitor.pipeline.maintenance == ((T0_NS, T0_NS + 60 * NS),)
+    repeated = told(gateway, first.payload)  # by the broker
+    assert repeated.monitor.maintenance == gateway.monitor.maintenance
     set_back = replace(state, context=replace(state.context, anchor_ns=state.context.anchor_ns - 30 * NS))
     _, effects = cloud_after(set_back, Ordered(3, "alarm", {**body, "to_s": T0_NS / NS + 900}), at_s=61)
-    assert Works.from_bytes(announcements(effects)[0].payload).changed_ns > T0_NS + 60 * NS
+    assert MaintenanceWindows.from_bytes(announcements(effects)[0].payload).changed_ns > T0_NS + 60 * NS
     week = replace(state, releases=replace(state.releases, announced_week=-1))
     renewed = announcements(cloud_after(week, Tick(), at_s=60 + 8 * 86_400)[1])
-    assert len(renewed) == 1 and told(gateway, renewed[0].payload).monitor.pipeline.works == ()
+    assert len(renewed) == 1 and told(gateway, renewed[0].payload).monitor.pipeline.maintenance == ()

@@ -1,0 +1,23 @@
+"""Maintenance windows as gateways are told of them, who then learn nothing in them."""
+
+from __future__ import annotations
+
+from fedgate.cloud_aggregator.alarms.workflow import Workflow
+from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.events import Publish
+from fedgate.config.protocol.messages import MAINTENANCE_MAX, MaintenanceWindow, MaintenanceWindows
+from fedgate.config.protocol.topics import ALL
+from fedgate.models.time_units import HOUR_NS
+
+
+def publish_windows(workflow: Workflow, context: Context) -> list[Publish]:
+    """Return what is announced of maintenance that is at hand or to come, signed; nothing where there never was any."""
+    if not workflow.changed_ns or not context.is_connected:
+        return []
+    windows = tuple(
+        MaintenanceWindow(gateway=one.gateway, from_ns=one.from_ns, to_ns=one.to_ns)
+        for one in sorted(workflow.windows, key=lambda one: (one.to_ns, one.number))
+        if context.now_ns < one.to_ns + HOUR_NS  # of one that has just ended a window may still be under way
+    )[:MAINTENANCE_MAX]  # a clock that was ahead may have left many that are far off
+    signed = context.sign(MaintenanceWindows(changed_ns=workflow.changed_ns, windows=windows))
+    return [Publish(context.topic(ALL, "maintenance-windows", "current"), signed.to_bytes(), retain=True)]
