@@ -91,8 +91,8 @@ def _render_channels(evidence: AlarmEvidence) -> list[str]:
         kind = " (covariate)" if one.is_covariate else ""
         farthest = one.farthest.removeprefix(f"{one.channel}.")
         lines.append(
-            f"  {cut_text(one.channel, NAME_WIDTH) + kind:{NAME_WIDTH}} {one.outside:>3} of {one.features:>3} features, "
-            f"farthest {cut_text(farthest, NAME_WIDTH)}: {off}"
+            f"  {cut_text(one.channel, NAME_WIDTH) + kind:{NAME_WIDTH}} {one.outside:>3} of {one.features:>3} features,"
+            f" farthest {cut_text(farthest, NAME_WIDTH)}: {off}"
         )
     beside = [f"  {name}: {DOES[what]}" for name, what in _list_causes(evidence) if what]
     return lines + beside

@@ -154,9 +154,10 @@ def backtest(
         EvaluationError: the recording is no longer than the baseline, or the algorithm makes no model of it.
     """
     spec, begin_ns = settings.features, begin_of(recording)
-    pipeline, listener = replace(start_pipeline(settings), works=works), _start_listener(settings, recording)
+    pipeline = first = replace(start_pipeline(settings), works=works)
+    listener = _start_listener(settings, recording)
     windows, alarms, commissioned_s, lost, faulty = list[Scored](), list[AlarmSpan](), 0.0, 0, Counter[str]()
-    for pipeline, result, manifest in _judge(settings, pipeline, recording, algorithm, seed):
+    for pipeline, result, manifest in _judge(settings, first, recording, algorithm, seed):
         listener.take(pipeline, result, manifest)
         at_s = (result.t_ns - begin_ns) / NS
         lost, faulty = lost + (result.lost is not None), faulty + Counter(result.faulty)

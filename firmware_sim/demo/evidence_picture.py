@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
 from fedgate.cloud_aggregator.alarms.evidence_text import (
@@ -23,10 +22,10 @@ from fedgate.cloud_aggregator.alarms.evidence_text import (
     format_duration,
     needs_log,
 )
-from fedgate.config.protocol.evidence import AlarmEvidence, BandSpectrum, ChannelHealth
+from fedgate.config.protocol.evidence import AlarmEvidence, ChannelHealth
 from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, ORANGE, VERMILLION
 from fedgate.models.arrays import Floats
-from fedgate.models.time_units import NS
+from fedgate.models.time_units import DAY_S, NS
 
 SIZE_IN = (12.0, 10.2)
 KNOWN_NS = 1_577_836_800 * NS  # 2020: a clock that shows less was never set
@@ -112,7 +111,8 @@ def _scores(axes: Axes, evidence: AlarmEvidence) -> None:
 
 
 def _place(t_ns: int, *, is_dated: bool) -> float:
-    return date2num(datetime.fromtimestamp(t_ns / NS, UTC)) if is_dated else t_ns / NS
+    """Return where a moment lies on the axis: matplotlib counts days since 1970."""
+    return t_ns / NS / DAY_S if is_dated else t_ns / NS
 
 
 def _contributions(axes: Axes, evidence: AlarmEvidence) -> None:
