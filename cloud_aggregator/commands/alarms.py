@@ -32,6 +32,7 @@ from fedgate.models.time_units import DAY_S, NS
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
+    from fedgate.config.protocol.evidence import AlarmEvidence
 
 Row = dict[str, Any]
 TEXT = """List the alarms, the newest last, and say what is done about them. Without WHAT they are listed.

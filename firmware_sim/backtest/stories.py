@@ -19,7 +19,7 @@ from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.config.settings.training import AlgorithmChoice
 from fedgate.firmware_sim.backtest.backtest import backtest
-from fedgate.firmware_sim.backtest.story_causes import CAUSES, Kind, Played
+from fedgate.firmware_sim.backtest.story_causes import CAUSES, WORKS, Kind, Played
 from fedgate.firmware_sim.backtest.story_sites import (
     AIR,
     FOOTBRIDGE_FEATURES,
@@ -40,6 +40,7 @@ MORNING_NS = MIDNIGHT_NS + 9 * 3_600 * NS  # and one of the test bridge
 ANNOUNCED_BEFORE_S, ANNOUNCED_LONGER_S = 1_800.0, 3_600.0
 RUNS_OF_WINDOWS = 5  # above the level, until an alarm is raised
 SITE = "stories"
+ATTEMPTS = 4
 
 
 class Story(NamedTuple):
@@ -82,7 +83,7 @@ def name_gateway(number: int) -> str:
 
 
 def tell_stories(seed: int, hour_s: float = HOUR_S) -> list[Story]:
-    """Return the eight stories of a seed.
+    """Return the eight stories of a seed; raises `LookupError` where a cause raises no alarm.
 
     :param hour_s: seconds that count as an hour of the footbridge: with fewer the stories are sooner told.
     """
@@ -90,11 +91,24 @@ def tell_stories(seed: int, hour_s: float = HOUR_S) -> list[Story]:
     order, announced = rng.permutation(len(CAUSES)), int(rng.integers(2))
     works, stories = 0, list[Story]()
     for number, place in enumerate(order.tolist(), start=1):
-        played = CAUSES[place](np.random.default_rng((seed, place)), hour_s)
-        is_announced = played.kind == "works" and works == announced
-        works += played.kind == "works"
-        stories.append(_tell(number, played, rng, hour_s, is_announced=is_announced))
+        is_works = CAUSES[place] in WORKS
+        is_announced = is_works and works == announced
+        works += is_works
+        stories.append(_draw_story(number, place, seed, hour_s, is_announced=is_announced))
     return stories
+
+
+def _draw_story(number: int, place: int, seed: int, hour_s: float, *, is_announced: bool) -> Story:
+    """Return the first drawn story of a cause whose first alarm of the structure begins behind its onset: one that
+    nobody is told of is none. Raises `LookupError` where none of some is.
+    """
+    for attempt in range(ATTEMPTS):
+        rng = np.random.default_rng((seed, place, attempt))
+        story = _tell(number, CAUSES[place](rng, hour_s), rng, hour_s, is_announced=is_announced)
+        raised = next((one for one in story.messages if one.kind == "anomaly"), None)
+        if raised is not None and raised.onset_ns > story.onset_ns:
+            return story
+    raise LookupError(f"none of {ATTEMPTS} stories of {CAUSES[place].__name__} raised its alarm; choose another seed")
 
 
 def _tell(number: int, played: Played, rng: np.random.Generator, hour_s: float, *, is_announced: bool) -> Story:

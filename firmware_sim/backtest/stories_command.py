@@ -24,7 +24,7 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <title>story {number}</title>
 <style>
-  body {{ font: 16px/1.5 system-ui, sans-serif; color: #22272b; margin: 1.5rem auto; max-width: 80rem; padding: 0 1rem; }}
+  body {{ font: 16px/1.5 system-ui, sans-serif; color: #22272b; margin: 1.5rem auto; max-width: 80rem; }}
   img {{ width: 100%; }}
   .wide {{ overflow-x: auto; }}
   table {{ border-collapse: collapse; font-size: .85rem; }}
@@ -61,7 +61,10 @@ def main(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--seed: expected 0 or more, got {arguments.seed}")
     from fedgate.firmware_sim.backtest.stories import tell_stories  # what it loads takes extras, which --help must not
 
-    stories = tell_stories(arguments.seed)
+    try:
+        stories = tell_stories(arguments.seed)
+    except LookupError as error:
+        raise cli.NotDoneError(f"stories: {error}") from None
     for folder in (output, answers):
         folder.mkdir(parents=True, exist_ok=True)
     written = [str(path) for story in stories for path in _write(story, output)]

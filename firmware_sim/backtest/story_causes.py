@@ -7,6 +7,7 @@ are left out: the gateway names these by itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -28,8 +29,8 @@ Kind = Literal["damage", "sensor", "works", "weather"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 TEST_BRIDGE_HZ = 100.0
 REFERENCE_S = 720.0
-WORKING_H = (7.0, 8.5)  # between these work begins
-ANY_H = (1.0, 6.0)
+WORKING_H = (7.0, 11.0)  # between these work begins
+ANY_H = (1.0, 11.0)  # and all else, at night as by day
 LASTS_H = 3.0
 TO_THE_COLD_H, TO_THE_STORM_H = 4.0, 2.5
 BLOW_S = 0.5
@@ -73,7 +74,7 @@ def lose_stiffness(rng: np.random.Generator, hour_s: float) -> Played:
     """
     bridge, onset_h, loss = start_bridge(rng, hour_s), _draw_onset_h(rng, ANY_H), rng.uniform(0.1, 0.2)
     softness = np.where(bridge.at_h >= onset_h, np.sqrt(1.0 - loss), 1.0)
-    bridge = bridge._replace(softness=softness)
+    bridge = replace(bridge, softness=softness)
     values = _finish(bridge, play_bridge(bridge, rng))
     return Played(values, "damage", f"{loss:.0%} of the stiffness lost", onset_h * hour_s, (0, 1, 2))
 
@@ -140,7 +141,7 @@ def freeze(rng: np.random.Generator, hour_s: float) -> Played:
     """Let the air become 35 to 50 degrees Fahrenheit colder within some hours; the bridge gets stiffer with it."""
     bridge, onset_h, fall = start_bridge(rng, hour_s), _draw_onset_h(rng, ANY_H), rng.uniform(35.0, 50.0)
     share = np.clip((bridge.at_h - onset_h) / TO_THE_COLD_H, 0.0, 1.0)
-    colder = bridge._replace(air=bridge.air - fall * share)
+    colder = replace(bridge, air=bridge.air - fall * share)
     values = _finish(colder, play_bridge(colder, rng))
     return Played(values, "weather", f"cold air, {fall:.0f} degrees Fahrenheit less", onset_h * hour_s, (0, 1, 2))
 
@@ -150,7 +151,7 @@ def storm(rng: np.random.Generator, hour_s: float) -> Played:
     bridge, onset_h, most = start_bridge(rng, hour_s), _draw_onset_h(rng, ANY_H), rng.uniform(3.0, 5.0)
     share = np.clip((bridge.at_h - onset_h) / TO_THE_STORM_H, 0.0, 1.0)
     gusts = np.exp(0.25 * rng.normal(size=bridge.count))
-    windy = bridge._replace(loudness=bridge.loudness * (1.0 + share * (most * gusts - 1.0)))
+    windy = replace(bridge, loudness=bridge.loudness * (1.0 + share * (most * gusts - 1.0)))
     values = play_bridge(windy, rng)
     wide = np.repeat(share, len(values) // bridge.count)[:, None]
     low = sosfilt(butter(2, 4.0, fs=RATE_HZ, output="sos"), rng.normal(size=values.shape), axis=0)
@@ -168,3 +169,4 @@ CAUSES: tuple[Cause, ...] = (
     freeze,
     storm,
 )
+WORKS = (run_machine, hammer)

@@ -1,13 +1,15 @@
 """The two structures that prepared stories are played on, made of the recordings that come with the package.
 
 A footbridge: its ambient runs of 44 s are cut into pieces, which are put one behind the other in random order with
-crossfades for as many hours as a story lasts. Traffic makes all pieces louder and quieter, and the air makes the bridge
-softer when it is warm, in all stories alike. A test bridge: its reference run, and the runs after a support was lowered.
+crossfades for as many hours as a story lasts. Traffic makes all pieces louder and quieter, and the air makes the
+bridge softer when it is warm, in all stories alike. A test bridge: its reference run, and the run after a support was
+lowered.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.signal import butter, resample, sosfiltfilt
@@ -22,7 +24,7 @@ SOFTENING = 0.0015  # of a natural frequency for each degree Fahrenheit of the a
 FACTOR_STEP = 0.001  # in which natural frequencies move
 TRAFFIC, TRAFFIC_MEMORY = 0.12, 0.98  # deviation of the logarithm of all amplitudes, and from piece to piece
 DAY_TRAFFIC = 0.15  # how much more of it there is at noon, and less at midnight
-HOURS_BEFORE, HOURS_WATCHED, WINDOWS_AN_HOUR = 24, 10, 30
+HOURS_BEFORE, HOURS_WATCHED, WINDOWS_AN_HOUR = 24, 14, 30
 AIR = "air-temperature"
 
 FOOTBRIDGE_FEATURES: dict[str, Any] = {
@@ -46,7 +48,8 @@ TEST_BRIDGE_FEATURES: dict[str, Any] = {
 TEST_BRIDGE_BASELINE_S = 432.0
 
 
-class Bridge(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Bridge:
     """Hours of a footbridge: what it is played with, piece by piece, and how warm the air is."""
 
     hour_s: float  # seconds of the story that count as an hour: less than 3,600 makes it shorter
@@ -63,14 +66,19 @@ class Bridge(NamedTuple):
     @property
     def at_h(self) -> Floats:
         """When each piece begins, in hours."""
-        return np.arange(self.count) * (PIECE_S / 2.0) / self.hour_s
+        return _list_hours(self.count, self.hour_s)
+
+
+def _list_hours(count: int, hour_s: float) -> Floats:
+    hours: Floats = np.arange(count, dtype=np.float64) * (PIECE_S / 2.0) / hour_s
+    return hours
 
 
 def start_bridge(rng: np.random.Generator, hour_s: float) -> Bridge:
     """Return a healthy footbridge for the hours of a story."""
     hours = HOURS_BEFORE + HOURS_WATCHED
     count = int(hours * hour_s / (PIECE_S / 2.0))
-    at_h = np.arange(count) * (PIECE_S / 2.0) / hour_s
+    at_h = _list_hours(count, hour_s)
     office = read(shipped("nab_office/temperature")).values
     column, day = rng.integers(office.shape[1]), rng.integers(20)
     air = np.interp(at_h, np.arange(len(office)) - 24.0 * day, office[:, column])

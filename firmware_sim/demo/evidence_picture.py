@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -17,7 +18,6 @@ from matplotlib.figure import Figure
 from fedgate.cloud_aggregator.alarms.evidence_text import (
     DOES,
     LOG_UNIT,
-    count_channels,
     describe_onset,
     format_duration,
     needs_log,
@@ -30,7 +30,7 @@ from fedgate.models.time_units import DAY_S, NS
 SIZE_IN = (12.0, 10.2)
 KNOWN_NS = 1_577_836_800 * NS  # 2020: a clock that shows less was never set
 CHANNELS_DRAWN = 12
-FEATURE_LETTERS, CHANNEL_LETTERS, TITLE_LETTERS = 34, 26, 118
+TEXT_LETTERS, FEATURE_LETTERS, CHANNEL_LETTERS, TITLE_LETTERS = 52, 34, 26, 132
 DECIBELS_DRAWN = 20.0
 
 
@@ -127,17 +127,15 @@ def _contributions(axes: Axes, evidence: AlarmEvidence) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     largest = evidence.contributions[0].amount
     for row, one in enumerate(evidence.contributions):
-        off = "never moved before" if one.deviation is None else f"{one.deviation:+.3g} spreads off"
-        text = f"{one.value:.4g}, usually {one.median:.4g} ({off})"
+        off = "never moved before" if one.deviation is None else f"{one.deviation:+.3g} spreads"
+        text = f"{_cut(one.text.partition(': ')[2] or one.text, TEXT_LETTERS)} ({off})"
         note = axes.text(0.02 * largest, row + 0.43, text, fontsize=7, va="center", color=INK)
         note.set_parse_math(False)
 
 
 def _channels(axes: Axes, evidence: AlarmEvidence) -> None:
     told = [one for one in evidence.health if one.features][:CHANNELS_DRAWN]
-    _title(
-        axes, f"channels, {count_channels(told).partition(': ')[2]} outside of their baseline" if told else "channels"
-    )
+    _title(axes, _count_channels(evidence.health))
     if not told:
         _say_nothing(axes, "of no channel a feature is known")
         return
@@ -152,6 +150,11 @@ def _channels(axes: Axes, evidence: AlarmEvidence) -> None:
         off = "it never moved before" if one.deviation is None else f"{one.deviation:+.3g} spreads"
         text = f"farthest: {_cut(one.farthest.removeprefix(f'{one.channel}.'), 24)}, {off}{_describe_health(one)}"
         axes.text(1.0, row + 0.43, text, fontsize=7, va="center", color=INK).set_parse_math(False)
+
+
+def _count_channels(health: Sequence[ChannelHealth]) -> str:
+    own = [one for one in health if not one.is_covariate]
+    return f"channels outside of their baseline: {sum(one.outside > 0 for one in own)} of {len(own)}"
 
 
 def _name_channel(one: ChannelHealth) -> str:
