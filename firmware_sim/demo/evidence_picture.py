@@ -55,10 +55,10 @@ def _head(figure: Figure, evidence: AlarmEvidence) -> None:
     lines = textwrap.wrap(evidence.text, TITLE_LETTERS)[:3]
     head = figure.text(0.02, 0.985, "\n".join(lines), fontsize=10.5, fontweight="bold", va="top", color=INK)
     head.set_parse_math(False)
-    beside = [f"{name}: {DOES[what]}" for name, what in (("weather", evidence.weather), ("power", evidence.power))
-              if what]  # fmt: skip
+    told = (("weather", evidence.weather), ("power", evidence.power))
+    beside = [f"{name}: {DOES[what]}" for name, what in told if what and (name, what) != ("power", "usual")]
     text = "   ·   ".join([f"raised {_format_time(evidence.t_ns)}", *filter(None, [describe_onset(evidence)]), *beside])
-    figure.text(0.02, 0.918, text, fontsize=9.5, va="top", color=INK).set_parse_math(False)
+    figure.text(0.02, 0.918, text, fontsize=9, va="top", color=INK).set_parse_math(False)
 
 
 def _format_time(t_ns: int) -> str:

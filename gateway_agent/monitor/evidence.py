@@ -169,7 +169,7 @@ def list_health(monitor: Monitor, context: Context, reading: WindowResult) -> tu
 
 def find_outside(pipeline: Pipeline, meanings: Meanings, reading: WindowResult) -> dict[str, dict[str, Any]]:
     """Return of each channel how many features a window has, how many of them lie where they never were in the
-    baseline, and which is farthest from its healthy median.
+    baseline, and which, of these if there are any, is farthest from its healthy median.
     """
     if reading.row is None or not pipeline.baseline:
         return {}
@@ -179,10 +179,10 @@ def find_outside(pipeline: Pipeline, meanings: Meanings, reading: WindowResult) 
     found: dict[str, dict[str, Any]] = {}
     for channel in pipeline.spec.channels:
         places = [place for place, name in enumerate(names) if meanings[name].channel == channel]
-        told = [describe_place(names, row, healthy, place, 0.0) for place in places]
-        if not told:
+        if not places:
             continue
-        farthest = max(told, key=lambda one: abs(one.deviation))
+        told = [(bool(is_outside[place]), describe_place(names, row, healthy, place, 0.0)) for place in places]
+        _, farthest = max(told, key=lambda one: (one[0], abs(one[1].deviation)))
         found[channel] = {
             "features": len(places),
             "outside": int(np.count_nonzero(is_outside[places])),
