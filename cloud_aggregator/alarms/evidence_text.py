@@ -82,11 +82,11 @@ def _render_contributions(contributions: Sequence[Standout]) -> list[str]:
 
 
 def _render_channels(evidence: AlarmEvidence) -> list[str]:
-    told = [one for one in evidence.health if one.features]
-    if not told:
+    known = [one for one in evidence.health if one.features]
+    if not known:
         return []
-    lines = [count_channels(told)]
-    for one in sorted(told, key=lambda one: -one.outside / one.features):
+    lines = [count_channels(known)]
+    for one in sorted(known, key=lambda one: -one.outside / one.features):
         off = "it never moved in the baseline" if one.deviation is None else f"{one.deviation:+.3g} spreads off"
         kind = " (covariate)" if one.is_covariate else ""
         farthest = one.farthest.removeprefix(f"{one.channel}.")
@@ -103,7 +103,7 @@ def _list_causes(evidence: AlarmEvidence) -> tuple[tuple[str, str], ...]:
 
 
 def count_channels(health: Sequence[ChannelHealth]) -> str:
-    """Return how many channels have features where they never were in the baseline; covariates are told apart."""
+    """Return how many channels have features where they never were in the baseline; covariates are known apart."""
     own, beside = ([one for one in health if one.is_covariate == is_covariate] for is_covariate in (False, True))
     text = f"channels outside of all that they were in the baseline: {_count_outside(own)} of {len(own)}"
     return text + (f"; covariates: {_count_outside(beside)} of {len(beside)}" if beside else "")

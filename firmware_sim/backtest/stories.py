@@ -82,7 +82,7 @@ def name_gateway(number: int) -> str:
     return f"gateway-{number}"
 
 
-def tell_stories(seed: int, hour_s: float = HOUR_S) -> list[Story]:
+def make_stories(seed: int, hour_s: float = HOUR_S) -> list[Story]:
     """Return the eight stories of a seed; raises `LookupError` where a cause raises no alarm.
 
     :param hour_s: seconds that count as an hour of the footbridge: with fewer the stories are sooner told.
@@ -104,14 +104,14 @@ def _draw_story(number: int, place: int, seed: int, hour_s: float, *, is_announc
     """
     for attempt in range(ATTEMPTS):
         rng = np.random.default_rng((seed, place, attempt))
-        story = _tell(number, CAUSES[place](rng, hour_s), rng, hour_s, is_announced=is_announced)
+        story = _play(number, CAUSES[place](rng, hour_s), rng, hour_s, is_announced=is_announced)
         raised = next((one for one in story.messages if one.kind == "anomaly"), None)
         if raised is not None and raised.onset_ns > story.onset_ns:
             return story
     raise LookupError(f"none of {ATTEMPTS} stories of {CAUSES[place].__name__} raised its alarm; choose another seed")
 
 
-def _tell(number: int, played: Played, rng: np.random.Generator, hour_s: float, *, is_announced: bool) -> Story:
+def _play(number: int, played: Played, rng: np.random.Generator, hour_s: float, *, is_announced: bool) -> Story:
     order = rng.permutation(3)
     names = tuple(f"sensor-{place + 1}" for place in range(3))
     is_footbridge = played.values.shape[1] > len(names)
@@ -171,7 +171,7 @@ def render_story(story: Story) -> str:
     gateway up to then.
     """
     alarm = story.raised
-    said = [one for one in story.messages if one.t_ns <= alarm.t_ns]
+    sent = [one for one in story.messages if one.t_ns <= alarm.t_ns]
     history = [
         {"time": cli.format_time(one.t_ns), "who": one.who, "what": one.kind,
          "text": f"from {cli.format_time(one.body['from_ns'])} to {cli.format_time(one.body['to_ns'])}: "
@@ -180,7 +180,7 @@ def render_story(story: Story) -> str:
     ]  # fmt: skip
     rows = [
         {"raised": cli.format_time(one.t_ns), "cause": one.cause, "state": one.state, "severity": one.severity}
-        for one in said
+        for one in sent
     ]
     listed = cli.format_rows(("raised", "cause", "state", "severity"), rows)
     return (

@@ -59,17 +59,17 @@ def main(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--answers: {answers} is the folder of the stories; expected another one")
     if arguments.seed < 0:
         raise ValueError(f"--seed: expected 0 or more, got {arguments.seed}")
-    from fedgate.firmware_sim.backtest.stories import tell_stories  # what it loads takes extras, which --help must not
+    from fedgate.firmware_sim.backtest.stories import make_stories  # what it loads takes extras, which --help must not
 
     try:
-        stories = tell_stories(arguments.seed)
+        stories = make_stories(arguments.seed)
     except LookupError as error:
         raise cli.NotDoneError(f"stories: {error}") from None
     for folder in (output, answers):
         folder.mkdir(parents=True, exist_ok=True)
     written = [str(path) for story in stories for path in _write(story, output)]
-    told = {f"story-{story.number}": _tell_answer(story) for story in stories}
-    text = json.dumps({"seed": arguments.seed, "stories": told}, indent=2)
+    answers_by_story = {f"story-{story.number}": _describe_answer(story) for story in stories}
+    text = json.dumps({"seed": arguments.seed, "stories": answers_by_story}, indent=2)
     files.write(answers / "answers.json", f"{text}\n".encode(), MODE)
     written.append(str(answers / "answers.json"))
     cli.show(arguments, {"files": written}, "\n".join(written))
@@ -91,7 +91,7 @@ def _write(story: Story, folder: Path) -> list[Path]:
     return paths
 
 
-def _tell_answer(story: Story) -> dict[str, object]:
+def _describe_answer(story: Story) -> dict[str, object]:
     return {
         "kind": story.kind,
         "what": story.what,

@@ -55,8 +55,8 @@ def _head(figure: Figure, evidence: AlarmEvidence) -> None:
     lines = textwrap.wrap(evidence.text, TITLE_LETTERS)[:3]
     head = figure.text(0.02, 0.985, "\n".join(lines), fontsize=10.5, fontweight="bold", va="top", color=INK)
     head.set_parse_math(False)
-    told = (("weather", evidence.weather), ("power", evidence.power))
-    beside = [f"{name}: {DOES[what]}" for name, what in told if what and (name, what) != ("power", "usual")]
+    known = (("weather", evidence.weather), ("power", evidence.power))
+    beside = [f"{name}: {DOES[what]}" for name, what in known if what and (name, what) != ("power", "usual")]
     text = "   ·   ".join([f"raised {_format_time(evidence.t_ns)}", *filter(None, [describe_onset(evidence)]), *beside])
     figure.text(0.02, 0.918, text, fontsize=9, va="top", color=INK).set_parse_math(False)
 
@@ -134,19 +134,19 @@ def _contributions(axes: Axes, evidence: AlarmEvidence) -> None:
 
 
 def _channels(axes: Axes, evidence: AlarmEvidence) -> None:
-    told = [one for one in evidence.health if one.features][:CHANNELS_DRAWN]
+    known = [one for one in evidence.health if one.features][:CHANNELS_DRAWN]
     _title(axes, _count_channels(evidence.health))
-    if not told:
+    if not known:
         _say_nothing(axes, "of no channel a feature is known")
         return
-    rows = range(len(told))
-    axes.barh(rows, [100.0 * one.outside / one.features for one in told], height=0.5,
-              color=[GREY if one.is_covariate else ORANGE for one in told])  # fmt: skip
-    axes.set_yticks(rows, [_name_channel(one) for one in told], fontsize=8, parse_math=False)
+    rows = range(len(known))
+    axes.barh(rows, [100.0 * one.outside / one.features for one in known], height=0.5,
+              color=[GREY if one.is_covariate else ORANGE for one in known])  # fmt: skip
+    axes.set_yticks(rows, [_name_channel(one) for one in known], fontsize=8, parse_math=False)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0.0, 100.0)
     axes.set_xlabel("% of its features where they never were in the baseline", fontsize=8.5)
-    for row, one in enumerate(told):
+    for row, one in enumerate(known):
         off = "it never moved before" if one.deviation is None else f"{one.deviation:+.3g} spreads"
         text = f"farthest: {_cut(one.farthest.removeprefix(f'{one.channel}.'), 24)}, {off}{_describe_health(one)}"
         axes.text(1.0, row + 0.43, text, fontsize=7, va="center", color=INK).set_parse_math(False)

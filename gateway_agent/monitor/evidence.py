@@ -135,17 +135,17 @@ def measure_spectrum(pipeline: Pipeline, meanings: Meanings, reading: WindowResu
 
 def compare_bands(healthy: Spectra, worst: Worst | None) -> tuple[BandChange, ...]:
     """Return by how much the bands of each channel differ from the healthy ones; where there are more channels than
-    are told, of those with the most bands that do, in their order.
+    are shown, of those with the most bands that do, in their order.
     """
     if worst is None or not healthy.rows:
         return ()
     low, middle, high = np.quantile(np.array(healthy.rows), QUANTILES, axis=0)  # (C, B) each
     tiny = np.finfo(np.float32).tiny
     decibels = 10.0 * np.log10(np.maximum(worst.rows, tiny) / np.maximum(middle, tiny))
-    is_usual = (low <= worst.rows) & (worst.rows <= high)
-    told = np.clip(np.round(np.where(is_usual, 0.0, decibels)), -DECIBELS_MAX, DECIBELS_MAX).astype(int)
-    kept = sorted(np.argsort(np.count_nonzero(told == 0, axis=1), kind="stable")[:CHANGES_MAX].tolist())
-    return tuple(BandChange(channel=healthy.channels[place], decibels=tuple(told[place].tolist())) for place in kept)
+    is_within = (low <= worst.rows) & (worst.rows <= high)
+    shown = np.clip(np.round(np.where(is_within, 0.0, decibels)), -DECIBELS_MAX, DECIBELS_MAX).astype(int)
+    kept = sorted(np.argsort(np.count_nonzero(shown == 0, axis=1), kind="stable")[:CHANGES_MAX].tolist())
+    return tuple(BandChange(channel=healthy.channels[place], decibels=tuple(shown[place].tolist())) for place in kept)
 
 
 def list_health(monitor: Monitor, context: Context, reading: WindowResult) -> tuple[ChannelHealth, ...]:
@@ -181,8 +181,8 @@ def find_outside(pipeline: Pipeline, meanings: Meanings, reading: WindowResult) 
         places = [place for place, name in enumerate(names) if meanings[name].channel == channel]
         if not places:
             continue
-        told = [(bool(is_outside[place]), describe_place(names, row, healthy, place, 0.0)) for place in places]
-        _, farthest = max(told, key=lambda one: (one[0], abs(one[1].deviation)))
+        ranked = [(bool(is_outside[place]), describe_place(names, row, healthy, place, 0.0)) for place in places]
+        _, farthest = max(ranked, key=lambda one: (one[0], abs(one[1].deviation)))
         found[channel] = {
             "features": len(places),
             "outside": int(np.count_nonzero(is_outside[places])),

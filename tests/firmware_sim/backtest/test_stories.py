@@ -14,16 +14,16 @@ import pytest
 from fedgate.config.protocol.evidence import EVIDENCE_BYTES
 from fedgate.firmware_sim.__main__ import main as firmware_sim
 from fedgate.firmware_sim.backtest import stories, stories_command
-from fedgate.firmware_sim.backtest.stories import Story, render_story, tell_stories
+from fedgate.firmware_sim.backtest.stories import Story, make_stories, render_story
 from fedgate.firmware_sim.backtest.story_causes import KINDS, lose_stiffness
 from fedgate.firmware_sim.backtest.story_sites import AIR, play_bridge, start_bridge
 
-HOUR_S, SEED = 600.0, 1
+HOUR_S, SEED = 420.0, 1
 
 
 @pytest.fixture(scope="module")
 def told() -> list[Story]:
-    return tell_stories(SEED, HOUR_S)
+    return make_stories(SEED, HOUR_S)
 
 
 def test_each_kind_is_told_twice_and_its_alarm_begins_behind_its_cause(told: list[Story]) -> None:
@@ -54,7 +54,7 @@ def test_the_text_tells_of_channels_and_onset_but_of_no_cause(told: list[Story])
 
 
 def test_pages_and_answers_stand_apart(told: list[Story], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stories, "tell_stories", lambda _seed: told[:2])
+    monkeypatch.setattr(stories, "make_stories", lambda _seed: told[:2])
     assert firmware_sim(["stories", "--output", str(tmp_path / "eight"), "--seed", "1"]) == 0
     names = {path.name for path in (tmp_path / "eight").iterdir()}
     assert names == {f"story-{number}.{ending}" for number in (1, 2) for ending in ("html", "png", "txt")}
