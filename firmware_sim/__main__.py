@@ -19,6 +19,7 @@ EPILOG = """examples:
   firmware-sim replay recording.csv --gateway gateway-1   a sensor node that plays it to a gateway, over MQTT
   firmware-sim features healthy.csv later.csv -c gateway.toml --damaged 600:1200 --plot features.png
   firmware-sim backtest healthy.csv later.csv -c gateway.toml   scores, level and alarms, as picture, page and CSV
+  firmware-sim stories --output out/stories --seed 1     eight alarms to practise on, and their causes apart from them
   firmware-sim evaluate --data table.csv --algorithm fedavg --algorithm federated-subspace
   firmware-sim evaluate --data pumps.csv --groups pump    each pump is a gateway with rows of its own
   firmware-sim label fault.csv -c gateway.toml --label 1 --out faults.csv   windows of known condition, to learn from
@@ -148,6 +149,12 @@ def _check_arguments(check: argparse.ArgumentParser) -> None:
     check.set_defaults(act=_check)
 
 
+def _stories_arguments(stories: argparse.ArgumentParser) -> None:
+    from fedgate.firmware_sim.backtest import stories_command
+
+    stories_command.add_arguments(stories)
+
+
 def _world_arguments(world: argparse.ArgumentParser) -> None:
     from fedgate.firmware_sim.world import command as world_command
 
@@ -230,6 +237,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "label": ("make a table of labelled windows for gateways", _label_arguments),
     "features": ("which features tell healthy from damaged", _features_arguments),
     "backtest": ("what a gateway would have said of recordings", _backtest_arguments),
+    "stories": ("eight alarms with known causes, to practise on", _stories_arguments),
     "evaluate": ("compare federated algorithms on data", _evaluate_arguments),
     "check": ("check the file of a comparison or a folder's evaluation.toml", _check_arguments),
     "world": ("break network, power, disks and clocks, and check what was promised", _world_arguments),

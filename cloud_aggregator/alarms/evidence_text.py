@@ -6,8 +6,17 @@ import math
 import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from statistics import median
 
-from fedgate.config.protocol.evidence import AlarmEvidence, BandSpectrum, ChannelHealth, Standout, Trail, cut_text
+from fedgate.config.protocol.evidence import (
+    AlarmEvidence,
+    BandChange,
+    BandSpectrum,
+    ChannelHealth,
+    Standout,
+    Trail,
+    cut_text,
+)
 from fedgate.models.time_units import NS
 
 WIDTH = 100
@@ -16,6 +25,16 @@ BARS = " ▁▂▃▄▅▆▇█"
 BANDS_SHOWN = 12
 PLOT_WIDTH = 80
 NAME_WIDTH = 30
+LOG_FROM = 30.0  # a score so many times as high as the level leaves nothing to see of the others on a linear axis
+LOG_UNIT = 0.1  # of the level: below it an axis is linear
+ABRUPT, GRADUAL = 4.0, 10.0  # lengths of a window within which, and beyond which, a score rose
+STRONG = 10  # decibels
+WINDOWS_LEAST = 8  # before the onset, to say how it came
+DOES = {
+    "usual": "as in the baseline",
+    "unusual": "out of the ordinary, and does not account for it",
+    "explained": "out of the ordinary, and accounts for it",
+}
 
 
 def render_evidence(evidence: AlarmEvidence) -> str:
@@ -24,8 +43,10 @@ def render_evidence(evidence: AlarmEvidence) -> str:
     """
     parts = [
         _render_contributions(evidence.contributions),
-        _render_trail(evidence.trail),
+        _render_channels(evidence),
+        [*_render_trail(evidence.trail), *filter(None, [describe_onset(evidence)])],
         _render_spectrum(evidence.spectrum, evidence.no_spectrum),
+        _render_changes(evidence.spectrum, evidence.changes),
         _render_health(evidence.health),
         _render_origin(evidence),
     ]
@@ -60,16 +81,87 @@ def _render_contributions(contributions: Sequence[Standout]) -> list[str]:
     return lines
 
 
+def _render_channels(evidence: AlarmEvidence) -> list[str]:
+    known = [one for one in evidence.health if one.features]
+    if not known:
+        return []
+    lines = [count_channels(known)]
+    for one in sorted(known, key=lambda one: -one.outside / one.features):
+        off = "it never moved in the baseline" if one.deviation is None else f"{one.deviation:+.3g} spreads off"
+        kind = " (covariate)" if one.is_covariate else ""
+        farthest = one.farthest.removeprefix(f"{one.channel}.")
+        lines.append(
+            f"  {cut_text(one.channel, NAME_WIDTH) + kind:{NAME_WIDTH}} {one.outside:>3} of {one.features:>3} features,"
+            f" farthest {cut_text(farthest, NAME_WIDTH)}: {off}"
+        )
+    beside = [f"  {name}: {DOES[what]}" for name, what in _list_causes(evidence) if what]
+    return lines + beside
+
+
+def _list_causes(evidence: AlarmEvidence) -> tuple[tuple[str, str], ...]:
+    return ("weather", evidence.weather), ("power", evidence.power)
+
+
+def count_channels(health: Sequence[ChannelHealth]) -> str:
+    """Return how many channels have features where they never were in the baseline; covariates are known apart."""
+    own, beside = ([one for one in health if one.is_covariate == is_covariate] for is_covariate in (False, True))
+    text = f"channels outside of all that they were in the baseline: {_count_outside(own)} of {len(own)}"
+    return text + (f"; covariates: {_count_outside(beside)} of {len(beside)}" if beside else "")
+
+
+def _count_outside(health: Sequence[ChannelHealth]) -> int:
+    return sum(one.outside > 0 for one in health)
+
+
+def describe_onset(evidence: AlarmEvidence) -> str:
+    """Return how long the score took from its last ordinary value, at or below the median of those before it, to the
+    level; nothing where too few windows are known.
+    """
+    trail = evidence.trail
+    if trail is None or evidence.window_s <= 0.0:
+        return ""
+    onset_s = (evidence.onset_ns - trail.first_ns) / NS
+    before = [place for place, at_s in enumerate(trail.offsets_s) if at_s < onset_s - 1e-3]
+    if len(before) < WINDOWS_LEAST:
+        return ""
+    scores = [trail.scores[place] for place in before]
+    ordinary = median(scores[: len(scores) // 2])
+    last = next((place for place in reversed(before) if trail.scores[place] <= ordinary), before[0])
+    rise_s = onset_s - trail.offsets_s[last]
+    lengths = rise_s / evidence.window_s
+    word = "abrupt: " if lengths <= ABRUPT else "gradual: " if lengths >= GRADUAL else ""
+    return f"onset {word}{format_duration(rise_s)} from the last ordinary score to the level"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in the unit that suits it."""
+    for length, unit in ((3_600.0, "h"), (60.0, "min")):
+        if seconds >= 2.0 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def needs_log(trail: Trail) -> bool:
+    """Tell whether scores dwarf the level."""
+    reference = abs(trail.levels[-1])
+    return reference > 0.0 and max(map(abs, trail.scores)) > LOG_FROM * reference
+
+
 def _render_trail(trail: Trail | None) -> list[str]:
     if trail is None:
         return []
     scores, levels = _thin(trail.scores), _thin(trail.list_levels())
+    is_log, unit = needs_log(trail), LOG_UNIT * abs(trail.levels[-1])
+
+    def place(value: float) -> float:
+        return math.copysign(math.log1p(abs(value) / unit), value) if is_log else value
+
     low, high = min(*scores, *levels), max(*scores, *levels)
-    if low == high:
-        high = low + 1.0
-    heights = [(score - low) / (high - low) * ROWS for score in scores]
-    at_level = [min(int((level - low) / (high - low) * ROWS), ROWS - 1) for level in levels]
-    lines = [f"the last {len(trail.scores)} windows, {trail.offsets_s[-1] - trail.offsets_s[0]:.4g} s; ╌ is the level"]
+    span = place(high) - place(low) or 1.0
+    heights = [(place(score) - place(low)) / span * ROWS for score in scores]
+    at_level = [min(int((place(level) - place(low)) / span * ROWS), ROWS - 1) for level in levels]
+    head = f"the last {len(trail.scores)} windows, {format_duration(trail.offsets_s[-1] - trail.offsets_s[0])}"
+    lines = [f"{head}; ╌ is the level, {levels[-1]:.4g}{'; the axis is logarithmic' if is_log else ''}"]
     for row in range(ROWS - 1, -1, -1):
         cells = [_draw_cell(height - row, is_level=at == row) for height, at in zip(heights, at_level, strict=True)]
         label = high if row == ROWS - 1 else low if row == 0 else None
@@ -107,6 +199,23 @@ def _render_spectrum(spectrum: BandSpectrum | None, reason: str) -> list[str]:
         ratio = f"x {values[0] / values[2]:.3g}" if values[2] > 0.0 else "new"
         lines.append(f"{band:>21} {' '.join(f'{value:>10.4g}' for value in values)} {ratio:>9}")
     return lines
+
+
+def _render_changes(spectrum: BandSpectrum | None, changes: Sequence[BandChange]) -> list[str]:
+    if spectrum is None or not changes:
+        return []
+    head = (
+        f"bands of the channels in that window, {spectrum.edges_hz[0]:.3g} to {spectrum.edges_hz[-1]:.3g} Hz, beside "
+    )
+    head += f"healthy ones: · usual, + above, # {STRONG} dB or more above, - below, = {STRONG} dB or more below"
+    return [head, *(f"  {cut_text(one.channel, NAME_WIDTH):{NAME_WIDTH}} {_draw_bands(one)}" for one in changes)]
+
+
+def _draw_bands(change: BandChange) -> str:
+    signs = [
+        ("#" if one >= STRONG else "+") if one > 0 else ("=" if one <= -STRONG else "-") for one in change.decibels
+    ]
+    return "".join(sign if one else "·" for sign, one in zip(signs, change.decibels, strict=True))
 
 
 def _render_health(health: Sequence[ChannelHealth]) -> list[str]:

@@ -32,6 +32,7 @@ from fedgate.models.time_units import DAY_S, NS
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
+    from fedgate.config.protocol.evidence import AlarmEvidence
 
 Row = dict[str, Any]
 TEXT = """List the alarms, the newest last, and say what is done about them. Without WHAT they are listed.
@@ -198,13 +199,18 @@ def _show(arguments: argparse.Namespace) -> None:
         {"time": cli.format_time(event.t_ns), "who": event.who, "what": event.kind, **_describe_body(event)}
         for event in events
     ]
+    held = evidence.model_dump(mode="json") if evidence else None
+    cli.show(arguments, row | {"history": history, "evidence": held}, format_alarm(row, history, evidence))
+
+
+def format_alarm(row: Row, history: Sequence[Row], evidence: AlarmEvidence | None) -> str:
+    """Return an alarm with what was done about it and what it rests on, as lines for a terminal."""
     lines = [f"{row['gateway']}/{row['id']}: {row['state']}", str(row["text"])]
     names = ("cause", "severity", "onset", "raised", "cleared", "ended", "rule", "score", "level", "label", "assignee")
-    lines += [f"  {name}: {row[name]}" for name in (*names, "shelved_until") if row[name] not in (None, "")]
+    lines += [f"  {name}: {row[name]}" for name in (*names, "shelved_until") if row.get(name) not in (None, "")]
     lines += [cli.format_rows(HISTORY, history)] if history else []
     lines += ["", render_evidence(evidence)] if evidence else []
-    held = evidence.model_dump(mode="json") if evidence else None
-    cli.show(arguments, row | {"history": history, "evidence": held}, "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _is_about(event: AlarmEvent, row: Row) -> bool:

@@ -16,11 +16,13 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from fedgate.config.protocol.messages import CONTROLS, Count, Id, Message, MessageError, Moment, Name, escape_text
+from fedgate.models.alarms.attribution import Evidence
 
 EVIDENCE_BYTES = 16 * 1024
 DIGITS = 4  # significant ones of every measured number
 CONTRIBUTIONS_MAX, TRAIL_MAX, BANDS_MAX, CHANNELS_MAX = 5, 200, 64, 64
 TRAIL_LEAST, BANDS_LEAST, CHANNELS_LEAST = 25, 16, 16  # what `fit` leaves of each
+CHANGES_MAX, DECIBELS_MAX = 12, 99  # channels whose bands are compared, and how far they are told apart
 LABEL_MAX, SENTENCE_MAX = 120, 400  # characters
 FARTHEST = 1e30  # of a number: beyond what any sensor measures, and in the bounds of float32
 Label = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=LABEL_MAX)]
@@ -76,7 +78,7 @@ class Trail(Part):
 
 
 class BandSpectrum(Part):
-    """Mean square of one channel by frequency band, in its unit squared: of the worst window since the onset, and
+    """Mean square of one channel by frequency band, in its unit squared: of the worst window behind the transition, and
     quantiles of the healthy windows of the baseline. Band i lies between edges i and i + 1.
     """
 
@@ -97,15 +99,33 @@ class BandSpectrum(Part):
         return self
 
 
+class BandChange(Part):
+    """How far each band of a channel, in the same window as the spectrum, is from its healthy median: 0 within the
+    healthy 5 to 95 %.
+    """
+
+    channel: Label
+    decibels: Annotated[
+        tuple[Annotated[int, Field(ge=-DECIBELS_MAX, le=DECIBELS_MAX)], ...], Field(max_length=BANDS_MAX)
+    ]
+
+
 class ChannelHealth(Part):
-    """How a channel is: values of it that were bridged and windows lost for it since the agent started, and whether
-    it has a fault now.
+    """How a channel is: values of it that were bridged and windows lost for it since the agent started, whether it has
+    a fault now, and how many of its features lie `outside` of all that they were in the baseline, with the farthest.
+
+    A covariate is a channel that no change of the structure moves.
     """
 
     channel: Label
     filled: Count = 0
     windows_lost: Count = 0
     is_faulty: bool = False
+    is_covariate: bool = False
+    features: Count = 0
+    outside: Count = 0
+    farthest: Label = ""  # feature
+    deviation: Number | None = None  # of it, in healthy spreads; none where it stood still all through the baseline
 
 
 class AlarmEvidence(Message):
@@ -128,8 +148,18 @@ class AlarmEvidence(Message):
     trail: Trail | None = None
     spectrum: BandSpectrum | None = None
     no_spectrum: Label = ""  # why there is none
+    changes: Annotated[tuple[BandChange, ...], Field(max_length=CHANGES_MAX)] = ()  # in the bands of the spectrum
     health: Annotated[tuple[ChannelHealth, ...], Field(max_length=CHANNELS_MAX)] = ()
+    weather: Evidence = ""  # what the covariates say of it, as in its alarm
+    power: Evidence = ""
     cut: Annotated[tuple[Label, ...], Field(max_length=8)] = ()  # what was cut for its length
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        bands = 0 if self.spectrum is None else len(self.spectrum.worst)
+        if any(len(one.decibels) != bands for one in self.changes):
+            raise ValueError(f"expected {bands} bands of each channel, as the spectrum has")
+        return self
 
     @property
     def item(self) -> str:
@@ -209,14 +239,34 @@ def _halve_bands(evidence: AlarmEvidence) -> AlarmEvidence | None:
 
     changed = {name: join(getattr(spectrum, name)) for name in ("worst", "healthy_5", "healthy_50", "healthy_95")}
     edges_hz = (*spectrum.edges_hz[:-1:2], spectrum.edges_hz[-1])
-    return evidence.model_copy(update={"spectrum": spectrum.model_copy(update={**changed, "edges_hz": edges_hz})})
+    changes = tuple(one.model_copy(update={"decibels": _keep_farther(one.decibels)}) for one in evidence.changes)
+    spectrum = spectrum.model_copy(update={**changed, "edges_hz": edges_hz})
+    return evidence.model_copy(update={"spectrum": spectrum, "changes": changes})
+
+
+def _keep_farther(decibels: tuple[int, ...]) -> tuple[int, ...]:
+    """Return of two neighbours the one farther from 0, and what has none as it is."""
+    return tuple(max(decibels[at : at + 2], key=abs) for at in range(0, len(decibels), 2))
 
 
 def keep_worst(health: Sequence[ChannelHealth], most: int) -> tuple[ChannelHealth, ...]:
     """Return so many channels: all of them, or those with the worst health, the worst first."""
     if len(health) <= most:
         return tuple(health)
-    return tuple(sorted(health, key=lambda one: (not one.is_faulty, -one.windows_lost, -one.filled))[:most])
+    return tuple(sorted(health, key=_rank_health)[:most])
+
+
+def _rank_health(one: ChannelHealth) -> tuple[bool, float, int, int]:
+    share = one.outside / max(one.features, 1)
+    return (not one.is_faulty, -share, -one.windows_lost, -one.filled)
+
+
+def _halve_changes(evidence: AlarmEvidence) -> AlarmEvidence | None:
+    """Keep the channels with the most bands out of the ordinary."""
+    if not evidence.changes:
+        return None
+    ranked = sorted(evidence.changes, key=lambda one: one.decibels.count(0))
+    return evidence.model_copy(update={"changes": tuple(ranked[: len(ranked) // 2])})
 
 
 def _cut_health(evidence: AlarmEvidence) -> AlarmEvidence | None:
@@ -225,18 +275,24 @@ def _cut_health(evidence: AlarmEvidence) -> AlarmEvidence | None:
     return evidence.model_copy(update={"health": keep_worst(evidence.health, CHANNELS_LEAST)})
 
 
-CUTS = (Cut("older scores", _halve_trail), Cut("well channels", _cut_health), Cut("narrow bands", _halve_bands))
+CUTS = (
+    Cut("older scores", _halve_trail),
+    Cut("well channels", _cut_health),
+    Cut("narrow bands", _halve_bands),
+    Cut("bands of channels", _halve_changes),
+)
 
 
 def fit(evidence: AlarmEvidence, most: int = EVIDENCE_BYTES) -> AlarmEvidence:
     """Return evidence of so many bytes at most: cut are, in this order and as far as it takes, older scores, channels
-    that are well, narrow bands; then the whole spectrum, all scores, and the contributions from the least on.
+    that are well, narrow bands, the bands of channels; then the whole spectrum, all scores, and the contributions from
+    the least on.
     """
     for cut in CUTS:
         while len(evidence.to_bytes()) > most and (shorter := cut.step(evidence)) is not None:
             evidence = shorter.model_copy(update={"cut": tuple(dict.fromkeys((*evidence.cut, cut.what)))})
     last: list[dict[str, Any]] = [
-        {"spectrum": None, "no_spectrum": "cut for its length"},
+        {"spectrum": None, "no_spectrum": "cut for its length", "changes": ()},
         {"trail": None},
         {"health": ()},
     ]

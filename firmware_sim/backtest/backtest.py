@@ -1,18 +1,22 @@
 """A gateway's way from samples to alarms on a recording, by the functions that run on the gateway.
 
 The first windows are the baseline, as on the gateway. A model is then trained on it, calibrated as a model that comes
-from the aggregator is, and judges all windows that follow. So no window is scored that taught anything.
+from the aggregator is, and judges all windows that follow. So no window is scored that taught anything. Alarms and
+their evidence are the agent's own messages.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.config.protocol.messages import Alarm, Manifest, Transfer
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.firmware_sim.backtest.inputs import label_of
 from fedgate.firmware_sim.demo.outcome import AlarmSpan, Trace
@@ -21,8 +25,12 @@ from fedgate.firmware_sim.evaluate.training import NothingSentError, commission,
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.firmware_sim.recordings.cutting import begin_of, cut_blocks, find_jump
 from fedgate.firmware_sim.recordings.recording import DAMAGED
+from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment.session import Scorer
 from fedgate.gateway_agent.deployment.validation import describe_out_of_reach
+from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Deliver
+from fedgate.gateway_agent.monitor.alarms import check_reading
+from fedgate.gateway_agent.monitor.monitor import Monitor
 from fedgate.gateway_agent.pipeline import pipeline as scoring
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult
 from fedgate.gateway_agent.pipeline.recurrence import score
@@ -58,6 +66,8 @@ class Backtest:
         lost: windows with missing samples, or whose features could not be measured.
         faulty: how many windows had a fault of the sensor, by channel.
         warning: why no alarm can come, empty where one can.
+        messages: what the gateway would have said of alarms, those of sensors among them, the oldest first.
+        evidence: what followed them, of those of the structure.
     """
 
     gateway: str
@@ -70,6 +80,8 @@ class Backtest:
     lost: int
     faulty: Mapping[str, int]
     warning: str
+    messages: tuple[Alarm, ...] = ()
+    evidence: tuple[AlarmEvidence, ...] = ()
 
     def trace(self, sensor: str) -> Trace:
         """Return it as what is drawn and judged, beside the distance from the mean of the baseline."""
@@ -93,17 +105,60 @@ class Backtest:
         )
 
 
-def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorithm, seed: int) -> Backtest:
+@dataclass
+class _Listener:
+    """The agent's monitor with what it says of alarms."""
+
+    context: Context
+    monitor: Monitor
+    messages: list[Alarm] = field(default_factory=list)
+    evidence: list[AlarmEvidence] = field(default_factory=list)
+
+    def take(self, pipeline: Pipeline, result: WindowResult, manifest: Manifest | None) -> None:
+        """Take in what became of a window, with the pipeline behind it."""
+        monitor = replace(self.monitor, pipeline=pipeline)
+        self.monitor, effects = check_reading(monitor, self.context, manifest, result)
+        for item in (one.item for one in effects if isinstance(one, Deliver)):
+            if item.priority == EVIDENCE_PRIORITY:
+                self.evidence.append(AlarmEvidence.from_bytes(item.payloads[0]))
+            else:
+                self.messages.append(Alarm.from_bytes(item.payloads[0]))
+
+
+def _start_listener(settings: GatewaySettings, recording: Recording) -> _Listener:
+    context = Context(
+        settings=settings,
+        boot_id="backtest",
+        uptime_ns=0,
+        verified=lambda _message, _signature: False,
+        anchor_ns=begin_of(recording),
+        clock="unknown" if recording.t0_ns is None else "synchronised",
+        line_payload_bytes=settings.limits.max_payload_bytes,
+    )
+    return _Listener(context, Monitor(start_pipeline(settings)))
+
+
+def backtest(
+    settings: GatewaySettings,
+    recording: Recording,
+    algorithm: Algorithm,
+    seed: int,
+    works: tuple[tuple[int, int], ...] = (),
+) -> Backtest:
     """Return what a gateway of these settings does over a recording whose channels play the roles of its features, in
     their order.
+
+    :param works: begin and end of maintenance that is announced to it, in ns.
 
     Raises:
         EvaluationError: the recording is no longer than the baseline, or the algorithm makes no model of it.
     """
     spec, begin_ns = settings.features, begin_of(recording)
-    pipeline = start_pipeline(settings)
+    pipeline = first = replace(start_pipeline(settings), works=works)
+    listener = _start_listener(settings, recording)
     windows, alarms, commissioned_s, lost, faulty = list[Scored](), list[AlarmSpan](), 0.0, 0, Counter[str]()
-    for pipeline, result in _judge(settings, recording, algorithm, seed):
+    for pipeline, result, manifest in _judge(settings, first, recording, algorithm, seed):
+        listener.take(pipeline, result, manifest)
         at_s = (result.t_ns - begin_ns) / NS
         lost, faulty = lost + (result.lost is not None), faulty + Counter(result.faulty)
         if pipeline.judge is None:
@@ -138,6 +193,8 @@ def backtest(settings: GatewaySettings, recording: Recording, algorithm: Algorit
         lost,
         dict(faulty),
         describe_out_of_reach(pipeline, pipeline.judge) if pipeline.judge else "",
+        tuple(listener.messages),
+        tuple(listener.evidence),
     )
 
 
@@ -147,23 +204,25 @@ def start_pipeline(settings: GatewaySettings) -> Pipeline:
 
 
 def _judge(
-    settings: GatewaySettings, recording: Recording, algorithm: Algorithm, seed: int
-) -> Iterator[tuple[Pipeline, WindowResult]]:
-    """Yield what becomes of each window, with the pipeline behind it."""
-    pipeline = start_pipeline(settings)
+    settings: GatewaySettings, pipeline: Pipeline, recording: Recording, algorithm: Algorithm, seed: int
+) -> Iterator[tuple[Pipeline, WindowResult, Manifest | None]]:
+    """Yield what becomes of each window, with the pipeline behind it and what is known of its model."""
+    manifest = None
     for jump_ns, block in cut_blocks(settings.features, settings.streams, recording):
         if (lost := find_jump(pipeline.windower, settings.features, jump_ns)) is not None:
-            yield pipeline, WindowResult(lost.t_ns, lost=lost)
+            yield pipeline, WindowResult(lost.t_ns, lost=lost), manifest
             pipeline = replace(pipeline, windower=grid.start(settings.features, settings.streams))
         pipeline, results = scoring.push(pipeline, block)
         for result in results:
-            yield pipeline, result
+            yield pipeline, result, manifest
         if pipeline.commissioned and pipeline.judge is None:
-            pipeline = _with_model(settings, pipeline, algorithm, seed)
+            pipeline, manifest = _with_model(settings, pipeline, algorithm, seed)
 
 
-def _with_model(settings: GatewaySettings, pipeline: Pipeline, algorithm: Algorithm, seed: int) -> Pipeline:
-    """Return the pipeline with a model of its baseline in force."""
+def _with_model(
+    settings: GatewaySettings, pipeline: Pipeline, algorithm: Algorithm, seed: int
+) -> tuple[Pipeline, Manifest]:
+    """Return the pipeline with a model of its baseline in force, and what would have announced it."""
     name, held_out = settings.gateway.id, settings.baseline.calibration_windows
     data = scoring.collect_data(pipeline.baseline, pipeline.spec.hop_s, held_out)
     try:
@@ -177,9 +236,29 @@ def _with_model(settings: GatewaySettings, pipeline: Pipeline, algorithm: Algori
     scores = score(model, scoring.stack_rows(pipeline.baseline), scoring.count_gaps(pipeline))
     units, _ = normalise({}, data, "own")
     try:
-        return scoring.replace_model(pipeline, *scoring.calibrate_model(pipeline, model, scores, held_out, units, {}))
+        judge = scoring.calibrate_model(pipeline, model, scores, held_out, units, {})
     except (CalibrationError, ProfileError) as error:
         raise EvaluationError(f"no level can be taken from the baseline: {error}") from None
+    return scoring.replace_model(pipeline, *judge), _announce(pipeline, algorithm, graph)
+
+
+def _announce(pipeline: Pipeline, algorithm: Algorithm, graph: bytes) -> Manifest:
+    return Manifest(
+        audience="backtest",
+        version=1,
+        model=Transfer(digest=hashlib.sha256(graph).hexdigest(), size_bytes=len(graph), chunks=1),
+        algorithm="backtest",
+        detector=algorithm.detector,
+        run="backtest",
+        round_index=0,
+        features=pipeline.spec,
+        personal=algorithm.personal,
+        opset=0,
+        golden_x=(),
+        golden_score=(),
+        gateways=1,
+        created_ns=0,
+    )
 
 
 def _with_transition(alarms: list[AlarmSpan], result: WindowResult, begin_ns: int) -> list[AlarmSpan]:

@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
         "windows lost": found.lost,
         "windows with a faulty channel": faulty or "none",
     }
-    paths = report.write(scenario, [trace], arguments.out, facts)
+    evidence = {settings.gateway.id: found.evidence}
+    paths = report.write(scenario, [trace], arguments.out, facts, evidence)
     table = arguments.out / "windows.csv"
     files.write(table, _csv(found, settings, inputs).encode(), REPORT_MODE)
     result = evaluate(trace, scenario)
@@ -73,6 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
         {"recording": name, "begin_s": begin_s} for name, begin_s in zip(inputs.names, inputs.begin_s, strict=True)
     ]
     as_json = {**report.to_json(scenario, [result], facts), "recordings": recordings, "files": written}
+    as_json["evidence"] = report.list_evidence(evidence)
     cli.show(arguments, as_json, text)
 
 
@@ -119,11 +121,13 @@ def _csv(found: Backtest, settings: GatewaySettings, inputs: Inputs) -> str:
 
 
 def _alarms(found: Backtest) -> str:
-    """Return a line for each alarm."""
+    """Return a line for each alarm, and below it what the gateway would have said."""
     if not found.alarms:
         return "no alarm"
+    texts = [one.text for one in found.evidence] or [""] * len(found.alarms)
     return "\n".join(
         f"alarm {alarm.alarm_id}: raised at {alarm.raised_s:.0f} s, "
         + ("still active" if alarm.cleared_s is None else f"cleared at {alarm.cleared_s:.0f} s")
-        for alarm in found.alarms
+        + (f"\n  {text}" if text else "")
+        for alarm, text in zip(found.alarms, texts, strict=True)
     )

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fedgate.cloud_aggregator.alarms.evidence_text import render_evidence
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.demo import picture
+from fedgate.firmware_sim.demo.evidence_page import show_evidence
 from fedgate.firmware_sim.demo.outcome import AlarmSpan, GatewayResult, Scenario, Trace, duration, evaluate
 
 __all__ = ["AlarmSpan", "GatewayResult", "Paths", "Scenario", "Trace", "evaluate", "html", "table", "to_json", "write"]
@@ -53,7 +53,7 @@ def write(
     paths = Paths(folder / "report.json", folder / "report.png", folder / "report.html")
     png = picture.draw(scenario, traces)
     figures = json.dumps(
-        {**to_json(scenario, results, extra), "evidence": _list_evidence(evidence)},
+        {**to_json(scenario, results, extra), "evidence": list_evidence(evidence)},
         indent=2,
         ensure_ascii=False,
         allow_nan=False,
@@ -138,25 +138,15 @@ def html(
     )
 
 
-def _list_evidence(evidence: Mapping[str, Sequence[AlarmEvidence]]) -> list[dict[str, object]]:
+def list_evidence(evidence: Mapping[str, Sequence[AlarmEvidence]]) -> list[dict[str, object]]:
+    """Return what alarms rest on, with the gateway they are of, as JSON can hold it."""
     found = [(gateway, one) for gateway, several in evidence.items() for one in several]
     return [{"gateway": gateway, **one.model_dump(mode="json")} for gateway, one in found]
 
 
 def _show_evidence(evidence: Mapping[str, Sequence[AlarmEvidence]]) -> str:
-    """What each alarm rests on: its sentence, the features that stand out, and all of it as an operator's command shows
-    it.
-    """
-    parts = list[str]()
-    for gateway, several in evidence.items():
-        for one in several:
-            items = "".join(f"<li>{escape(contribution.text)}</li>" for contribution in one.contributions)
-            whole = escape(render_evidence(one))
-            parts.append(
-                f"<p><b>{escape(gateway)}</b> {escape(one.text)}</p><ol>{items}</ol>"
-                f"<details><summary>all of it</summary><pre>{whole}</pre></details>"
-            )
-    return f"<h2>What the alarms rest on</h2>{''.join(parts)}" if parts else ""
+    parts = show_evidence((gateway, one) for gateway, several in evidence.items() for one in several)
+    return f"<h2>What the alarms rest on</h2>{parts}" if parts else ""
 
 
 def _limits_of_false_alarms(results: Sequence[GatewayResult]) -> list[str]:
@@ -245,7 +235,7 @@ _PAGE = """<!doctype html>
   td:first-child, th:first-child {{ position: sticky; left: 0; background: #fff; font-weight: 600; }}
   td:nth-child(-n+2), th:nth-child(-n+2) {{ text-align: left; }}
   dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 0; }}
-  ol, details {{ max-width: 60rem; }}
+  h3 {{ font-size: 1rem; margin: 1.6rem 0 0; }}
   pre {{ background: #fff; padding: .8rem; overflow-x: auto; font-size: .78rem; line-height: 1.2; }}
   dt {{ color: #4b545c; }} dd {{ margin: 0; overflow-wrap: anywhere; }}
 </style>

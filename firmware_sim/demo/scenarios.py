@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,12 @@ class Story:
     aggregator: Mapping[str, Any] = field(default_factory=dict)  # more tables of aggregator.toml
     defaults: Mapping[str, Any] = field(default_factory=dict)  # settings of any algorithm that has them
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the algorithm, beside the quick ones of all demos
+    locations: tuple[str, ...] = ()  # of the gateways' devices, one a sensor; empty: the sensors' names
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where each gateway is, in the words of `[gateway.device]`."""
+        return self.locations or tuple(sensor.name for sensor in self.sensors)
 
     @property
     def length_s(self) -> float:
@@ -112,7 +118,12 @@ def munich() -> Story:
         for column, channel in enumerate(healthy.channels)
     ]
     alarm = {"false_alarms_per_day": 1.0, "reach": 3.0, "minimum_duration_s": 10.0}
-    return _story(scenario, sensors, spans, features, alarm, speed=60.0)
+    locations = tuple(f"Munich test bridge, {_describe(channel)} {channel.name}" for channel in healthy.channels)
+    return replace(_story(scenario, sensors, spans, features, alarm, speed=60.0), locations=locations)
+
+
+def _describe(channel: Channel) -> str:
+    return "force" if channel.unit == "kN" else "strain"
 
 
 def footbridge() -> Story:
@@ -151,7 +162,7 @@ def footbridge() -> Story:
         "channels": ["acceleration"],
         "steps": [{"kind": "welch", "segment_s": 0.5, "low_hz": 2.0, "high_hz": 45.0, "log": True, "normalise": True}],
     }
-    return _story(
+    story = _story(
         scenario,
         [
             Recording(f"run_{k + 1}", (Channel(f"run {k + 1}", "g"),), rate_hz, whole[:, [k]])
@@ -165,6 +176,7 @@ def footbridge() -> Story:
         # gateways misses the damage, at an area under the ROC curve of 1.
         defaults={"gamma": 0.02},
     )
+    return replace(story, locations=tuple(f"footbridge A, run {k + 1}" for k in range(whole.shape[1])))
 
 
 def _story(

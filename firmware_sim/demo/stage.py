@@ -93,10 +93,10 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
     } | dict(story.aggregator)
     (folder / "aggregator.toml").write_text(toml(aggregator), encoding="utf-8")
     source = {"name": STREAM, "kind": "frames", "silent_after_s": 2 * PATIENCE_S}
-    for name, sensor in zip(names, story.sensors, strict=True):
+    for name, sensor, place in zip(names, story.sensors, story.places, strict=True):
         channel = {"role": story.features["channels"][0], "unit": sensor.channels[0].unit}
         gateway = {
-            "gateway": {"id": name, "site": SITE, "store": f"{name}.db"},
+            "gateway": {"id": name, "site": SITE, "store": f"{name}.db", "device": {"location": place}},
             "broker": table,
             "source": [source | {"channels": [channel]} | dict(story.source)],
             "features": story.features,

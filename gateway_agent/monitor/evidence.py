@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from fedgate.config.protocol.evidence import (
+    CHANGES_MAX,
     CHANNELS_MAX,
+    DECIBELS_MAX,
     EVIDENCE_BYTES,
     LABEL_MAX,
     SENTENCE_MAX,
     AlarmEvidence,
+    BandChange,
     BandSpectrum,
     ChannelHealth,
     Standout,
@@ -27,9 +31,11 @@ from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Deliver, Item, Log, 
 from fedgate.gateway_agent.monitor.monitor import Monitor
 from fedgate.gateway_agent.monitor.sentence import Meanings, describe_contribution, describe_meanings
 from fedgate.gateway_agent.pipeline import spectra
-from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult
-from fedgate.models.alarms.contributions import Contribution
+from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult, stack_rows
+from fedgate.gateway_agent.pipeline.spectra import Spectra, Worst
+from fedgate.models.alarms.contributions import Contribution, describe_place, measure_healthy
 from fedgate.models.features.describe import Meaning
+from fedgate.models.features.spec import feature_names
 
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -75,7 +81,10 @@ def gather_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: W
         trail=make_trail(monitor.trail) if is_full else None,
         spectrum=spectrum,
         no_spectrum=cut_text(reason, LABEL_MAX) if is_full else "the settings want reduced evidence",
-        health=list_health(monitor, context),
+        changes=compare_bands(monitor.pipeline.healthy, reading.worst) if spectrum is not None else (),
+        health=list_health(monitor, context, reading),
+        weather=alarm.weather,
+        power=alarm.power,
     )
     return fit(evidence, min(EVIDENCE_BYTES, context.payload_bytes))
 
@@ -98,15 +107,16 @@ def _name_channel(meanings: Meanings, one: Contribution) -> str:
 
 
 def measure_spectrum(pipeline: Pipeline, meanings: Meanings, reading: WindowResult) -> tuple[BandSpectrum | None, str]:
-    """Return the spectrum of the worst window for the channel of the first feature, beside healthy quantiles; or why
-    there is none.
+    """Return the spectrum of the worst window for the channel of the first feature that has one, beside healthy
+    quantiles; or why there is none.
     """
     healthy, worst = pipeline.healthy, reading.worst
     if not reading.standing_out:
         return None, "no feature stands out"
-    channel = meanings.get(reading.standing_out[0].feature, Meaning("", "")).channel
-    if channel not in healthy.channels or worst is None:
-        return None, f"{channel or 'what stands out'} has no spectrum: it is slow, made of several, or of the time"
+    named = [meanings.get(one.feature, Meaning("", "")).channel for one in reading.standing_out]
+    channel = next((one for one in named if one in healthy.channels), None)
+    if channel is None or worst is None:
+        return None, f"{named[0] or 'what stands out'} has no spectrum: it is slow, made of several, or of the time"
     if not healthy.rows:
         return None, "no healthy spectra are kept: the baseline is older than they are, or they were lost"
     place = healthy.channels.index(channel)
@@ -123,15 +133,60 @@ def measure_spectrum(pipeline: Pipeline, meanings: Meanings, reading: WindowResu
     ), ""
 
 
-def list_health(monitor: Monitor, context: Context) -> tuple[ChannelHealth, ...]:
+def compare_bands(healthy: Spectra, worst: Worst | None) -> tuple[BandChange, ...]:
+    """Return by how much the bands of each channel differ from the healthy ones; where there are more channels than
+    are shown, of those with the most bands that do, in their order.
+    """
+    if worst is None or not healthy.rows:
+        return ()
+    low, middle, high = np.quantile(np.array(healthy.rows), QUANTILES, axis=0)  # (C, B) each
+    tiny = np.finfo(np.float32).tiny
+    decibels = 10.0 * np.log10(np.maximum(worst.rows, tiny) / np.maximum(middle, tiny))
+    is_within = (low <= worst.rows) & (worst.rows <= high)
+    shown = np.clip(np.round(np.where(is_within, 0.0, decibels)), -DECIBELS_MAX, DECIBELS_MAX).astype(int)
+    kept = sorted(np.argsort(np.count_nonzero(shown == 0, axis=1), kind="stable")[:CHANGES_MAX].tolist())
+    return tuple(BandChange(channel=healthy.channels[place], decibels=tuple(shown[place].tolist())) for place in kept)
+
+
+def list_health(monitor: Monitor, context: Context, reading: WindowResult) -> tuple[ChannelHealth, ...]:
     """Return how the channels are, the worst of them where not all fit."""
+    outside = find_outside(monitor.pipeline, describe_meanings(context.settings), reading)
+    covariates = context.settings.alarm.covariates
+    named = {name.rpartition(".")[0] for name in (*covariates.weather, *covariates.power)}
     found = [
         ChannelHealth(
             channel=channel,
             filled=monitor.values_filled.get(channel, 0),
             windows_lost=monitor.lost_by_channel.get(channel, 0),
             is_faulty=f"faulty-{channel}" in monitor.alarms.active,
+            is_covariate=channel in named,
+            **outside.get(channel, {}),
         )
         for channel in context.settings.features.channels
     ]
     return keep_worst(found, CHANNELS_MAX)
+
+
+def find_outside(pipeline: Pipeline, meanings: Meanings, reading: WindowResult) -> dict[str, dict[str, Any]]:
+    """Return of each channel how many features a window has, how many of them lie where they never were in the
+    baseline, and which, of these if there are any, is farthest from its healthy median.
+    """
+    if reading.row is None or not pipeline.baseline:
+        return {}
+    rows, row, names = stack_rows(pipeline.baseline), reading.row, feature_names(pipeline.spec)
+    healthy = measure_healthy(rows)
+    is_outside = (row < rows.min(axis=0)) | (row > rows.max(axis=0))
+    found: dict[str, dict[str, Any]] = {}
+    for channel in pipeline.spec.channels:
+        places = [place for place, name in enumerate(names) if meanings[name].channel == channel]
+        if not places:
+            continue
+        ranked = [(bool(is_outside[place]), describe_place(names, row, healthy, place, 0.0)) for place in places]
+        _, farthest = max(ranked, key=lambda one: (one[0], abs(one[1].deviation)))
+        found[channel] = {
+            "features": len(places),
+            "outside": int(np.count_nonzero(is_outside[places])),
+            "farthest": cut_text(farthest.feature, LABEL_MAX),
+            "deviation": round_number(farthest.deviation) if math.isfinite(farthest.deviation) else None,
+        }
+    return found

@@ -91,7 +91,7 @@ class WindowResult(NamedTuple):
     moved: tuple[str, ...] = ()  # features that have just changed, and so are not stuck
     transition: Transition | None = None
     standing_out: tuple[Contribution, ...] = ()  # features that raised an alarm, the largest contribution first
-    worst: Worst | None = None  # window since the onset of an alarm that is raised
+    worst: Worst | None = None  # window of an alarm that is raised
     lost: Lost | None = None
     unscored: Row | None = None  # (F,) features of a window that was lost for its score
     faulty: tuple[str, ...] = ()  # channels with a fault, by name
@@ -158,8 +158,9 @@ def _note_worst(before: Pipeline, pipeline: Pipeline, judged: WindowResult, wind
     is_of_run = height is not None and judge is not None and height.value >= judge.levels.raise_level
     if height is None or before.alarm.active or not is_of_run:
         return pipeline if pipeline.worst is None else replace(pipeline, worst=None)
-    known = None if before.alarm.run_ns is None else before.worst
-    seen = (pipeline.healthy, pipeline.spec, window.values, height.value, judged.t_ns)
+    onset_ns = pipeline.alarm.onset_ns
+    known = None if judged.t_ns == onset_ns else before.worst
+    seen = (pipeline.healthy, pipeline.spec, window.values, height.value, judged.t_ns, onset_ns)
     return replace(pipeline, worst=spectra.note_worst(known, *seen))
 
 

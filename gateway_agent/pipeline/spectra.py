@@ -1,5 +1,8 @@
 """Spectra of a gateway's channels, for the evidence of an alarm: those of healthy windows, gathered with the baseline,
-and that of the worst window since the onset of an anomaly.
+and that of the worst window behind the transition to an anomaly.
+
+The first window at or above the level holds the transition, and with it a step or a blow that has a spectrum of its
+own. So the worst is sought among the windows that share no sample with it: these show how things are now.
 
 Outside the baseline a spectrum is taken of windows at or above the level alone, so that watching costs nothing. Of the
 baseline at most `KEPT` are kept, evenly spread over it: when these are reached every second one goes and from then on
@@ -18,6 +21,7 @@ from fedgate.gateway_agent.events import Save
 from fedgate.models.arrays import Array, Floats, Singles
 from fedgate.models.features.measures import Windows, one_sided
 from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.time_units import NS
 
 SPECTRA = "spectra"  # key of a stored blob
 KEPT = 256
@@ -39,11 +43,14 @@ NONE = Spectra()
 
 
 class Worst(NamedTuple):
-    """The highest window of a run that may become an alarm."""
+    """The highest window of a run that may become an alarm, of those behind the transition; the latest, while there is
+    none.
+    """
 
     height: float
     t_ns: int  # its end
     rows: Singles  # (C, B)
+    is_behind: bool  # the transition: it shares no sample with the first window of the run
 
 
 def start(spec: FeatureSpec, regular: tuple[str, ...], *, is_wanted: bool) -> Spectra:
@@ -88,12 +95,14 @@ def gather(spectra: Spectra, spec: FeatureSpec, values: Array) -> Spectra:
 
 
 def note_worst(
-    worst: Worst | None, spectra: Spectra, spec: FeatureSpec, values: Array, height: float, t_ns: int
+    worst: Worst | None, spectra: Spectra, spec: FeatureSpec, values: Array, height: float, t_ns: int, onset_ns: int
 ) -> Worst | None:
-    """Return the worst window of a run with one more of it."""
-    if not spectra.channels or (worst is not None and worst.height >= height):
+    """Return the worst window of a run, whose first window ended at `onset_ns`, with one more of it."""
+    is_behind = t_ns - onset_ns > (spec.samples - 1) / spec.rate_hz * NS
+    is_worse = worst is None or not worst.is_behind or worst.height < height
+    if not spectra.channels or not is_worse:
         return worst
-    return Worst(height, t_ns, measure(spec, spectra.channels, values))
+    return Worst(height, t_ns, measure(spec, spectra.channels, values), is_behind)
 
 
 def has_grown(spectra: Spectra) -> bool:

@@ -7,10 +7,18 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.alarms import evidence as receiving
-from fedgate.cloud_aggregator.alarms.evidence_text import WIDTH, render_evidence
+from fedgate.cloud_aggregator.alarms.evidence_text import WIDTH, describe_onset, render_evidence
 from fedgate.cloud_aggregator.events import RecordEvidence
 from fedgate.cloud_aggregator.storage import evidence_table
-from fedgate.config.protocol.evidence import BANDS_MAX, CHANNELS_MAX, TRAIL_MAX, AlarmEvidence, make_trail
+from fedgate.config.protocol.evidence import (
+    BANDS_MAX,
+    CHANNELS_MAX,
+    TRAIL_MAX,
+    AlarmEvidence,
+    BandChange,
+    ChannelHealth,
+    make_trail,
+)
 from fedgate.config.protocol.messages import CONTROL, Receipt
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts
@@ -109,3 +117,44 @@ def test_whatever_it_holds_the_text_fits_a_terminal(sign: str) -> None:
     beyond = whole.spectrum.model_copy(update={"worst": (1e30,) * BANDS_MAX, "t_ns": 2**63 - 1})
     text = render_evidence(whole.model_copy(update={"spectrum": beyond, "onset_ns": -(2**63) + 1}))
     assert max(map(len, text.split("\n"))) <= WIDTH and not CONTROL.search(text.replace("\n", ""))
+
+
+def test_a_score_far_above_its_level_leaves_the_others_to_be_seen() -> None:
+    seen = [(T0_NS + place * 10**9, 0.2 + 0.1 * (place % 3) if place < 60 else 5_000.0, 1.0) for place in range(70)]
+    text = render_evidence(make_evidence().model_copy(update={"trail": make_trail(seen)}))
+    rows = [line.partition("│")[2] for line in text.split("\n") if "│" in line]
+    assert "the axis is logarithmic" in text
+    assert len(set(rows[-1][:60])) == 3  # three heights of healthy scores
+    assert rows[0][60:].strip() == "█" * 10 and not rows[0][:60].strip("╌ ")
+
+
+def rising(windows: int, before: int = 60) -> AlarmEvidence:
+    """Scores that rise to the level within so many windows."""
+    scores = [0.1 * (place % 2) for place in range(before)] + [(place + 1) / windows for place in range(windows)]
+    trail = make_trail([(T0_NS + place * 10**9, score, 1.0) for place, score in enumerate(scores)])
+    return make_evidence().model_copy(update={"trail": trail, "onset_ns": T0_NS + (len(scores) - 1) * 10**9})
+
+
+@pytest.mark.parametrize(("windows", "word"), [(1, "onset abrupt: "), (20, "onset gradual: "), (6, "onset 7 s")])
+def test_the_onset_is_abrupt_or_gradual_by_the_windows_it_takes(windows: int, word: str) -> None:
+    assert describe_onset(rising(windows)).startswith(word)
+
+
+def test_nothing_is_said_of_an_onset_before_which_little_was_seen() -> None:
+    assert describe_onset(rising(3, before=4)) == "" and describe_onset(make_evidence(windows=0)) == ""
+
+
+def test_channels_outside_of_their_baseline_are_counted_and_covariates_apart() -> None:
+    names = ("north", "south", "air")
+    health = tuple(
+        ChannelHealth(channel=name, features=9, outside=outside, farthest=f"{name}.level", deviation=outside + 0.5,
+                      is_covariate=name == "air")
+        for name, outside in zip(names, (0, 4, 9), strict=True)
+    )  # fmt: skip
+    changes = (BandChange(channel="north", decibels=(0, 3)), BandChange(channel="south", decibels=(-12, 40)))
+    whole = make_evidence().model_copy(update={"health": health, "changes": changes, "weather": "explained"})
+    lines = render_evidence(whole).split("\n")
+    assert "channels outside of all that they were in the baseline: 1 of 2; covariates: 1 of 1" in lines
+    assert [line.split()[-1] for line in lines if line.strip().startswith(("north  ", "south  "))][-2:] == ["·+", "=#"]
+    assert any("south" in line and "4 of   9 features, farthest level: +4.5 spreads off" in line for line in lines)
+    assert any("weather: out of the ordinary, and accounts for it" in line for line in lines)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,10 @@ def test_damage_is_found_where_it_was_recorded(config: Path, tmp_path: Path, cap
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "report.html").read_text()
     assert "FRC-01" in page and f"{DAMAGED_FILE} at 730 s" in page
+    (evidence,) = facts["evidence"]
+    assert evidence["contributions"][0]["feature"] == "load.level" and escape(evidence["text"]) in page
+    assert [one["outside"] > 0 for one in evidence["health"]] == [True]
+    assert page.count("data:image/png;base64") == 2 and "What the alarms rest on" in page
 
 
 def test_scores_are_those_of_the_detector_on_the_same_features(config: Path) -> None:

@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 from fedgate.config.protocol.evidence import EVIDENCE_BYTES, TRAIL_MAX, AlarmEvidence, count_json_bytes
 from fedgate.config.protocol.messages import CONTROL, Alarm
 from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, ClockSet, Effect, Enqueue, Log, Save
+from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import evidence
-from fedgate.gateway_agent.monitor.sentence import describe_start
+from fedgate.gateway_agent.monitor.sentence import describe_meanings, describe_start
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.decision import ScoringModel
+from fedgate.gateway_agent.pipeline.pipeline import WindowResult, start
 from fedgate.gateway_agent.pipeline.spectra import SPECTRA
 from fedgate.gateway_agent.state import State
 from fedgate.models.alarms.contributions import Contribution
 from fedgate.models.alarms.rules import Height
 from fedgate.models.alarms.threshold import Levels
-from fedgate.models.features.spec import FeatureSpec
+from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import in_force
 from tests.gateway_agent.monitor.test_gateway_sensors import START_S, feed, watched
@@ -96,12 +98,49 @@ def watched_with(**tables: Any) -> State:
     return replace(state, context=replace(state.context, uptime_ns=T0_NS + WINDOWS * NS))
 
 
-def test_the_worst_window_of_the_run_is_the_one_whose_spectrum_is_shown() -> None:
-    state = watched_with(alarm={"minimum_duration_s": 3.0})
-    _, effects = feed(state, np.concatenate([samples(4, 1, shift) for shift in (20.0, 500.0, 30.0, 30.0)]), START_S)
+@pytest.mark.parametrize(("shifts", "lasts_s", "shown_s"), [
+    ((20.0, 500.0, 30.0, 30.0), 3.0, 1.0),  # windows that follow share no sample with the first: the highest of these
+    ((500.0, 30.0, 40.0, 30.0), 3.0, 2.0),  # not the first, though it is the highest
+    ((500.0,), 0.0, 0.0),  # the only one
+])  # fmt: skip
+def test_the_worst_window_behind_the_transition_is_the_one_whose_spectrum_is_shown(
+    shifts: tuple[float, ...], lasts_s: float, shown_s: float
+) -> None:
+    state = watched_with(alarm={"minimum_duration_s": lasts_s})
+    _, effects = feed(state, np.concatenate([samples(4, 1, shift) for shift in shifts]), START_S)
     (found,) = evidence_of(effects)
-    assert found.trail is not None and found.spectrum is not None
-    assert (found.spectrum.t_ns - found.onset_ns) / 1e9 == 1.0 and found.trail.scores[1] == max(found.trail.scores)
+    assert found.spectrum is not None and (found.spectrum.t_ns - found.onset_ns) / 1e9 == shown_s
+
+
+def test_where_windows_overlap_none_that_holds_the_step_is_taken_while_there_is_another() -> None:
+    worst, spec = None, SPEC.model_copy(update={"hop_s": 0.25})
+    found = spectra.start(spec, ("load",), is_wanted=True)
+    for place, height in enumerate((50.0, 900.0, 800.0, 700.0, 3.0, 4.0, 3.5)):
+        values = np.full((200, 1), float(place))
+        worst = spectra.note_worst(worst, found, spec, values, height, place * NS // 4, 0)
+        assert worst is not None
+        assert worst.t_ns * 4 // NS == (place if place < 5 else 5)
+    assert worst is not None and worst.height == 4.0 and worst.is_behind
+
+
+def test_each_channel_says_how_many_features_are_where_they_never_were_and_which_bands_changed() -> None:
+    names = ["load", "other"]
+    tables: dict[str, Any] = {
+        "features": {**FEATURES, "channels": names},
+        "source": [{"name": "deck", "kind": "frames", "channels": [{"role": name} for name in names]}],
+    }
+    made = gateway_settings(**tables, alarm={"covariates": {"weather": ["other.level"]}})
+    rng = np.random.default_rng(0)
+    rows = tuple(FeatureRow(row, None) for row in rng.normal(size=(60, len(feature_names(made.features)))))
+    pipeline = start(made.features, made.streams, made.alarm, 60, rows)
+    row = np.median([one.row for one in rows], axis=0)
+    row[feature_names(made.features).index("other.level")] = 50.0
+    found = evidence.find_outside(pipeline, describe_meanings(made), WindowResult(0, row))
+    assert [found[name]["outside"] for name in names] == [0, 1] and found["other"]["farthest"] == "other.level"
+    assert found["other"]["deviation"] > 30.0 and found["load"]["features"] == len(row) // 2
+    low = spectra.Spectra(("load", "other"), tuple(np.full((2, 4), level, np.float32) for level in (1.0, 2.0, 3.0)))
+    worst = spectra.Worst(1.0, 0, np.array([[2, 2, 200, 2], [0.02, 2, 2, 2]], np.float32), is_behind=True)
+    assert [one.decibels for one in evidence.compare_bands(low, worst)] == [(0, 0, 20, 0), (-20, 0, 0, 0)]
 
 
 def test_a_sensor_of_slow_readings_has_no_spectrum_and_it_is_said_why() -> None:
