@@ -13,6 +13,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `telemetry` | up              | digest         | no       | `scores.Scores`    of a time without a link     |
 | `alarm`    | up               | cause           | yes      | `Alarm`; under `all/alarm/fleet`: `FleetAlarm`  |
 | `evidence` | up               | alarm           | no       | `AlarmEvidence`: what an anomaly rests on       |
+| `samples`  | up               | alarm           | no       | chunk of a clip (`samples`), or `SampleRefusal` |
 | `update`   | up               | digest          | no       | chunk of an update                              |
 | `tombstone` | up            | class           | no       | `Tombstone`: what a gateway had to give up      |
 | `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
@@ -23,7 +24,8 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `works`    | down (`all`)     | `current`       | yes      | `Works`: times of maintenance                   |
 | `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
-| `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
+| `resend`   | down             | digest, alarm   | no       | `Want`: chunks the aggregator lacks             |
+| `fetch`    | down             | alarm           | no       | `SampleRequest`: raw samples are wanted         |
 | `maintenance` | out           | cause           | yes      | `Maintenance`: the aggregator tells a building  |
 | `doctor`   | to itself        | what is tried   | no       | what a doctor tries a broker with               |
 """
@@ -47,6 +49,7 @@ Channel = Literal[
     "tombstone",
     "alarm",
     "evidence",
+    "samples",
     "update",
     "want",
     "round",
@@ -57,12 +60,13 @@ Channel = Literal[
     "chunk",
     "receipt",
     "resend",
+    "fetch",
     "maintenance",
     "doctor",
 ]
 CHANNELS = frozenset(get_args(Channel))
-ALARMS, TALK, BULK, IDLE = range(4)  # how urgent a message is, see `urgency`
-LESS_URGENT = {"update": BULK, "chunk": BULK, "telemetry": IDLE, "score": IDLE}
+ALARMS, TALK, BULK, IDLE, LAST = range(5)  # how urgent a message is, see `urgency`
+LESS_URGENT = {"update": BULK, "chunk": BULK, "telemetry": IDLE, "score": IDLE, "samples": LAST}
 
 
 class TopicError(ValueError):
@@ -107,7 +111,7 @@ def channel_of(text: str) -> str:
 
 def urgency(text: str) -> int:
     """Return in which order messages of a topic go where the line is slow, the first with 0: alarms, what is said of
-    state and of transfers (and all that is not ours), bodies, and what nobody waits for.
+    state and of transfers (and all that is not ours), bodies, what nobody waits for, and raw samples.
     """
     channel = channel_of(text)
     return ALARMS if channel == "alarm" else LESS_URGENT.get(channel, TALK)

@@ -37,6 +37,7 @@ from fedgate.config.protocol.messages import (
     Works,
     WorksWindow,
 )
+from fedgate.config.protocol.samples import SampleRefusal, SampleRequest
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import Topic, parse, topic_of
 from tests.support.message_samples import DIGEST, MESSAGES
@@ -45,7 +46,20 @@ from tests.support.syntax import ROOT
 GOLDEN = ROOT / "tests" / "golden" / "messages_1"
 OLDER = {version: GOLDEN.parent / f"messages_{version}" for version in ("0_3", "0_4")}
 # Which 0.4 to 0.7 brought.
-LATER = (AlarmEvidence, Device, FleetAlarm, Keys, Maintenance, Newest, Scores, Tombstone, Works, WorksWindow)
+LATER = (
+    SampleRequest,
+    SampleRefusal,
+    AlarmEvidence,
+    Device,
+    FleetAlarm,
+    Keys,
+    Maintenance,
+    Newest,
+    Scores,
+    Tombstone,
+    Works,
+    WorksWindow,
+)
 KINDS = [type(message) for message in MESSAGES]
 each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
