@@ -33,6 +33,8 @@ from fedgate.cloud_aggregator.events import (
     RecordCount,
     RecordDiscovery,
     RecordEvidence,
+    RecordFetch,
+    RecordFetched,
     RecordFleet,
     RecordGateway,
     RecordLoss,
@@ -43,7 +45,8 @@ from fedgate.cloud_aggregator.events import (
     SaveRollout,
     SaveTraining,
 )
-from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, training_table
+from fedgate.cloud_aggregator.samples.fetches import Fetches, restore_fetches
+from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, samples_table, training_table
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
@@ -60,6 +63,7 @@ from fedgate.cloud_aggregator.storage.tables import (
     ORDERS,
     POSTS,
     ROUNDS,
+    SAMPLES,
     SCHEMA_VERSION,
     SERVICE,
     put,
@@ -189,6 +193,8 @@ class Store:
                 self._db.execute(held if index is None else held.where(HELD.c.round_index == index))
             case RecordLoss() | RecordScores() | RecordEvidence() | AlarmEvent():
                 self._history.apply(self._db, effect)
+            case RecordFetch() | RecordFetched():
+                samples_table.apply(self._db, effect)
             case RecordModel() | SaveRollout():
                 models_table.apply(self._db, effect)
             case RecordAlarm():
@@ -347,6 +353,21 @@ class Store:
         """Return what an alarm of a gateway rests on; None where nothing came of it."""
         rows = self._read(select(EVIDENCE.c.body).filter_by(gateway=gateway, alarm=alarm))
         return AlarmEvidence.model_validate_json(rows[0].body) if rows else None
+
+    def read_fetches(self) -> Fetches:
+        """Return which samples are asked for, and which are here."""
+        rows = self._read(select(*(column for column in SAMPLES.c if column.name != "body")).order_by(SAMPLES.c.number))
+        return restore_fetches(
+            [(row.gateway, row.alarm, row.requested_ns) for row in rows if row.received_ns is None],
+            [(row.gateway, row.alarm, row.digest) for row in rows if row.digest],
+        )
+
+    def read_samples(self, gateway: str, alarm: str) -> bytes | None:
+        """Return the samples around an alarm of a gateway, as `fedgate.config.protocol.samples` has them; None where
+        they are not here.
+        """
+        rows = self._read(select(SAMPLES.c.body).filter_by(gateway=gateway, alarm=alarm))
+        return rows[0].body if rows else None
 
     def read_orders(self) -> list[Ordered]:
         """Return the orders that have no answer yet, oldest first."""
