@@ -38,7 +38,7 @@ from tests.support.sites import T0_NS
 TWO = (ClipChannel(name="north-pier.vertical", unit="mm/s"), ClipChannel(name="b", unit="V", gain=0.5))
 WRITERS = {".csv": write_csv, ".mseed": write_mseed}
 RNG = np.random.default_rng(3)
-KINDS = {
+KINDS: dict[str, Array] = {
     "float32": RNG.normal(size=(60, 2)).astype(np.float32),
     "float64": RNG.normal(size=(60, 2)),
     "float16": RNG.normal(size=(60, 2)).astype(np.float16),
