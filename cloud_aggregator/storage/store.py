@@ -214,10 +214,7 @@ class Store:
             case Dequeue(name=name):
                 self._db.execute(delete(POSTS).where(POSTS.c.id == name))
             case RecordDiscovery(topic=topic):
-                if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
-                    added = insert(DISCOVERED).values(topic=topic).returning(DISCOVERED.c.number)
-                    newest = self._db.execute(added).scalar_one()
-                    self._db.execute(delete(DISCOVERED).where(DISCOVERED.c.number <= newest - DISCOVERED_KEPT))
+                self._note_discovery(topic)
             case RecordCount(name=name, value=value):
                 put(self._db, COUNTS, {"name": name}, {"value": value})
             case Answered(number=number, text=text, problem=problem):
@@ -226,6 +223,12 @@ class Store:
                 self._db.execute(delete(ORDERS).where(is_answered, ORDERS.c.number <= number - ORDERS_KEPT))
             case _:
                 registry_table.apply(self._db, effect)
+
+    def _note_discovery(self, topic: str) -> None:
+        if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
+            added = insert(DISCOVERED).values(topic=topic).returning(DISCOVERED.c.number)
+            newest = self._db.execute(added).scalar_one()
+            self._db.execute(delete(DISCOVERED).where(DISCOVERED.c.number <= newest - DISCOVERED_KEPT))
 
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm

@@ -43,9 +43,9 @@ class Service(service.Service[State]):
     ) -> tuple[State, list[Outward], list[Event]]:
         """Commit as the policy says, and then keep and read clips: what fails of these is told, and stops nothing."""
         state, outward, news = self.policy.commit(state, effects, events)
-        others, told = self._clips.carry_out(outward)
+        others, read = self._clips.carry_out(outward)
         self.policy.count_written(self._clips.take_written_bytes())
-        return state, others, [*news, *told]
+        return state, others, [*news, *read]
 
     def _begin(self, stored: Stored, uptime_ns: int) -> list[Outward]:
         """Return what a start has to tell."""
@@ -65,7 +65,7 @@ class Service(service.Service[State]):
         it.
         """
         uptime_ns = self.state.context.uptime_ns
-        said = self.commit(
+        ended = self.commit(
             uptime_ns, samples.end_all(self.state.samples, self.state.context, "the agent was stopped")[1]
         )
         self._clips.close()
@@ -83,5 +83,5 @@ class Service(service.Service[State]):
             self.store.make_room()
             self.step_all(uptime_ns, policy.write(self.state))
         self.store.close()
-        logs = [one for one in said if isinstance(one, Log)]
+        logs = [one for one in ended if isinstance(one, Log)]
         return [*logs, Log("warning", policy.batch.describe_lost())] if policy.is_stuck else logs

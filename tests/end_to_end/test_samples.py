@@ -21,6 +21,7 @@ from fedgate.cloud_aggregator.storage.store import Store as Registry
 from fedgate.config.protocol.frames import Frame
 from fedgate.firmware_sim.broker import broker, mosquitto_program
 from fedgate.firmware_sim.recordings import read
+from fedgate.models.arrays import Array
 from tests.end_to_end.test_processes import ME, listening, running, speaking, stored_model, until, write
 from tests.support.sites import FEATURES, T0_NS, WINDOWS, frame, samples, topic
 
@@ -91,12 +92,17 @@ def test_the_samples_of_an_alarm_are_exported_as_they_were_sent_or_refused(
                 assert code != 0 and "its samples do not come: the gateway refuses" in told
                 return
             assert row["state"] == "here" and row["problem"] == ""
+    check_files(tmp_path, say, sent)
+
+
+def check_files(folder: Path, say: Say, sent: list[Array]) -> None:
+    """Export the samples in both formats, and compare them with the frames that were sent."""
     raised_s = (say("samples", "show", f"{ME}/anomaly")[1]["t_ns"] - T0_NS) / 1e9 - WINDOWS
     first, last = int(raised_s - 3), int(raised_s + 3)  # the frames that share time with the clip, whole
     replayed = np.concatenate([Frame.from_bytes(frame(values)).values for values in sent])
     for name in ("alarm.csv", "alarm.mseed"):
-        assert say("samples", "export", f"{ME}/anomaly", "--output", str(tmp_path / name))[0] == 0
-        recording = read(tmp_path / name)
+        assert say("samples", "export", f"{ME}/anomaly", "--output", str(folder / name))[0] == 0
+        recording = read(folder / name)
         begin = round(((recording.t0_ns or 0) - T0_NS) / 1e9 - WINDOWS)
         assert first - 1 <= begin <= first and recording.channel_names == ("load",)
         assert recording.rate_hz == pytest.approx(RATE_HZ)

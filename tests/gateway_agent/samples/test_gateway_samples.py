@@ -6,6 +6,7 @@ memory, the file and what is written in a day are bounded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def alarmed(state: State, *, seconds_after: int = 4) -> tuple[State, list[Effect
     return *feed(state, values, START_S), values
 
 
-def clips(effects: list[Effect]) -> list[Clip]:
+def clips(effects: Sequence[Any]) -> list[Clip]:
     return [decode_clip(one.body, CLIP_BYTES_MAX) for one in kinds(effects, KeepClip)]
 
 
@@ -134,7 +135,7 @@ def test_values_keep_their_type_and_their_bits_and_the_gain_is_told(sensor: Arra
     _, effects = raw.begin_recording(state.samples, state.context, wanted(T0_NS))
     assert effects == []
     _, ended = raw.end_all(replace(state.samples, recordings=(raw.Recording(wanted(T0_NS), 0),)), state.context, "x")
-    (clip,) = clips(ended)  # type: ignore[arg-type]
+    (clip,) = clips(ended)
     channel = clip.meta.sources[0].channels[0]
     assert (channel.unit, channel.gain, channel.bias, channel.is_in_unit) == ("kN", 0.5, 2.0, False)
     assert clip.pieces[0][0].values.tobytes() == sensor.tobytes() and clip.meta.cut == "x"
@@ -294,6 +295,7 @@ def test_an_error_of_the_file_stops_nothing(tmp_path: Path) -> None:
     clip_file = ClipFile(settings)
     other = Log("info", "other")
     effects, events = clip_file.carry_out([KeepClip("a", b"x"), other, ReadClip("a", 1)])
-    assert effects[1] is other and "are not kept" in effects[0].text  # type: ignore[union-attr]
-    assert events[0].body is None and "cannot be read" in events[0].problem  # type: ignore[union-attr]
+    assert effects[1] is other and "are not kept" in str(effects[0])
+    (read,) = events
+    assert isinstance(read, ClipRead) and read.body is None and "cannot be read" in read.problem
     assert clip_file.take_written_bytes() == 0
