@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from fedgate.config.settings.settings import GatewaySettings
+from fedgate.config.settings.samples import SamplesTable
 from fedgate.gateway_agent.events import ClipRead, Event, KeepClip, Log, Outward, ReadClip
 from fedgate.gateway_agent.storage.sample_ring import SampleRing
 
@@ -12,16 +13,14 @@ ENDING = ".samples"  # of the store's name, beside which the file is
 
 
 class ClipFile:
-    """The file of clips of a gateway, where its settings want one."""
+    """The file of clips of a gateway whose settings want one."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
-        store, table = settings.gateway.store, settings.samples
-        self._ring = None if table is None else SampleRing(store.with_name(store.name + ENDING), table.max_bytes)
+    def __init__(self, store: Path, table: SamplesTable) -> None:
+        """Take the file beside a store."""
+        self._ring = SampleRing(store.with_name(store.name + ENDING), table.max_bytes)
 
     def carry_out(self, effects: Sequence[Outward]) -> tuple[list[Outward], list[Event]]:
         """Keep and read clips; return the other effects, a line of the log for what failed, and what was read."""
-        if self._ring is None:
-            return list(effects), []
         others, events = list[Outward](), list[Event]()
         for effect in effects:
             match effect:
@@ -35,15 +34,12 @@ class ClipFile:
 
     def take_written_bytes(self) -> int:
         """Return what was written into the file since this was asked last."""
-        if self._ring is None:
-            return 0
         written, self._ring.written_bytes = self._ring.written_bytes, 0
         return written
 
     def close(self) -> None:
         """Close the file."""
-        if self._ring is not None:
-            self._ring.close()
+        self._ring.close()
 
 
 def _keep(ring: SampleRing, alarm: str, body: bytes) -> Log:

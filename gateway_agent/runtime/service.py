@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fedgate.config.runtime import service
 from fedgate.config.settings.settings import GatewaySettings
@@ -30,21 +31,22 @@ class Service(service.Service[State]):
             first.append(tried)
         stored.blobs.update((effect.key, effect.body) for effect in first)
         self.store, self.policy = store, CommitPolicy(settings.store, store, stored, host)
-        self._clips = ClipFile(settings)
-        super().__init__(restore(settings, stored, host), self.policy.step, self._commit)
+        self._clips = None if settings.samples is None else ClipFile(settings.gateway.store, settings.samples)
+        commit = self.policy.commit if self._clips is None else partial(self._commit_and_keep, self._clips)
+        super().__init__(restore(settings, stored, host), self.policy.step, commit)
         if first:
             self.policy.batch.add(first, host.uptime_ns)
             self.policy.write(self.state)  # on a full disk the start goes on without
         self.state = self.policy.note(self.state)
         self.first_effects = self._begin(stored, host.uptime_ns)
 
-    def _commit(
-        self, state: State, effects: Sequence[Effect], events: Sequence[Event]
+    def _commit_and_keep(
+        self, clips: ClipFile, state: State, effects: Sequence[Effect], events: Sequence[Event]
     ) -> tuple[State, list[Outward], list[Event]]:
         """Commit as the policy says, and then keep and read clips: what fails of these is told, and stops nothing."""
         state, outward, news = self.policy.commit(state, effects, events)
-        others, read = self._clips.carry_out(outward)
-        self.policy.count_written(self._clips.take_written_bytes())
+        others, read = clips.carry_out(outward)
+        self.policy.count_written(clips.take_written_bytes())
         return state, others, [*news, *read]
 
     def _begin(self, stored: Stored, uptime_ns: int) -> list[Outward]:
@@ -68,7 +70,8 @@ class Service(service.Service[State]):
         ended = self.commit(
             uptime_ns, samples.end_all(self.state.samples, self.state.context, "the agent was stopped")[1]
         )
-        self._clips.close()
+        if self._clips is not None:
+            self._clips.close()
         policy, pipeline = self.policy, self.state.monitor.pipeline
         last = [
             *scores.save_unsent(self.state.outbox, self.state.context),

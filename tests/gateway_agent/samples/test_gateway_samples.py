@@ -45,6 +45,7 @@ from fedgate.gateway_agent.events import (
     RecordSamples,
     Save,
 )
+from fedgate.gateway_agent.runtime.clip_file import ClipFile
 from fedgate.gateway_agent.samples import samples as raw
 from fedgate.gateway_agent.samples.samples import SAMPLES, Samples
 from fedgate.gateway_agent.state import State
@@ -289,10 +290,7 @@ def test_a_clip_gives_way_to_everything_and_a_tombstone_tells() -> None:
 
 
 def test_an_error_of_the_file_stops_nothing(tmp_path: Path) -> None:
-    from fedgate.gateway_agent.runtime.clip_file import ClipFile
-
-    settings = gateway_settings(gateway={"id": ME, "site": SITE, "store": str(tmp_path / "none" / "g.db")}, **ON)
-    clip_file = ClipFile(settings)
+    clip_file = ClipFile(tmp_path / "none" / "g.db", SamplesTable())
     other = Log("info", "other")
     effects, events = clip_file.carry_out([KeepClip("a", b"x"), other, ReadClip("a", 1)])
     assert effects[1] is other and "are not kept" in str(effects[0])
