@@ -235,6 +235,27 @@ class RecordEvidence:
 
 
 @dataclass(frozen=True)
+class RecordFetch:
+    """Store that the samples around an alarm of a gateway are asked for."""
+
+    gateway: str
+    alarm: str
+    number: int  # of the request: when it was made
+
+
+@dataclass(frozen=True)
+class RecordFetched:
+    """Store what came of that: a clip, or the reason why there is none; the bounds are of one gateway and of all."""
+
+    gateway: str
+    alarm: str
+    received_ns: int
+    body: bytes | None = None
+    problem: str = ""
+    bounds: tuple[int, int] = (0, 0)  # bytes
+
+
+@dataclass(frozen=True)
 class RecordFleet:
     """Store what the fleet alarm says now."""
 
@@ -355,6 +376,8 @@ Durable = (
     | RecordLoss
     | RecordScores
     | RecordEvidence
+    | RecordFetch
+    | RecordFetched
     | RecordFleet
     | Enqueue
     | Dequeue

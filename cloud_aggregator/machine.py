@@ -44,18 +44,21 @@ from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.rounds import intake, round
 from fedgate.cloud_aggregator.rounds.intake import Sender
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, save_training
+from fedgate.cloud_aggregator.samples import fetches
+from fedgate.cloud_aggregator.samples.fetches import Fetches
 from fedgate.cloud_aggregator.state import State
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, MessageError, Status, Want
 
 Result = tuple[State, list[Effect]]
-Record = Rounds | Access | Releases | Alarms | Presence
+Record = Rounds | Access | Releases | Alarms | Fetches | Presence
 FIELDS: dict[type[Record], str] = {
     Rounds: "rounds",
     Access: "access",
     Releases: "releases",
     Alarms: "alarms",
+    Fetches: "fetches",
     Presence: "presence",
 }
 SENDERS_MAX = 10_000  # whose messages that make no sense are counted
@@ -213,6 +216,7 @@ def _tick(state: State) -> Result:
     then(_put(state, handling.judge_fleet(state.alarms, state.context, state.access.gateways)))
     then(_put(state, handling.follow_masks(state.alarms, state.context, state.access.gateways)))
     then(_put(state, alarm_states.publish_changed(state.alarms, state.context)))
+    then(_put(state, fetches.follow_up(state.fetches, state.context)))
     then(_put(state, newest.publish_if_changed(state.releases, state.context, state.rounds.training)))
     then(_renew_signatures(state))
     then(_open_if_due(state))
@@ -260,7 +264,9 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
         case "status":
             status = Status.from_bytes(payload).compact()
             seen_ns = presence.find_seen_ns(state.presence, context, status, is_retained=is_retained)
-            return _put(state, statuses.receive_status(access, context, gateway, status, seen_ns))
+            state, effects = _put(state, statuses.receive_status(access, context, gateway, status, seen_ns))
+            state, repeated = _put(state, fetches.repeat_requests(state.fetches, context, gateway))
+            return state, [*effects, *repeated]
         case "update":
             return _put(state, intake.receive_chunk(state.rounds, context, _find_sender(access, gateway), payload))
         case "alarm":
@@ -274,6 +280,8 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
         case "evidence":
             received = evidence.receive_evidence(state.alarms, context, access.gateways, gateway, where.item, payload)
             return _put(state, received)
+        case "samples":
+            return _put(state, fetches.receive(state.fetches, context, gateway, where.item, payload))
         case "tombstone":
             return state, reports.record_loss(context, access.gateways, gateway, Tombstone.from_bytes(payload))
         case "telemetry":
@@ -323,9 +331,12 @@ def apply(state: State, wanted: Sequence[Wanted]) -> Result:
                 alarms, more = handling.follow_status(alarms, context, statuses, gateway, before)
             case ForgetDevice(gateway=gateway, how=how):
                 alarms, more = handling.end_alarms_of_device(alarms, context, statuses, gateway, how)
-                state = replace(state, rounds=state.rounds.without(gateway))
+                asked, ended = fetches.forget_gateway(state.fetches, context, gateway)
+                state = replace(state, rounds=state.rounds.without(gateway), fetches=asked)
+                more = [*more, *ended]
             case DropUploads(gateway=gateway):
-                state = replace(state, rounds=state.rounds.without(gateway))
+                uploads = fetches.drop_uploads(state.fetches, gateway)
+                state = replace(state, rounds=state.rounds.without(gateway), fetches=uploads)
             case NoteDropped(sender=sender, text=text):
                 state, more = note_dropped(state, sender, text)
             case _:

@@ -16,6 +16,7 @@ from fedgate.cloud_aggregator.alarms import actions, maintenance, remote_actions
 from fedgate.cloud_aggregator.enrolment import Revoke, Revoked, TakeKeys
 from fedgate.cloud_aggregator.events import ACTION, Answered, Effect, Log, Ordered, OrderError, Wanted
 from fedgate.cloud_aggregator.releases import deploy
+from fedgate.cloud_aggregator.samples import fetches
 from fedgate.cloud_aggregator.state import State
 
 
@@ -68,6 +69,9 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, Sequence[Wanted], s
             is_of_maintenance = alarms.workflow.changed_ns != state.alarms.workflow.changed_ns
             announced = maintenance.publish_windows(alarms.workflow, context) if is_of_maintenance else []
             return replace(state, alarms=alarms), [*events, *announced], text
+        case "samples":
+            asked, effects, text = fetches.carry_out(state.fetches, context, order)
+            return replace(state, fetches=asked), effects, text
         case "token":
             access, wanted, text = admission.admit_token(access, context, body)
         case "certified":

@@ -20,6 +20,7 @@ from fedgate.cloud_aggregator.releases import releases
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.rounds import rounds
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
+from fedgate.cloud_aggregator.samples.fetches import Fetches
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.federated.protocol.algorithm import Algorithm
@@ -34,6 +35,7 @@ class State:
     access: Access = field(default_factory=Access)
     releases: Releases = field(default_factory=Releases)
     alarms: Alarms = field(default_factory=Alarms)
+    fetches: Fetches = field(default_factory=Fetches)
     presence: Presence = field(default_factory=Presence)
     failures: dict[str, HourlyCount] = field(default_factory=dict)  # by gateway: messages whose handling failed
     dropped: dict[tuple[str, str], HourlyCount] = field(default_factory=dict)  # of no sense, by gateway and channel
@@ -51,6 +53,7 @@ class Stored:
     held: Mapping[str, HoldUpdate] = field(default_factory=dict)
     sessions: dict[str, DeviceSessions] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
+    fetches: Fetches = field(default_factory=Fetches)
 
 
 def restore(
@@ -71,4 +74,5 @@ def restore(
         access.restore(stored.gateways, stored.sessions, stored.seen, signs),
         releases.resume(context, stored.releases),
         stored.alarms,
+        stored.fetches,
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from fedgate.config.protocol.losses import Reason
 from fedgate.config.protocol.messages import Signed, name_audience
 from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.protocol.transfer import PAYLOAD_BYTES_START
@@ -80,6 +81,13 @@ class Context:
         """Return this gateway's topic of a channel."""
         gateway = self.settings.gateway
         return topic_of(Topic(gateway.site, gateway.id, channel, item))
+
+
+def why_no_telemetry(context: Context) -> Reason | None:
+    """Return why no telemetry, and nothing else that nobody waits for, is stored at present; None where it is."""
+    if context.store.problem == "disk-full":
+        return "disk-full"
+    return "flash-budget" if context.store.written_bytes >= context.settings.store.flash_bytes_per_day else None
 
 
 def save_starts(context: Context) -> Save:

@@ -60,7 +60,17 @@ class Reload:
     blobs: Mapping[str, bytes]
 
 
-Event = Received | Connection | Tick | ClockSet | Trained | StoreState | Reload
+@dataclass(frozen=True)
+class ClipRead:
+    """The file of clips was read for a request: the clip of an alarm, or why there is none."""
+
+    alarm: str
+    number: int  # of the request
+    body: bytes | None
+    problem: str = ""
+
+
+Event = Received | Connection | Tick | ClockSet | Trained | StoreState | Reload | ClipRead
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,32 @@ class Train:
     """Start the training child on a job."""
 
     job: bytes
+
+
+@dataclass(frozen=True)
+class KeepClip:
+    """Keep the raw samples around an alarm, in the file of clips."""
+
+    alarm: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class ReadClip:
+    """Read the clip of an alarm for a request; `ClipRead` brings it."""
+
+    alarm: str
+    number: int
+
+
+@dataclass(frozen=True)
+class RecordSamples:
+    """Request of the samples: an anomaly is raised now, keep what was and will be measured around it."""
+
+    alarm: str  # its id
+    cause: str
+    onset_ns: int
+    t_ns: int
 
 
 @dataclass(frozen=True)
@@ -136,21 +172,23 @@ class KeysChanged:
 
 
 Durable = Keep | Save | Enqueue | Dequeue
-Outward = Publish | Train | Log
+Outward = Publish | Train | Log | KeepClip | ReadClip
 Effect = Durable | Outward
-Request = Deliver | Fetch | SetRefusal | PublishStatus | KeysChanged
+Request = Deliver | Fetch | RecordSamples | SetRefusal | PublishStatus | KeysChanged
 Wanted = Effect | Request  # what a component returns
 ALARM_PRIORITY = 0
 SENSOR_PRIORITY = 1  # a sensor that comes and goes must not push out what is said of the structure
 EVIDENCE_PRIORITY = 2
 UPDATE_PRIORITY = 3
 TELEMETRY_PRIORITY = 4
+SAMPLES_PRIORITY = 5  # that an operator asked for: they can ask again
 CLASSES: dict[int, LossClass] = {
     ALARM_PRIORITY: "alarm",
     SENSOR_PRIORITY: "sensor-alarm",
     EVIDENCE_PRIORITY: "evidence",
     UPDATE_PRIORITY: "update",
     TELEMETRY_PRIORITY: "telemetry",
+    SAMPLES_PRIORITY: "samples",
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import STATUS, MessageError, Receipt, Score, Want
+from fedgate.config.protocol.samples import Piece
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.context import save_starts
@@ -25,6 +26,7 @@ from fedgate.gateway_agent.deployment.deployment import Deployment, Swap, count_
 from fedgate.gateway_agent.downloads import Downloads
 from fedgate.gateway_agent.events import (
     UPDATE_PRIORITY,
+    ClipRead,
     ClockSet,
     Connection,
     Deliver,
@@ -37,6 +39,7 @@ from fedgate.gateway_agent.events import (
     Publish,
     PublishStatus,
     Received,
+    RecordSamples,
     Reload,
     SetRefusal,
     StoreState,
@@ -54,7 +57,9 @@ from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.pipeline.pipeline import WindowResult
-from fedgate.gateway_agent.sources import frames, json_values
+from fedgate.gateway_agent.samples import samples as raw
+from fedgate.gateway_agent.samples.samples import Samples
+from fedgate.gateway_agent.sources import frames, json_values, units
 from fedgate.gateway_agent.state import FEATURES, State, Stored, save_features, save_link
 from fedgate.gateway_agent.status import status
 from fedgate.gateway_agent.training import training
@@ -69,9 +74,10 @@ REMEMBER_S = 900.0  # a page of the store at a time, which flash bears; a clean 
 FULL: Final = "disk-full"
 DAMAGED: Final = "store-damaged"  # causes of sensor alarms, which the next start ends
 Result = tuple[State, list[Effect]]
-Record = Monitor | Outbox | Downloads | Training | Deployment | Trust
+Record = Monitor | Samples | Outbox | Downloads | Training | Deployment | Trust
 FIELDS: dict[type[Record], str] = {
     Monitor: "monitor",
+    Samples: "samples",
     Outbox: "outbox",
     Downloads: "downloads",
     Training: "training",
@@ -130,6 +136,8 @@ def _route(state: State, event: Event) -> Result:
             return _follow_clock(state, anchor_ns)
         case StoreState():
             return _change_store_health(state, event)
+        case ClipRead():
+            return _put(state, raw.queue_clip(state.samples, state.context, event))
         case Reload(blobs=blobs):
             pipeline = state.monitor.pipeline
             own = state.training.own
@@ -167,6 +175,9 @@ def _apply(state: State, wanted: Sequence[Wanted]) -> Result:
             case Deliver(name=name, item=item):
                 outbox, more = queue.enqueue(state.outbox, state.context, name, item)
                 state = replace(state, outbox=outbox)
+                effects += more
+            case RecordSamples():
+                state, more = _put(state, raw.begin_recording(state.samples, state.context, one))
                 effects += more
             case Fetch(transfer=transfer):
                 state = replace(state, downloads=downloads.want(state.downloads, state.context, transfer))
@@ -246,7 +257,9 @@ def _follow_clock(state: State, anchor_ns: int) -> Result:
     context = replace(state.context, anchor_ns=anchor_ns, clock="synchronised")
     state = replace(state, context=context, monitor=state.monitor.begin_anew())
     text = f"the wall clock was set by {by_ns / 1e9:+.0f} s: windows begin anew at the new time"
-    return _apply(state, [Log("warning", text), PublishStatus()])
+    state, ended = _put(state, raw.begin_anew(state.samples, context))
+    state, effects = _apply(state, [Log("warning", text), PublishStatus()])
+    return state, [*ended, *effects]
 
 
 def _change_store_health(state: State, event: StoreState) -> Result:
@@ -277,7 +290,7 @@ def _tick(state: State, event: Tick) -> Result:
     state = replace(state, context=context, outbox=outbox)
     effects: list[Effect] = []
     # What may be due without anything having happened; each does nothing where there is nothing to do.
-    for act in (_check_silence, _ask, _clear_marks, _check_model, _watch_age, _save_memory):
+    for act in (_check_silence, _end_clips, _ask, _clear_marks, _check_model, _watch_age, _save_memory):
         state, more = act(state)
         effects += more
     if state.context.uptime_ns - state.status_ns >= state.context.settings.exchange.status_s * NS:
@@ -288,6 +301,10 @@ def _tick(state: State, event: Tick) -> Result:
 
 def _check_silence(state: State) -> Result:
     return _report(state, *alarms.check_silence(state.monitor, state.context))
+
+
+def _end_clips(state: State) -> Result:
+    return _put(state, raw.end_due(state.samples, state.context))
 
 
 def _ask(state: State) -> Result:
@@ -375,6 +392,10 @@ def _dispatch(state: State, where: topics.Topic, payload: bytes) -> Result:
             return _take_receipt(state, where.item, Receipt.from_bytes(payload))
         case "resend":
             return _put(state, queue.resend(state.outbox, context, where.item, Want.from_bytes(payload).missing))
+        case "fetch" if where.item in state.outbox.items:  # it is on its way
+            return state, []
+        case "fetch":
+            return _put(state, raw.receive_request(state.samples, context, payload))
     raise MessageError(f"channel {where.channel!r} is not for gateways")
 
 
@@ -405,10 +426,15 @@ def _read_json(state: State, source: Source, payload: bytes) -> Result:
 
 
 def _push_samples(state: State, source: Source, block: Block) -> Result:
-    """Take a block of samples through the pipeline, and what it found in each window to the alarms and the scores."""
+    """Take a block of samples, values as they came, through the pipeline, and what it found in each window to the
+    alarms and the scores.
+    """
+    piece, block = Piece(block.t_ns, block.rate_hz, block.values), units.to_units(source, block)
+    state, held = _put(state, raw.note_piece(state.samples, state.context, source.name, piece))
     now_ns = state.context.now_ns
     monitor = replace(state.monitor, received_ns={**state.monitor.received_ns, source.name: state.context.uptime_ns})
     state, effects = _report(replace(state, monitor=monitor), Finding(f"silent-{source.name}", now_ns))
+    effects = [*held, *effects]
     was_commissioned = state.monitor.pipeline.commissioned
     began_ns = state.context.stopwatch()
     try:

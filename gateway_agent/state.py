@@ -26,6 +26,7 @@ from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.pipeline.spectra import SPECTRA
+from fedgate.gateway_agent.samples.samples import SAMPLES, Samples, save_day
 from fedgate.gateway_agent.training.training import (
     COUNTED,
     INVITED,
@@ -39,6 +40,7 @@ from fedgate.gateway_agent.training.training import (
     save_own,
 )
 from fedgate.gateway_agent.trust.trust import NEWEST, SIGNER, Take, Trust, save_newest, take_none
+from fedgate.gateway_agent.write_budget import restore_day
 from fedgate.models.alarms.threshold import AlarmState
 from fedgate.models.arrays import Arrays
 from fedgate.models.features.spec import FeatureSpec
@@ -67,6 +69,7 @@ class State:
     context: Context
     monitor: Monitor
     trust: Trust
+    samples: Samples = field(default_factory=Samples)
     outbox: Outbox = field(default_factory=Outbox)
     downloads: Downloads = field(default_factory=Downloads)
     training: Training = field(default_factory=Training)
@@ -125,7 +128,8 @@ def restore(settings: GatewaySettings, stored: Stored, host: Host) -> State:
     )
     models = Deployment(models=deployment.restore_models(stored.blobs), examine=host.examine)
     monitor = _monitor(settings, stored, host.uptime_ns)
-    return State(context, monitor, trust, outbox=outbox, training=training, deployment=models)
+    samples = Samples(day=restore_day(stored.blobs.get(SAMPLES), host.uptime_ns, host.anchor_ns))
+    return State(context, monitor, trust, samples, outbox=outbox, training=training, deployment=models)
 
 
 def _check_baseline(settings: GatewaySettings, stored: Stored, own: Arrays) -> None:
@@ -211,6 +215,7 @@ def to_store(state: State) -> Stored:
         Save(SEQUENCE, str(state.outbox.sequence).encode()),
         deployment.save(state.deployment.models),
         *save_newest(state.trust),
+        *([save_day(state.samples, context)] if state.samples.day.written_bytes else []),
         *([Save(MAINTENANCE, monitor.maintenance.received_bytes())] if monitor.maintenance is not None else []),
         Save(SECRET, context.secret),
     ]

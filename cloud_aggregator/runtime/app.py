@@ -37,7 +37,9 @@ LOG = logging.getLogger("fedgate.aggregator")
 ANY_GATEWAY = "+"
 BEGINNING_BYTES = 4
 AT_ONCE_MAX = 256  # events that one commit is for: more would make the first of them wait
-WATCHED: tuple[Channel, ...] = ("status", "update", "alarm", "evidence", "want", "tombstone", "telemetry", "newest")
+WATCHED: tuple[Channel, ...] = (
+    *("status", "update", "alarm", "evidence", "want", "tombstone", "telemetry", "samples", "newest"),
+)
 
 
 def _check_receivers(settings: AggregatorSettings, askers: Sequence[NotifyClient]) -> None:

@@ -86,7 +86,7 @@ class Service(service.Service[State]):
 
     def _with_stored(self, order: Ordered) -> Ordered:
         """Return an order with the stored model or alarms that it names."""
-        if order.kind == "alarm" or order.kind.startswith(ACTION):
+        if order.kind in ("alarm", "samples") or order.kind.startswith(ACTION):
             return replace(order, stored=self.store.find_alarms(order.body.get("alarms")))
         version = order.body.get("version")
         if not isinstance(version, int) or version > LARGEST:  # beyond which the store cannot look for one
@@ -108,4 +108,5 @@ def _read(store: Store) -> Stored:
         held=store.read_held(),
         sessions=store.read_sessions(),
         seen=store.read_seen(),
+        fetches=store.read_fetches(),
     )

@@ -35,6 +35,8 @@ from fedgate.cloud_aggregator.events import (
     RecordCount,
     RecordDiscovery,
     RecordEvidence,
+    RecordFetch,
+    RecordFetched,
     RecordFleet,
     RecordGateway,
     RecordLoss,
@@ -45,7 +47,8 @@ from fedgate.cloud_aggregator.events import (
     SaveRollout,
     SaveTraining,
 )
-from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, training_table
+from fedgate.cloud_aggregator.samples.fetches import Fetches, restore_fetches
+from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, samples_table, training_table
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
@@ -62,6 +65,7 @@ from fedgate.cloud_aggregator.storage.tables import (
     ORDERS,
     POSTS,
     ROUNDS,
+    SAMPLES,
     SCHEMA_VERSION,
     SERVICE,
     put,
@@ -191,6 +195,8 @@ class Store:
                 self._db.execute(held if index is None else held.where(HELD.c.round_index == index))
             case RecordLoss() | RecordScores() | RecordEvidence() | AlarmEvent():
                 self._history.apply(self._db, effect)
+            case RecordFetch() | RecordFetched():
+                samples_table.apply(self._db, effect)
             case RecordModel() | SaveRollout():
                 models_table.apply(self._db, effect)
             case RecordAlarm():
@@ -210,10 +216,7 @@ class Store:
             case Dequeue(name=name):
                 self._db.execute(delete(POSTS).where(POSTS.c.id == name))
             case RecordDiscovery(topic=topic):
-                if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
-                    added = insert(DISCOVERED).values(topic=topic).returning(DISCOVERED.c.number)
-                    newest = self._db.execute(added).scalar_one()
-                    self._db.execute(delete(DISCOVERED).where(DISCOVERED.c.number <= newest - DISCOVERED_KEPT))
+                self._note_discovery(topic)
             case RecordCount(name=name, value=value):
                 put(self._db, COUNTS, {"name": name}, {"value": value})
             case RecordAction(user=user, body=body):
@@ -235,6 +238,12 @@ class Store:
         newest_to_go = self._db.execute(newest_first.offset(ORDERS_KEPT).limit(1)).scalar()
         if newest_to_go is not None:
             self._db.execute(delete(ORDERS).where(is_of_kind, is_answered, ORDERS.c.number <= newest_to_go))
+
+    def _note_discovery(self, topic: str) -> None:
+        if not self._db.execute(select(DISCOVERED).filter_by(topic=topic)).first():
+            added = insert(DISCOVERED).values(topic=topic).returning(DISCOVERED.c.number)
+            newest = self._db.execute(added).scalar_one()
+            self._db.execute(delete(DISCOVERED).where(DISCOVERED.c.number <= newest - DISCOVERED_KEPT))
 
     def _alarm(self, effect: RecordAlarm) -> None:
         alarm = effect.alarm
@@ -374,6 +383,21 @@ class Store:
         """Return what an alarm of a gateway rests on; None where nothing came of it."""
         rows = self._read(select(EVIDENCE.c.body).filter_by(gateway=gateway, alarm=alarm))
         return AlarmEvidence.model_validate_json(rows[0].body) if rows else None
+
+    def read_fetches(self) -> Fetches:
+        """Return which samples are asked for, and which are here."""
+        rows = self._read(select(*(column for column in SAMPLES.c if column.name != "body")).order_by(SAMPLES.c.number))
+        return restore_fetches(
+            [(row.gateway, row.alarm, row.requested_ns) for row in rows if row.received_ns is None],
+            [(row.gateway, row.alarm, row.digest) for row in rows if row.digest],
+        )
+
+    def read_samples(self, gateway: str, alarm: str) -> bytes | None:
+        """Return the samples around an alarm of a gateway, as `fedgate.config.protocol.samples` has them; None where
+        they are not here.
+        """
+        rows = self._read(select(SAMPLES.c.body).filter_by(gateway=gateway, alarm=alarm))
+        return rows[0].body if rows else None
 
     def read_orders(self) -> list[Ordered]:
         """Return the orders that have no answer yet, oldest first."""

@@ -185,6 +185,21 @@ EVIDENCE = Table(
     Column("body", TEXT, nullable=False),
     UniqueConstraint("gateway", "alarm"),
 )
+# Raw samples around alarms, that operators asked for; the newest of each gateway and of all.
+SAMPLES = Table(
+    "samples",
+    META,
+    Column("number", NUMBER, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("alarm", TEXT, nullable=False),
+    Column("requested_ns", BigInteger, nullable=False),
+    Column("received_ns", BigInteger),  # of the samples, or of the news that there are none
+    Column("problem", TEXT, nullable=False),  # why there are none
+    Column("digest", TEXT),
+    Column("size_bytes", BigInteger),
+    Column("body", LargeBinary),
+    UniqueConstraint("gateway", "alarm"),
+)
 # Changes of alarms that their receivers have not taken yet, in their order.
 POSTS = Table(
     "posts",
@@ -246,7 +261,7 @@ PASSES = Table(
     Column("key", TEXT, nullable=False),
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 
 class OctetLength(GenericFunction[int]):

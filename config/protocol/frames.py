@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import MessageError, find_first_problem
+from fedgate.models.arrays import Array
 
 SAMPLES_MAX = 1_000_000
 DURATION_S_MAX = 3_600.0
@@ -37,10 +37,10 @@ class FrameMeta(BaseModel):
 
 @dataclass(frozen=True)
 class Frame:
-    """A block of samples: values (T, C), one column a channel of the stream."""
+    """A block of samples: values (T, C) of any number type, one column a channel of the stream."""
 
     meta: FrameMeta
-    values: NDArray[np.float64]
+    values: Array
 
     def to_bytes(self) -> bytes:
         """Return the frame as a message."""
@@ -63,5 +63,4 @@ class Frame:
         if (len(values) - 1) / checked.rate_hz > DURATION_S_MAX:
             given = f"{len(values)} samples at {checked.rate_hz:g} Hz"
             raise MessageError(f"frame: expected at most {DURATION_S_MAX:g} s in one frame, got {given}")
-        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN; what is not finite counts as a gap
-            return cls(checked, np.asarray(values, dtype=np.float64))
+        return cls(checked, values)

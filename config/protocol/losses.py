@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedgate.config.protocol.messages import Count, Message, Moment, Name
 
-LossClass = Literal["alarm", "sensor-alarm", "evidence", "update", "telemetry"]
+LossClass = Literal["alarm", "sensor-alarm", "evidence", "update", "telemetry", "samples"]
 Reason = Literal["outbox-full", "flash-budget", "disk-full", "store-damaged"]
 
 

@@ -13,6 +13,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `telemetry` | up              | digest         | no       | `scores.Scores`    of a time without a link     |
 | `alarm`    | up               | cause           | yes      | `Alarm`; under `all/alarm/fleet`: `FleetAlarm`  |
 | `evidence` | up               | alarm           | no       | `AlarmEvidence`: what an anomaly rests on       |
+| `samples`  | up               | alarm           | no       | chunk of a clip (`samples`), or `SampleRefusal` |
 | `update`   | up               | digest          | no       | chunk of an update                              |
 | `tombstone` | up            | class           | no       | `Tombstone`: what a gateway had to give up      |
 | `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
@@ -23,7 +24,8 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `maintenance-windows` | down (`all`) | `current`    | yes      | `MaintenanceWindows`: nothing is learned within |
 | `chunk`    | down             | digest          | no       | chunk of a model or of shared parameters        |
 | `receipt`  | down             | item            | no       | `Receipt`: the aggregator has it on disk        |
-| `resend`   | down             | digest          | no       | `Want`: chunks the aggregator lacks             |
+| `resend`   | down             | digest, alarm   | no       | `Want`: chunks the aggregator lacks             |
+| `fetch`    | down             | alarm           | no       | `SampleRequest`: raw samples are wanted         |
 | `service-request` | out       | cause           | yes      | `ServiceRequest`: what a building has to mend   |
 | `alarm-state` | out           | cause           | yes      | `AlarmState`; empty: there is nothing to handle |
 | `action`   | in (`cloud`)     | user            | no       | `AlarmAction` of another system on alarms       |
@@ -50,6 +52,7 @@ Channel = Literal[
     "tombstone",
     "alarm",
     "evidence",
+    "samples",
     "update",
     "want",
     "round",
@@ -60,6 +63,7 @@ Channel = Literal[
     "chunk",
     "receipt",
     "resend",
+    "fetch",
     "service-request",
     "alarm-state",
     "action",
@@ -67,8 +71,8 @@ Channel = Literal[
     "doctor",
 ]
 CHANNELS = frozenset(get_args(Channel))
-ALARMS, TALK, BULK, IDLE = range(4)  # how urgent a message is, see `urgency`
-LESS_URGENT = {"update": BULK, "chunk": BULK, "telemetry": IDLE, "score": IDLE}
+ALARMS, TALK, BULK, IDLE, LAST = range(5)  # how urgent a message is, see `urgency`
+LESS_URGENT = {"update": BULK, "chunk": BULK, "telemetry": IDLE, "score": IDLE, "samples": LAST}
 
 
 class TopicError(ValueError):
@@ -113,7 +117,7 @@ def channel_of(text: str) -> str:
 
 def urgency(text: str) -> int:
     """Return in which order messages of a topic go where the line is slow, the first with 0: alarms, what is said of
-    state and of transfers (and all that is not ours), bodies, and what nobody waits for.
+    state and of transfers (and all that is not ours), bodies, what nobody waits for, and raw samples.
     """
     channel = channel_of(text)
     return ALARMS if channel == "alarm" else LESS_URGENT.get(channel, TALK)

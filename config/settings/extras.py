@@ -20,7 +20,7 @@ EXTRA_OF = {
     "jinja2": "sim",
     "pandas": "sim",
     "pyarrow": "sim",
-    "pymseed": "sim",
+    "pymseed": "mseed",
     "distributed": "cluster",
 }
 

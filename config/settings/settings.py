@@ -32,6 +32,7 @@ from fedgate.config.settings.notifications import (
     Webhook,
 )
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
+from fedgate.config.settings.samples import FetchTable, SamplesTable
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
 from fedgate.models.alarms.false_alarm_test import block_windows
 from fedgate.models.alarms.threshold import MINIMUM_SCORES
@@ -228,6 +229,7 @@ class GatewaySettings(Table):
     limits: Limits = Limits()
     exchange: Exchange = Exchange()
     store: StoreTable = StoreTable()
+    samples: SamplesTable | None = None
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
@@ -309,6 +311,7 @@ class AggregatorSettings(SiteSettings, extra="forbid"):
     alarms: AlarmsTable = AlarmsTable()
     notify: Annotated[tuple[NotifyChannel, ...], Field(max_length=8)] = ()
     home_assistant: HomeAssistant = HomeAssistant()
+    samples: FetchTable = FetchTable()
 
     @model_validator(mode="after")
     def _check_channels(self) -> AggregatorSettings:

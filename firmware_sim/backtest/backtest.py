@@ -143,18 +143,18 @@ def backtest(
     recording: Recording,
     algorithm: Algorithm,
     seed: int,
-    works: tuple[tuple[int, int], ...] = (),
+    maintenance: tuple[tuple[int, int], ...] = (),
 ) -> Backtest:
     """Return what a gateway of these settings does over a recording whose channels play the roles of its features, in
     their order.
 
-    :param works: begin and end of maintenance that is announced to it, in ns.
+    :param maintenance: begin and end of maintenance that is announced to it, in ns.
 
     Raises:
         EvaluationError: the recording is no longer than the baseline, or the algorithm makes no model of it.
     """
     spec, begin_ns = settings.features, begin_of(recording)
-    pipeline = first = replace(start_pipeline(settings), works=works)
+    pipeline = first = replace(start_pipeline(settings), maintenance=maintenance)
     listener = _start_listener(settings, recording)
     windows, alarms, commissioned_s, lost, faulty = list[Scored](), list[AlarmSpan](), 0.0, 0, Counter[str]()
     for pipeline, result, manifest in _judge(settings, first, recording, algorithm, seed):

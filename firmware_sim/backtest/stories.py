@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgate.cloud_aggregator.alarms.workflow import AlarmKey, Standing, find_state, fold
+from fedgate.cloud_aggregator.alarms.workflow import AlarmCondition, AlarmKey, find_state, fold
 from fedgate.cloud_aggregator.commands.alarms import format_alarm
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.config.protocol.evidence import AlarmEvidence
@@ -127,7 +127,7 @@ def _play(number: int, played: Played, rng: np.random.Generator, hour_s: float, 
     events = (_announce(number, played, begin_ns, hour_s),) if is_announced else ()
     algorithm = build(ALGORITHM, len(feature_names(settings.features)), {})
     times = tuple((one.body["from_ns"], one.body["to_ns"]) for one in events)
-    found = backtest(settings, recording, algorithm, seed=0, works=times)
+    found = backtest(settings, recording, algorithm, seed=0, maintenance=times)
     disturbed = tuple(names[order.tolist().index(column)] for column in played.disturbed)
     return Story(number, played.kind, played.what, onset_ns, disturbed, found.messages, found.evidence, events)
 
@@ -190,12 +190,12 @@ def render_story(story: Story) -> str:
 
 def _make_row(story: Story) -> dict[str, Any]:
     alarm = story.raised
-    key, standing = AlarmKey(story.gateway, alarm.id), Standing(alarm.cause, alarm.onset_ns, is_active=True)
+    key, condition = AlarmKey(story.gateway, alarm.id), AlarmCondition(alarm.cause, alarm.onset_ns, is_active=True)
     row = alarm.model_dump(include={"id", "text", "cause", "severity", "rule", "score", "level"})
     return {
         **row,
         "gateway": story.gateway,
-        "state": find_state(fold(story.events), key, standing, alarm.t_ns),
+        "state": find_state(fold(story.events), key, condition, alarm.t_ns),
         "onset": cli.format_time(alarm.onset_ns),
         "raised": cli.format_time(alarm.t_ns),
     }

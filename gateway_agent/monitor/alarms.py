@@ -15,7 +15,7 @@ from fedgate.config.protocol.evidence import LABEL_MAX, cut_text
 from fedgate.config.protocol.messages import Alarm, Manifest
 from fedgate.config.settings.settings import GatewaySettings, Source
 from fedgate.gateway_agent.context import SYNCHRONISED, Context
-from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, Wanted
+from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, RecordSamples, Wanted
 from fedgate.gateway_agent.monitor.evidence import queue_evidence
 from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
 from fedgate.gateway_agent.monitor.sentence import describe_start, format_since
@@ -96,7 +96,7 @@ def queue_anomaly(
     monitor: Monitor, context: Context, manifest: Manifest | None, reading: WindowResult
 ) -> tuple[Monitor, list[Wanted]]:
     """Queue the message of a raised or cleared anomaly, with the model, rule, level and window it comes from, and the
-    features that stand out; behind one that is raised its evidence.
+    features that stand out; behind one that is raised its evidence, and the samples around it.
     """
     judge, transition, height = monitor.pipeline.judge, reading.transition, reading.height
     if judge is None or manifest is None or transition is None or height is None:
@@ -136,7 +136,10 @@ def queue_anomaly(
     )
     book, raised = monitor.alarms.raise_once(alarm.model_copy(update={"text": text + beside}))
     monitor, effects = _report(monitor, context, book, raised)
-    return monitor, effects if raised is None else [*effects, *queue_evidence(monitor, context, raised, reading)]
+    if raised is None:
+        return monitor, effects
+    recorded = RecordSamples(raised.id, raised.cause, raised.onset_ns, raised.t_ns)
+    return monitor, [*effects, *queue_evidence(monitor, context, raised, reading), recorded]
 
 
 def _describe_evidence(**measured: Evidence) -> str:

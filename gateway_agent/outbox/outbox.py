@@ -1,9 +1,9 @@
 """What must reach the aggregator: queued durably, sent while there is a link, settled by a receipt alone.
 
-An outage may last for months and a store is bounded. So the classes, alarms, sensor alarms, evidence, updates and
-telemetry, give way to those before them and, oldest first, to their own; where that is not enough, what came last is
-what is lost. A tombstone says what went. It is an item like an alarm and leaves only on its receipt; there is at most
-one a class, for which space is kept.
+An outage may last for months and a store is bounded. So the classes, alarms, sensor alarms, evidence, updates,
+telemetry and raw samples, give way to those before them and, oldest first, to their own; where that is not enough, what
+came last is what is lost. A tombstone says what went. It is an item like an alarm and leaves only on its receipt; there
+is at most one a class, for which space is kept.
 
 Alarms go first, a few items at a time, again with growing pauses, until the aggregator's receipt. The word of a broker
 counts for nothing: it may drop what it has acknowledged. So no more is under way than the aggregator is likely to take
@@ -22,7 +22,7 @@ from fedgate.config.protocol.delivery_queue import DeliveryQueue
 from fedgate.config.protocol.losses import Reason, Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt, Score
 from fedgate.config.protocol.transfer import list_requested
-from fedgate.gateway_agent.context import Context
+from fedgate.gateway_agent.context import Context, why_no_telemetry
 from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
@@ -107,13 +107,6 @@ def _rank_least_important_first(outbox: Outbox, name: str, priority: int) -> lis
         if item.priority >= priority and other != name and not is_tombstone(other)
     ]
     return sorted(names, key=lambda other: -outbox.items[other].priority)  # stable: the oldest of a class first
-
-
-def why_no_telemetry(context: Context) -> Reason | None:
-    """Return why no telemetry is stored at present, None where it is."""
-    if context.store.problem == "disk-full":
-        return "disk-full"
-    return "flash-budget" if context.store.written_bytes >= context.settings.store.flash_bytes_per_day else None
 
 
 def give_up_telemetry(outbox: Outbox, context: Context) -> tuple[Outbox, list[Effect]]:

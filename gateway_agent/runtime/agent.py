@@ -39,7 +39,7 @@ SECRET_BYTES = 32
 # What a gateway hears from the aggregator: told to all, and to it alone.
 # Keys come before what they sign, so they are asked for first.
 OF_ALL: tuple[Channel, ...] = ("keys", "newest", "maintenance-windows", "round", "manifest", "chunk")
-OF_ITS_OWN: tuple[Channel, ...] = ("manifest", "chunk", "receipt", "resend")
+OF_ITS_OWN: tuple[Channel, ...] = ("manifest", "chunk", "receipt", "resend", "fetch")
 
 
 class Agent(App):

@@ -39,17 +39,18 @@ from fedgate.gateway_agent.events import (
 from fedgate.gateway_agent.outbox.outbox import SEQUENCE, is_tombstone
 from fedgate.gateway_agent.pipeline.memory import MEMORY
 from fedgate.gateway_agent.pipeline.spectra import SPECTRA
-from fedgate.gateway_agent.runtime.write_budget import restore_day
+from fedgate.gateway_agent.samples.samples import SAMPLES
 from fedgate.gateway_agent.state import FLASH, LINK, Host, State, Stored, to_store
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.training.training import COUNTED
+from fedgate.gateway_agent.write_budget import restore_day
 from fedgate.models.time_units import NS
 
 SPENT_COMMIT_S = 3_600.0  # what may wait waits so long where the budget of the day is spent
 REGAIN_S = 60.0
 SAVED_SHARE = 0.01  # of the budget of a day, which a power cut may forget
 # Blobs; that an update was counted comes again with its next receipt.
-MAY_WAIT = frozenset({COUNTED, MEMORY, SPECTRA, FLASH, SEQUENCE, LINK})
+MAY_WAIT = frozenset({COUNTED, MEMORY, SPECTRA, SAMPLES, FLASH, SEQUENCE, LINK})
 
 
 def may_wait(effect: Durable) -> bool:
@@ -275,6 +276,10 @@ class CommitPolicy:
         if is_new or grown >= self._limits.flash_bytes_per_day * SAVED_SHARE:
             self.batch.add([self.save_flash(state)], uptime_ns)
         return self.note(state)
+
+    def count_written(self, size_bytes: int) -> None:
+        """Count what was written to the flash beside the store."""
+        self.flash = self.flash.add(size_bytes)
 
     def save_flash(self, state: State) -> Save:
         """Return the effect that stores the account."""

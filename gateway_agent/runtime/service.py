@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from fedgate.config.runtime import service
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
-from fedgate.gateway_agent.events import Durable, Log, Outward, Save, StoreState
+from fedgate.gateway_agent.events import Durable, Effect, Event, Log, Outward, Save, StoreState
 from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
+from fedgate.gateway_agent.runtime.clip_file import ClipFile
 from fedgate.gateway_agent.runtime.commit_policy import CommitPolicy
+from fedgate.gateway_agent.samples import samples
 from fedgate.gateway_agent.state import RESCUED, SECRET, Host, State, Stored, restore
 from fedgate.gateway_agent.storage.store import Store
 
@@ -26,12 +31,23 @@ class Service(service.Service[State]):
             first.append(tried)
         stored.blobs.update((effect.key, effect.body) for effect in first)
         self.store, self.policy = store, CommitPolicy(settings.store, store, stored, host)
-        super().__init__(restore(settings, stored, host), self.policy.step, self.policy.commit)
+        self._clips = None if settings.samples is None else ClipFile(settings.gateway.store, settings.samples)
+        commit = self.policy.commit if self._clips is None else partial(self._commit_and_keep, self._clips)
+        super().__init__(restore(settings, stored, host), self.policy.step, commit)
         if first:
             self.policy.batch.add(first, host.uptime_ns)
             self.policy.write(self.state)  # on a full disk the start goes on without
         self.state = self.policy.note(self.state)
         self.first_effects = self._begin(stored, host.uptime_ns)
+
+    def _commit_and_keep(
+        self, clips: ClipFile, state: State, effects: Sequence[Effect], events: Sequence[Event]
+    ) -> tuple[State, list[Outward], list[Event]]:
+        """Commit as the policy says, and then keep and read clips: what fails of these is told, and stops nothing."""
+        state, outward, news = self.policy.commit(state, effects, events)
+        others, read = clips.carry_out(outward)
+        self.policy.count_written(clips.take_written_bytes())
+        return state, others, [*news, *read]
 
     def _begin(self, stored: Stored, uptime_ns: int) -> list[Outward]:
         """Return what a start has to tell."""
@@ -50,7 +66,13 @@ class Service(service.Service[State]):
         """Store what is kept in memory, and close the store; return what is to be said where a full disk did not take
         it.
         """
-        policy, pipeline, uptime_ns = self.policy, self.state.monitor.pipeline, self.state.context.uptime_ns
+        uptime_ns = self.state.context.uptime_ns
+        ended = self.commit(
+            uptime_ns, samples.end_all(self.state.samples, self.state.context, "the agent was stopped")[1]
+        )
+        if self._clips is not None:
+            self._clips.close()
+        policy, pipeline = self.policy, self.state.monitor.pipeline
         last = [
             *scores.save_unsent(self.state.outbox, self.state.context),
             *([] if pipeline.commissioned else spectra.save(pipeline.healthy)[1]),
@@ -64,4 +86,5 @@ class Service(service.Service[State]):
             self.store.make_room()
             self.step_all(uptime_ns, policy.write(self.state))
         self.store.close()
-        return [Log("warning", policy.batch.describe_lost())] if policy.is_stuck else []
+        logs = [one for one in ended if isinstance(one, Log)]
+        return [*logs, Log("warning", policy.batch.describe_lost())] if policy.is_stuck else logs

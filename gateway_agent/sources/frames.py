@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.settings.settings import Source
@@ -15,7 +13,7 @@ Offsets = dict[tuple[str, str], int]  # (stream, boot id of the node) -> the gat
 
 
 def read(source: Source, frame: Frame, uptime_ns: int, anchor_ns: int, offsets: Offsets) -> tuple[Block, Offsets]:
-    """Return a frame as a block, and the clock offsets with this node's; raises `MessageError`.
+    """Return a frame as a block of values as they came, and the clock offsets with this node's; raises `MessageError`.
 
     A node whose clock only counts from its start is placed within the uptime of the gateway by the frame that took the
     least time to arrive, so that neither delays of the network nor a backlog that a broker kept bend its time.
@@ -30,8 +28,4 @@ def read(source: Source, frame: Frame, uptime_ns: int, anchor_ns: int, offsets: 
         offset = min(offsets.get(key, LATEST), uptime_ns - t_ns - duration_ns)
         offsets = {**{other: value for other, value in offsets.items() if other[0] != source.name}, key: offset}
         t_ns += offset + anchor_ns
-    gains = [channel.gain for channel in source.channels]
-    biases = [channel.bias for channel in source.channels]
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite counts as a gap
-        values = frame.values * gains + biases
-    return Block(source.name, t_ns, frame.meta.rate_hz, values), offsets
+    return Block(source.name, t_ns, frame.meta.rate_hz, frame.values), offsets

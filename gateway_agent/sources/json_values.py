@@ -18,7 +18,7 @@ WHOLE_PAYLOAD = "."  # the path of a sensor that publishes a bare number
 
 
 def read(source: Source, payload: bytes, now_ns: int) -> Block:
-    """Return one reading of a JSON source as a block of one sample; raises `MessageError`.
+    """Return one reading of a JSON source as a block of one sample, as it came; raises `MessageError`.
 
     Its time is the message's own where `time_path` is set, else the time of arrival `now_ns`.
     """
@@ -26,10 +26,7 @@ def read(source: Source, payload: bytes, now_ns: int) -> Block:
         document = json.loads(payload)
     except (ValueError, RecursionError) as error:
         raise MessageError(f"source {source.name}: payload is not JSON ({error})") from None
-    values = [
-        _number(source, channel.path, _find_value(source, document, channel.path)) * channel.gain + channel.bias
-        for channel in source.channels
-    ]
+    values = [_number(source, channel.path, _find_value(source, document, channel.path)) for channel in source.channels]
     t_ns = now_ns if not source.time_path else _time_ns(source, _find_value(source, document, source.time_path))
     return Block(stream=source.name, t_ns=t_ns, rate_hz=0.0, values=np.array([values]))
 

@@ -28,8 +28,8 @@ from fedgate.gateway_agent.outbox.outbox import ITEMS_MAX, Outbox, give_up
 from fedgate.gateway_agent.runtime import renewal
 from fedgate.gateway_agent.runtime.agent import Agent
 from fedgate.gateway_agent.runtime.renewal import Renewer
-from fedgate.gateway_agent.runtime.write_budget import WriteBudget
 from fedgate.gateway_agent.storage.store import Store
+from fedgate.gateway_agent.write_budget import WriteBudget
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import after as cloud_after
 from tests.cloud_aggregator.test_aggregator_machine import heard as cloud_heard

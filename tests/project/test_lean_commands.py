@@ -100,7 +100,7 @@ def test_an_algorithm_is_evaluated_without_what_only_tests_and_clusters_need(tmp
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize(("name", "extra"), [("x.mat", "train"), ("x.parquet", "sim"), ("x.mseed", "sim")])
+@pytest.mark.parametrize(("name", "extra"), [("x.mat", "train"), ("x.parquet", "sim"), ("x.mseed", "mseed")])
 def test_a_format_names_the_extra_that_reads_it(tmp_path: Path, name: str, extra: str) -> None:
     (tmp_path / name).write_bytes(b"anything")
     assert f"{name}: this format needs the package" in (said := said_by(tmp_path, "info", str(tmp_path / name)))

@@ -86,12 +86,12 @@ NEVER_IN_THE_AGENT = {
 # does what several of them use.
 COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("deployment/", "downloads", "monitor/", "outbox/", "training/", "trust/")),
-    *(f"gateway_agent/{name}" for name in ("pipeline/", "sources/")),
+    *(f"gateway_agent/{name}" for name in ("pipeline/", "samples/", "sources/")),
     *(f"cloud_aggregator/{name}" for name in ("access/", "alarms/", "notifications/", "presence")),
-    *(f"cloud_aggregator/{name}" for name in ("releases/", "rounds/")),
+    *(f"cloud_aggregator/{name}" for name in ("releases/", "rounds/", "samples/")),
 )
 TO_COMPONENTS = (
-    *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "pipeline", "sources")),
+    *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "pipeline", "sources", "write_budget")),
     *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "enrolment", "events", "limits", "names")),
     "cloud_aggregator/notifications",
 )

@@ -47,7 +47,7 @@ def opened(path: Path, now_ns: int = T0_NS, /, **tables: Any) -> Service:
 
 def item(name: str, priority: int, size_bytes: int = 100, t_ns: int = T0_NS) -> Item:
     """Return an item of a class whose message says its name, and is as long as wanted."""
-    channel = {0: "alarm", 1: "alarm", 2: "evidence", 3: "update", 4: "telemetry"}[priority]
+    channel = {0: "alarm", 1: "alarm", 2: "evidence", 3: "update", 4: "telemetry", 5: "samples"}[priority]
     return Item(topic(ME, channel, name), (name.encode().ljust(size_bytes, b" "),), False, priority, t_ns)
 
 

@@ -24,6 +24,7 @@ from fedgate.config.protocol.messages import (
     Transfer,
     Want,
 )
+from fedgate.config.protocol.samples import SampleRefusal, SampleRequest
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.transfer import ChunkHeader
 from fedgate.models.features.spec import FeatureSpec
@@ -212,6 +213,18 @@ MESSAGES: list[Message] = [
         clock="synchronised",
     ),
     make_evidence(),
+    SampleRequest(
+        alarm="gateway-1.anomaly.1800000000000000000.b00t",
+        number=T_NS,
+        audience="bridge/gateway-1",
+        expires_ns=T_NS + 1,
+        signature="c2ln",
+    ),
+    SampleRefusal(
+        alarm="gateway-1.anomaly.1800000000000000000.b00t",
+        number=T_NS,
+        reason="the settings of this gateway keep no samples",
+    ),
     Tombstone(
         id="01234567.raised",
         kind="sensor-alarm",

@@ -16,6 +16,7 @@ from fedgate.config.protocol.frames import DURATION_S_MAX, SAMPLES_MAX, TIME_NS_
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent.sources import frames, json_values
+from fedgate.gateway_agent.sources.units import to_units
 from fedgate.models.time_units import NS
 from tests.support.syntax import ROOT
 
@@ -39,7 +40,7 @@ def test_the_bytes_are_those_of_every_release() -> None:
     read = Frame.from_bytes(golden)
     assert read.meta == META
     np.testing.assert_array_equal(read.values, FRAME.values.astype(np.float32))
-    assert read.values.dtype == np.float64
+    assert read.values.dtype == np.float32  # as it came
 
 
 @given(
@@ -106,6 +107,7 @@ def test_random_bytes_are_refused(noise: bytes) -> None:
 def test_values_come_in_the_unit_of_the_settings() -> None:
     two = source({"role": "load", "gain": 2.0, "bias": 1.0}, {"role": "heat"})
     block, _ = frames.read(two, Frame(META, np.array([[1.0, 5.0]])), 0, 0, {})
+    block = to_units(two, block)
     np.testing.assert_array_equal(block.values, [[3.0, 5.0]])
     with pytest.raises(MessageError, match="a frame has 1 channels, the settings 2"):
         frames.read(two, Frame(META, np.array([[1.0]])), 0, 0, {})
@@ -114,7 +116,7 @@ def test_values_come_in_the_unit_of_the_settings() -> None:
 def test_values_beyond_all_numbers_become_gaps_without_a_warning() -> None:
     loud = source({"role": "load", "gain": 1e10})
     values = np.array([[1e308], [np.inf], [np.nan], [1.0]])
-    block, _ = frames.read(loud, Frame(META, values), 0, 0, {})
+    block = to_units(loud, frames.read(loud, Frame(META, values), 0, 0, {})[0])
     assert np.isfinite(block.values).ravel().tolist() == [False, False, False, True]
 
 
@@ -159,7 +161,8 @@ CLIMATE = Source.model_validate(
 )
 def test_json_values_are_found_by_path(at: str, t_ns: int) -> None:
     block = json_values.read(CLIMATE, f'{{"air": {{"temperature": 21.5}}, "wet": true, "at": {at}}}'.encode(), 5)
-    assert (block.stream, block.t_ns, block.rate_hz, block.values.tolist()) == ("climate", t_ns, 0.0, [[21.5, 2.0]])
+    assert (block.stream, block.t_ns, block.rate_hz, block.values.tolist()) == ("climate", t_ns, 0.0, [[21.5, 1.0]])
+    assert to_units(CLIMATE, block).values.tolist() == [[21.5, 2.0]]
 
 
 BROKEN_JSON = [

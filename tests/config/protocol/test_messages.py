@@ -40,6 +40,7 @@ from fedgate.config.protocol.messages import (
     Transfer,
     Want,
 )
+from fedgate.config.protocol.samples import SampleRefusal, SampleRequest
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.protocol.topics import Topic, parse, topic_of
 from tests.support.message_samples import DIGEST, MESSAGES
@@ -52,6 +53,8 @@ LATER = (
     ActionAnswer,
     AlarmAction,
     AlarmState,
+    SampleRequest,
+    SampleRefusal,
     AlarmEvidence,
     Device,
     FleetAlarm,

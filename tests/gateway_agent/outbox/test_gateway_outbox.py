@@ -19,6 +19,7 @@ from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
     EVIDENCE_PRIORITY,
+    SAMPLES_PRIORITY,
     SENSOR_PRIORITY,
     TELEMETRY_PRIORITY,
     UPDATE_PRIORITY,
@@ -56,6 +57,7 @@ CHANNEL = {
     EVIDENCE_PRIORITY: "evidence",
     UPDATE_PRIORITY: "update",
     TELEMETRY_PRIORITY: "telemetry",
+    SAMPLES_PRIORITY: "samples",
 }
 TAKEN = Receipt(accepted=True).to_bytes()
 AT_ONCE: dict[str, Any] = {"exchange": {"spread_s": 0.0}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedgate.gateway_agent.runtime.write_budget import WriteBudget, restore_day
+from fedgate.gateway_agent.write_budget import WriteBudget, restore_day
 from fedgate.models.time_units import DAY_NS, NS
 from tests.support.sites import T0_NS
 

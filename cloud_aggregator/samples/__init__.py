@@ -1,0 +1,1 @@
+"""Raw samples around alarms, which an operator asks of a gateway where the site allows it."""

@@ -1,0 +1,1 @@
+"""Raw samples around anomalies: held in memory, kept as clips, and sent where the site asks for them."""

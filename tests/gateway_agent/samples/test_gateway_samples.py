@@ -1,0 +1,299 @@
+"""Raw samples at a gateway: held in memory alone while all is well, kept around an anomaly, sent on a signed request.
+
+Goal: the clip is what the sensors sent, bit by bit, and its times are theirs; whoever is not the site gets nothing;
+memory, the file and what is written in a day are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedgate.cloud_aggregator.context import sign_message
+from fedgate.config.protocol import wire
+from fedgate.config.protocol.losses import Tombstone
+from fedgate.config.protocol.messages import Alarm, Receipt
+from fedgate.config.protocol.samples import (
+    Clip,
+    Piece,
+    SampleRefusal,
+    SampleRequest,
+    decode_clip,
+    name_clip,
+    name_refusal,
+)
+from fedgate.config.protocol.transfer import parse_chunk
+from fedgate.config.settings.samples import CLIP_BYTES_MAX, SamplesTable
+from fedgate.gateway_agent.events import (
+    SAMPLES_PRIORITY,
+    ClipRead,
+    ClockSet,
+    Connection,
+    Effect,
+    Enqueue,
+    KeepClip,
+    Log,
+    ReadClip,
+    RecordSamples,
+    Save,
+)
+from fedgate.gateway_agent.runtime.clip_file import ClipFile
+from fedgate.gateway_agent.samples import samples as raw
+from fedgate.gateway_agent.samples.samples import SAMPLES, Samples
+from fedgate.gateway_agent.state import State
+from fedgate.models.arrays import Array
+from fedgate.models.time_units import DAY_NS, NS
+from tests.gateway_agent.deployment.test_gateway_models import in_force
+from tests.support.agents import ME, TICK, after, heard, kinds, sent
+from tests.support.sites import FEATURES, KEY, SITE, T0_NS, Shelf, agent, frame, gateway_settings, samples
+
+ON: dict[str, Any] = {"samples": {"before_s": 3.0, "after_s": 2.0}}
+START_S, RATE_HZ = 200.0, float(FEATURES["rate_hz"])
+STRANGER = Ed25519PrivateKey.from_private_bytes(bytes(32))
+ALARM_ID = "north.anomaly.1.boot"
+
+
+def watching(**tables: Any) -> State:
+    state = in_force(**{**ON, **tables})
+    return replace(state, context=replace(state.context, uptime_ns=T0_NS + round(START_S * NS)))
+
+
+def feed(state: State, values: Array, at_s: float) -> tuple[State, list[Effect]]:
+    """Take in samples, a second in each frame."""
+    effects, each = list[Effect](), round(RATE_HZ)
+    for place in range(0, len(values), each):
+        now_ns = T0_NS + round((at_s + (place + each) / RATE_HZ) * NS)
+        heard_now = heard("sample", "deck", frame(values[place : place + each], at_s + place / RATE_HZ))
+        state, more = after(state, heard_now, now_ns=now_ns)
+        effects += more
+    return state, effects
+
+
+def alarmed(state: State, *, seconds_after: int = 4) -> tuple[State, list[Effect], Array]:
+    values = np.concatenate([samples(0, 6), samples(4, 1 + seconds_after, 50.0)])
+    return *feed(state, values, START_S), values
+
+
+def clips(effects: Sequence[Any]) -> list[Clip]:
+    return [decode_clip(one.body, CLIP_BYTES_MAX) for one in kinds(effects, KeepClip)]
+
+
+def raised(effects: list[Effect]) -> Alarm:
+    queued = [one for one in kinds(effects, Enqueue) if "/alarm/" in one.item.topic]
+    return Alarm.from_bytes(queued[0].item.payloads[0])
+
+
+def asked(alarm: str, number: int = 1, key: Ed25519PrivateKey = KEY, audience: str = f"{SITE}/{ME}") -> Any:
+    request = sign_message(SampleRequest(alarm=alarm, number=number), key, audience, T0_NS)
+    return heard("fetch", name_clip(alarm), request.to_bytes())
+
+
+def test_around_an_anomaly_the_samples_are_kept_as_they_came() -> None:
+    _, effects, values = alarmed(watching())
+    alarm, (clip,) = raised(effects), clips(effects)
+    assert (clip.meta.alarm, clip.meta.cause, clip.meta.t_ns) == (alarm.id, "anomaly", alarm.t_ns)
+    ((first, *_),) = pieces = clip.pieces
+    found = np.concatenate([piece.values for piece in pieces[0]])
+    begin = round(((first.t_ns - T0_NS) / NS - START_S) * RATE_HZ)
+    np.testing.assert_array_equal(found, values[begin : begin + len(found)].astype(np.float32))
+    assert found.dtype == np.float32 and first.rate_hz == RATE_HZ
+    assert alarm.t_ns - 4 * NS <= first.t_ns <= alarm.t_ns - 3 * NS  # whole frames
+    assert alarm.t_ns + 2 * NS <= pieces[0][-1].end_ns <= alarm.t_ns + 4 * NS
+    assert clip.meta.cut == "" and clip.meta.sources[0].channels[0].name == "load"
+
+
+def test_while_all_is_well_nothing_is_written_and_memory_stays_as_it_is() -> None:
+    state, effects = feed(watching(), samples(0, 30), START_S)
+    assert not kinds(effects, KeepClip) and SAMPLES not in {one.key for one in kinds(effects, Save)}
+    held = state.samples.held["deck"]
+    assert len(held) <= 3 + 1 + 2 and state.samples.held_bytes == sum(map(raw._count_bytes, held))
+
+
+def test_without_the_table_nothing_is_held() -> None:
+    state, effects, _ = alarmed(in_force())
+    assert state.samples.held == {} and not state.samples.recordings
+    assert not kinds(effects, KeepClip) and raised(effects).state == "raised"
+
+
+@pytest.mark.parametrize(
+    "sensor", [np.arange(-9, 9, dtype=np.int32), np.arange(9, dtype=np.int8), np.array([0.1, np.nan, -0.0])]
+)
+def test_values_keep_their_type_and_their_bits_and_the_gain_is_told(sensor: Array) -> None:
+    source = {"name": "deck", "kind": "frames", "channels": [{"role": "load", "unit": "kN", "gain": 0.5, "bias": 2}]}
+    state = agent(gateway_settings(source=[source], **ON), Shelf())
+    payload = wire.encode({"values": sensor[:, None]}, {"t_ns": T0_NS, "rate_hz": RATE_HZ})
+    state, _ = after(state, heard("sample", "deck", payload))
+    (piece,) = state.samples.held["deck"]
+    assert piece.values.dtype == sensor.dtype and piece.values.tobytes() == sensor.tobytes()
+    _, effects = raw.begin_recording(state.samples, state.context, wanted(T0_NS))
+    assert effects == []
+    _, ended = raw.end_all(replace(state.samples, recordings=(raw.Recording(wanted(T0_NS), 0),)), state.context, "x")
+    (clip,) = clips(ended)
+    channel = clip.meta.sources[0].channels[0]
+    assert (channel.unit, channel.gain, channel.bias, channel.is_in_unit) == ("kN", 0.5, 2.0, False)
+    assert clip.pieces[0][0].values.tobytes() == sensor.tobytes() and clip.meta.cut == "x"
+
+
+def wanted(t_ns: int, alarm: str = ALARM_ID) -> RecordSamples:
+    return RecordSamples(alarm, "anomaly", t_ns, t_ns)
+
+
+def test_a_gap_of_the_sensor_stays_a_gap() -> None:
+    state = watching()
+    for at_s in (0.0, 1.0, 2.5):
+        state, _ = feed(state, samples(0, 1), START_S + at_s)
+    at_ns = T0_NS + round((START_S + 3.5) * NS)
+    state = replace(state, samples=raw.begin_recording(state.samples, state.context, wanted(at_ns))[0])
+    _, effects = feed(state, samples(0, 6), START_S + 3.5)
+    (clip,) = clips(effects)
+    times = [(piece.t_ns - T0_NS) / NS - START_S for piece in clip.pieces[0][:4]]
+    assert times == [0.0, 1.0, 2.5, 3.5]
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(-2_000, 2_000)), max_size=60))
+def test_memory_is_bounded_whatever_times_and_lengths_a_sensor_sends(sent_pieces: list[tuple[int, int]]) -> None:
+    table = SamplesTable(max_clip_bytes=64 * 1024, max_bytes=128 * 1024)
+    context = watching().context
+    context = replace(context, settings=context.settings.model_copy(update={"samples": table}))
+    held = Samples()
+    for rows, t_s in sent_pieces:
+        held, _ = raw.note_piece(held, context, "deck", Piece(t_s * NS, 10.0, np.zeros((rows, 24))))
+        assert held.held_bytes == sum(map(raw._count_bytes, held.held["deck"])) <= 32 * 1024
+
+
+def test_a_clip_that_grows_too_long_is_cut_and_says_so() -> None:
+    small = {"samples": {"before_s": 1.0, "after_s": 3_000.0, "max_clip_bytes": 65_536, "max_bytes": 131_072}}
+    state, effects, _ = alarmed(watching(**small), seconds_after=250)
+    (clip,) = clips(effects)
+    assert clip.meta.cut == "longer than max_clip_bytes = 65536" and not state.samples.recordings
+    assert len(kinds(effects, KeepClip)[0].body) < 70_000
+
+
+def test_a_source_that_falls_silent_is_not_waited_for_without_end() -> None:
+    state, effects, _ = alarmed(watching(), seconds_after=0)
+    assert len(state.samples.recordings) == 1 and not clips(effects)
+    state, effects = after(state, TICK, now_ns=state.context.uptime_ns + 33 * NS)
+    assert len(clips(effects)) == 1 and not state.samples.recordings
+
+
+def test_what_is_written_in_a_day_is_bounded_also_over_a_restart() -> None:
+    shelf, state, kept = Shelf(), watching(samples={**ON["samples"], "bytes_per_day": 65_536}), 0
+
+    def begin(state: State, number: int) -> tuple[State, list[Effect]]:
+        one = raw.Recording(wanted(state.context.now_ns, f"a{number}"), 0)
+        held = replace(state.samples, recordings=(one,), held={"deck": (Piece(state.context.now_ns, 10.0, BIG),)})
+        return after(replace(state, samples=held), TICK)
+
+    for number in range(4):
+        state, effects = begin(state, number)
+        shelf.commit(effects)
+        kept += len(kinds(effects, KeepClip))
+    assert kept == 3 and any("samples.bytes_per_day is 65536" in one.text for one in kinds(effects, Log))
+    again = agent(state.context.settings, shelf, state.context.uptime_ns)
+    assert again.samples.day == state.samples.day
+    assert not kinds(begin(again, 9)[1], KeepClip)
+    later = replace(again, context=replace(again.context, uptime_ns=again.context.uptime_ns + DAY_NS))
+    assert kinds(begin(later, 10)[1], KeepClip)
+
+
+BIG = np.zeros((2_500, 1))
+
+
+@pytest.mark.parametrize("store", [{"problem": "disk-full"}, {"written_bytes": 2**40}])
+def test_where_the_disk_is_full_or_the_flash_has_had_enough_no_clip_is_kept_nor_sent(store: dict[str, Any]) -> None:
+    state = watching()
+    state = replace(state, context=replace(state.context, store=replace(state.context.store, **store)))
+    _, effects, _ = alarmed(state)
+    assert not clips(effects) and any("of samples are not kept" in one.text for one in kinds(effects, Log))
+    _, effects = after(state, asked(ALARM_ID))
+    assert refusals(effects)[0].reason.endswith("ask tomorrow") and not kinds(effects, ReadClip)
+
+
+def refusals(effects: list[Effect]) -> list[SampleRefusal]:
+    queued = [one for one in kinds(effects, Enqueue) if one.name.endswith(".refused")]
+    return [SampleRefusal.from_bytes(one.item.payloads[0]) for one in queued]
+
+
+def test_after_the_clock_was_set_samples_of_before_are_in_no_clip() -> None:
+    state, _, _ = alarmed(watching(), seconds_after=0)
+    state, effects = after(state, ClockSet(5 * NS))
+    assert [one.meta.cut for one in clips(effects)] == ["the wall clock was set"] and state.samples.held == {}
+
+
+def test_a_request_of_the_site_brings_the_clip_behind_everything_else_and_once() -> None:
+    state, effects, _ = alarmed(watching())
+    (kept,) = kinds(effects, KeepClip)
+    state, effects = after(state, asked(kept.alarm))
+    assert effects == [ReadClip(kept.alarm, 1)]
+    assert after(state, asked(kept.alarm))[1] == []
+    state = replace(state, context=replace(state.context, line_payload_bytes=1_024))
+    state, effects = after(state, ClipRead(kept.alarm, 1, kept.body))
+    (queued,) = kinds(effects, Enqueue)
+    assert queued.item.priority == SAMPLES_PRIORITY == max(one.priority for one in state.outbox.items.values())
+    assert b"".join(parse_chunk(one)[1] for one in queued.item.payloads) == kept.body
+    assert after(state, asked(kept.alarm, 2))[1] == []  # it is on its way
+    for name in [name for name in state.outbox.items if name != queued.name]:
+        state, effects = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
+    state, effects = after(state, TICK, now_ns=state.context.uptime_ns + 600 * NS)
+    state, effects = after(state, heard("resend", queued.name, b'{"missing": [1]}'))
+    assert [one.payload for one in sent(effects, "samples")] == [queued.item.payloads[1]]
+    state, _ = after(state, heard("receipt", queued.name, Receipt(accepted=True).to_bytes()))
+    assert queued.name not in state.outbox.items and after(state, asked(kept.alarm))[1] == []
+    assert after(state, asked(kept.alarm, 2))[1] == [ReadClip(kept.alarm, 2)]  # another order
+
+
+def test_a_gateway_that_keeps_no_samples_refuses_and_says_so() -> None:
+    state, effects = after(in_force(), asked(ALARM_ID))
+    assert refusals(effects) == [
+        SampleRefusal(alarm=ALARM_ID, number=1, reason="the settings of this gateway keep no samples")
+    ]
+    assert name_refusal(ALARM_ID) in state.outbox.items and after(state, asked(ALARM_ID))[1] == []
+
+
+def test_what_is_not_here_is_refused() -> None:
+    state, _ = after(watching(), asked(ALARM_ID))
+    _, effects = after(state, ClipRead(ALARM_ID, 1, None, "this gateway has no samples of this alarm, or no more"))
+    assert refusals(effects)[0].reason.startswith("this gateway has no samples")
+
+
+@pytest.mark.parametrize(
+    "how", [{"key": STRANGER}, {"audience": f"{SITE}/all"}, {"audience": f"{SITE}/east"}, {"audience": f"other/{ME}"}]
+)
+def test_what_the_site_has_not_signed_for_this_gateway_brings_nothing(how: dict[str, Any]) -> None:
+    state, effects = after(watching(), asked(ALARM_ID, **how))
+    assert [type(one) for one in effects] == [Log] and state.messages_dropped == 1
+
+
+def test_a_clip_that_still_comes_in_is_sent_at_a_later_request() -> None:
+    state, effects, _ = alarmed(watching(), seconds_after=0)
+    alarm = raised(effects).id
+    state, effects = after(state, asked(alarm))
+    assert not kinds(effects, ReadClip) and not refusals(effects)
+    state, effects = after(state, TICK, now_ns=state.context.uptime_ns + 33 * NS)
+    assert kinds(effects, KeepClip) and kinds(after(state, asked(alarm))[1], ReadClip)
+
+
+def test_a_clip_gives_way_to_everything_and_a_tombstone_tells() -> None:
+    state = watching(store={"max_bytes": 64 * 1024})
+    state, _ = after(state, Connection(False))
+    state, effects = after(state, ClipRead(ALARM_ID, 1, bytes(90_000)))
+    (stone,) = [Tombstone.from_bytes(one.item.payloads[0]) for one in kinds(effects, Enqueue)]
+    assert stone.kind == "samples" and name_clip(ALARM_ID) not in state.outbox.items
+
+
+def test_an_error_of_the_file_stops_nothing(tmp_path: Path) -> None:
+    clip_file = ClipFile(tmp_path / "none" / "g.db", SamplesTable())
+    other = Log("info", "other")
+    effects, events = clip_file.carry_out([KeepClip("a", b"x"), other, ReadClip("a", 1)])
+    assert effects[1] is other and "are not kept" in str(effects[0])
+    (read,) = events
+    assert isinstance(read, ClipRead) and read.body is None and "cannot be read" in read.problem
+    assert clip_file.take_written_bytes() == 0
