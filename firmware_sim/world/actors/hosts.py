@@ -27,7 +27,7 @@ from fedgate.firmware_sim.world.environment.disk import CloudStore, Disk, Gatewa
 from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
 from fedgate.firmware_sim.world.environment.setup import KEY, SITE, faulty, stream_of
 from fedgate.firmware_sim.world.promises.bounds import bounded_step
-from fedgate.firmware_sim.world.promises.damage import Under, reaches_level
+from fedgate.firmware_sim.world.promises.alarms.damage import Under, reaches_level
 from fedgate.firmware_sim.world.promises.liveness import Owed, of_cloud, of_gateway
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import Examination, UntriedError
@@ -60,6 +60,7 @@ class GatewayHost(Machine):
         super().__init__(world, name, disk, phase_s)
         self.settings = settings
         world.witness.probations.known(name, settings)
+        world.witness.works.known(name, settings.features.window_s)
         rng = stream_of(world.seed, f"processor of {name}")
         self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.note, name))
         self._store: GatewayStore | None = None
@@ -229,7 +230,7 @@ class CloudHost(Machine):
         """Let the aggregator take a step, and the witness compare."""
         waiting, self._inbox = self._inbox, []
         service = there(self.service)
-        self.world.witness.cloud_steps(service.state)
+        self.world.witness.cloud_steps(service.state, self.now_ns)
         with bounded_step():
             effects = service.step_all(self.uptime_ns, [event, *waiting])
         for gateway in service.state.failures:  # a defect of ours that is contained is one all the same
@@ -256,6 +257,8 @@ class CloudHost(Machine):
             case cloud_events.Publish(topic=topic, payload=payload, retain=retain):
                 self.world.witness.cloud_published(topic, payload)
                 self.publish(topic, payload, retain=retain)
+            case cloud_events.Send(post=post) if self.world.receiver is not None:
+                self.world.receiver.send(self, post)
             case Issue() | Reject() | Revoke() if self.world.door is not None:
                 self.world.door.carry_out(effect)
             case cloud_events.Log():
@@ -272,6 +275,7 @@ class CloudHost(Machine):
     def owed(self) -> Owed:
         """Return what the aggregator has to see to now."""
         witness = self.world.witness
+        witness.log.ticked(there(self.service).state, self.now_ns)
         twins = {name for name, how in witness.devices.handled.items() if "twin" in how}
         return of_cloud(there(self.service).state, witness.releases, twins, witness.hostile)
 

@@ -25,6 +25,8 @@ NO_MEMORY = "no memory"  # what a training that fails says
 HOSTILE, LYING = 0.25, 0.1  # shares of the worlds with a hostile gateway, and with a broker that lies
 HOSTILE_MESSAGES = (100.0, 2_000.0)  # per hour
 ANEW = 0.15  # share of the worlds in which somebody has a gateway begin anew
+HANDLED = 0.5  # share of the worlds in which somebody sees to alarms
+HANDLED_ORDERS = (20.0, 240.0)  # per hour
 UNLUCKY = 0.2  # share of the worlds in which processes end as they load models
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
@@ -116,6 +118,13 @@ class Orders(Table):
     orders: Rate = 0.0  # to release a model, to go on, to pause, to stop
 
 
+class AlarmOrders(Table):
+    """What an operator does about alarms meanwhile; where there is one, the site has a webhook, too."""
+
+    orders: Rate = 0.0  # to acknowledge, shelve, label, to announce maintenance, and some that are to be refused
+    receiver_fails: Chance = 0.0  # share of the posts that the webhook's receiver does not take
+
+
 class Hostile(Table):
     """One gateway more, with a certificate of its own, that says whatever the broker lets it say."""
 
@@ -149,6 +158,7 @@ class Faults(Table):
     handling: Handling = Handling()
     processor: Processor = Processor()
     operator: Orders = Orders()
+    alarms: AlarmOrders = AlarmOrders()
     capacity: Capacity = Capacity()
     hostile: Hostile = Hostile()
     lies: Lies = Lies()
@@ -248,6 +258,15 @@ def anew_of(rng: np.random.Generator) -> float:
     """Return how often per hour a gateway is made to begin anew in a world; in most never."""
     is_there, share = rng.random() < ANEW, rng.random()
     return round(30.0 * share, 4) if is_there else 0.0
+
+
+def alarm_orders_of(rng: np.random.Generator) -> AlarmOrders:
+    """Return what an operator does about alarms in a world; in half of them nothing."""
+    is_there, share, fails = rng.random(3)
+    least, most = HANDLED_ORDERS
+    if is_there >= HANDLED:
+        return AlarmOrders()
+    return AlarmOrders(orders=round(least * float((most / least) ** share), 1), receiver_fails=round(0.6 * fails**2, 4))
 
 
 def loads_of(rng: np.random.Generator) -> Loads:
