@@ -212,6 +212,7 @@ def _tick(state: State) -> Result:
     then(_put(state, deploy.watch_rollout(state.releases, state.context, state.access.gateways)))
     then(_put(state, handling.judge_fleet(state.alarms, state.context, state.access.gateways)))
     then(_put(state, handling.follow_masks(state.alarms, state.context, state.access.gateways)))
+    then(_put(state, works.remind(state.alarms, state.context)))
     then(_put(state, newest.publish_if_changed(state.releases, state.context, state.rounds.training)))
     then(_renew_signatures(state))
     then(_open_if_due(state))

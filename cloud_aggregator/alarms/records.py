@@ -32,6 +32,7 @@ class Alarms:
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when its device was last described
     undescribed: frozenset[str] = frozenset()  # gateways whose device is to be described anew
     workflow: Workflow = field(default_factory=Workflow)  # what was done about them
+    announced_ns: int | None = None  # when maintenance was last announced without a change, by the uptime
     asked_ns: dict[AlarmKey, int] = field(default_factory=dict)  # since when nobody has acknowledged it, by the uptime
     looked_ns: int | None = None  # when masks that ended were looked for, by the uptime
 

@@ -56,6 +56,8 @@ class Notices:
     def note_event(self, event: events.AlarmEvent, now_ns: int) -> None:
         """See that what the service does by itself about an alarm is due; the states do not know of it yet."""
         key = Key(event.gateway, event.alarm)
+        if key.gateway == self.hostile:  # of which an old alarm that is told again may be taken for a new one
+            return
         one, mask = self._states.alarms[key], self._states.mask(key, now_ns)
         if not one.is_active or bool(mask) != (event.kind == "suppress"):
             self._violate(f"{event.alarm}: {event.kind}, and it is {self._states.state(key, now_ns)}")
