@@ -1,6 +1,7 @@
 """Times of maintenance as gateways are told of them, who then learn nothing in them.
 
-They are told now and then again: brokers forget, and a gateway whose clock was wrong has refused what had expired by it.
+They are told now and then again: brokers forget, and a gateway whose clock was wrong has refused what it took for
+expired.
 """
 
 from __future__ import annotations

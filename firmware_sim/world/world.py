@@ -28,7 +28,15 @@ from fedgate.firmware_sim.world.actors.operator import Operator
 from fedgate.firmware_sim.world.actors.receiver import Receiver
 from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.disk import complaint
-from fedgate.firmware_sim.world.environment.faults import Faults, alarm_orders_of, anew_of, drawn, hostile_of, lies_of, loads_of
+from fedgate.firmware_sim.world.environment.faults import (
+    Faults,
+    alarm_orders_of,
+    anew_of,
+    drawn,
+    hostile_of,
+    lies_of,
+    loads_of,
+)
 from fedgate.firmware_sim.world.environment.network import Network
 from fedgate.firmware_sim.world.environment.setup import HOURS, SETTLE_S, setup, stream_of
 from fedgate.firmware_sim.world.environment.time import Scheduler

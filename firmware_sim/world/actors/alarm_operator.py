@@ -148,4 +148,5 @@ class AlarmOperator:
     def _nonsense(self) -> dict[str, Any]:
         """Return an order of which something is not as it must be."""
         sound = {"action": "acknowledge", "who": "ann", "text": "", "alarms": self._alarms() or ["north/none"]}
-        return sound | self._chosen(NONSENSE)
+        odd: dict[str, Any] = self._chosen(NONSENSE)
+        return sound | odd

@@ -26,8 +26,8 @@ from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.disk import CloudStore, Disk, GatewayStore
 from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
 from fedgate.firmware_sim.world.environment.setup import KEY, SITE, faulty, stream_of
-from fedgate.firmware_sim.world.promises.bounds import bounded_step
 from fedgate.firmware_sim.world.promises.alarms.damage import Under, reaches_level
+from fedgate.firmware_sim.world.promises.bounds import bounded_step
 from fedgate.firmware_sim.world.promises.liveness import Owed, of_cloud, of_gateway
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import Examination, UntriedError

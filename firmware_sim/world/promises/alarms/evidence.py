@@ -55,11 +55,11 @@ class Evidences:
 
     def _see_evidence(self, gateway: str, where: topics.Topic, alarm: Alarm, queued: Mapping[str, events.Item]) -> None:
         is_of_model = where.item == ANOMALY and alarm.state == "raised" and alarm.model_version
-        if is_of_model and name_item(alarm.id) not in queued and not self._is_given_up(gateway, queued):
+        if is_of_model and name_item(alarm.id) not in queued and not self._is_given_up(queued):
             self._violate(f"{gateway} committed {alarm.id} without its evidence")
 
     @staticmethod
-    def _is_given_up(gateway: str, queued: Mapping[str, events.Item]) -> bool:
+    def _is_given_up(queued: Mapping[str, events.Item]) -> bool:
         return any(topics.parse(item.topic)[2:] == ("tombstone", KIND) for item in queued.values())
 
     def _give_up(self, gateway: str, stone: Tombstone, effects: Sequence[Any]) -> None:

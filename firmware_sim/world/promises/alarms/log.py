@@ -148,7 +148,9 @@ class AlarmLog:
         rows = store.read_rows("alarm_events")
         found = [tuple(json.loads(row["body"]) if name == "body" else row[name] for name in COLUMNS) for row in rows]
         if found != self._rows:
-            self._violate(f"the log of what was done about alarms has {len(found)} rows, not the {len(self._rows)} told")
+            self._violate(
+                f"the log of what was done about alarms has {len(found)} rows, not the {len(self._rows)} told"
+            )
         numbers = [row["number"] for row in rows]
         if numbers != sorted(set(numbers)):
             self._violate("the events of alarms are not numbered in their order")

@@ -36,7 +36,7 @@ class Works:
         self._window_ns[device] = round(window_s * NS)
 
     def committed(self, device: str, effects: Sequence[Any]) -> None:
-        """See that no window is kept that shares time with maintenance of which the store held before, and holds now."""
+        """See that no window is kept that shares time with maintenance that the store held before, and holds now."""
         before = self._times[device]
         for effect in effects:
             if isinstance(effect, events.Save) and effect.key == WORKS:
