@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from fedgate.cloud_aggregator import events
 from fedgate.cloud_aggregator.alarms.actions import find_alarm
-from fedgate.cloud_aggregator.alarms.workflow import AlarmKey, find_state
+from fedgate.cloud_aggregator.alarms.workflow import AlarmKey, Handled, find_state
 from fedgate.cloud_aggregator.commands.alarms import read_rows
 from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store
@@ -134,9 +134,16 @@ class AlarmLog:
             standing = find_alarm(state.alarms, AlarmKey(*key))
             if standing is None or key.gateway == self.notices.hostile:
                 continue
+            handled = state.alarms.workflow.handled.get(AlarmKey(*key), Handled())
             said = find_state(state.alarms.workflow, AlarmKey(*key), standing, now_ns)
-            if said != (expected := self.states.state(key, now_ns)):
-                self._violate(f"{key.gateway}/{key.alarm} is said to be {said}, and is {expected}")
+            self._see(key, "is said to be", (said, handled.label, handled.assignee, handled.acknowledged_by), now_ns)
+
+    def _see(self, key: Key, how: str, said: tuple[str, str, str, str], now_ns: int) -> None:
+        """See that state, label, assignee and who acknowledged an alarm are what they are."""
+        one = self.states.alarms[key]
+        expected = (self.states.state(key, now_ns), one.label, one.assignee, one.acknowledged_by or "")
+        if said != expected:
+            self._violate(f"{key.gateway}/{key.alarm} {how} {said}, and is {expected}")
 
     def opened(self, store: Store) -> None:
         """See that a restart finds the log as it was written, and all that waits to be told."""
@@ -160,11 +167,8 @@ class AlarmLog:
         self._compare_rows(store)
         for row in read_rows(store, now_ns):
             key = Key(row["gateway"], row["id"])
-            one = self.states.alarms[key]
             said = (row["state"], row["label"], row["assignee"], row["acknowledged_by"])
-            expected = (self.states.state(key, now_ns), one.label, one.assignee, one.acknowledged_by or "")
-            if said != expected:
-                self._violate(f"{key.gateway}/{key.alarm} is listed as {said}, and is {expected}")
+            self._see(key, "is listed as", said, now_ns)
         of_service = Counter(row[0] for row in self._rows if row[4] == "")
         changes = Counter(key.gateway for key in self.states.alarms)
         masks = 2 + 2 * sum(kind in (*SITE_WIDE, "shelve", "unshelve") for *_, kind, _ in self._rows)
