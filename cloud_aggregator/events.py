@@ -5,6 +5,7 @@ The shell makes the store effects of a step durable, in one transaction, before 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -58,7 +59,8 @@ class Ordered:
     kind: str
     body: dict[str, Any]
     model: tuple[Manifest, bytes] | None = None  # the stored one that the order names by its version
-    stored: frozenset[str] = frozenset()  # of the alarms that it names, as gateway/id, those that the store has
+    stored: Mapping[str, list[AlarmEvent]] = field(default_factory=dict)  # of the alarms that it names, as gateway/id,
+    # those that the store has, with what was done about them
 
 
 class OrderError(ValueError):

@@ -99,8 +99,9 @@ def _act_on_alarms(
         alarm = find_alarm(alarms, key)
         if alarm is None and name not in order.stored:
             raise OrderError(f"{name}: there is no such alarm; 'cloud-aggregator alarms' lists those there are")
-        alarm = alarm or Standing("", 0, False)  # of those that are over the older are in the store alone
         handled = alarms.workflow.handled.get(key, Handled())
+        if alarm is None:  # of those that are over the older are in the store alone
+            alarm, handled = Standing("", 0, False), fold(order.stored[name]).handled.get(key, Handled())
         if handled.events >= EVENTS_MAX and action not in ENDING:
             found = f"it has {handled.events} events, and {EVENTS_MAX} are the most of one alarm"
             raise OrderError(f"{name}: {found}; it can be acknowledged")

@@ -308,19 +308,17 @@ class Store:
     def read_alarm_events(self) -> list[AlarmEvent]:
         """Return what was done about alarms, in its order."""
         rows = self._read(select(ALARM_EVENTS).order_by(ALARM_EVENTS.c.number))
-        return [
-            AlarmEvent(row.gateway, row.alarm, row.cause, row.t_ns, row.who, row.kind, json.loads(row.body))
-            for row in rows
-        ]
+        return [_make_event(row) for row in rows]
 
-    def find_alarms(self, names: object) -> frozenset[str]:
-        """Return those of some names, as gateway/id, under which an alarm is stored."""
-        found = set()
+    def find_alarms(self, names: object) -> dict[str, list[AlarmEvent]]:
+        """Return those of some names, as gateway/id, under which an alarm is stored, with what was done about it."""
+        found = dict[str, list[AlarmEvent]]()
         for name in names if isinstance(names, list) else []:
             gateway, _, alarm = str(name).partition("/")
             if self._read(select(ALARMS.c.id).filter_by(gateway=gateway, id=alarm)):
-                found.add(str(name))
-        return frozenset(found)
+                of_it = select(ALARM_EVENTS).filter_by(gateway=gateway, alarm=alarm).order_by(ALARM_EVENTS.c.number)
+                found[str(name)] = [_make_event(row) for row in self._read(of_it)]
+        return found
 
     def read_registry(self) -> Registry:
         """Return who was let in."""
@@ -377,3 +375,7 @@ class Store:
         """Close the database and let others have it."""
         self._db.close()
         self.database.release()
+
+
+def _make_event(row: Row[Any]) -> AlarmEvent:
+    return AlarmEvent(row.gateway, row.alarm, row.cause, row.t_ns, row.who, row.kind, json.loads(row.body))

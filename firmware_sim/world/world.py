@@ -30,7 +30,7 @@ from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.disk import complaint
 from fedgate.firmware_sim.world.environment.faults import (
     Faults,
-    alarm_orders_of,
+    alarms_of,
     anew_of,
     drawn,
     hostile_of,
@@ -91,7 +91,7 @@ def faults_of(seed: int) -> Faults:
     apart: dict[str, Any] = {"hostile": hostile_of(stream_of(seed, "harm")), "lies": lies_of(stream_of(seed, "lies"))}
     faults = drawn(stream_of(seed, "faults"))
     handling = faults.handling.model_copy(update={"anew": anew_of(stream_of(seed, "anew"))})
-    apart |= {"loads": loads_of(stream_of(seed, "loads")), "alarms": alarm_orders_of(stream_of(seed, "alarm orders"))}
+    apart |= {"loads": loads_of(stream_of(seed, "loads")), "alarms": alarms_of(stream_of(seed, "alarm orders"))}
     return faults.model_copy(update=apart | {"handling": handling})
 
 

@@ -23,7 +23,7 @@ from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
 from fedgate.firmware_sim.world.actors.machines import Machine, there
 from fedgate.firmware_sim.world.actors.processor import Stopwatch
 from fedgate.firmware_sim.world.actors.shared import World
-from fedgate.firmware_sim.world.environment.disk import CloudStore, Disk, GatewayStore
+from fedgate.firmware_sim.world.environment.disk import CloudStore, Disk, GatewayStore, Renewed
 from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
 from fedgate.firmware_sim.world.environment.setup import KEY, SITE, faulty, stream_of
 from fedgate.firmware_sim.world.promises.alarms.damage import Under, reaches_level
@@ -40,6 +40,7 @@ from fedgate.models.arrays import FEATURES
 TRAINING_S = (3.0, 40.0)
 LOADED_S = (0.1, 300.0)  # from the mark of a load to the end of its process, where that is drawn
 STOPPED = 0.3  # share of these ends that are stops in order; the others are kills
+EVIDENCE = ".evidence"  # ends the name of an item
 AT_ONCE_S = 0.2  # what comes within this time waits in the same queue
 UNTRAINED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # what the training child reports
 
@@ -55,7 +56,7 @@ class GatewayHost(Machine):
     def __init__(self, world: World, settings: GatewaySettings, phase_s: float, name: str = "") -> None:
         name = name or settings.gateway.id
         disk_rng = stream_of(world.seed, f"disk of {name}")
-        disk = Disk(settings.gateway.store, disk_rng, partial(world.witness.gateway_committed, name))
+        disk = Disk(settings.gateway.store, disk_rng, self._committed)
         disk.torn = world.network.faults.power.torn
         super().__init__(world, name, disk, phase_s)
         self.settings = settings
@@ -71,6 +72,7 @@ class GatewayHost(Machine):
         for row in self._labelled[FEATURES]:
             world.witness.privacy.row(settings.gateway.id, row)
         self._secret_rng = stream_of(world.seed, f"secret of {name}")
+        self._alarms_rng = stream_of(world.seed, f"alarms of {name}")
         self._loads_rng = stream_of(world.seed, f"loads of {name}")
         self._marked: frozenset[str] = frozenset()  # digests of models whose loads this process has marked
 
@@ -108,6 +110,13 @@ class GatewayHost(Machine):
         if service.state.deployment.marked != self._marked:
             self._load_marked(service.state.deployment.marked)
         return effects
+
+    def _committed(self, effects: Sequence[events.Durable | Renewed]) -> None:
+        """Let the witness know of a commit; the power fails at the next chance after some that tell of an anomaly."""
+        self.world.witness.gateway_committed(self.name, effects)
+        has_evidence = any(isinstance(one, events.Enqueue) and one.name.endswith(EVIDENCE) for one in effects)
+        if has_evidence and self._alarms_rng.random() < self.world.network.faults.alarms.cuts:
+            self.arm("power")
 
     def _load_marked(self, marked: frozenset[str]) -> None:
         """Let the process end around a load that it has just marked, in the share of them that is drawn."""

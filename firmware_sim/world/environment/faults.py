@@ -118,11 +118,14 @@ class Orders(Table):
     orders: Rate = 0.0  # to release a model, to go on, to pause, to stop
 
 
-class AlarmOrders(Table):
-    """What an operator does about alarms meanwhile; where there is one, the site has a webhook, too."""
+class OfAlarms(Table):
+    """What an operator does about alarms, and what happens to them; where there is one, the site has a webhook, too."""
 
     orders: Rate = 0.0  # to acknowledge, shelve, label, to announce maintenance, and some that are to be refused
     receiver_fails: Chance = 0.0  # share of the posts that the webhook's receiver does not take
+    cuts: Chance = (
+        0.0  # share of the anomalies with evidence at the next chance after which the gateway loses its power
+    )
 
 
 class Hostile(Table):
@@ -158,7 +161,7 @@ class Faults(Table):
     handling: Handling = Handling()
     processor: Processor = Processor()
     operator: Orders = Orders()
-    alarms: AlarmOrders = AlarmOrders()
+    alarms: OfAlarms = OfAlarms()
     capacity: Capacity = Capacity()
     hostile: Hostile = Hostile()
     lies: Lies = Lies()
@@ -260,13 +263,14 @@ def anew_of(rng: np.random.Generator) -> float:
     return round(30.0 * share, 4) if is_there else 0.0
 
 
-def alarm_orders_of(rng: np.random.Generator) -> AlarmOrders:
-    """Return what an operator does about alarms in a world; in half of them nothing."""
-    is_there, share, fails = rng.random(3)
+def alarms_of(rng: np.random.Generator) -> OfAlarms:
+    """Return what is done about alarms in a world, and what happens to them; in half of them nothing."""
+    is_there, share, fails, cuts = rng.random(4)
     least, most = HANDLED_ORDERS
     if is_there >= HANDLED:
-        return AlarmOrders()
-    return AlarmOrders(orders=round(least * float((most / least) ** share), 1), receiver_fails=round(0.6 * fails**2, 4))
+        return OfAlarms()
+    orders = round(least * float((most / least) ** share), 1)
+    return OfAlarms(orders=orders, receiver_fails=round(0.6 * fails**2, 4), cuts=round(0.8 * cuts, 4))
 
 
 def loads_of(rng: np.random.Generator) -> Loads:

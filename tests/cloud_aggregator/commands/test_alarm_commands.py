@@ -145,6 +145,9 @@ def test_an_alarm_that_only_the_store_remembers_can_be_labelled(folder: Path, sa
                 store.commit([RecordAlarm("north", ALARM.model_copy(update=told), now_ns + number, now_ns + number)])
     say("alarms label north/many.0 work")
     assert serve(folder) == [("north/many.0: label work", "")]
+    say("alarms label north/many.0 work")
+    assert serve(folder)[-1] == ("north/many.0: has the label work already", "")
+    assert len(json.loads(say("alarms show north/many.0", "--json")[1])["history"]) == 1
     say("alarms shelve north/many.0")
     assert "it is over" in serve(folder)[-1][1]
 

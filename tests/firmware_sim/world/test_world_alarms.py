@@ -200,8 +200,8 @@ def called_twice(said: Said) -> None:
 
 def called_while_out_of_service(said: Said) -> None:
     said.log.notices.is_on = True
-    body = {"action": "out-of-service", "gateway": "north", "cause": "anomaly"}
-    said.commit(Answered(said.order(**body), "out"), AlarmEvent("north", "", "anomaly", 0, "ann", "out-of-service"))
+    number = said.order(action="out-of-service", gateway="north", cause="anomaly")
+    said.commit(Answered(number, "out"), AlarmEvent("north", "", "anomaly", 0, "ann", "out-of-service"))
     told = tell(make_alarm(alarm="north.anomaly.6"))
     said.raised(Enqueue(told.id, told), alarm=make_alarm(alarm="north.anomaly.6"))
 
