@@ -219,6 +219,7 @@ def _tick(state: State) -> Result:
     then(_put(state, fetches.follow_up(state.fetches, state.context)))
     then(_put(state, newest.publish_if_changed(state.releases, state.context, state.rounds.training)))
     then(_renew_signatures(state))
+    then(_put(state, maintenance.remind(state.alarms, state.context)))
     then(_open_if_due(state))
     return state, effects
 
@@ -230,9 +231,9 @@ def _renew_signatures(state: State) -> Result:
         return state, []
     invited = [round.make_invitation(state.rounds, context)] if state.rounds.opened else []
     state = replace(state, releases=replace(state.releases, announced_week=context.week))
+    state = replace(state, alarms=replace(state.alarms, announced_ns=None))
     state, numbers = _put(state, newest.publish(state.releases, context, state.rounds.training))
-    announced = [*maintenance.publish_windows(state.alarms.workflow, context), *invited]
-    return state, [*numbers, *announce.list_announcements(state.releases, context), *announced]
+    return state, [*numbers, *announce.list_announcements(state.releases, context), *invited]
 
 
 def _open_if_due(state: State) -> Result:

@@ -1,13 +1,31 @@
-"""Maintenance windows as gateways are told of them, who then learn nothing in them."""
+"""Maintenance windows as gateways are told of them, who then learn nothing in them.
+
+They are told now and then again: brokers forget, and a gateway whose clock was wrong has refused what it took for
+expired.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.alarms.workflow import Workflow
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Publish
 from fedgate.config.protocol.messages import MAINTENANCE_MAX, MaintenanceWindow, MaintenanceWindows
 from fedgate.config.protocol.topics import ALL
-from fedgate.models.time_units import HOUR_NS
+from fedgate.models.time_units import HOUR_NS, NS
+
+AGAIN_S = 600.0
+
+
+def remind(alarms: Alarms, context: Context) -> tuple[Alarms, list[Publish]]:
+    """Return what is announced of maintenance, where that was some time ago."""
+    announced_ns = alarms.announced_ns
+    if announced_ns is not None and context.uptime_ns - announced_ns < AGAIN_S * NS:
+        return alarms, []
+    published = publish_windows(alarms.workflow, context)
+    return (replace(alarms, announced_ns=context.uptime_ns) if published else alarms), published
 
 
 def publish_windows(workflow: Workflow, context: Context) -> list[Publish]:

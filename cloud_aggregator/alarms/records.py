@@ -50,6 +50,7 @@ class Alarms:
     described_ns: dict[str, int] = field(default_factory=dict)  # by gateway: when its device was last described
     undescribed: frozenset[str] = frozenset()  # gateways whose device is to be described anew
     workflow: Workflow = field(default_factory=Workflow)  # what was done about them
+    announced_ns: int | None = None  # when maintenance windows were last announced without a change, by the uptime
     unacknowledged_ns: dict[AlarmKey, int] = field(default_factory=dict)  # since when, by the uptime
     looked_ns: int | None = None  # when masks that ended were looked for, by the uptime
     published: dict[CauseKey, Published] = field(default_factory=dict)  # see `alarm_states`, and ...

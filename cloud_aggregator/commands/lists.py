@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedgate.cloud_aggregator.commands.store import open_stated
+from fedgate.config.protocol.messages import escape_text
 from fedgate.config.runtime import cli
 
 if TYPE_CHECKING:
@@ -111,10 +112,13 @@ def _list_orders(store: Store, arguments: argparse.Namespace) -> list[Row]:
 def _order(row: Row) -> Row:
     """Return an order as it is shown."""
     body = {name: value for name, value in json.loads(row["body"]).items() if name not in UNSHOWN}
-    words = (f"{name}={','.join(value) if isinstance(value, list) else value}" for name, value in body.items())
+    words = (
+        f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}" for name, value in body.items()
+    )
     state = {None: "waits", "": "at the broker", "refused": "refused"}.get(row["answer"], "done")
     answer = row["problem"] or (row["answer"] if state == "done" else "")
-    return {"number": row["number"], "kind": row["kind"], "what": " ".join(words), "state": state, "answer": answer}
+    what = escape_text(" ".join(words))  # also of one that was refused for what a terminal would obey
+    return {"number": row["number"], "kind": row["kind"], "what": what, "state": state, "answer": answer}
 
 
 LISTS = {

@@ -344,10 +344,7 @@ class Store:
     def read_alarm_events(self, **of: str) -> list[AlarmEvent]:
         """Return what was done about alarms, in its order; with values of columns those that have them."""
         rows = self._read(select(ALARM_EVENTS).filter_by(**of).order_by(ALARM_EVENTS.c.number))
-        return [
-            AlarmEvent(row.gateway, row.alarm, row.cause, row.t_ns, row.who, row.kind, json.loads(row.body))
-            for row in rows
-        ]
+        return [_make_event(row) for row in rows]
 
     def find_alarms(self, names: object) -> dict[str, tuple[AlarmEvent, ...]]:
         """Return those of some names, as gateway/id, under which an alarm is stored, and what was done about it."""
@@ -428,3 +425,7 @@ class Store:
         """Close the database and let others have it."""
         self._db.close()
         self.database.release()
+
+
+def _make_event(row: Row[Any]) -> AlarmEvent:
+    return AlarmEvent(row.gateway, row.alarm, row.cause, row.t_ns, row.who, row.kind, json.loads(row.body))

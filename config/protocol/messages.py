@@ -24,6 +24,7 @@ SHORT_MAX, NAME_MAX = 4_096, 256
 CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 # Lengths are no part of the pattern: a counted one takes 10 MiB and 40 times as long.
 Name = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=NAME_MAX)]
+AlarmId = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]+$", max_length=NAME_MAX)]
 LongName = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=SHORT_MAX)]
 LARGEST, CHUNKS_MAX = 2**63 - 1, 100_000  # what a database holds; of one transfer
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -345,7 +346,7 @@ class Score(Message):
 class Alarm(Message):
     """A change of an alarm: raised and cleared are both messages, each with where it comes from."""
 
-    id: Name
+    id: AlarmId
     cause: Id
     kind: Literal["anomaly", "sensor"]
     state: Literal["raised", "cleared"]

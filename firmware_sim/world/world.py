@@ -16,16 +16,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fedgate.firmware_sim.world.actors.alarm_operator import AlarmOperator
 from fedgate.firmware_sim.world.actors.door import Door, terms_of, with_certificates
 from fedgate.firmware_sim.world.actors.handling import Hands
 from fedgate.firmware_sim.world.actors.hostile import NAME, Device
 from fedgate.firmware_sim.world.actors.hosts import CloudHost, GatewayHost, last_will
 from fedgate.firmware_sim.world.actors.node import Node
 from fedgate.firmware_sim.world.actors.operator import Operator
+from fedgate.firmware_sim.world.actors.receiver import Receiver
 from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.disk import complaint
-from fedgate.firmware_sim.world.environment.faults import Faults, anew_of, drawn, hostile_of, lies_of, loads_of
+from fedgate.firmware_sim.world.environment.faults import (
+    Faults,
+    alarms_of,
+    anew_of,
+    drawn,
+    hostile_of,
+    lies_of,
+    loads_of,
+)
 from fedgate.firmware_sim.world.environment.network import Network
 from fedgate.firmware_sim.world.environment.setup import HOURS, SETTLE_S, setup, stream_of
 from fedgate.firmware_sim.world.environment.time import Scheduler
@@ -77,10 +88,11 @@ def run(seed: int, hours: float = HOURS, faults: Faults | None = None, folder: P
 
 def faults_of(seed: int) -> Faults:
     """Return what a seed draws; who means harm, and what ends loads, is drawn apart: a seed without is what it was."""
-    apart = {"hostile": hostile_of(stream_of(seed, "harm")), "lies": lies_of(stream_of(seed, "lies"))}
+    apart: dict[str, Any] = {"hostile": hostile_of(stream_of(seed, "harm")), "lies": lies_of(stream_of(seed, "lies"))}
     faults = drawn(stream_of(seed, "faults"))
     handling = faults.handling.model_copy(update={"anew": anew_of(stream_of(seed, "anew"))})
-    return faults.model_copy(update=apart | {"loads": loads_of(stream_of(seed, "loads")), "handling": handling})
+    apart |= {"loads": loads_of(stream_of(seed, "loads")), "alarms": alarms_of(stream_of(seed, "alarm orders"))}
+    return faults.model_copy(update=apart | {"handling": handling})
 
 
 class _Run:
@@ -114,6 +126,9 @@ class _Run:
         self._hands = self._in_hands()
         known = (*self.gateways, NAME) if faults.hostile.messages else tuple(self.gateways)
         self._operator = Operator(self.world, self.cloud, known)
+        if faults.alarms.orders:
+            self.world.receiver, witness.log.notices.is_on = Receiver(self.world), True
+        alarm_operator = AlarmOperator(self.world, self._operator, self.cloud, known)
         if faults.hostile.messages:
             self._admit(Device(self.world, self.cloud, faults.hostile))
         for machine in (self.cloud, *self.gateways.values()):
@@ -124,12 +139,13 @@ class _Run:
         network.schedule_lies()
         self._hands.schedule_faults()
         self._operator.schedule_faults()
+        alarm_operator.schedule_faults()
         if self.world.door is not None:
             self.world.door.schedule_faults(self._operator)
 
     def _admit(self, device: Device) -> None:
         """Let a hostile gateway take part, as one that was enrolled like all others."""
-        self.world.witness.hostile = device.name
+        self.world.witness.hostile = self.world.witness.log.notices.hostile = device.name
         if self.world.door is not None:
             self.world.door.enrol(device.name, self.cloud)
         self.world.network.join(device, device.will())
@@ -182,6 +198,8 @@ class _Run:
         cloud = self.cloud.service.state
         problems = [] if cloud.releases.manifest is not None else ["there is no model"]
         problems += ["orders wait"] if self.world.witness.releases.has_waiting else []
+        notices = self.world.witness.log.notices.missing
+        problems += [f"{notices} notices of alarms wait"] if notices else []
         problems += ["a copy of a gateway is still on"] if self._hands.has_copy else []
         for name, host in self.gateways.items():
             if host.service is None:
@@ -196,6 +214,7 @@ class _Run:
             is_in = name in self.world.witness.rounds.took_part or self.world.witness.devices.handled[name]
             problems += [] if is_in else [f"{name} took no part in any round, and refused none"]
             state = host.service.state
+            problems += self._unknown_works(name, host)
             if state.outbox.items:
                 problems.append(f"{name} still has {len(state.outbox.items)} items to send")
             wanted, _ = self.world.witness.releases.wanted(name)
@@ -207,6 +226,13 @@ class _Run:
             if wanted and held != wanted and not is_refused and not is_same:
                 problems.append(f"{name} has model {held} and not {wanted}: {state.context.refusal}")
         return problems
+
+    def _unknown_works(self, name: str, host: GatewayHost) -> list[str]:
+        """Return what a gateway does not know of announced maintenance."""
+        changed_ns = self.world.witness.log.states.changed_ns
+        if changed_ns == self.world.witness.maintenance.changed_ns[host.name]:
+            return []
+        return [f"{name} does not know what maintenance was announced last"]
 
     def _has_settled(self) -> bool:
         return not self._missing()
@@ -221,7 +247,7 @@ class _Run:
             state = None if self.cloud.service is None else self.cloud.service.state
             witness.counts |= bounds.audit(state, self.cloud.disk.path, witness.violate)
         if self.cloud.service is not None:
-            witness.audit(self.cloud.service.store)
+            witness.audit(self.cloud.service.store, self.cloud.now_ns)
         if self.world.door is not None:
             witness.counts |= self.world.door.audit(self._folder)
         for machine in (self.cloud, *self.gateways.values()):

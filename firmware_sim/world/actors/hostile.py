@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.evidence import AlarmEvidence, name_item
+from fedgate.config.protocol.evidence import EVIDENCE_BYTES, AlarmEvidence, name_item
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Message, Newest, Score, Status, Want
 from fedgate.config.protocol.scores import Scores
@@ -38,6 +38,7 @@ from fedgate.models.time_units import NS
 
 NAME = "mallory"
 AT_ONCE = 25  # messages of a burst
+FLAPS, FLOOD = 20, 30  # alarms, and messages of evidence, at once
 BURSTS = 0.05  # share of the acts that are one
 REMEMBERED = 300  # of its own messages, to be said again
 SHOWN = 140  # characters of a message in the history
@@ -57,6 +58,9 @@ ACTS = {  # how often each is drawn
     "says": 10.0,  # a message of a type, its values from anywhere within their bounds
     "claims": 8.0,  # a status that could be true, but for some of its values
     "alarms": 6.0,  # an alarm that could be true, raised, cleared or told again
+    "flaps": 2.0,  # an alarm of many, each raised and cleared at once
+    "impersonates": 3.0,  # an alarm by the name of one of another gateway, with evidence of it
+    "floods": 2.0,  # evidence of alarms that nobody raised, some of it longer than it may be
     "answers": 8.0,  # the open round, with an update that is true, poisoned or broken
     "begins": 4.0,  # an update that never ends
     "goes on": 6.0,  # with an update, a chunk at a time
@@ -68,6 +72,7 @@ ACTS = {  # how often each is drawn
     "empties": 1.0,  # what it has retained
     "leaves": 1.0,  # and comes back
 }
+ALONE = ("swells", "leaves", "flaps", "floods")  # acts that are no part of a burst
 EXTREME = (0.0, -1.0, 1e3, -1e3, 1e9, 1e30, 1e300, float("nan"), float("inf"))
 ODD_ITEMS = ("agent", "x", "all", "cloud", "fleet", "a" * 64, "a" * 65, "a" * 4_000, "", " ", "ä", "\u202e")
 HALF = "HALF"  # stands for half of a surrogate pair, which nothing of ours would write
@@ -121,6 +126,9 @@ class Device:
             "says": self._say,
             "claims": self._claim,
             "alarms": self._alarm,
+            "flaps": self._flap,
+            "impersonates": self._impersonate,
+            "floods": self._flood,
             "answers": self._answer,
             "begins": self._begin,
             "goes on": self._go_on,
@@ -156,7 +164,7 @@ class Device:
     def _act(self) -> None:
         self.schedule_faults()
         name = str(self._rng.choice(list(ACTS), p=self._shares))
-        for _ in range(AT_ONCE if self._rng.random() < BURSTS and name not in ("swells", "leaves") else 1):
+        for _ in range(AT_ONCE if self._rng.random() < BURSTS and name not in ALONE else 1):
             self._send(name, self._acts[name]())
 
     def _send(self, act: str, words: Sequence[Word]) -> None:
@@ -237,19 +245,42 @@ class Device:
         chosen = [found[int(self._rng.integers(len(found)))] for _ in range(int(self._rng.integers(16)))]
         return [Word("status", "agent", self._status(**dict(chosen)), retain=True)]
 
-    def _alarm(self) -> list[Word]:
+    def _alarm_fields(self, alarm: str, cause: str, **more: Any) -> dict[str, Any]:
+        """Return what an alarm that could be true says, raised now."""
         self._count += 1
         now_ns = self._world.scheduler.now_ns
-        number, cause = int(self._rng.integers(max(self._count, 1))), self._chosen(("anomaly", "disk-full", "x"))
-        cause += str(number) if cause == "x" else ""
-        fields: dict[str, Any] = {
-            "id": f"{NAME}.{cause}.{number}",
-            "cause": cause,
-            "kind": "anomaly",
-            "severity": "major",
-            "text": "",
-        }
+        fields: dict[str, Any] = {"id": alarm, "cause": cause, "kind": "anomaly", "severity": "major", "text": ""}
         fields |= {"onset_ns": now_ns, "t_ns": now_ns, "state": "raised", "boot_id": "m-1", "sequence": self._count}
+        return fields | more
+
+    def _flap(self) -> list[Word]:
+        cause = self._chosen(("anomaly", "flapping"))
+        names = [f"{NAME}.{cause}.flap-{self._count + place}" for place in range(FLAPS)]
+        said = [self._alarm_fields(name, cause, state=state) for name in names for state in ("raised", "cleared")]
+        return [Word("alarm", cause, json.dumps(one).encode()) for one in said]
+
+    def _impersonate(self) -> list[Word]:
+        others = [key for key in self._world.witness.log.states.alarms if key.gateway != NAME]
+        if not others:
+            return []
+        name = others[int(self._rng.integers(len(others)))].alarm
+        fields = self._alarm_fields(name, "anomaly", state=self._chosen(("raised", "cleared")))
+        return [Word("alarm", "anomaly", json.dumps(fields).encode()), self._evidence_of(name)]
+
+    def _flood(self) -> list[Word]:
+        self._count += 1
+        return [self._evidence_of(f"{NAME}.{self._count}.{place}") for place in range(FLOOD)]
+
+    def _evidence_of(self, alarm: str) -> Word:
+        """Return evidence of an alarm; a part of it is too long, or under the name of another's."""
+        fields, kind = self._drawn("evidence") | {"alarm": alarm}, self._rng.random()
+        body = json.dumps(fields).encode() if kind < 0.8 else swollen(fields, EVIDENCE_BYTES + 1, self._rng)
+        return Word("evidence", name_item(alarm if kind < 0.9 else "north.anomaly.1"), body)
+
+    def _alarm(self) -> list[Word]:
+        number, cause = int(self._rng.integers(self._count + 1)), self._chosen(("anomaly", "disk-full", "x"))
+        cause += str(number) if cause == "x" else ""
+        fields = self._alarm_fields(f"{NAME}.{cause}.{number}", cause)
         if self._rng.random() < 0.5:
             found = list(drawn(Alarm, self._rng, self._seen).items())
             fields |= dict([found[int(self._rng.integers(len(found)))]])

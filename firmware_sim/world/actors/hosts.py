@@ -23,11 +23,11 @@ from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings
 from fedgate.firmware_sim.world.actors.machines import Machine, there
 from fedgate.firmware_sim.world.actors.processor import Stopwatch
 from fedgate.firmware_sim.world.actors.shared import World
-from fedgate.firmware_sim.world.environment.disk import CloudStore, Disk, GatewayStore
+from fedgate.firmware_sim.world.environment.disk import CloudStore, Disk, GatewayStore, Renewed
 from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
 from fedgate.firmware_sim.world.environment.setup import KEY, SITE, faulty, stream_of
+from fedgate.firmware_sim.world.promises.alarms.damage import Under, reaches_level
 from fedgate.firmware_sim.world.promises.bounds import bounded_step
-from fedgate.firmware_sim.world.promises.damage import Under, reaches_level
 from fedgate.firmware_sim.world.promises.liveness import Owed, of_cloud, of_gateway
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import Examination, UntriedError
@@ -40,6 +40,7 @@ from fedgate.models.arrays import FEATURES
 TRAINING_S = (3.0, 40.0)
 LOADED_S = (0.1, 300.0)  # from the mark of a load to the end of its process, where that is drawn
 STOPPED = 0.3  # share of these ends that are stops in order; the others are kills
+EVIDENCE = ".evidence"  # ends the name of an item
 AT_ONCE_S = 0.2  # what comes within this time waits in the same queue
 UNTRAINED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)  # what the training child reports
 
@@ -55,11 +56,12 @@ class GatewayHost(Machine):
     def __init__(self, world: World, settings: GatewaySettings, phase_s: float, name: str = "") -> None:
         name = name or settings.gateway.id
         disk_rng = stream_of(world.seed, f"disk of {name}")
-        disk = Disk(settings.gateway.store, disk_rng, partial(world.witness.gateway_committed, name))
+        disk = Disk(settings.gateway.store, disk_rng, self._committed)
         disk.torn = world.network.faults.power.torn
         super().__init__(world, name, disk, phase_s)
         self.settings = settings
         world.witness.probations.known(name, settings)
+        world.witness.maintenance.known(name, settings.features.window_s)
         rng = stream_of(world.seed, f"processor of {name}")
         self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.note, name))
         self._store: GatewayStore | None = None
@@ -70,6 +72,7 @@ class GatewayHost(Machine):
         for row in self._labelled[FEATURES]:
             world.witness.privacy.row(settings.gateway.id, row)
         self._secret_rng = stream_of(world.seed, f"secret of {name}")
+        self._alarms_rng = stream_of(world.seed, f"alarms of {name}")
         self._loads_rng = stream_of(world.seed, f"loads of {name}")
         self._marked: frozenset[str] = frozenset()  # digests of models whose loads this process has marked
 
@@ -107,6 +110,13 @@ class GatewayHost(Machine):
         if service.state.deployment.marked != self._marked:
             self._load_marked(service.state.deployment.marked)
         return effects
+
+    def _committed(self, effects: Sequence[events.Durable | Renewed]) -> None:
+        """Let the witness know of a commit; the power fails at the next chance after some that tell of an anomaly."""
+        self.world.witness.gateway_committed(self.name, effects)
+        has_evidence = any(isinstance(one, events.Enqueue) and one.name.endswith(EVIDENCE) for one in effects)
+        if has_evidence and self._alarms_rng.random() < self.world.network.faults.alarms.cuts:
+            self.arm("power")
 
     def _load_marked(self, marked: frozenset[str]) -> None:
         """Let the process end around a load that it has just marked, in the share of them that is drawn."""
@@ -229,7 +239,7 @@ class CloudHost(Machine):
         """Let the aggregator take a step, and the witness compare."""
         waiting, self._inbox = self._inbox, []
         service = there(self.service)
-        self.world.witness.cloud_steps(service.state)
+        self.world.witness.cloud_steps(service.state, self.now_ns)
         with bounded_step():
             effects = service.step_all(self.uptime_ns, [event, *waiting])
         for gateway in service.state.failures:  # a defect of ours that is contained is one all the same
@@ -256,6 +266,8 @@ class CloudHost(Machine):
             case cloud_events.Publish(topic=topic, payload=payload, retain=retain):
                 self.world.witness.cloud_published(topic, payload)
                 self.publish(topic, payload, retain=retain)
+            case cloud_events.Send(post=post) if self.world.receiver is not None:
+                self.world.receiver.send(self, post)
             case Issue() | Reject() | Revoke() if self.world.door is not None:
                 self.world.door.carry_out(effect)
             case cloud_events.Log():
@@ -272,6 +284,7 @@ class CloudHost(Machine):
     def owed(self) -> Owed:
         """Return what the aggregator has to see to now."""
         witness = self.world.witness
+        witness.log.ticked(there(self.service).state, self.now_ns)
         twins = {name for name, how in witness.devices.handled.items() if "twin" in how}
         return of_cloud(there(self.service).state, witness.releases, twins, witness.hostile)
 

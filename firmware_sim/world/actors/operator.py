@@ -12,6 +12,7 @@ from typing import Any
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.firmware_sim.world.actors.hosts import CloudHost
 from fedgate.firmware_sim.world.actors.shared import World
+from fedgate.firmware_sim.world.environment.disk import SharedEngine
 from fedgate.firmware_sim.world.environment.setup import stream_of
 
 DECISIONS = ("go-on", "pause", "stop")
@@ -49,13 +50,21 @@ class Operator:
         if self._cloud.disk.is_full:  # for the command too
             return 0
         try:
-            with closing(Store(self._cloud.settings.aggregator.store, create=False)) as store:
+            with closing(self._opened()) as store:
                 number = store.order(kind, body)
         except StoreError:  # the aggregator has never run
             return 0
         self._world.note("world", f"order {number}: {kind} {body}")
         self._world.witness.releases.ordered(number, kind)
         return number
+
+    def answer(self, number: int) -> tuple[str, str] | None:
+        """Return what the store holds as the answer to an order; None while it waits."""
+        with closing(self._opened()) as store:
+            return store.answer(number)
+
+    def _opened(self) -> Store:
+        return Store(SharedEngine(self._cloud.disk.path), create=False)
 
     def finish(self) -> None:
         """Bring to an end what waits for an operator, after the last fault."""

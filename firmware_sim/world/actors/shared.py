@@ -12,6 +12,7 @@ from fedgate.firmware_sim.world.promises.checks import Witness
 
 if TYPE_CHECKING:
     from fedgate.firmware_sim.world.actors.door import Door
+    from fedgate.firmware_sim.world.actors.receiver import Receiver
 
 SET_ASIDE = re.compile(r"\.damaged-\w+-\d+")
 
@@ -26,6 +27,7 @@ class World:
     witness: Witness
     history: list[str]
     door: Door | None = None  # where gateways have certificates
+    receiver: Receiver | None = None  # where somebody is told of alarms
 
     def note(self, who: str, text: str) -> None:
         """Add a line to the history, which is of this world: a file set aside bears the time of the real one."""

@@ -204,7 +204,7 @@ class GatewayStore(gateway_store.Store):
         self._db.execute(f"PRAGMA max_page_count = {1 if is_full else 2**30}")
 
 
-class _SharedEngine(sqlite.SqliteDatabase):
+class SharedEngine(sqlite.SqliteDatabase):
     """As the real one; all stores share one engine, for SQLAlchemy writes each statement anew for another."""
 
     def make_engine(self) -> Engine:
@@ -217,7 +217,7 @@ class CloudStore(cloud_store.Store):
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        super().__init__(_SharedEngine(disk.path))
+        super().__init__(SharedEngine(disk.path))
         self.fill(disk.is_full)
 
     def commit(self, effects: Iterable[CloudDurable]) -> None:

@@ -25,6 +25,8 @@ NO_MEMORY = "no memory"  # what a training that fails says
 HOSTILE, LYING = 0.25, 0.1  # shares of the worlds with a hostile gateway, and with a broker that lies
 HOSTILE_MESSAGES = (100.0, 2_000.0)  # per hour
 ANEW = 0.15  # share of the worlds in which somebody has a gateway begin anew
+HANDLED = 0.5  # share of the worlds in which somebody sees to alarms
+HANDLED_ORDERS = (20.0, 240.0)  # per hour
 UNLUCKY = 0.2  # share of the worlds in which processes end as they load models
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
@@ -116,6 +118,16 @@ class Orders(Table):
     orders: Rate = 0.0  # to release a model, to go on, to pause, to stop
 
 
+class OfAlarms(Table):
+    """What an operator does about alarms, and what happens to them; where there is one, the site has a webhook, too."""
+
+    orders: Rate = 0.0  # to acknowledge, shelve, label, to announce maintenance, and some that are to be refused
+    receiver_fails: Chance = 0.0  # share of the posts that the webhook's receiver does not take
+    cuts: Chance = (
+        0.0  # share of the anomalies with evidence at the next chance after which the gateway loses its power
+    )
+
+
 class Hostile(Table):
     """One gateway more, with a certificate of its own, that says whatever the broker lets it say."""
 
@@ -149,6 +161,7 @@ class Faults(Table):
     handling: Handling = Handling()
     processor: Processor = Processor()
     operator: Orders = Orders()
+    alarms: OfAlarms = OfAlarms()
     capacity: Capacity = Capacity()
     hostile: Hostile = Hostile()
     lies: Lies = Lies()
@@ -248,6 +261,16 @@ def anew_of(rng: np.random.Generator) -> float:
     """Return how often per hour a gateway is made to begin anew in a world; in most never."""
     is_there, share = rng.random() < ANEW, rng.random()
     return round(30.0 * share, 4) if is_there else 0.0
+
+
+def alarms_of(rng: np.random.Generator) -> OfAlarms:
+    """Return what is done about alarms in a world, and what happens to them; in half of them nothing."""
+    is_there, share, fails, cuts = rng.random(4)
+    least, most = HANDLED_ORDERS
+    if is_there >= HANDLED:
+        return OfAlarms()
+    orders = round(least * float((most / least) ** share), 1)
+    return OfAlarms(orders=orders, receiver_fails=round(0.6 * fails**2, 4), cuts=round(0.8 * cuts, 4))
 
 
 def loads_of(rng: np.random.Generator) -> Loads:

@@ -26,11 +26,16 @@ WINDOWS = 60  # of a baseline
 HOURS = 0.3  # of faults, a third of it without a model
 COMMISSIONED = 1.25  # times what a baseline takes: then there may be damage
 SETTLE_S = 4 * HOUR_S
+ESCALATED_S, ESCALATED = 240.0, "major"  # after which, and from which severity on, an alarm is told of once more
 SHIFT = 60.0  # deviations: damage that nobody can miss
 FEATURES: dict[str, Any] = {
     "rate_hz": RATE_HZ,
     "channels": ["load"],
     "steps": [{"kind": "level"}, {"kind": "deviation"}, {"kind": "peak"}],
+}
+RECEIVER: dict[str, Any] = {  # of alarms, where somebody sees to them
+    "webhook": {"url": "http://receiver.invalid/alarms", "retry_max_s": 60.0},
+    "escalation": {"after_s": ESCALATED_S, "severity": ESCALATED},
 }
 SMALL = {"units": 12, "leak": 0.5, "washout": 4}
 # One whose steps may come late, one that sums contributions, one that remembers whom it counted, one that stacks rows,
@@ -105,6 +110,7 @@ def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
             },
             "limits": limits,
             "release": _release(stream_of(seed, "release"), pace),
+            **(RECEIVER if faults.alarms.orders else {}),
         }
     )
     if pace.rest_s is not None:

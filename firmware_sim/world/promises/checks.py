@@ -21,11 +21,13 @@ from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.firmware_sim.world.environment.disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
 from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
 from fedgate.firmware_sim.world.environment.time import T0_NS
+from fedgate.firmware_sim.world.promises.alarms.damage import Damages
+from fedgate.firmware_sim.world.promises.alarms.ends import Card, Ends
+from fedgate.firmware_sim.world.promises.alarms.evidence import Evidences
+from fedgate.firmware_sim.world.promises.alarms.log import AlarmLog
+from fedgate.firmware_sim.world.promises.alarms.maintenance import Maintenance
 from fedgate.firmware_sim.world.promises.certificates import Certificates
-from fedgate.firmware_sim.world.promises.damage import Damages
 from fedgate.firmware_sim.world.promises.devices import BY_AGGREGATOR, Devices, gateway_of
-from fedgate.firmware_sim.world.promises.ends import Card, Ends
-from fedgate.firmware_sim.world.promises.evidence import Evidences
 from fedgate.firmware_sim.world.promises.latest import Latest
 from fedgate.firmware_sim.world.promises.liveness import Liveness
 from fedgate.firmware_sim.world.promises.privacy import Privacy
@@ -65,6 +67,9 @@ class Witness:
         self.alarms: dict[tuple[str, str], list[Alarm]] = {}  # by gateway and item: told of in a commit
         self._reporters: dict[tuple[str, str], Card] = {}  # by gateway and item: who told it last
         self.evidence = Evidences(self.violate)
+        self.log = AlarmLog(self.violate, elapsed_s)
+        self.maintenance = Maintenance(self.violate)
+        self._step_ns = T0_NS  # the aggregator's time of day at its last step
         self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
         self.acknowledged: set[tuple[str, str]] = set()
         self.stored: set[tuple[str, str]] = set()  # alarms, scores, tombstones at the aggregator: gateway and item
@@ -108,6 +113,7 @@ class Witness:
         name = gateway_of(device)
         self.probations.committed(device, effects)
         self.evidence.committed(name, effects)
+        self.maintenance.committed(device, effects)
         for effect in effects:
             match effect:
                 case events.Enqueue(name=item_name, item=item):
@@ -170,6 +176,7 @@ class Witness:
             self.gateway_committed(device, doubt.effects)
         is_handled = self.devices.opened(device, stored, store.damage, self.missing())
         self.probations.opened(device, stored, is_handled=is_handled)
+        self.maintenance.opened(device, stored)
         for item_name, item in stored.outbox.items():
             if topics.parse(item.topic).channel == "alarm" and (name, item_name) not in self.alarms:
                 self.violate(f"{name} holds {item_name}, which it never committed")
@@ -224,9 +231,9 @@ class Witness:
     def _is_hostile(self, topic: str) -> bool:
         return topic.split("/")[3] == self.hostile
 
-    def cloud_steps(self, before: State) -> None:
-        """Take note of what the aggregator knows before a step."""
-        self._trail, self._effects = [before], []
+    def cloud_steps(self, before: State, now_ns: int) -> None:
+        """Take note of what the aggregator knows before a step, and of its time of day."""
+        self._trail, self._effects, self._step_ns = [before], [], now_ns
 
     def cloud_thinks(self, after: State) -> None:
         """Take note of what it knows after one more event, whether or not that was committed."""
@@ -249,6 +256,7 @@ class Witness:
         self._effects = [*self._effects, *effects]
         self.releases.committed(effects)
         self.certificates.committed(effects)
+        self.log.committed(effects, self._step_ns)
         for effect in effects:
             if isinstance(effect, cloud_events.RecordAlarm) and not effect.ended:
                 self.ends.came(effect.gateway, effect.alarm)
@@ -302,6 +310,8 @@ class Witness:
             self.rounds.stepped(trail, doubt.effects)
         self.releases.opened(store)
         self.rounds.resumed(state)
+        self.log.opened(store)
+        self.evidence.opened(store)
 
     def cloud_published(self, topic: str, payload: bytes) -> None:
         """See that nothing is acknowledged that is not stored."""
@@ -330,7 +340,7 @@ class Witness:
 
     # The end.
 
-    def audit(self, store: Store) -> None:
+    def audit(self, store: Store, now_ns: int) -> None:
         """Compare what the aggregator's registry holds in the end with what gateways told."""
         self.devices.lost |= {item for item in self.missing() if item[0] in self.certificates.out}
         of_gateways = [row for row in store.read_rows("alarms") if row["gateway"] not in (topics.ALL, self.hostile)]
@@ -345,11 +355,12 @@ class Witness:
             self.violate(f"alarm {key[1]} of {key[0]} is in the registry and no store of a gateway ever held it")
         for key in sorted(reported.keys() & rows.keys()):
             self._same(rows[key], reported[key])
-        self.evidence.audit(store.read_rows("evidence"), self.stored, self.devices.lost, self.hostile)
+        self.evidence.audit(store, self.stored, self.devices.lost, self.hostile)
+        self.counts |= self.log.audit(store, now_ns)
         self.rounds.audit(store.read_rows("rounds"), self.acknowledged & self.updates.keys())
         self.privacy.audit()
         self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.damages.counts
-        self.counts |= self.evidence.counts
+        self.counts |= self.evidence.counts | self.maintenance.counts
         self.counts |= self.releases.audit(store)
 
     def _same(self, row: dict[str, Any], reported: dict[str, list[Alarm]]) -> None:

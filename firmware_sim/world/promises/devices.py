@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.firmware_sim.world.environment.disk import Renewed
-from fedgate.firmware_sim.world.promises.ends import Card
+from fedgate.firmware_sim.world.promises.alarms.ends import Card
 from fedgate.firmware_sim.world.promises.loads import Loads
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.deployment.deployment import MODELS

@@ -126,6 +126,15 @@ def test_an_alarm_is_handled_and_shown_with_who_did_what(folder: Path, say: Say)
     assert "alarms=north/north.faulty-load.2" in say("orders --all")[1]
 
 
+def test_orders_that_make_no_sense_are_listed_as_they_can_be_shown(folder: Path, say: Say) -> None:
+    with closing(Store(folder / "aggregator.db")) as store:
+        for body in ({"alarms": [7]}, {"alarms": ["x"], "text": "\u202egnissim \x1b[2J"}):
+            store.order("alarm", {"action": "acknowledge", "who": "ann", **body})
+    serve(folder)
+    code, out, _ = say("orders")
+    assert code == 0 and "alarms=7" in out and "gnissim" in out and not {"\u202e", "\x1b"} & set(out)
+
+
 def test_an_alarm_that_only_the_store_remembers_can_be_labelled(folder: Path, say: Say) -> None:
     """Of a cause the service holds the newest only."""
     now_ns = time.time_ns()
@@ -136,6 +145,9 @@ def test_an_alarm_that_only_the_store_remembers_can_be_labelled(folder: Path, sa
                 store.commit([RecordAlarm("north", ALARM.model_copy(update=told), now_ns + number, now_ns + number)])
     say("alarms label north/many.0 work")
     assert serve(folder) == [("north/many.0: label work", "")]
+    say("alarms label north/many.0 work")
+    assert serve(folder)[-1] == ("north/many.0: has the label work already", "")
+    assert len(json.loads(say("alarms show north/many.0", "--json")[1])["history"]) == 1
     say("alarms shelve north/many.0")
     assert "it is over" in serve(folder)[-1][1]
 

@@ -229,6 +229,12 @@ def test_what_is_no_message_is_refused(payload: bytes) -> None:
         Status.from_bytes(payload)
 
 
+def test_an_alarm_has_a_name() -> None:
+    alarm = next(message for message in MESSAGES if type(message) is Alarm)
+    with pytest.raises(MessageError, match="id"):
+        Alarm.from_bytes(alarm.model_copy(update={"id": ""}).to_bytes())
+
+
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_the_name_of_an_alarms_change_fits_a_topic_whatever_its_id(first: str, second: str) -> None:
     alarm = next(message for message in MESSAGES if type(message) is Alarm)

@@ -10,7 +10,7 @@ from fedgate.config.protocol.messages import round_number
 from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.actors.hosts import GatewayHost
 from fedgate.firmware_sim.world.environment.setup import FEATURES, FRAME_S, SHIFT
-from fedgate.firmware_sim.world.promises.damage import Damages, Under, reaches_level
+from fedgate.firmware_sim.world.promises.alarms.damage import Damages, Under, reaches_level
 from fedgate.firmware_sim.world.promises.rounds import Rounds
 from fedgate.gateway_agent.events import Outward, Train
 from fedgate.gateway_agent.feature_row import FeatureRow

@@ -308,7 +308,8 @@ def taken_along(seen: Witness) -> None:
     heard_of(seen, "two")
     heard_of(seen, "two", said_ns=2, is_committed=False)
     seen.rounds.resumed = lambda state: None  # type: ignore[method-assign]  # there is no training here
-    seen.releases.opened = lambda store: None  # type: ignore[method-assign]  # nor a store
+    for one in (seen.releases, seen.log, seen.evidence):
+        one.opened = lambda store: None  # type: ignore[method-assign]  # nor a store
     seen.cloud_opened(cast(Any, None), cast(Any, None), None)
     seen.cloud_stepped()
     assert seen.devices.audit() == {"restored": 0, "twins": 0}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedgate.cloud_aggregator.alarms.maintenance import AGAIN_S
 from fedgate.cloud_aggregator.context import sign_message
 from fedgate.cloud_aggregator.events import Connection, Ordered, Publish, Tick
 from fedgate.config.protocol.messages import LARGEST, MaintenanceWindow, MaintenanceWindows
@@ -166,6 +167,12 @@ def test_the_aggregator_announces_what_is_to_come_at_once_and_after_each_connect
     set_back = replace(state, context=replace(state.context, anchor_ns=state.context.anchor_ns - 30 * NS))
     _, effects = cloud_after(set_back, Ordered(3, "alarm", {**body, "to_s": T0_NS / NS + 900}), at_s=61)
     assert MaintenanceWindows.from_bytes(announcements(effects)[0].payload).changed_ns > T0_NS + 60 * NS
+    ticks_s = (100.0, 101.0, 101.0 + AGAIN_S, 102.0 + AGAIN_S)  # brokers forget, and gateways refuse
+    times = []
+    for at_s in ticks_s:
+        state, effects = cloud_after(state, Tick(), at_s=at_s)
+        times += [MaintenanceWindows.from_bytes(one.payload).changed_ns - T0_NS for one in announcements(effects)]
+    assert times == [60 * NS, 60 * NS]
     week = replace(state, releases=replace(state.releases, announced_week=-1))
     renewed = announcements(cloud_after(week, Tick(), at_s=60 + 8 * 86_400)[1])
     assert len(renewed) == 1 and told(gateway, renewed[0].payload).monitor.pipeline.maintenance == ()

@@ -1,0 +1,1 @@
+"""What a simulated world promises of alarms: damage raises one, with its evidence, and what is done about it stays."""
