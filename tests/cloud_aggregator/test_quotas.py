@@ -45,6 +45,8 @@ from fedgate.cloud_aggregator.events import (
     RecordCount,
     RecordDiscovery,
     RecordEvidence,
+    RecordFetch,
+    RecordFetched,
     RecordGateway,
     RecordLoss,
     RecordModel,
@@ -63,7 +65,7 @@ from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, d
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import LOG
 from fedgate.cloud_aggregator.state import Stored
-from fedgate.cloud_aggregator.storage import evidence_table, history_table, models_table, store
+from fedgate.cloud_aggregator.storage import evidence_table, history_table, models_table, samples_table, store
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import (
@@ -338,6 +340,10 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "evidence": lambda number: [
         RecordEvidence("west", make_evidence().model_copy(update={"alarm": f"{number}"}), number)
     ],
+    "samples": lambda number: [
+        RecordFetch("west", f"{number}", number),
+        RecordFetched("west", f"{number}", number, body=b"\0\xff", bounds=(1_024, 1_024)),
+    ],
     "scores": lambda number: [RecordScores("west", f"{number}", BATCH, number)],
     "posts": lambda number: [],  # by the queue in front of it, see below
     "discovered": lambda number: [RecordDiscovery(f"{number}")],
@@ -363,6 +369,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(history_table, name, LOOKED_THROUGH)
     monkeypatch.setattr(evidence_table, "KEPT", KEPT)
     monkeypatch.setattr(evidence_table, "BETWEEN", 1)
+    monkeypatch.setattr(samples_table, "KEPT", KEPT)
     row_bytes = len(BATCH.to_bytes()) + history_table.ROW_BYTES
     monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
     monkeypatch.setattr(history_table, "SCORES_BYTES", KEPT * row_bytes)

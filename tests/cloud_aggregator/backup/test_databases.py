@@ -29,7 +29,16 @@ from tests.support.sites import T0_NS
 Capture = pytest.CaptureFixture[str]
 SET_ANEW = {"training", "rollout", "orders", "passes", "backup", "held"}  # by a restore, on purpose
 PLACES = ("sqlite", "postgresql")
-COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("rounds",), ("losses",), ("orders",))
+COMMANDS = (
+    ("status",),
+    ("gateways", "list"),
+    ("models",),
+    ("alarms",),
+    ("rounds",),
+    ("losses",),
+    ("orders",),
+    ("samples",),
+)
 
 
 def settings_of(folder: Path, place: Path | DatabaseUrl) -> Path:
