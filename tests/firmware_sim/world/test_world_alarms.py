@@ -260,15 +260,15 @@ def test_each_change_is_told_once(said: Said) -> None:
 
 def test_a_window_of_maintenance_that_is_learned_is_seen() -> None:
     found, end_ns = list[str](), T0_NS + 100 * NS
-    works = Maintenance(found.append)
-    works.known("north", 5.0)
-    window = WorksWindow(gateway="north", from_ns=T0_NS, to_ns=end_ns)
+    maintenance = Maintenance(found.append)
+    maintenance.known("north", 5.0)
+    window = MaintenanceWindow(gateway="north", from_ns=T0_NS, to_ns=end_ns)
     announced = MaintenanceWindows(changed_ns=T0_NS, windows=(window,), signature="", expires_ns=0)
-    works.committed("north", [of_gateway.Save(MAINTENANCE, announced.to_bytes())])
+    maintenance.committed("north", [of_gateway.Save(MAINTENANCE, announced.to_bytes())])
     for ended_ns in (end_ns + 5 * NS, T0_NS, end_ns + 4 * NS):
-        works.committed("north", [of_gateway.Keep(FeatureRow(np.zeros(3, np.float32), ended_ns))])
+        maintenance.committed("north", [of_gateway.Keep(FeatureRow(np.zeros(3, np.float32), ended_ns))])
     assert found == [f"north learns from a window of announced maintenance, which ended at {end_ns + 4 * NS}"]
-    assert works.changed_ns["north"] == T0_NS
+    assert maintenance.changed_ns["north"] == T0_NS
 
 
 # Evidence.
