@@ -38,11 +38,10 @@ from fedgate.firmware_sim.world.environment.faults import (
     loads_of,
 )
 from fedgate.firmware_sim.world.environment.network import Network
-from fedgate.firmware_sim.world.environment.setup import HOURS, SETTLE_S, setup, stream_of
+from fedgate.firmware_sim.world.environment.setup import HOURS, SETTLE_S, TWIN, setup, stream_of
 from fedgate.firmware_sim.world.environment.time import Scheduler
 from fedgate.firmware_sim.world.promises import bounds
 from fedgate.firmware_sim.world.promises.checks import Witness
-from fedgate.firmware_sim.world.promises.devices import TWIN
 from fedgate.models.time_units import HOUR_S
 
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, where there is one

@@ -34,7 +34,7 @@ OF_USERS = (("-u", "fedgate"), ("-u", "postgres"), ("-o", "fedgate"))
 RUN_HERE = {"cat", "cp", "install", "rm", "sed", "sh"}  # below the folder alone
 FOLDERS = ("etc/systemd/system", "media/usb", "mnt/backup", "var/lib")
 # Nobody listens where a broker or a receiver should, and no alarm stands at a new site.
-ENDS = {"doctor": {0, 1}, "notify": {1}, "alarms show": {0, 2}}
+ENDS = {"doctor": {0, 1}, "notify": {1}, "alarms show": {0, 2}, "samples": {0, 2}}
 CHANNEL = '[[notify]]\nname = "on-call"\nurl_file = "on-call.urls"\n'
 
 

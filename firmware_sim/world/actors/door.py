@@ -39,9 +39,8 @@ from fedgate.firmware_sim.world.actors.operator import Operator
 from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.disk import CloudStore
 from fedgate.firmware_sim.world.environment.faults import Handling
-from fedgate.firmware_sim.world.environment.setup import KEY, SITE, Setup, stream_of
+from fedgate.firmware_sim.world.environment.setup import KEY, SITE, Setup, gateway_of, stream_of
 from fedgate.firmware_sim.world.environment.time import T0_NS
-from fedgate.firmware_sim.world.promises.devices import gateway_of
 from fedgate.gateway_agent.runtime import enrolment
 from fedgate.gateway_agent.runtime.enrolment import CALL_S
 from fedgate.gateway_agent.runtime.membership import Files, find_files

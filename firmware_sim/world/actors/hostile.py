@@ -256,8 +256,8 @@ class Device:
     def _flap(self) -> list[Word]:
         cause = self._chosen(("anomaly", "flapping"))
         names = [f"{NAME}.{cause}.flap-{self._count + place}" for place in range(FLAPS)]
-        said = [self._alarm_fields(name, cause, state=state) for name in names for state in ("raised", "cleared")]
-        return [Word("alarm", cause, json.dumps(one).encode()) for one in said]
+        changes = [self._alarm_fields(name, cause, state=state) for name in names for state in ("raised", "cleared")]
+        return [Word("alarm", cause, json.dumps(one).encode()) for one in changes]
 
     def _impersonate(self) -> list[Word]:
         others = [key for key in self._world.witness.log.states.alarms if key.gateway != NAME]

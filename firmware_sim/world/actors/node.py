@@ -10,9 +10,8 @@ from fedgate.firmware_sim.recordings import Recording
 from fedgate.firmware_sim.replay.node import frames
 from fedgate.firmware_sim.world.actors.hosts import GatewayHost
 from fedgate.firmware_sim.world.environment.faults import Faults
-from fedgate.firmware_sim.world.environment.setup import FRAME_S, SITE, STREAM, stream_of
+from fedgate.firmware_sim.world.environment.setup import FRAME_S, SITE, STREAM, gateway_of, stream_of
 from fedgate.firmware_sim.world.environment.time import T0_NS
-from fedgate.firmware_sim.world.promises.devices import gateway_of
 
 WITH_CLOCK = 0.7  # share of the nodes; the others count from their start
 AWAKE_S = 1_800.0  # in which it is heard, after the last fault: who waits for longer than that waits for no sensor

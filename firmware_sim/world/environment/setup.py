@@ -52,6 +52,12 @@ CHOICES: tuple[tuple[float, str, dict[str, Any]], ...] = (
 PATIENT, UNWATCHED = 0.25, 0.05  # shares of the worlds: such ones, and those without probations
 STAGED = (0.65, 0.25, 0.1)  # shares of the worlds with [release] mode "all", "staged" and "manual"
 FAULTY = 20  # windows of known condition, as a gateway would have them in a table
+TWIN = "~"  # behind the name of a second device under one id
+
+
+def gateway_of(device: str) -> str:
+    """Return the id under which a device speaks."""
+    return device.removesuffix(TWIN)
 
 
 def stream_of(seed: int, concern: str) -> np.random.Generator:

@@ -17,7 +17,8 @@ from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.config.identity import pki
 from fedgate.config.identity.pki import PrivateKey
-from fedgate.firmware_sim.world.promises.devices import BY_AGGREGATOR, gateway_of
+from fedgate.firmware_sim.world.environment.setup import gateway_of
+from fedgate.firmware_sim.world.promises.devices import BY_AGGREGATOR
 from fedgate.gateway_agent.runtime.enrolment import CALL_S
 from fedgate.gateway_agent.runtime.membership import Files
 

@@ -20,6 +20,7 @@ from fedgate.config.protocol.messages import STATUS, Alarm, Manifest, Receipt, S
 from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.firmware_sim.world.environment.disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
 from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
+from fedgate.firmware_sim.world.environment.setup import gateway_of
 from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.firmware_sim.world.promises.alarms.damage import Damages
 from fedgate.firmware_sim.world.promises.alarms.ends import Card, Ends
@@ -27,7 +28,7 @@ from fedgate.firmware_sim.world.promises.alarms.evidence import Evidences
 from fedgate.firmware_sim.world.promises.alarms.log import AlarmLog
 from fedgate.firmware_sim.world.promises.alarms.maintenance import Maintenance
 from fedgate.firmware_sim.world.promises.certificates import Certificates
-from fedgate.firmware_sim.world.promises.devices import BY_AGGREGATOR, Devices, gateway_of
+from fedgate.firmware_sim.world.promises.devices import BY_AGGREGATOR, Devices
 from fedgate.firmware_sim.world.promises.latest import Latest
 from fedgate.firmware_sim.world.promises.liveness import Liveness
 from fedgate.firmware_sim.world.promises.privacy import Privacy

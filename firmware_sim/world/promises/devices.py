@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.firmware_sim.world.environment.disk import Renewed
+from fedgate.firmware_sim.world.environment.setup import TWIN, gateway_of
 from fedgate.firmware_sim.world.promises.alarms.ends import Card
 from fedgate.firmware_sim.world.promises.loads import Loads
 from fedgate.gateway_agent import events
@@ -23,7 +24,6 @@ from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.state import Stored
 
 Handled = Literal["restored", "rotten", "twin", "anew"]
-TWIN = "~"  # behind the name of a second device under one id
 BY_AGGREGATOR = "identity-"  # causes of alarms about a gateway that the aggregator raises
 MAY_BE_REPORTED: dict[Handled, set[str]] = {
     "restored": {"identity-restored"},
@@ -111,11 +111,6 @@ class SentStatus(NamedTuple):
     card: int  # counts the images that the device was set back to, and the stores that it began anew with
     sent_s: float
     status: Status
-
-
-def gateway_of(device: str) -> str:
-    """Return the id under which a device speaks."""
-    return device.removesuffix(TWIN)
 
 
 UNREPORTED = {"restored": "it was set back to an old card", "twins": "two devices spoke under its name by turns"}

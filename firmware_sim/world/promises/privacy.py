@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.config.protocol import wire
-from fedgate.firmware_sim.world.promises.devices import gateway_of
+from fedgate.firmware_sim.world.environment.setup import gateway_of
 from fedgate.gateway_agent.state import SECRET
 from fedgate.gateway_agent.training.training import OWN
 from fedgate.models.arrays import Arrays, is_fleeting

@@ -32,7 +32,7 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, EVIDENCE
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.losses import Tombstone
-from fedgate.config.protocol.messages import Alarm, MaintenanceWindows
+from fedgate.config.protocol.messages import Alarm, MaintenanceWindow, MaintenanceWindows
 from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.firmware_sim.world.promises.alarms.evidence import Evidences
 from fedgate.firmware_sim.world.promises.alarms.log import AlarmLog, Wanted

@@ -12,7 +12,7 @@ from typing import Any
 from fedgate.config.protocol.messages import MaintenanceWindows
 from fedgate.config.protocol.topics import ALL
 from fedgate.firmware_sim.world.environment.disk import Renewed
-from fedgate.firmware_sim.world.promises.devices import gateway_of
+from fedgate.firmware_sim.world.environment.setup import gateway_of
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.monitor.maintenance import MAINTENANCE
 from fedgate.gateway_agent.state import Stored
@@ -40,7 +40,7 @@ class Maintenance:
         before = self._times[device]
         for effect in effects:
             if isinstance(effect, events.Save) and effect.key == MAINTENANCE:
-                self._told(device, effect.body)
+                self._note_announced(device, effect.body)
                 self.counts["maintenance"] += 1
             elif isinstance(effect, Renewed):
                 self.opened(device, effect.stored)
@@ -53,9 +53,9 @@ class Maintenance:
 
     def opened(self, device: str, stored: Stored) -> None:
         """Take note of what a store holds as it is opened."""
-        self._told(device, stored.blobs.get(MAINTENANCE, b""))
+        self._note_announced(device, stored.blobs.get(MAINTENANCE, b""))
 
-    def _told(self, device: str, body: bytes) -> None:
+    def _note_announced(self, device: str, body: bytes) -> None:
         announced = MaintenanceWindows.from_bytes(body) if body else None
         windows = () if announced is None else announced.windows
         self.changed_ns[device] = 0 if announced is None else announced.changed_ns

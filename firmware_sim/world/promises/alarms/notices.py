@@ -62,10 +62,10 @@ class Notices:
         if not one.is_active or bool(mask) != (event.kind == "suppress"):
             self._violate(f"{event.alarm}: {event.kind}, and it is {self._states.state(key, now_ns)}")
         if event.kind == "suppress":
-            was_told = event.body["is_notified"]
-            if was_told != one.was_called and not self._hushed[key]:
-                self._violate(f"{event.alarm} is suppressed as if {'somebody' if was_told else 'nobody'} knew of it")
-            self._hushed[key] -= one.was_called and not was_told
+            is_notified = event.body["is_notified"]
+            if is_notified != one.was_called and not self._hushed[key]:
+                self._violate(f"{event.alarm} is suppressed as if {'somebody' if is_notified else 'nobody'} knew of it")
+            self._hushed[key] -= one.was_called and not is_notified
             return
         is_asking = one.acknowledged_by is None
         if event.kind == "escalate" and (not is_asking or one.is_escalated or not self._may_escalate(key)):
