@@ -6,7 +6,7 @@ beside what is sound; then defects of the product are put back, and worlds show 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,25 +14,35 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import Connection, delete
 
+from fedgate.cloud_aggregator.alarms import handling, records
+from fedgate.cloud_aggregator.alarms.records import Alarms
+from fedgate.cloud_aggregator.alarms.workflow import Workflow, fold
 from fedgate.cloud_aggregator.events import (
     AlarmEvent,
     Answered,
     Dequeue,
     Durable,
+    Effect,
     Enqueue,
+    Event,
+    Outward,
     Post,
     RecordAlarm,
     RecordEvidence,
     RecordLoss,
 )
 from fedgate.cloud_aggregator.notifications import webhook
+from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.storage.evidence_table import EvidenceRows
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, EVIDENCE
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, MaintenanceWindow, MaintenanceWindows
+from fedgate.firmware_sim.world import world
 from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.firmware_sim.world.promises.alarms.evidence import Evidences
 from fedgate.firmware_sim.world.promises.alarms.log import AlarmLog, Wanted
@@ -41,9 +51,12 @@ from fedgate.firmware_sim.world.promises.alarms.states import Key
 from fedgate.gateway_agent import events as of_gateway
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.maintenance import MAINTENANCE
+from fedgate.gateway_agent.pipeline import pipeline
 from fedgate.models.time_units import NS
 from tests.support.sites import topic
+from tests.support.soak import some
 
+apply_change, apply_evidence = handling.apply_change, EvidenceRows.apply
 KEY = Key("north", "north.anomaly.5")
 NAME = "/".join(KEY)
 
@@ -326,3 +339,58 @@ def test_evidence_that_is_missing_another_or_nobodys_is_seen(said: Said) -> None
     said.violations.clear()
     evidences.stored("north", make_evidence(text="forged"))
     assert said.violations == [f"north never made the evidence of {KEY.alarm} that the aggregator stored"]
+
+
+# Defects of the product, put back.
+
+
+def split_commit(
+    self: Service, state: State, effects: list[Effect], _events: Sequence[Event]
+) -> tuple[State, list[Outward], list[Event]]:
+    """Store the answer to an order after what it changed."""
+    durable = [one for one in effects if isinstance(one, Durable)]
+    for part in (True, False):
+        self.store.commit([one for one in durable if isinstance(one, AlarmEvent) == part])
+    return state, [one for one in effects if not isinstance(one, Durable)], []
+
+
+def fold_unacknowledged(events: Iterable[AlarmEvent], workflow: Workflow | None = None) -> Workflow:
+    """Forget who has acknowledged what at a restart."""
+    return fold([one for one in events if one.kind != "acknowledge"], workflow)
+
+
+def change_unlabelled(alarms: Alarms, context: Any, statuses: Any, gateway: str, alarm: Alarm, cards: Any) -> Any:
+    """Take the labels of a gateway's alarms away when another of them is raised."""
+    alarms, effects = apply_change(alarms, context, statuses, gateway, alarm, cards)
+    held = alarms.workflow.handled.items()
+    handled = {key: replace(one, label="") if key.gateway == gateway else one for key, one in held}
+    return replace(alarms, workflow=replace(alarms.workflow, handled=handled)), effects
+
+
+def apply_last(self: EvidenceRows, db: Connection, effect: RecordEvidence) -> None:
+    """Let the last evidence of an alarm stay, whoever sent it."""
+    db.execute(delete(EVIDENCE).where(EVIDENCE.c.alarm == effect.evidence.alarm))
+    apply_evidence(self, db, effect)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "bug", "seed", "said"),
+    some(
+        [
+            (records, "fold", fold_unacknowledged, 3, "which nobody ordered"),
+            (pipeline, "is_in_maintenance", lambda *_: False, 9, "learns from a window of announced maintenance"),
+            (Service, "_commit_at_once", split_commit, 0, "which nobody ordered"),
+            (handling, "apply_change", change_unlabelled, 7, "is said to be"),
+            (EvidenceRows, "apply", apply_last, 9, "is not in the store any more"),
+            (handling, "_must_escalate", lambda *_: False, 6, "waits for somebody"),
+            (handling, "find_state", lambda *_: "unacknowledged", 9, "and it is"),
+        ],
+        2,
+    ),
+)
+def test_a_world_shows_it(
+    monkeypatch: pytest.MonkeyPatch, where: object, name: str, bug: Callable[..., Any], seed: int, said: str
+) -> None:
+    monkeypatch.setattr(where, name, bug)
+    monkeypatch.setattr(world, "SETTLE_S", 600.0)
+    assert any(said in text for text in world.run(seed).violations)

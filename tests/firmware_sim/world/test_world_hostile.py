@@ -84,7 +84,7 @@ def test_it_keeps_to_what_a_gateway_may_write() -> None:
 
 
 def test_a_seed_without_harm_is_what_it_was() -> None:
-    """Harm has random numbers of its own; so have lies, the ends of loads, who begins anew and what is of alarms."""
+    """Harm has random numbers of its own, and so have lies, the ends of loads, alarms and who begins anew."""
     mixes = {seed: world.faults_of(seed) for seed in range(400)}
     harmless = {name: getattr(Faults(), name) for name in ("hostile", "lies", "loads", "alarms")}
     for seed, mix in mixes.items():
@@ -227,7 +227,7 @@ def build_believing(releases: Releases, context: CloudContext, statuses: Statuse
     some(
         [
             (register, "find_refusal", lambda *_: "", 13, MANY, "the aggregator failed at a message of mallory"),
-            (deploy, "build_model", build_believing, 41, MANY, "Python int too large"),
+            (deploy, "build_model", build_believing, 43, MANY, "Python int too large"),
             (activation, "check_signed", for_anybody, 970_083, None, "in force, which only others were to try"),
             (device_sessions, "_is_present", lambda *_: True, 970_097, None, "to an old status"),
             (device_sessions, "_find_conflict", lambda *_: None, 2, TWINS, "by turns, and nobody said so"),
