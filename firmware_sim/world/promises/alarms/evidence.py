@@ -116,4 +116,4 @@ class Evidences:
 
 
 def _read(row: dict[str, Any]) -> AlarmEvidence:
-    return AlarmEvidence.from_bytes(row["body"].encode())
+    return AlarmEvidence.model_validate_json(row["body"])  # with defaults written out it may be longer than the message
