@@ -21,8 +21,8 @@ AGAIN_S = 600.0
 
 def remind(alarms: Alarms, context: Context) -> tuple[Alarms, list[Publish]]:
     """Return what is announced of maintenance, where that was some time ago."""
-    told_ns = alarms.announced_ns
-    if told_ns is not None and context.uptime_ns - told_ns < AGAIN_S * NS:
+    last_ns = alarms.announced_ns
+    if last_ns is not None and context.uptime_ns - last_ns < AGAIN_S * NS:
         return alarms, []
     published = publish_works(alarms.workflow, context)
     return (replace(alarms, announced_ns=context.uptime_ns) if published else alarms), published

@@ -61,7 +61,7 @@ class GatewayHost(Machine):
         super().__init__(world, name, disk, phase_s)
         self.settings = settings
         world.witness.probations.known(name, settings)
-        world.witness.works.known(name, settings.features.window_s)
+        world.witness.works.known(name, settings.gateway.id, settings.features.window_s)
         rng = stream_of(world.seed, f"processor of {name}")
         self._stopwatch = Stopwatch(world.scheduler, rng, world.network.faults.processor, partial(world.note, name))
         self._store: GatewayStore | None = None

@@ -274,7 +274,7 @@ def test_each_change_is_told_once(said: Said) -> None:
 def test_a_window_of_maintenance_that_is_learned_is_seen() -> None:
     found, end_ns = list[str](), T0_NS + 100 * NS
     works = Maintenance(found.append)
-    works.known("north", 5.0)
+    works.known("north", "north", 5.0)
     window = WorksWindow(gateway="north", from_ns=T0_NS, to_ns=end_ns)
     announced = Works(changed_ns=T0_NS, windows=(window,), signature="", expires_ns=0)
     works.committed("north", [of_gateway.Save(WORKS, announced.to_bytes())])

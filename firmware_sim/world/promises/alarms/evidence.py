@@ -64,8 +64,8 @@ class Evidences:
 
     def _give_up(self, gateway: str, stone: Tombstone, effects: Sequence[Any]) -> None:
         """Take note of what a tombstone is for: what leaves the store in its commit."""
-        gone = {one.name for one in effects if isinstance(one, events.Dequeue)}
-        self._given_up |= {(gateway, name) for name in gone | {stone.id} if (gateway, name) in self.told}
+        removed = {one.name for one in effects if isinstance(one, events.Dequeue)}
+        self._given_up |= {(gateway, name) for name in removed | {stone.id} if (gateway, name) in self.told}
 
     def stored(self, gateway: str, evidence: AlarmEvidence) -> None:
         """See that what the aggregator takes for evidence is what a gateway made."""
@@ -106,10 +106,10 @@ class Evidences:
             if count >= KEPT + BETWEEN or sizes[gateway] > KEPT_BYTES + BETWEEN * 2 * EVIDENCE_BYTES:
                 self._violate(f"{gateway} has {count} rows of evidence, {sizes[gateway]} bytes")
         self.counts["evidence"] = sum(row["gateway"] != hostile for row in rows)
-        told = {row["gateway"] for row in losses if row["kind"] == KIND}
+        lossy = {row["gateway"] for row in losses if row["kind"] == KIND}
         for key, made in self.told.items():
             is_owed = key in stored or key not in lost
-            if key not in self._first and is_owed and not (key in self._given_up and key[0] in told):
+            if key not in self._first and is_owed and not (key in self._given_up and key[0] in lossy):
                 self._violate(f"the evidence of {made[0].alarm} was committed and never arrived")
             if any(len(one.to_bytes()) > EVIDENCE_BYTES for one in made):
                 self._violate(f"the evidence of {made[0].alarm} is longer than {EVIDENCE_BYTES} bytes")

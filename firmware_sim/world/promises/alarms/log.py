@@ -135,15 +135,15 @@ class AlarmLog:
             if standing is None or key.gateway == self.notices.hostile:
                 continue
             handled = state.alarms.workflow.handled.get(AlarmKey(*key), Handled())
-            said = find_state(state.alarms.workflow, AlarmKey(*key), standing, now_ns)
-            self._see(key, "is said to be", (said, handled.label, handled.assignee, handled.acknowledged_by), now_ns)
+            found = find_state(state.alarms.workflow, AlarmKey(*key), standing, now_ns)
+            self._see(key, "is said to be", (found, handled.label, handled.assignee, handled.acknowledged_by), now_ns)
 
-    def _see(self, key: Key, how: str, said: tuple[str, str, str, str], now_ns: int) -> None:
+    def _see(self, key: Key, how: str, found: tuple[str, str, str, str], now_ns: int) -> None:
         """See that state, label, assignee and who acknowledged an alarm are what they are."""
         one = self.states.alarms[key]
         expected = (self.states.state(key, now_ns), one.label, one.assignee, one.acknowledged_by or "")
-        if said != expected:
-            self._violate(f"{key.gateway}/{key.alarm} {how} {said}, and is {expected}")
+        if found != expected:
+            self._violate(f"{key.gateway}/{key.alarm} {how} {found}, and is {expected}")
 
     def opened(self, store: Store) -> None:
         """See that a restart finds the log as it was written, and all that waits to be told."""
@@ -167,8 +167,8 @@ class AlarmLog:
         self._compare_rows(store)
         for row in read_rows(store, now_ns):
             key = Key(row["gateway"], row["id"])
-            said = (row["state"], row["label"], row["assignee"], row["acknowledged_by"])
-            self._see(key, "is listed as", said, now_ns)
+            found = (row["state"], row["label"], row["assignee"], row["acknowledged_by"])
+            self._see(key, "is listed as", found, now_ns)
         of_service = Counter(row[0] for row in self._rows if row[4] == "")
         changes = Counter(key.gateway for key in self.states.alarms)
         masks = 2 + 2 * sum(kind in (*SITE_WIDE, "shelve", "unshelve") for *_, kind, _ in self._rows)

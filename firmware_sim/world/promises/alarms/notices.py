@@ -62,10 +62,10 @@ class Notices:
         if not one.is_active or bool(mask) != (event.kind == "suppress"):
             self._violate(f"{event.alarm}: {event.kind}, and it is {self._states.state(key, now_ns)}")
         if event.kind == "suppress":
-            was_told = event.body["is_notified"]
-            if not was_told and not self._hushed[key]:
+            is_known = event.body["is_notified"]
+            if not is_known and not self._hushed[key]:
                 self._violate(f"{event.alarm} is suppressed as if nobody knew of it")
-            self._hushed[key] -= not was_told
+            self._hushed[key] -= not is_known
             return
         is_asking = one.acknowledged_by is None
         if event.kind == "escalate" and (not is_asking or one.is_escalated or not self._may_escalate(key)):

@@ -12,7 +12,6 @@ from typing import Any
 from fedgate.config.protocol.messages import Works as Announced
 from fedgate.config.protocol.topics import ALL
 from fedgate.firmware_sim.world.environment.disk import Renewed
-from fedgate.firmware_sim.world.promises.devices import gateway_of
 from fedgate.gateway_agent import events
 from fedgate.gateway_agent.monitor.works import WORKS
 from fedgate.gateway_agent.state import Stored
@@ -28,11 +27,13 @@ class Works:
         self._violate = violate
         self._times: dict[str, Times] = defaultdict(list)  # by device
         self.changed_ns = Counter[str]()  # by device: of what it was told last
+        self._gateways: dict[str, str] = {}  # by device
         self._window_ns: dict[str, int] = {}  # by device
         self.counts = {"works": 0}  # that gateways were told of
 
-    def known(self, device: str, window_s: float) -> None:
-        """Take note of how long the windows of a device are."""
+    def known(self, device: str, gateway: str, window_s: float) -> None:
+        """Take note of the gateway for which a device speaks, and of how long its windows are."""
+        self._gateways[device] = gateway
         self._window_ns[device] = round(window_s * NS)
 
     def committed(self, device: str, effects: Sequence[Any]) -> None:
@@ -40,7 +41,7 @@ class Works:
         before = self._times[device]
         for effect in effects:
             if isinstance(effect, events.Save) and effect.key == WORKS:
-                self._told(device, effect.body)
+                self._announced(device, effect.body)
                 self.counts["works"] += 1
             elif isinstance(effect, Renewed):
                 self.opened(device, effect.stored)
@@ -53,13 +54,15 @@ class Works:
 
     def opened(self, device: str, stored: Stored) -> None:
         """Take note of what a store holds as it is opened."""
-        self._told(device, stored.blobs.get(WORKS, b""))
+        self._announced(device, stored.blobs.get(WORKS, b""))
 
-    def _told(self, device: str, body: bytes) -> None:
+    def _announced(self, device: str, body: bytes) -> None:
         announced = Announced.from_bytes(body) if body else None
         windows = () if announced is None else announced.windows
         self.changed_ns[device] = 0 if announced is None else announced.changed_ns
-        self._times[device] = [(one.from_ns, one.to_ns) for one in windows if one.gateway in (ALL, gateway_of(device))]
+        self._times[device] = [
+            (one.from_ns, one.to_ns) for one in windows if one.gateway in (ALL, self._gateways[device])
+        ]
 
 
 def _shares(span: tuple[int, int], times: Times) -> bool:
