@@ -32,8 +32,8 @@ STRONG = 10  # decibels
 WINDOWS_LEAST = 8  # before the onset, to say how it came
 DOES = {
     "usual": "as in the baseline",
-    "unusual": "out of the ordinary, and does not account for it",
-    "explained": "out of the ordinary, and accounts for it",
+    "unusual": "out of the ordinary, and what it did in the baseline does not account for the alarm",
+    "explained": "out of the ordinary, and accounts for the alarm",
 }
 
 
@@ -188,10 +188,14 @@ def _render_spectrum(spectrum: BandSpectrum | None, reason: str) -> list[str]:
         zip(spectrum.worst, spectrum.healthy_95, strict=True)) if now > high]  # fmt: skip
     head = f"spectrum of {cut_text(spectrum.channel, NAME_WIDTH)} at {_format_time(spectrum.t_ns)}, beside "
     head += f"{spectrum.healthy_windows} healthy windows"
+    below = sum(now < low for now, low in zip(spectrum.worst, spectrum.healthy_5, strict=True))
+    weak = f"{below} of {len(spectrum.worst)} bands are below their healthy 5 % quantile"
     if not excess:
-        return [f"{head}: no band is above its healthy 95 % quantile"]
+        return [f"{head}: {weak}, none is above its healthy 95 %"]
     shown = sorted(place for _, place in sorted(excess, reverse=True)[:BANDS_SHOWN])
-    lines = [head, f"{len(excess)} of {len(spectrum.worst)} bands are above their healthy 95 % quantile:"]
+    strong = f"{len(excess)} of {len(spectrum.worst)} bands are above their healthy 95 % quantile"
+    cut = f", of which the {BANDS_SHOWN} strongest are shown" if len(excess) > BANDS_SHOWN else ""
+    lines = [head, weak, f"{strong}{cut}:"]
     lines.append(f"{'band [Hz]':>21} {'now':>10} {'5 %':>10} {'50 %':>10} {'95 %':>10} {'of usual':>9}")
     for place in shown:
         band = f"{spectrum.edges_hz[place]:.4g} - {spectrum.edges_hz[place + 1]:.4g}"
@@ -221,7 +225,8 @@ def _draw_bands(change: BandChange) -> str:
 def _render_health(health: Sequence[ChannelHealth]) -> list[str]:
     ill = [one for one in health if one.is_faulty or one.filled or one.windows_lost]
     if not ill:
-        return ["sensors: all well since the agent started"] if health else []
+        checked = "stuck or clipped, no value was bridged, no window lost; offset, drift and gain are not checked"
+        return [f"sensors, since the agent started: none was {checked}"] if health else []
     listed = [
         f"  {cut_text(one.channel, NAME_WIDTH):{NAME_WIDTH}} {one.filled} values bridged, "
         f"{one.windows_lost} windows lost{', FAULTY' if one.is_faulty else ''}"

@@ -143,7 +143,7 @@ def queue_anomaly(
 
 
 def _describe_evidence(**measured: Evidence) -> str:
-    does = {"explained": "accounts for it", "unusual": "does not account for it"}
+    does = {"explained": "accounts for it", "unusual": "what it did in the baseline does not account for it"}
     found = {cause: does[outcome] for cause, outcome in measured.items() if outcome in does}
     return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
 
