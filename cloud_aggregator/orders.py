@@ -18,12 +18,15 @@ from fedgate.cloud_aggregator.events import ACTION, Answered, Effect, Log, Order
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.samples import fetches
 from fedgate.cloud_aggregator.state import State
+from fedgate.config.protocol.topics import ALL
+
+REASON_LENGTH = 200  # of a refusal in the log
 
 
 def carry_out(state: State, order: Ordered) -> tuple[State, list[Wanted]]:
     """Carry out an order, or say why not."""
     if order.kind.startswith(ACTION):
-        return answer_sender(*carry_out(state, replace(order, kind="alarm")), order)
+        return _carry_out_action(state, order)
     try:
         state, wanted, text = _carry_out(state, order)
     except OrderError as error:
@@ -33,6 +36,28 @@ def carry_out(state: State, order: Ordered) -> tuple[State, list[Wanted]]:
     # It is done, and its answer waits for the broker: see `answer_order`.
     answered = [replace(one, order=order.number, answer=text) if isinstance(one, Revoke) else one for one in wanted]
     return state, [Answered(order.number, ""), *answered, Log("info", text)]
+
+
+def _carry_out_action(state: State, order: Ordered) -> tuple[State, list[Wanted]]:
+    """Carry out an action of another system, which may name only gateways that there are, and log it in one line."""
+    body = order.body
+    gateway = body.get("gateway", ALL)
+    if gateway == ALL or _is_known(state, gateway):
+        state, wanted = carry_out(state, replace(order, kind="alarm"))
+    else:
+        wanted = [Answered(order.number, "refused", f"gateway: there is no gateway {str(gateway)[:65]!r}")]
+    done = next(one for one in wanted if isinstance(one, Answered))
+    what = f"{order.kind.removeprefix(ACTION)}: {body.get('action')} of {len(body.get('alarms') or [gateway])}"
+    log = (
+        Log("warning", f"{what} refused: {done.problem[:200]}") if done.problem else Log("info", f"{what} carried out")
+    )
+    return answer_sender(state, [*(one for one in wanted if not isinstance(one, Log)), log], order)
+
+
+def _is_known(state: State, gateway: object) -> bool:
+    registry = state.access.registry
+    names = (state.access.gateways, state.alarms.book, registry.admitted if registry is not None else ())
+    return any(gateway in known for known in names)
 
 
 def answer_sender(state: State, wanted: Sequence[Wanted], order: Ordered) -> tuple[State, list[Wanted]]:

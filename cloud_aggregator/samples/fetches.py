@@ -80,9 +80,8 @@ def carry_out(fetches: Fetches, context: Context, order: Ordered) -> tuple[Fetch
     if gateway == ALL:
         raise OrderError(f"{names[0]} is an alarm of the whole site; name that of one gateway")
     key = Key(gateway, name_clip(alarm))
-    if key in fetches.asked:
-        return *_publish(fetches, context, key), f"{names[0]}: its samples are asked for already; it is reminded"
-    if len(fetches.asked) >= ASKED_MAX:
+    # Who asks again has another request: the gateway may have given up what answered the one before.
+    if key not in fetches.asked and len(fetches.asked) >= ASKED_MAX:
         raise OrderError(f"{ASKED_MAX} requests have no answer yet, and that is the most; wait for some")
     number = max([context.now_ns, *(one.number + 1 for one in fetches.asked.values())])
     here = {other: digest for other, digest in fetches.here.items() if other != key}

@@ -349,10 +349,10 @@ class Store:
     def find_alarms(self, names: object) -> dict[str, tuple[AlarmEvent, ...]]:
         """Return those of some names, as gateway/id, under which an alarm is stored, and what was done about it."""
         found = dict[str, tuple[AlarmEvent, ...]]()
-        for name in names if isinstance(names, list) else []:
-            gateway, _, alarm = str(name).partition("/")
+        for name in dict.fromkeys(map(str, names)) if isinstance(names, list) else ():
+            gateway, _, alarm = name.partition("/")
             if self._read(select(ALARMS.c.id).filter_by(gateway=gateway, id=alarm)):
-                found[str(name)] = tuple(self.read_alarm_events(gateway=gateway, alarm=alarm))
+                found[name] = tuple(self.read_alarm_events(gateway=gateway, alarm=alarm))
         return found
 
     def read_registry(self) -> Registry:

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Float,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -113,6 +114,7 @@ ALARM_EVENTS = Table(
     Column("who", TEXT, nullable=False),
     Column("kind", TEXT, nullable=False),
     Column("body", TEXT, nullable=False),
+    Index("alarm_events_of", "gateway", "alarm"),  # by which an action is judged
 )
 GATEWAYS = Table(
     "gateways",

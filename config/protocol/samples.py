@@ -31,6 +31,7 @@ from fedgate.models.arrays import Array
 from fedgate.models.time_units import NS
 
 SOURCES_MAX, CHANNELS_MAX = 200, 1_000  # of one clip, and of one source
+CLIP = ".clip"  # ends the item of a clip
 RATE_HZ_MIN, RATE_HZ_MAX = 1e-6, 1e9
 
 
@@ -51,7 +52,12 @@ class SampleRefusal(Message):
 
 def name_clip(alarm: str) -> str:
     """Return the item under which the clip of an alarm travels."""
-    return f"{_digest(alarm)}.clip"
+    return f"{_digest(alarm)}{CLIP}"
+
+
+def is_clip(item: str) -> bool:
+    """Tell whether an item, by its name, is a clip."""
+    return item.endswith(CLIP)
 
 
 def name_refusal(alarm: str) -> str:

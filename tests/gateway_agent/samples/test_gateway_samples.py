@@ -258,6 +258,30 @@ def test_a_gateway_that_keeps_no_samples_refuses_and_says_so() -> None:
     assert name_refusal(ALARM_ID) in state.outbox.items and after(state, asked(ALARM_ID))[1] == []
 
 
+def test_a_gateway_that_keeps_none_any_more_takes_back_those_that_wait() -> None:
+    state, effects, _ = alarmed(watching())
+    (kept,) = kinds(effects, KeepClip)
+    state, _ = after(after(state, asked(kept.alarm))[0], ClipRead(kept.alarm, 1, kept.body))
+    shelf = Shelf()
+    shelf.outbox = dict(state.outbox.items)
+    assert name_clip(kept.alarm) in agent(gateway_settings(**ON), shelf).outbox.items
+    withdrawn = agent(gateway_settings(), shelf)
+    assert name_clip(kept.alarm) not in shelf.outbox and name_clip(kept.alarm) not in withdrawn.outbox.items
+    assert {name for name in state.outbox.items if name != name_clip(kept.alarm)} <= shelf.outbox.keys()
+
+
+def test_a_clip_that_would_write_more_than_the_flash_may_have_in_a_day_is_refused() -> None:
+    state, effects, _ = alarmed(watching())
+    (kept,) = kinds(effects, KeepClip)
+    budget = state.context.settings.store.flash_bytes_per_day
+    for left_bytes, is_sent in ((6 * len(kept.body), True), (6 * len(kept.body) - 1, False)):
+        store = replace(state.context.store, written_bytes=budget - left_bytes)
+        asking = replace(state, context=replace(state.context, store=store))
+        after_it, effects = after(after(asking, asked(kept.alarm))[0], ClipRead(kept.alarm, 1, kept.body))
+        assert (name_clip(kept.alarm) in after_it.outbox.items) == is_sent
+        assert [one.reason.partition(":")[0] for one in refusals(effects)] == ([] if is_sent else ["flash-budget"])
+
+
 def test_what_is_not_here_is_refused() -> None:
     state, _ = after(watching(), asked(ALARM_ID))
     _, effects = after(state, ClipRead(ALARM_ID, 1, None, "this gateway has no samples of this alarm, or no more"))
