@@ -157,4 +157,4 @@ def test_channels_outside_of_their_baseline_are_counted_and_covariates_apart() -
     assert "channels outside of all that they were in the baseline: 1 of 2; covariates: 1 of 1" in lines
     assert [line.split()[-1] for line in lines if line.strip().startswith(("north  ", "south  "))][-2:] == ["·+", "=#"]
     assert any("south" in line and "4 of   9 features, farthest level: +4.5 spreads off" in line for line in lines)
-    assert any("weather: out of the ordinary, and accounts for it" in line for line in lines)
+    assert any("weather: out of the ordinary, and accounts for the alarm" in line for line in lines)
