@@ -381,7 +381,7 @@ def apply_last(self: EvidenceRows, db: Connection, effect: RecordEvidence) -> No
             (pipeline, "is_in_maintenance", lambda *_: False, 9, "learns from a window of announced maintenance"),
             (Service, "_commit_at_once", split_commit, 0, "which nobody ordered"),
             (handling, "apply_change", change_unlabelled, 7, "is said to be"),
-            (EvidenceRows, "apply", apply_last, 9, "is not in the store any more"),
+            (EvidenceRows, "apply", apply_last, 11, "is not in the store any more"),
             (handling, "_must_escalate", lambda *_: False, 6, "waits for somebody"),
             (handling, "find_state", lambda *_: "unacknowledged", 9, "and it is"),
         ],
