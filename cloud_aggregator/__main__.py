@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from fedgate.cloud_aggregator.commands import (
-    alarms,
     backup,
     certificate,
     doctor,
@@ -16,13 +15,11 @@ from fedgate.cloud_aggregator.commands import (
     init,
     keys,
     lists,
-    maintenance,
-    notify,
     restore,
-    samples,
     status,
 )
 from fedgate.cloud_aggregator.commands import release as release_command
+from fedgate.cloud_aggregator.commands.alarms import alarms, maintenance, notify, samples
 from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.config.runtime import cli
 from fedgate.config.settings.checks import check_budget

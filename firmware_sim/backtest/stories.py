@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.cloud_aggregator.alarms.workflow import AlarmCondition, AlarmKey, find_state, fold
-from fedgate.cloud_aggregator.commands.alarms import format_alarm
+from fedgate.cloud_aggregator.commands.alarms.alarms import format_alarm
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Alarm

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from fedgate.cloud_aggregator import events
 from fedgate.cloud_aggregator.alarms.actions import find_alarm
 from fedgate.cloud_aggregator.alarms.workflow import AlarmKey, Handled, find_state
-from fedgate.cloud_aggregator.commands.alarms import read_rows
+from fedgate.cloud_aggregator.commands.alarms.alarms import read_rows
 from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.firmware_sim.world.promises.alarms.notices import Notices

@@ -6,7 +6,7 @@ import argparse
 import time
 
 from fedgate.cloud_aggregator.alarms.workflow import fold
-from fedgate.cloud_aggregator.commands.alarms import order_action
+from fedgate.cloud_aggregator.commands.alarms.alarms import order_action
 from fedgate.cloud_aggregator.commands.store import open_stated
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli

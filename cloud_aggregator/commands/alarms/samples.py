@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgate.cloud_aggregator.commands.alarms import find_row, read_rows
+from fedgate.cloud_aggregator.commands.alarms.alarms import find_row, read_rows
 from fedgate.cloud_aggregator.commands.store import open_stated, place_order
 from fedgate.config.runtime import cli
 

@@ -1,0 +1,1 @@
+"""Commands about alarms: what is known of them, done about them, announced, measured around them, and who is called."""
