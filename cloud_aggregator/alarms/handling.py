@@ -328,12 +328,12 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
     if alarms.looked_ns is not None and context.uptime_ns - alarms.looked_ns < LOOK_S * NS:
         return alarms, []
     alarms, effects = actions.forget_old(replace(alarms, looked_ns=context.uptime_ns)), list[Effect]()
-    unacknowledged = dict[AlarmKey, int]()
+    unacknowledged, changed, events = dict[AlarmKey, int](), list[CauseKey](), list[AlarmEvent]()
     for key, alarm, onset_ns, received_ns in list(_list_active(alarms)):
         state = find_state(alarms.workflow, key, AlarmCondition(alarm.cause, onset_ns, True), context.now_ns)
         handled, where = alarms.workflow.handled.get(key, Handled()), CauseKey(key.gateway, alarm.cause)
         if alarm_states.has_changed(alarms, where, key.alarm, state):  # the time alone may have done that
-            alarms = mark_unpublished(alarms, where)
+            changed.append(where)
         event = None
         if state in MASKS and not handled.is_masked:  # its cause was taken out of service while it stood
             event = AlarmEvent(
@@ -350,12 +350,15 @@ def follow_masks(alarms: Alarms, context: Context, statuses: Statuses) -> Result
                 event = AlarmEvent(*key, "", context.now_ns, "", "escalate")
         if event is None:
             continue
-        alarms, posts = actions.note_events(alarms, [event]), list[Effect]()
+        events.append(event)
+        posts = list[Effect]()
         if event.kind == "escalate" or (event.kind == "resume" and state == "unacknowledged"):
             alarms, posts = _put_post(alarms, context, statuses, key.gateway, alarm, active=True, again=event)
             why = "nobody has acknowledged it" if event.kind == "escalate" else "its mask has ended, and it stands"
             posts = [*posts, Log("warning", f"{key.gateway}: {alarm.cause}: {why}")]
         effects += [event, *posts]
+    # Together, and not one by one: a mask may end over all alarms of a site at once.
+    alarms = mark_unpublished(actions.note_events(alarms, events), *changed)
     return replace(alarms, unacknowledged_ns=unacknowledged), effects
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -101,7 +102,8 @@ def _scores(axes: Axes, evidence: AlarmEvidence) -> None:
     axes.step(times, trail.list_levels(), where="mid", color=INK, lw=1.3, ls=(0, (5, 2)), label="level")
     axes.axvline(_place(evidence.onset_ns, is_dated=is_dated), color=VERMILLION, lw=1.3, label="onset")
     if is_dated:
-        axes.xaxis_date("UTC")
+        with rc_context({"date.converter": "concise"}):
+            axes.xaxis_date("UTC")
     if is_log:
         axes.set_yscale("symlog", linthresh=max(abs(trail.levels[-1]) * LOG_UNIT, 1e-12))
     axes.set_ylabel(_cut(evidence.rule, 20), fontsize=9)

@@ -133,8 +133,7 @@ class Notices:
 
 def _ends(effect: object, key: Key) -> bool:
     """Tell whether the aggregator ended an alarm by this."""
-    is_end = isinstance(effect, events.RecordAlarm) and effect.ended != ""
-    return is_end and (effect.gateway, effect.alarm.id) == key  # type: ignore[attr-defined]  # by `is_end`
+    return isinstance(effect, events.RecordAlarm) and effect.ended != "" and (effect.gateway, effect.alarm.id) == key
 
 
 def _read(post: events.Post) -> Notice:
