@@ -21,7 +21,7 @@ from fedgate.cloud_aggregator.commands import (
 from fedgate.cloud_aggregator.commands import release as release_command
 from fedgate.cloud_aggregator.commands.alarms import alarms, maintenance, notify, samples
 from fedgate.cloud_aggregator.pki import site_keys
-from fedgate.config.runtime import cli
+from fedgate.config.runtime import cli, logs
 from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.config.transport import mqtt
@@ -66,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     for module in (alarms, samples, maintenance, lists, notify, backup, restore):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
-    run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
+    logs.add_options(run)
     commands.add("check", _check, "check the settings and the release key")
     train = commands.add("train-discriminator", _train_discriminator, TRAIN, description=TRAINED, examples=TRAINS)
     train.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file that defence.network names")
