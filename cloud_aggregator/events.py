@@ -144,6 +144,7 @@ class RecordRound:
     late: tuple[tuple[str, int], ...] = ()  # counted too, after all others: gateway and the round that it answered
     update_bytes: int | None = None  # what the numbers of one update take as they travel; None: of any length
     uncompressed_bytes: int | None = None  # ... and what they would take uncompressed
+    open_ms: int = 0  # since its invitation, or since the service began where that was later
 
 
 @dataclass(frozen=True)

@@ -310,6 +310,7 @@ def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tu
         late=tuple((one.gateway, one.round_index) for one in kept),
         update_bytes=None if size is None else size.sent_bytes,
         uncompressed_bytes=None if size is None else size.plain_bytes,
+        open_ms=(context.uptime_ns - rounds.opened_ns) // 10**6 if rounds.opened else 0,
     )
 
 

@@ -247,7 +247,7 @@ def test_each_unit_has_an_empty_working_directory_of_its_own() -> None:
             (place,) = re.findall(r"^WorkingDirectory=/run/(\S+)$", text, re.MULTILINE)
             assert f"\nRuntimeDirectory={place}\nRuntimeDirectoryMode=0700\n" in text
             found.append(place)
-    assert len(found) == len(set(found)) == 4
+    assert len(found) == len(set(found)) == 5
 
 
 @pytest.mark.parametrize("unit", ["gateway-agent", "cloud-aggregator", "fedgate-broker"])
