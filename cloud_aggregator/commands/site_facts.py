@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -25,9 +25,11 @@ from fedgate.cloud_aggregator.metrics.facts import (
     Waiting,
 )
 from fedgate.cloud_aggregator.notifications.post_queue import name_count
+from fedgate.cloud_aggregator.pki.authority import CA, SERVER
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.rounds.round import describe_set_back
-from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.storage.store import AlarmRow, Store
+from fedgate.config.identity import pki
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import WEBHOOK
@@ -45,17 +47,31 @@ def read_facts(settings: AggregatorSettings, now_ns: int) -> SiteFacts:
         found = describe_health(beats[0] if beats else None, store.database.find_held_since_ns(), now_ns)
         counts = {row["name"]: row["value"] for row in store.read_rows("counts")}
         training = store.read_training_meta()
-        gateways, states = _read_gateways(store, settings, found)
+        standing = store.read_standing_alarms()
+        gateways, states = _read_gateways(store, settings, found, standing)
         return SiteFacts(
             site=settings.aggregator.site,
             service=ServiceFacts(found.work == "running", found.is_connected, found.began_ns, found.beat_ns),
             store=_read_store(store, gateways, training),
             gateways=gateways,
             states=states,
-            alarms=_read_alarms(store, counts, now_ns),
+            alarms=_read_alarms(store, counts, standing, now_ns),
             training=_read_training(store, counts, training),
             notifications=_read_notifications(store, settings, counts),
+            certificates_until_ns=_read_certificates(settings),
         )
+
+
+def _read_certificates(settings: AggregatorSettings) -> dict[str, int]:
+    """Return when the certificates end that the site itself has here."""
+    own, folder = settings.broker.certificate_file, settings.identity.folder if settings.identity else None
+    files = {"aggregator": own}
+    files |= {"authority": folder / CA, "broker": folder / SERVER} if folder else {}
+    return {
+        whose: int(pki.load_certificate(file).not_valid_after_utc.timestamp()) * NS
+        for whose, file in files.items()
+        if file is not None and file.exists()
+    }
 
 
 def _read_store(store: Store, gateways: tuple[GatewayFacts, ...], training: Mapping[str, Any] | None) -> StoreFacts:
@@ -71,7 +87,7 @@ def _read_store(store: Store, gateways: tuple[GatewayFacts, ...], training: Mapp
 
 
 def _read_gateways(
-    store: Store, settings: AggregatorSettings, found: Health
+    store: Store, settings: AggregatorSettings, found: Health, standing: Sequence[AlarmRow]
 ) -> tuple[tuple[GatewayFacts, ...], Counter[Any]]:
     """Return the gateways that belong to the site, and how many are in which state."""
     rows, registry = {row["gateway"]: row for row in store.read_rows("gateways")}, store.read_registry()
@@ -80,7 +96,7 @@ def _read_gateways(
     denied = list_denied_names(settings.identity, registry) if registry.list_outlived() else frozenset[str]()
     until_ns = _find_certificate_ends(registry)
     active = defaultdict[str, Counter[str]](Counter)
-    for alarm in store.read_standing_alarms():
+    for alarm in standing:
         active[alarm.gateway][alarm.kind] += 1
     gateways = list[GatewayFacts]()
     states = Counter[Any](dict.fromkeys(("online", "offline", "revoked", "unknown"), 0))
@@ -105,26 +121,23 @@ def _find_certificate_ends(registry: Registry) -> dict[str, int]:
     return ends
 
 
-def _read_alarms(store: Store, counts: Mapping[str, int], now_ns: int) -> AlarmFacts:
-    standing, workflow = store.read_standing_alarms(), fold(store.read_standing_events())
+def _read_alarms(store: Store, counts: Mapping[str, int], standing: Sequence[AlarmRow], now_ns: int) -> AlarmFacts:
+    workflow = fold(store.read_standing_events())
     states = Counter[str](
         find_state(workflow, AlarmKey(one.gateway, one.id), AlarmCondition(one.cause, one.onset_ns, True), now_ns)
         for one in standing
     )
+    last_10_minutes, last_day = Counter[str](), Counter[str]()
+    for (gateway, kind), (lately, of_day) in store.count_alarms(now_ns - PEAK_NS, now_ns - DAY_NS).items():
+        last_10_minutes[KIND_OF_ALL.get(gateway, kind)] += lately
+        last_day[KIND_OF_ALL.get(gateway, kind)] += of_day
     return AlarmFacts(
         active=Counter(KIND_OF_ALL.get(one.gateway, one.kind) for one in standing),
         states=states,
-        last_10_minutes=_count_by_kind(store.count_alarms(now_ns - PEAK_NS)),
-        last_day=_count_by_kind(store.count_alarms(now_ns - DAY_NS)),
+        last_10_minutes=last_10_minutes,
+        last_day=last_day,
         messages_refused=counts.get(ALARMS_REFUSED, 0),
     )
-
-
-def _count_by_kind(alarms: Mapping[tuple[str, str], int]) -> Counter[str]:
-    by_kind = Counter[str]()
-    for (gateway, kind), count in alarms.items():
-        by_kind[KIND_OF_ALL.get(gateway, kind)] += count
-    return by_kind
 
 
 def _read_training(store: Store, counts: Mapping[str, int], training: Mapping[str, Any] | None) -> TrainingFacts:

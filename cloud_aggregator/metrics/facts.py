@@ -88,3 +88,4 @@ class SiteFacts:
     alarms: AlarmFacts
     training: TrainingFacts
     notifications: tuple[Waiting, ...] = ()
+    certificates_until_ns: Mapping[str, int] = field(default_factory=dict)  # of the site's own: whose, and until when

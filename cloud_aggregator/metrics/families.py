@@ -9,6 +9,7 @@ revoked or removed: its series end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -59,7 +60,9 @@ def _make(family: Family) -> CounterMetricFamily | GaugeMetricFamily:
     return GaugeMetricFamily(f"{PREFIX}{family.name}", family.text, labels=labels)
 
 
+@lru_cache(maxsize=4_096)
 def _bound(label: str) -> str:
+    """Return a label's value as far as it may be shown; the same few thousand come again and again."""
     return escape_text(label)[:LABEL_MAX]
 
 
@@ -194,6 +197,13 @@ FAMILIES = (
         "When the last backup was made; none where there was none.",
         (),
         _of_site(lambda site: _in_seconds(site.store.backup_ns)),
+    ),
+    Family(
+        "certificate_expiry_timestamp_seconds",
+        GAUGE,
+        "When a certificate of the site itself ends: of its authority, its broker, its aggregator.",
+        ("kind",),
+        lambda site: [((kind,), until_ns / NS) for kind, until_ns in site.certificates_until_ns.items()],
     ),
     Family(
         "gateways",

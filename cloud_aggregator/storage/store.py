@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, delete, func, insert, inspect, select, update
+from sqlalchemy import ColumnElement, Row, Select, case, delete, func, insert, inspect, select, update
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
@@ -413,13 +413,15 @@ class Store:
         )
         return [_make_event(row) for row in rows]
 
-    def count_alarms(self, since_ns: int) -> dict[tuple[str, str], int]:
-        """Return how many alarms were received since then, by gateway and kind."""
-        of_kind = (ALARMS.c.gateway, ALARMS.c.kind)
-        rows = self._read(
-            select(*of_kind, func.count().label("alarms")).where(ALARMS.c.received_ns >= since_ns).group_by(*of_kind)
-        )
-        return {(row.gateway, row.kind): row.alarms for row in rows}
+    def count_alarms(self, *since_ns: int) -> dict[tuple[str, str], tuple[int, ...]]:
+        """Return how many alarms were received since each of these times, by gateway and kind."""
+        counts: list[ColumnElement[Any]] = [
+            func.sum(case((ALARMS.c.received_ns >= one, 1), else_=0)) for one in since_ns
+        ]
+        of_kind: list[ColumnElement[Any]] = [ALARMS.c.gateway, ALARMS.c.kind]
+        chosen: Select[Any] = select(*of_kind, *counts).where(ALARMS.c.received_ns >= min(since_ns)).group_by(*of_kind)
+        rows = [tuple(row) for row in self._read(chosen)]
+        return {(row[0], row[1]): tuple(map(int, row[2:])) for row in rows}
 
     def find_alarms(self, names: object) -> dict[str, tuple[AlarmEvent, ...]]:
         """Return those of some names, as gateway/id, under which an alarm is stored, and what was done about it."""
