@@ -14,8 +14,7 @@ from fedgate.config.settings.metrics import read_address
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
+    from fedgate.cloud_aggregator.metrics.families import Metric
     from fedgate.cloud_aggregator.runtime.metrics_server import MetricsServer
 
 TEXT = """Print the metrics of the site and all of its gateways in the format of Prometheus, or serve them over HTTP.

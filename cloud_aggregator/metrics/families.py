@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Metric
 
 from fedgate.cloud_aggregator.metrics.facts import FLEET, GatewayFacts, GatewayState, SiteFacts
 from fedgate.cloud_aggregator.releases.releases import Stage
