@@ -128,6 +128,11 @@ class DropHeld:
     round_index: int | None = None
 
 
+# What the store counts of all rounds that it ever stored, by name.
+ROUNDS_CLOSED, ROUNDS_GIVEN_UP, ROUNDS_OPEN_MS = "rounds.closed", "rounds.given-up", "rounds.open-ms"
+UPDATES_ADMITTED, UPDATES_REFUSED, UPDATES_BYTES = "updates.admitted", "updates.refused", "updates.bytes"
+
+
 @dataclass(frozen=True)
 class RecordRound:
     """Store that a round was closed."""

@@ -15,6 +15,14 @@ from typing import Literal, NamedTuple, get_args
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Metric
 
+from fedgate.cloud_aggregator.events import (
+    ROUNDS_CLOSED,
+    ROUNDS_GIVEN_UP,
+    ROUNDS_OPEN_MS,
+    UPDATES_ADMITTED,
+    UPDATES_BYTES,
+    UPDATES_REFUSED,
+)
 from fedgate.cloud_aggregator.metrics.facts import FLEET, GatewayFacts, GatewayState, SiteFacts
 from fedgate.cloud_aggregator.releases.releases import Stage
 from fedgate.config.protocol.losses import LossClass
@@ -123,12 +131,14 @@ def _read_recent(site: SiteFacts) -> Labelled:
 
 def _read_rounds(site: SiteFacts) -> Labelled:
     totals = site.training.totals
-    return [((outcome,), totals.get(f"rounds.{outcome}", 0)) for outcome in ("closed", "given-up")]
+    outcomes = {"closed": ROUNDS_CLOSED, "given-up": ROUNDS_GIVEN_UP}
+    return [((outcome,), totals.get(name, 0)) for outcome, name in outcomes.items()]
 
 
 def _read_updates(site: SiteFacts) -> Labelled:
     totals = site.training.totals
-    return [((outcome,), totals.get(f"updates.{outcome}", 0)) for outcome in ("admitted", "refused")]
+    outcomes = {"admitted": UPDATES_ADMITTED, "refused": UPDATES_REFUSED}
+    return [((outcome,), totals.get(name, 0)) for outcome, name in outcomes.items()]
 
 
 GAUGE: Literal["gauge"] = "gauge"
@@ -379,7 +389,7 @@ FAMILIES = (
         COUNTER,
         "How long rounds that ended were open.",
         (),
-        _of_site(lambda site: site.training.totals.get("rounds.open-ms", 0) / 1_000),
+        _of_site(lambda site: site.training.totals.get(ROUNDS_OPEN_MS, 0) / 1_000),
     ),
     Family(
         "updates_total",
@@ -393,7 +403,7 @@ FAMILIES = (
         COUNTER,
         "Received of updates in rounds that ended.",
         (),
-        _of_site(lambda site: site.training.totals.get("updates.bytes", 0)),
+        _of_site(lambda site: site.training.totals.get(UPDATES_BYTES, 0)),
     ),
     Family(
         "training_round",

@@ -21,6 +21,12 @@ from fedgate.cloud_aggregator.alarms.records import REQUESTS_KEPT, Alarms, resto
 from fedgate.cloud_aggregator.alarms.register import KEPT, ROW
 from fedgate.cloud_aggregator.events import (
     ACTION,
+    ROUNDS_CLOSED,
+    ROUNDS_GIVEN_UP,
+    ROUNDS_OPEN_MS,
+    UPDATES_ADMITTED,
+    UPDATES_BYTES,
+    UPDATES_REFUSED,
     AlarmEvent,
     Answered,
     Dequeue,
@@ -80,10 +86,6 @@ from fedgate.config.settings.database import DatabaseUrl
 
 OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
 OF_ITS_PEAK = ("score", "severity", "received_ns")
-# What is counted of rounds, by name.
-ROUNDS_CLOSED, ROUNDS_GIVEN_UP, ROUNDS_OPEN_MS = "rounds.closed", "rounds.given-up", "rounds.open-ms"
-UPDATES_ADMITTED, UPDATES_REFUSED, UPDATES_BYTES = "updates.admitted", "updates.refused", "updates.bytes"
-
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
 ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, REQUESTS_KEPT, 100_000
 
