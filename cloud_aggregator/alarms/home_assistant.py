@@ -1,5 +1,7 @@
-"""Notifies Home Assistant, by MQTT discovery, which alarms there are, one binary sensor for each, and of each gateway
-by three sensors how near its score is to its level, when it was last seen, and its version.
+"""Notifies Home Assistant, by MQTT discovery, of alarms and gateways.
+
+Each alarm is a binary sensor; three sensors of each gateway are how near its score is to its level, when it was last
+seen, and its version.
 
 The format is the one that Home Assistant documents for its MQTT integration: a retained JSON document under
 `<prefix>/<binary_sensor or sensor>/<node>/<object>/config`, taken back by an empty one. The states stay where they are,

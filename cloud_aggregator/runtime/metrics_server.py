@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from fedgate.config.identity.pki import IdentityError
-from fedgate.config.runtime.store_lock import StoreError
+from fedgate.config.runtime.cli import describe
 
 LOG = logging.getLogger("fedgate.metrics")
 PATH = "/metrics"
@@ -98,16 +98,18 @@ class _Server(HTTPServer):
             LOG.exception("a request could not be answered")
 
     def make_page(self, accept: str) -> tuple[HTTPStatus, bytes, str]:
-        """Return what is served: status, page and its type. A store that cannot be read is said once in the log."""
+        """Return what is served: status, page and its type. What cannot be read, of the store or of the site, is said
+        once in the log.
+        """
         try:
             page, content_type = encode(self._read(), accept)
-        except (StoreError, IdentityError) as error:
-            if str(error) != self._problem:
-                LOG.warning("no metrics: %s", error)
-            self._problem = str(error)
-            return HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode(), "text/plain; charset=utf-8"
+        except (OSError, IdentityError) as error:
+            if (problem := describe(error)) != self._problem:
+                LOG.warning("no metrics: %s", problem)
+            self._problem = problem
+            return HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n".encode(), "text/plain; charset=utf-8"
         if self._problem:
-            LOG.info("the store can be read again")
+            LOG.info("there are metrics again")
         self._problem = ""
         return HTTPStatus.OK, page, content_type
 

@@ -5,6 +5,7 @@ Method: the server in a thread, asked over real sockets; the command as a proces
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import threading
@@ -21,6 +22,7 @@ from fedgate.cloud_aggregator.__main__ import main
 from fedgate.cloud_aggregator.runtime import metrics_server
 from fedgate.cloud_aggregator.runtime.metrics_server import MetricsServer
 from fedgate.cloud_aggregator.storage.store import StoreError
+from fedgate.config.identity.pki import IdentityError
 from fedgate.config.settings.metrics import read_address
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
 from tests.support.metric_samples import make_site, serving_metrics
@@ -75,8 +77,18 @@ def test_metrics_are_made_for_each_request_in_the_format_that_is_asked_for() -> 
         assert ask(server, "/")[:2] == (404, "metrics are at /metrics\n") and len(asked) == 2
 
 
-def test_a_store_that_cannot_be_read_is_said_to_who_asks_and_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    problems = [StoreError("a.db: is away")] * 3
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (StoreError("a.db: is away"), "a.db: is away"),
+        (IdentityError("ca.pem: damaged"), "ca.pem: damaged"),
+        (PermissionError(errno.EACCES, "Permission denied", "server.pem"), "server.pem: permission denied"),
+    ],
+)
+def test_what_cannot_be_read_is_said_to_who_asks_and_once_in_the_log(
+    problem: Exception, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    problems = [problem] * 3
 
     def read() -> list[Metric]:
         if problems:
@@ -85,10 +97,10 @@ def test_a_store_that_cannot_be_read_is_said_to_who_asks_and_once_in_the_log(cap
 
     caplog.set_level(logging.INFO, "fedgate.metrics")
     with serving(read) as server:
-        assert [ask(server)[:2] for _ in range(3)] == [(503, "a.db: is away\n")] * 3
+        assert [ask(server)[:2] for _ in range(3)] == [(503, f"{words}\n")] * 3
         assert ask(server)[0] == 200
     logged = [record.getMessage() for record in caplog.records]
-    assert logged[1:] == ["no metrics: a.db: is away", "the store can be read again"]
+    assert logged[1:] == [f"no metrics: {words}", "there are metrics again"]
 
 
 def test_a_mistake_of_ours_is_logged_whole_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
