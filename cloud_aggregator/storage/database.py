@@ -49,8 +49,14 @@ class Database(Protocol):
         `StoreError` too where the database itself is damaged, as far as it can tell.
         """
 
+    def forbid_writes(self, db: Connection) -> None:
+        """Have the database refuse whatever a connection writes from the next transaction on."""
+
     def size_bytes(self) -> int:
         """Return about how much the store takes."""
+
+    def find_free_bytes(self) -> int | None:
+        """Return how much more the disk of the store takes; None where that is not the disk of this machine."""
 
     def cause_of(self, error: SQLAlchemyError) -> str:
         """Return what is wrong and what to do, in a line."""

@@ -42,6 +42,7 @@ CONNECT_S = 10  # after which a server that does not answer counts as unreachabl
 LOCK = 0x0FED_6A7E  # with the schema: what processes of ours lock, whatever else lies in the database
 TRY = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
 BACKEND = text("SELECT pg_backend_pid()")  # the process of the server that serves a connection
+READ_ONLY = text("SET default_transaction_read_only = on")
 GIVE_BACK = text("SELECT pg_advisory_unlock_all()")
 POOLER = (
     "behind a pooler in transaction mode no connection keeps a session of the server, which the lock of a store is of; "
@@ -165,6 +166,13 @@ class PostgresqlDatabase:
             reading = db.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with reading.begin():
                 yield reading
+
+    def forbid_writes(self, db: Connection) -> None:
+        """Have the server refuse what this session writes."""
+        db.execute(READ_ONLY)
+
+    def find_free_bytes(self) -> None:
+        """Return nothing: the disk is the server's."""
 
     def size_bytes(self) -> int:
         """Return the size of all tables with what belongs to them."""

@@ -91,10 +91,18 @@ class SqliteDatabase:
                 raise StoreError(f"{self.name}: it is damaged ({damage}); {RESTORE}")
             yield db
 
+    def forbid_writes(self, db: Connection) -> None:
+        """Have SQLite refuse what changes the file."""
+        db.exec_driver_sql("PRAGMA query_only = ON")
+
     def size_bytes(self) -> int:
         """Return the size of the file and its log."""
         files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
+
+    def find_free_bytes(self) -> int:
+        """Return what the file system has left for who is not root."""
+        return shutil.disk_usage(self.path.parent).free
 
     def cause_of(self, error: SQLAlchemyError) -> str:
         """Return what SQLite says, and what to do about a damaged file."""
