@@ -210,7 +210,10 @@ def _cause_of(order: Ordered) -> tuple[str, str]:
         value = order.body.get(name)
         if not isinstance(value, str) or not ID.fullmatch(value):
             raise OrderError(f"{name}: expected 1 to 64 of A-Z a-z 0-9 _ . -, got {str(value)[:65]!r}")
-    return order.body["gateway"], order.body["cause"]
+    gateway, cause = order.body["gateway"], order.body["cause"]
+    if gateway == ALL and cause != fleet.CAUSE:
+        raise OrderError(f"cause: {cause!r} given; alarms of {ALL!r}, the whole site, have the cause {fleet.CAUSE!r}")
+    return gateway, cause
 
 
 def _add_window(alarms: Alarms, context: Context, order: Ordered, who: str, text: str) -> tuple[list[AlarmEvent], str]:

@@ -20,6 +20,8 @@ from fedgate.config.protocol.messages import LARGEST
 from fedgate.config.runtime import service
 from fedgate.config.settings.settings import AggregatorSettings
 
+ORDERS_AT_ONCE = 100  # of one tick, each a commit of its own: alarms that come meanwhile wait for them
+
 
 class Service(service.Service[State]):
     """An aggregator between its start and its end; use it from one thread."""
@@ -81,8 +83,10 @@ class Service(service.Service[State]):
         return [*result, *self.commit(uptime_ns, effects)]
 
     def read_orders(self) -> list[Ordered]:
-        """Return what the operator has ordered since, oldest first; each is asked for again until it is answered."""
-        return [self._with_stored(order) for order in self.store.read_orders()]
+        """Return what was ordered since, oldest first, and so much at once; the rest is for the next tick, and what has
+        no answer is asked for again.
+        """
+        return [self._with_stored(order) for order in self.store.read_orders(ORDERS_AT_ONCE)]
 
     def _with_stored(self, order: Ordered) -> Ordered:
         """Return an order with the stored model or alarms that it names."""

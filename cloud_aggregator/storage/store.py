@@ -396,9 +396,9 @@ class Store:
         rows = self._read(select(SAMPLES.c.body).filter_by(gateway=gateway, alarm=alarm))
         return rows[0].body if rows else None
 
-    def read_orders(self) -> list[Ordered]:
-        """Return the orders that have no answer yet, oldest first."""
-        waiting = select(ORDERS).where(ORDERS.c.answer.is_(None)).order_by(ORDERS.c.number)
+    def read_orders(self, most: int | None = None) -> list[Ordered]:
+        """Return the orders that have no answer yet, oldest first, so many at most."""
+        waiting = select(ORDERS).where(ORDERS.c.answer.is_(None)).order_by(ORDERS.c.number).limit(most)
         return [Ordered(row.number, row.kind, json.loads(row.body)) for row in self._read(waiting)]
 
     def read_half_answered(self) -> list[int]:

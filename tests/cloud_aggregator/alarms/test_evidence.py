@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from fedgate.cloud_aggregator.alarms import evidence as receiving
 from fedgate.cloud_aggregator.alarms.evidence_text import WIDTH, describe_onset, render_evidence
 from fedgate.cloud_aggregator.events import RecordEvidence
 from fedgate.cloud_aggregator.storage import evidence_table
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.evidence import (
     BANDS_MAX,
     CHANNELS_MAX,
+    SENTENCE_MAX,
     TRAIL_MAX,
     AlarmEvidence,
     BandChange,
@@ -20,6 +23,7 @@ from fedgate.config.protocol.evidence import (
     make_trail,
 )
 from fedgate.config.protocol.messages import CONTROL, Receipt
+from fedgate.config.settings.database import DatabaseUrl
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts
 from tests.support.evidence_samples import make_evidence
@@ -78,21 +82,22 @@ def test_who_sends_without_end_waits_and_nobody_else_does(tmp_path: Path, monkey
         assert give(made, "east", EVIDENCE) == [Receipt(accepted=True)]
 
 
+@pytest.mark.parametrize("bound", ["KEPT", "KEPT_BYTES"])
 def test_the_newest_of_each_gateway_are_kept_by_number_and_by_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path | DatabaseUrl, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
+    wide = "\N{SNOWMAN}" * SENTENCE_MAX  # three bytes each: a store that counted letters would keep one more
+    size = len(of_alarm(ALARM.id, text=wide).to_bytes()) + evidence_table.ROW_BYTES
     monkeypatch.setattr(evidence_table, "BETWEEN", 1)
-    size = len(EVIDENCE.to_bytes()) + evidence_table.ROW_BYTES
-    for name, most in (("KEPT", 3), ("KEPT_BYTES", 3 * size + 50)):
-        (folder := tmp_path / name).mkdir()
-        with monkeypatch.context() as patched, cloud(folder, mean_of(2)) as made:
-            patched.setattr(evidence_table, name, most)
-            store = made.service.store
-            store.commit([RecordEvidence("east", EVIDENCE, T0_NS)])
-            for number in range(6):
-                store.commit([RecordEvidence("north", of_alarm(f"{ALARM.id[:-1]}{number}"), T0_NS)])
-            kept = [(row["gateway"], row["alarm"][-1]) for row in store.read_rows("evidence", "gateway", "alarm")]
-            assert kept == [("east", ALARM.id[-1]), ("north", "3"), ("north", "4"), ("north", "5")]
+    monkeypatch.setattr(evidence_table, bound, {"KEPT": 3, "KEPT_BYTES": 3 * size + 50}[bound])
+    with closing(Store(place)) as store:
+        store.commit([RecordEvidence("east", EVIDENCE, T0_NS)])
+        for number in range(6):
+            one = of_alarm(f"{ALARM.id[:-1]}{number}", text=wide)
+            store.commit([RecordEvidence("north", one, T0_NS)])
+        kept = [(row["gateway"], row["alarm"][-1]) for row in store.read_rows("evidence", "gateway", "alarm")]
+        assert kept == [("east", ALARM.id[-1]), ("north", "3"), ("north", "4"), ("north", "5")]
+        assert store.read_evidence("north", f"{ALARM.id[:-1]}2") is None
 
 
 def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_is_ill() -> None:
