@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgate.cloud_aggregator.alarms.workflow import AlarmCondition, AlarmKey, find_state, fold
-from fedgate.cloud_aggregator.commands.alarms.alarms import format_alarm
+from fedgate.cloud_aggregator.commands.alarms.alarm_text import describe_event, format_alarm
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Alarm
@@ -172,12 +172,7 @@ def render_story(story: Story) -> str:
     """
     alarm = story.raised
     sent = [one for one in story.messages if one.t_ns <= alarm.t_ns]
-    history = [
-        {"time": cli.format_time(one.t_ns), "who": one.who, "what": one.kind,
-         "text": f"from {cli.format_time(one.body['from_ns'])} to {cli.format_time(one.body['to_ns'])}: "
-                 f"{one.body['text']}"}
-        for one in story.events
-    ]  # fmt: skip
+    history = [describe_event(one) for one in story.events]
     rows = [
         {"raised": cli.format_time(one.t_ns), "cause": one.cause, "state": one.state, "severity": one.severity}
         for one in sent
@@ -191,11 +186,14 @@ def render_story(story: Story) -> str:
 def _make_row(story: Story) -> dict[str, Any]:
     alarm = story.raised
     key, condition = AlarmKey(story.gateway, alarm.id), AlarmCondition(alarm.cause, alarm.onset_ns, is_active=True)
-    row = alarm.model_dump(include={"id", "text", "cause", "severity", "rule", "score", "level"})
+    row = alarm.model_dump(include={"id", "text", "cause", "severity", "onset_ns", "rule", "score", "level"})
     return {
         **row,
         "gateway": story.gateway,
         "state": find_state(fold(story.events), key, condition, alarm.t_ns),
+        "is_active": True,
+        "score_of": "raise",
+        "begun_ns": alarm.onset_ns,
         "onset": cli.format_time(alarm.onset_ns),
         "raised": cli.format_time(alarm.t_ns),
     }

@@ -169,8 +169,22 @@ def test_a_gateway_may_not_act_whatever_the_settings_say(place: Place) -> None:
     assert any("scada is a gateway, and no gateway acts on alarms" in line for line in place.lines)
 
 
+def test_an_alarm_is_named_by_the_beginning_of_its_id(place: Place) -> None:
+    place.step(alarm("a", cause="silent-load", kind="sensor"), alarm("a", cause="silent-air", kind="sensor"))
+    short = ("a/a.silent-a", "a.silent-l", "a/a.anomaly.1", ALARM, ALARM.split("/")[1])
+    (answer,) = place.act({"request": "1", "action": "note", "alarms": short, "text": "seen"})
+    names = [f"a/a.silent-air.{T0_NS}", f"a/a.silent-load.{T0_NS}", ALARM]
+    assert sorted(answer.answer.splitlines()) == sorted(f"{name}: noted" for name in names)
+    (answer,) = place.act({"request": "2", "action": "acknowledge", "alarms": ["a/a.silent"]})
+    assert f"a/a.silent: it begins several alarms ({names[0]}, {names[1]}); give more of it" in answer.problem
+    for number, name in enumerate(("a/A.anomaly", "b/a.anomaly", "a/", "%", "a_a")):  # no letter stands for another
+        (answer,) = place.act({"request": f"r{number}", "action": "acknowledge", "alarms": [name]})
+        assert "there is no such alarm" in answer.problem
+
+
 WRONG: list[tuple[Any, str, str]] = [
     (b"\xff", "", "Invalid"),
+    (b"{'request': 1}", "", """got "{'request': 1}\""""),
     (b"[" * 100_000, "", "AlarmAction"),
     ({"request": "7"}, "7", "action: Field required"),
     ({"request": "7", "action": "burn"}, "7", "action: Input should be 'acknowledge'"),

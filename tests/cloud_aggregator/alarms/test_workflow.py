@@ -244,7 +244,7 @@ def test_what_is_in_the_store_alone_is_acknowledged_once(tmp_path: Path) -> None
     answers = list[str]()
     for who in ("ann", "ben", "cem"):
         body = {"action": "acknowledge", "who": who, "alarms": [name_of(0)]}
-        order = Ordered(1, "alarm", body, stored=store.find_alarms(body["alarms"]))
+        order = Ordered(1, "alarm", body, stored={name_of(0): tuple(store.read_alarm_events(gateway="a"))})
         state, effects = after(state, order, at_s=9)
         store.commit([one for one in effects if isinstance(one, AlarmEvent)])
         answers.append(answer(effects).text.split(": ")[1])
