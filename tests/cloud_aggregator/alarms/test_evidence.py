@@ -108,7 +108,9 @@ def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_i
     text = render_evidence(whole.model_copy(update={"spectrum": spectrum, "trail": trail}))
     assert "1 of 4 bands are above their healthy 95 % quantile" in text and "x 6" in text and "1 - 2" in text
     assert "never moved" in text and "1099511627776 values bridged, 7 windows lost" in text
-    assert "rule score: 3.58 at the level 0.681 of its own baseline" in text and "╌" in text and "█" in text
+    assert (
+        "when it was raised: score 3.58 at the level 0.681 of its own baseline" in text and "╌" in text and "█" in text
+    )
     plain = make_evidence(contributions=0, channels=0).model_copy(
         update={"spectrum": None, "trail": None, "no_spectrum": "x"}
     )
@@ -147,6 +149,27 @@ def test_the_onset_is_abrupt_or_gradual_by_the_windows_it_takes(windows: int, wo
 
 def test_nothing_is_said_of_an_onset_before_which_little_was_seen() -> None:
     assert describe_onset(rising(3, before=4)) == "" and describe_onset(make_evidence(windows=0)) == ""
+
+
+def test_bands_that_fell_are_shown_beside_those_that_rose() -> None:
+    whole = make_evidence(bands=20)
+    assert whole.spectrum is not None
+    low, high = (tuple(0.5 * one for one in whole.spectrum.worst), tuple(2.0 * one for one in whole.spectrum.worst))
+    now = (*(0.001 * one for one in low[:9]), *whole.spectrum.worst[9:11], *(10.0 * one for one in high[11:]))
+    spectrum = whole.spectrum.model_copy(update={"worst": now, "healthy_5": low, "healthy_95": high})
+    text = render_evidence(whole.model_copy(update={"spectrum": spectrum}))
+    assert "9 of 20 bands are above their healthy 95 % quantile, 9 below their 5 %, of which the 12" in text
+    assert text.count("x 0.0005") == 9 and text.count("x 20") == 3
+    calm = whole.spectrum.model_copy(update={"healthy_5": low, "healthy_95": high})
+    text = render_evidence(whole.model_copy(update={"spectrum": calm}))
+    assert "no band is outside of its healthy 5 to 95 % quantiles" in " ".join(text.split())
+
+
+def test_nothing_is_said_of_a_supply_that_nobody_measured() -> None:
+    assert "power" not in render_evidence(make_evidence())
+    health = (ChannelHealth(channel="deck", features=3, farthest="deck.level"),)
+    switched = make_evidence().model_copy(update={"power": "unusual", "health": health})
+    assert "power: out of the ordinary or just switched on, which does not account" in render_evidence(switched)
 
 
 def test_channels_outside_of_their_baseline_are_counted_and_covariates_apart() -> None:
