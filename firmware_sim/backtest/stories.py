@@ -6,6 +6,7 @@ of shipped ones and a cause. Channels are permuted and named by numbers, the ord
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,15 +83,18 @@ def name_gateway(number: int) -> str:
     return f"gateway-{number}"
 
 
-def make_stories(seed: int, hour_s: float = HOUR_S) -> list[Story]:
+def make_stories(seed: int, hour_s: float = HOUR_S, say: Callable[[str], None] | None = None) -> list[Story]:
     """Return the eight stories of a seed; raises `LookupError` where a cause raises no alarm.
 
     :param hour_s: seconds that count as an hour of the footbridge: with fewer the stories are sooner told.
+    :param say: is called with how far it is.
     """
     rng = np.random.default_rng(seed)
     order, announced = rng.permutation(len(CAUSES)), int(rng.integers(2))
     works, stories = 0, list[Story]()
     for number, place in enumerate(order.tolist(), start=1):
+        if say is not None:
+            say(f"story {number} of {len(order)}")
         is_works = CAUSES[place] in WORKS
         is_announced = is_works and works == announced
         works += is_works
