@@ -29,7 +29,7 @@ HISTORY = ("time", "who", "what")
 SHOWN = ("cause", "severity", "began", "raised", "received", "cleared", "ended", "rule", "score", "level", "label")
 ONSET_DIGITS = 10  # of the onset in an id: the seconds of it, which tell alarms of a cause apart at a glance
 NAME_WIDTH = 12  # of an assignee
-LATE_NS = 60 * NS  # after it was raised: when an alarm came is told where that is more
+LATE_NS = 60 * NS  # after it was raised: an arrival that is later is shown
 UNSURE = "?"  # behind a time that is not what its gateway's clock said
 SERVICE = "the service"
 
@@ -45,9 +45,9 @@ def name_shortly(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
         needed[one], needed[other] = max(needed[one], least), max(needed[other], least)
     names = dict[tuple[str, str], str]()
     for row in rows:
-        told = f"{row['gateway']}.{row['cause']}."
-        is_usual = row["id"].startswith(told)
-        short = row["id"][: max(needed[row["id"]], len(told) + ONSET_DIGITS)] if is_usual else row["id"]
+        prefix = f"{row['gateway']}.{row['cause']}."
+        has_prefix = row["id"].startswith(prefix)
+        short = row["id"][: max(needed[row["id"]], len(prefix) + ONSET_DIGITS)] if has_prefix else row["id"]
         names[row["gateway"], row["id"]] = short if counts[row["id"]] == 1 else f"{row['gateway']}/{row['id']}"
     return names
 
@@ -92,13 +92,13 @@ def _is_adrift(row: Row) -> bool:
 def format_alarm(row: Row, history: Sequence[Row], evidence: AlarmEvidence | None) -> str:
     """Return an alarm with what was done about it and what it rests on, as lines for a terminal."""
     lines = [f"{row['gateway']}/{row['id']}: {row['state']}", str(row["text"])]
-    said = row | {"began": _describe_onset(row), "received": _describe_arrival(row)}
+    facts = row | {"began": _describe_onset(row), "received": _describe_arrival(row)}
     of = {"raise": " when it was raised", "peak": " at its peak"}.get(row.get("score_of", ""), "")
-    said |= {name: _with_note(row.get(name), of) for name in ("severity", "score")}
+    facts |= {name: _with_note(row.get(name), of) for name in ("severity", "score")}
     by = " by the clock of its gateway" if _is_unsure(row) else ""
-    said |= {name: _with_note(row.get(name), by) for name in ("raised", "cleared")}
+    facts |= {name: _with_note(row.get(name), by) for name in ("raised", "cleared")}
     names = (*SHOWN, "assignee", "shelved_until")
-    lines += [f"  {name.replace('_', ' ')}: {said[name]}" for name in names if said.get(name) not in (None, "")]
+    lines += [f"  {name.replace('_', ' ')}: {facts[name]}" for name in names if facts.get(name) not in (None, "")]
     if history:
         shown = [{"time": one["time"], "who": one["who"], "what": one["text"]} for one in history]
         lines.append(cli.format_rows(HISTORY, shown))
@@ -121,8 +121,8 @@ def _describe_onset(row: Row) -> str:
 
 def _describe_arrival(row: Row) -> str:
     """Return when the last word of an alarm came, where that was not at once by the clock of its gateway."""
-    told_ns = row.get("raised_ns") if row.get("is_active") else row.get("cleared_ns")
-    if told_ns is None or row.get("received_ns") is None or abs(row["received_ns"] - told_ns) < LATE_NS:
+    sent_ns = row.get("raised_ns") if row.get("is_active") else row.get("cleared_ns")
+    if sent_ns is None or row.get("received_ns") is None or abs(row["received_ns"] - sent_ns) < LATE_NS:
         return ""
     return f"{row['received']}{'' if row['is_active'] else ', its end'}"
 
@@ -149,12 +149,12 @@ def list_history(events: Iterable[AlarmEvent], row: Row, workflow: Workflow) -> 
 def describe_event(event: AlarmEvent) -> Row:
     """Return an event in plain words, with its kind and what it holds for programs."""
     text = event.body.get("text", "")
-    said = _describe_kind(event)
+    done = _describe_kind(event)
     return {
         "time": cli.format_time(event.t_ns),
         "who": event.who or SERVICE,
         "what": event.kind,
-        "text": f"{said}: {text}" if text else said,
+        "text": f"{done}: {text}" if text else done,
         "body": event.body,
     }
 
