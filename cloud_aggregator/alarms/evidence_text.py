@@ -254,6 +254,6 @@ def _render_health(health: Sequence[ChannelHealth]) -> list[str]:
 def _render_origin(evidence: AlarmEvidence) -> list[str]:
     whose = "the site" if evidence.level_of == "site" else "its own baseline"
     what = "score" if evidence.rule == "score" else f"height by rule {evidence.rule}"
-    origin = f"when it was raised: {what} {evidence.score:.4g} at the level {evidence.level:.4g} of {whose}"
+    origin = f"the window that raised it: {what} {evidence.score:.4g} at the level {evidence.level:.4g} of {whose}"
     lines = [origin, f"model {evidence.model_version} {evidence.model_digest[:16]}, windows of {evidence.window_s:g} s"]
     return [*lines, f"cut for its length: {', '.join(evidence.cut)}"] if evidence.cut else lines

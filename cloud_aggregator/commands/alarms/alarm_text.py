@@ -26,7 +26,10 @@ WIDE_COLUMNS = (
     *("score_of", "level", "label", "assignee", "common", "gateways", "id"),
 )
 HISTORY = ("time", "who", "what")
-SHOWN = ("cause", "severity", "began", "raised", "received", "cleared", "ended", "rule", "score", "level", "label")
+SHOWN = (
+    *("cause", "severity", "began", "onset", "raised", "received", "cleared", "ended", "rule", "score", "level"),
+    *("label", "assignee", "shelved_until"),
+)
 ONSET_DIGITS = 10  # of the onset in an id: the seconds of it, which tell alarms of a cause apart at a glance
 NAME_WIDTH = 12  # of an assignee
 LATE_NS = 60 * NS  # after it was raised: an arrival that is later is shown
@@ -91,14 +94,9 @@ def _is_adrift(row: Row) -> bool:
 
 def format_alarm(row: Row, history: Sequence[Row], evidence: AlarmEvidence | None) -> str:
     """Return an alarm with what was done about it and what it rests on, as lines for a terminal."""
-    lines = [f"{row['gateway']}/{row['id']}: {row['state']}", str(row["text"])]
-    facts = row | {"began": _describe_onset(row), "received": _describe_arrival(row)}
-    of = {"raise": " when it was raised", "peak": " at its peak"}.get(row.get("score_of", ""), "")
-    facts |= {name: _with_note(row.get(name), of) for name in ("severity", "score")}
-    by = " by the clock of its gateway" if _is_unsure(row) else ""
-    facts |= {name: _with_note(row.get(name), by) for name in ("raised", "cleared")}
-    names = (*SHOWN, "assignee", "shelved_until")
-    lines += [f"  {name.replace('_', ' ')}: {facts[name]}" for name in names if facts.get(name) not in (None, "")]
+    lines = [f"{row['gateway']}/{row['id']}: {row['state']}", *textwrap.wrap(row["text"], WIDTH)]
+    facts = row | _describe_times(row) | _describe_score(row)
+    lines += [f"  {name.replace('_', ' ')}: {facts[name]}" for name in SHOWN if facts.get(name) not in (None, "")]
     if history:
         shown = [{"time": one["time"], "who": one["who"], "what": one["text"]} for one in history]
         lines.append(cli.format_rows(HISTORY, shown))
@@ -106,17 +104,25 @@ def format_alarm(row: Row, history: Sequence[Row], evidence: AlarmEvidence | Non
     return "\n".join(lines)
 
 
-def _with_note(value: object, note: str) -> str:
-    if value is None or value == "":
-        return ""
-    return f"{value:.4g}{note}" if isinstance(value, float) else f"{value}{note}"
+def _describe_score(row: Row) -> Row:
+    """Return score and level as they are shown: of which moment the score is, too."""
+    moment = {"raise": ", the highest until it was raised", "peak": ", its peak"}.get(row.get("score_of", ""), "")
+    found = {name: row[name] for name in ("score", "level") if row.get(name) is not None}
+    return {name: f"{value:.4g}{moment if name == 'score' else ''}" for name, value in found.items()}
 
 
-def _describe_onset(row: Row) -> str:
+def _describe_times(row: Row) -> Row:
+    """Return the times of an alarm as they are shown: as far as they can be believed, and where that is not as far as
+    the clock of its gateway says, what that said too.
+    """
+    received = {"received": _describe_arrival(row)}
     if not _is_unsure(row):
-        return str(row["onset"])
-    clock = "the clock of its gateway, which is not synchronised," if _is_adrift(row) else "the clock of its gateway"
-    return f"{cli.format_time(row['begun_ns'])}, as far as it can be believed; {clock} said {row['onset']}"
+        return received | {"began": row["onset"], "onset": ""}
+    clock = "by the clock of its gateway"
+    times = {name: f"{row[name]} {clock}" for name in ("raised", "cleared") if row.get(name)}
+    began = f"{cli.format_time(row['begun_ns'])}, as far as it can be believed"
+    onset = f"{row['onset']} {clock}{', which is not synchronised' if _is_adrift(row) else ''}"
+    return received | times | {"began": began, "onset": onset}
 
 
 def _describe_arrival(row: Row) -> str:

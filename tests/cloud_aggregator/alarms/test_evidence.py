@@ -109,7 +109,9 @@ def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_i
     assert "1 of 4 bands are above their healthy 95 % quantile" in text and "x 6" in text and "1 - 2" in text
     assert "never moved" in text and "1099511627776 values bridged, 7 windows lost" in text
     assert (
-        "when it was raised: score 3.58 at the level 0.681 of its own baseline" in text and "╌" in text and "█" in text
+        "the window that raised it: score 3.58 at the level 0.681 of its own baseline" in text
+        and "╌" in text
+        and "█" in text
     )
     plain = make_evidence(contributions=0, channels=0).model_copy(
         update={"spectrum": None, "trail": None, "no_spectrum": "x"}
