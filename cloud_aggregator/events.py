@@ -59,8 +59,10 @@ class Ordered:
     kind: str
     body: dict[str, Any]
     model: tuple[Manifest, bytes] | None = None  # the stored one that the order names by its version
-    # Of the alarms that it names, as gateway/id, those that the store has, and what was done about each.
+    # Of the alarms that it names, as gateway/id, those that the store has, and what was done about each; and of names
+    # that may be one of several, which these are.
     stored: Mapping[str, tuple[AlarmEvent, ...]] = field(default_factory=dict)
+    several: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 ACTION = "action:"  # begins the kind of an order that came over MQTT; behind it is the user

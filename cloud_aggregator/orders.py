@@ -7,17 +7,20 @@ changes and its answer are one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from fedgate.cloud_aggregator.access import admission
 from fedgate.cloud_aggregator.alarms import actions, maintenance, remote_actions
 from fedgate.cloud_aggregator.enrolment import Revoke, Revoked, TakeKeys
 from fedgate.cloud_aggregator.events import ACTION, Answered, Effect, Log, Ordered, OrderError, Wanted
+from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.releases import deploy
 from fedgate.cloud_aggregator.samples import fetches
 from fedgate.cloud_aggregator.state import State
+from fedgate.config.protocol.messages import NAME_MAX
 from fedgate.config.protocol.topics import ALL
 
 REASON_LENGTH = 200  # of a refusal in the log
@@ -39,25 +42,28 @@ def carry_out(state: State, order: Ordered) -> tuple[State, list[Wanted]]:
 
 
 def _carry_out_action(state: State, order: Ordered) -> tuple[State, list[Wanted]]:
-    """Carry out an action of another system, which may name only gateways that there are, and log it in one line."""
-    body = order.body
-    gateway = body.get("gateway", ALL)
-    if gateway == ALL or _is_known(state, gateway):
-        state, wanted = carry_out(state, replace(order, kind="alarm"))
-    else:
-        wanted = [Answered(order.number, "refused", f"gateway: there is no gateway {str(gateway)[:65]!r}")]
+    """Carry out an action of another system, and log it in one line."""
+    state, wanted = carry_out(state, replace(order, kind="alarm"))
     done = next(one for one in wanted if isinstance(one, Answered))
-    what = f"{order.kind.removeprefix(ACTION)}: {body.get('action')} of {len(body.get('alarms') or [gateway])}"
+    what = f"{order.kind.removeprefix(ACTION)}: {order.body.get('action')} of {len(order.body.get('alarms') or [ALL])}"
     log = (
         Log("warning", f"{what} refused: {done.problem[:200]}") if done.problem else Log("info", f"{what} carried out")
     )
     return answer_sender(state, [*(one for one in wanted if not isinstance(one, Log)), log], order)
 
 
-def _is_known(state: State, gateway: object) -> bool:
-    registry = state.access.registry
-    names = (state.access.gateways, state.alarms.book, registry.admitted if registry is not None else ())
-    return any(gateway in known for known in names)
+def _check_gateway(state: State, body: Mapping[str, Any]) -> None:
+    """Raise `OrderError` where an action names a gateway that the site does not have: of each, the events are bounded.
+
+    One that is gone is known while alarms of it are, or causes that it had are out of service.
+    """
+    gateway, registry = body.get("gateway", ALL), state.access.registry
+    admitted = registry.admitted if registry is not None else frozenset[str]()
+    out = {name for name, _ in state.alarms.workflow.out}
+    known = admitted | out | state.access.gateways.keys() | state.alarms.book.keys()
+    if gateway != ALL and not (isinstance(gateway, str) and gateway in known):
+        there = list_first(sorted(known - {ALL})) or "none yet"
+        raise OrderError(f"gateway: {str(gateway)[:NAME_MAX]!r} given; expected one of this site ({there}), or {ALL}")
 
 
 def answer_sender(state: State, wanted: Sequence[Wanted], order: Ordered) -> tuple[State, list[Wanted]]:
@@ -90,6 +96,7 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, Sequence[Wanted], s
             releases, effects, text = act(state.releases, context, access.gateways)
             return replace(state, releases=releases), effects, text
         case "alarm":
+            _check_gateway(state, body)
             alarms, events, text = actions.carry_out(state.alarms, context, order)
             is_of_maintenance = alarms.workflow.changed_ns != state.alarms.workflow.changed_ns
             announced = maintenance.publish_windows(alarms.workflow, context) if is_of_maintenance else []

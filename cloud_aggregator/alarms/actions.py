@@ -22,6 +22,7 @@ from fedgate.cloud_aggregator.alarms.workflow import (
 )
 from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import AlarmEvent, Ordered, OrderError
+from fedgate.cloud_aggregator.names import list_first
 from fedgate.config.protocol.messages import (
     ACTION_TEXT_MAX,
     ALARMS_AT_ONCE_MAX,
@@ -115,7 +116,7 @@ def _act_on_alarms(
         key = split_name(name)
         alarm = find_alarm(alarms, key)
         if alarm is None and name not in order.stored:
-            raise OrderError(f"{name}: there is no such alarm; 'cloud-aggregator alarms' lists those there are")
+            raise OrderError(f"{name}: {_describe_missing(order, name)}")
         known = alarms.workflow
         if alarm is None:  # of those that are over the older are in the store alone, with what was done about them
             alarm, known = AlarmCondition("", 0, False), fold(order.stored[name])
@@ -133,6 +134,12 @@ def _act_on_alarms(
             events.append(AlarmEvent(key.gateway, key.alarm, "", context.now_ns, who, action, content))
         answers.append(f"{name}: {answer}")
     return events, "\n".join(answers)
+
+
+def _describe_missing(order: Ordered, name: str) -> str:
+    if several := order.several.get(name):
+        return f"it begins several alarms ({list_first(several)}); give more of it"
+    return "there is no such alarm; 'cloud-aggregator alarms' lists those there are"
 
 
 Made = tuple[dict[str, Any] | None, str]  # the body of an event, None where nothing changes, and the answer
@@ -210,7 +217,10 @@ def _cause_of(order: Ordered) -> tuple[str, str]:
         value = order.body.get(name)
         if not isinstance(value, str) or not ID.fullmatch(value):
             raise OrderError(f"{name}: expected 1 to 64 of A-Z a-z 0-9 _ . -, got {str(value)[:65]!r}")
-    return order.body["gateway"], order.body["cause"]
+    gateway, cause = order.body["gateway"], order.body["cause"]
+    if gateway == ALL and cause != fleet.CAUSE:
+        raise OrderError(f"cause: {cause!r} given; alarms of {ALL!r}, the whole site, have the cause {fleet.CAUSE!r}")
+    return gateway, cause
 
 
 def _add_window(alarms: Alarms, context: Context, order: Ordered, who: str, text: str) -> tuple[list[AlarmEvent], str]:

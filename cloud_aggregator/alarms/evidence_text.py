@@ -35,6 +35,11 @@ DOES = {
     "unusual": "out of the ordinary, and what it did in the baseline does not account for the alarm",
     "explained": "out of the ordinary, and accounts for the alarm",
 }
+POWER_DOES = {  # which is also said of what began with a start of the gateway
+    "usual": "as in the baseline",
+    "unusual": "out of the ordinary or just switched on, which does not account for the alarm",
+    "explained": "out of the ordinary or just switched on, which accounts for the alarm",
+}
 
 
 def render_evidence(evidence: AlarmEvidence) -> str:
@@ -94,12 +99,13 @@ def _render_channels(evidence: AlarmEvidence) -> list[str]:
             f"  {cut_text(one.channel, NAME_WIDTH) + kind:{NAME_WIDTH}} {one.outside:>3} of {one.features:>3} features,"
             f" farthest {cut_text(farthest, NAME_WIDTH)}: {off}"
         )
-    beside = [f"  {name}: {DOES[what]}" for name, what in _list_causes(evidence) if what]
-    return lines + beside
+    return lines + [f"  {text}" for text in describe_covariates(evidence)]
 
 
-def _list_causes(evidence: AlarmEvidence) -> tuple[tuple[str, str], ...]:
-    return ("weather", evidence.weather), ("power", evidence.power)
+def describe_covariates(evidence: AlarmEvidence) -> list[str]:
+    """Return what was measured beside the structure, of what there is."""
+    found = [f"weather: {DOES[evidence.weather]}"] if evidence.weather else []
+    return found + ([f"power: {POWER_DOES[evidence.power]}"] if evidence.power else [])
 
 
 def count_channels(health: Sequence[ChannelHealth]) -> str:
@@ -135,7 +141,7 @@ def describe_onset(evidence: AlarmEvidence) -> str:
 
 def format_duration(seconds: float) -> str:
     """Return a duration in the unit that suits it."""
-    for length, unit in ((3_600.0, "h"), (60.0, "min")):
+    for length, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
         if seconds >= 2.0 * length:
             return f"{seconds / length:.3g} {unit}"
     return f"{seconds:.3g} s"
@@ -184,18 +190,18 @@ def _thin(values: Sequence[float]) -> list[float]:
 def _render_spectrum(spectrum: BandSpectrum | None, reason: str) -> list[str]:
     if spectrum is None:
         return [f"spectrum: none ({reason})"] if reason else []
-    excess = [(now / high if high > 0.0 else math.inf, place) for place, (now, high) in enumerate(
-        zip(spectrum.worst, spectrum.healthy_95, strict=True)) if now > high]  # fmt: skip
+    beyond = [_measure_beyond(spectrum, place) for place in range(len(spectrum.worst))]
     head = f"spectrum of {cut_text(spectrum.channel, NAME_WIDTH)} at {_format_time(spectrum.t_ns)}, beside "
     head += f"{spectrum.healthy_windows} healthy windows"
-    below = sum(now < low for now, low in zip(spectrum.worst, spectrum.healthy_5, strict=True))
-    weak = f"{below} of {len(spectrum.worst)} bands are below their healthy 5 % quantile"
-    if not excess:
-        return [f"{head}: {weak}, none is above its healthy 95 %"]
-    shown = sorted(place for _, place in sorted(excess, reverse=True)[:BANDS_SHOWN])
-    strong = f"{len(excess)} of {len(spectrum.worst)} bands are above their healthy 95 % quantile"
-    cut = f", of which the {BANDS_SHOWN} strongest are shown" if len(excess) > BANDS_SHOWN else ""
-    lines = [head, weak, f"{strong}{cut}:"]
+    if not any(beyond):
+        return [f"{head}: no band is outside of its healthy 5 to 95 % quantiles"]
+    outside = sorted((place for place, ratio in enumerate(beyond) if ratio), key=lambda place: -abs(beyond[place]))
+    above = sum(ratio > 0 for ratio in beyond)
+    counts = (
+        f"{above} of {len(beyond)} bands are above their healthy 95 % quantile, {len(outside) - above} below their 5 %"
+    )
+    cut = f", of which the {BANDS_SHOWN} farthest are shown" if len(outside) > BANDS_SHOWN else ""
+    lines, shown = [head, f"{counts}{cut}:"], sorted(outside[:BANDS_SHOWN])
     lines.append(f"{'band [Hz]':>21} {'now':>10} {'5 %':>10} {'50 %':>10} {'95 %':>10} {'of usual':>9}")
     for place in shown:
         band = f"{spectrum.edges_hz[place]:.4g} - {spectrum.edges_hz[place + 1]:.4g}"
@@ -203,6 +209,16 @@ def _render_spectrum(spectrum: BandSpectrum | None, reason: str) -> list[str]:
         ratio = f"x {values[0] / values[2]:.3g}" if values[2] > 0.0 else "new"
         lines.append(f"{band:>21} {' '.join(f'{value:>10.4g}' for value in values)} {ratio:>9}")
     return lines
+
+
+def _measure_beyond(spectrum: BandSpectrum, place: int) -> float:
+    """Return how many times a band is above its highest healthy value, or below its lowest with a minus; 0 within."""
+    now, low, high = (of[place] for of in (spectrum.worst, spectrum.healthy_5, spectrum.healthy_95))
+    if now > high:
+        return now / high if high > 0.0 else math.inf
+    if now < low:
+        return -low / now if now > 0.0 else -math.inf
+    return 0.0
 
 
 def _render_changes(spectrum: BandSpectrum | None, changes: Sequence[BandChange]) -> list[str]:
@@ -237,6 +253,7 @@ def _render_health(health: Sequence[ChannelHealth]) -> list[str]:
 
 def _render_origin(evidence: AlarmEvidence) -> list[str]:
     whose = "the site" if evidence.level_of == "site" else "its own baseline"
-    origin = f"rule {evidence.rule}: {evidence.score:.4g} at the level {evidence.level:.4g} of {whose}"
+    what = "score" if evidence.rule == "score" else f"height by rule {evidence.rule}"
+    origin = f"the window that raised it: {what} {evidence.score:.4g} at the level {evidence.level:.4g} of {whose}"
     lines = [origin, f"model {evidence.model_version} {evidence.model_digest[:16]}, windows of {evidence.window_s:g} s"]
     return [*lines, f"cut for its length: {', '.join(evidence.cut)}"] if evidence.cut else lines

@@ -97,6 +97,17 @@ class Workflow:
         spans = self.spans.get(gateway, self.spans.get(ALL, ()))
         return any(from_ns <= first and last < to_ns for from_ns, to_ns in spans)
 
+    def list_windows(self, gateway: str, onset_ns: int) -> list[Window]:
+        """Return the windows within which an alarm that began then lies, and those that prolong them."""
+        spans = self.spans.get(gateway, self.spans.get(ALL, ()))
+        around = [(from_ns, to_ns) for from_ns, to_ns in spans if from_ns <= onset_ns < to_ns]
+        return [
+            one
+            for one in self.windows
+            if one.gateway in (ALL, gateway)
+            and any(from_ns <= one.from_ns < one.to_ns <= to_ns for from_ns, to_ns in around)
+        ]
+
 
 def find_state(workflow: Workflow, key: AlarmKey, alarm: AlarmCondition, now_ns: int) -> State:
     """Return the state of an alarm at a time of day."""

@@ -100,17 +100,19 @@ class Aggregator(App):
                 LOG.warning("%s: %s", label(name), waiting)
         self.handlers[Send] = lambda effect: posters[effect.post.channel].send(effect)
         site = settings.aggregator.site
+        actions = watch(site, CLOUD, "action")
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
         self._own_topics = {self._status_topic, topic_of(Topic(site, ALL, "alarm", CAUSE))}
         self.links = [
             Link(
                 settings.broker,
                 f"{CLOUD}.{site}",
-                [*(watch(site, ANY_GATEWAY, channel) for channel in WATCHED), watch(site, CLOUD, "action")],
+                [*(watch(site, ANY_GATEWAY, channel) for channel in WATCHED), actions],
                 self._receive,
                 lambda up: self.loop.put(Connection(up)),
                 Will(self._status_topic, Status(state="offline", version=VERSION).to_bytes()),
                 partial(self._receive, is_retained=True),
+                as_published=[actions],  # so that one that is retained is refused, and not once more at each start
             )
         ]
 

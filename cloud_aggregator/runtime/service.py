@@ -10,15 +10,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator import containment, machine, orders, presence
 from fedgate.cloud_aggregator.attempts import attempt
-from fedgate.cloud_aggregator.events import ACTION, Durable, Effect, Event, Ordered, Outward, Received
+from fedgate.cloud_aggregator.events import ACTION, AlarmEvent, Durable, Effect, Event, Ordered, Outward, Received
 from fedgate.cloud_aggregator.releases import releases
 from fedgate.cloud_aggregator.rounds.compression import settle_compression
 from fedgate.cloud_aggregator.runtime import defence
 from fedgate.cloud_aggregator.state import State, Stored, restore
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.protocol.messages import LARGEST
+from fedgate.config.protocol.messages import ALARMS_AT_ONCE_MAX, LARGEST
 from fedgate.config.runtime import service
 from fedgate.config.settings.settings import AggregatorSettings
+
+ORDERS_AT_ONCE = 100  # of one tick, each a commit of its own: alarms that come meanwhile wait for them
 
 
 class Service(service.Service[State]):
@@ -81,17 +83,34 @@ class Service(service.Service[State]):
         return [*result, *self.commit(uptime_ns, effects)]
 
     def read_orders(self) -> list[Ordered]:
-        """Return what the operator has ordered since, oldest first; each is asked for again until it is answered."""
-        return [self._with_stored(order) for order in self.store.read_orders()]
+        """Return what was ordered since, oldest first, and so much at once; the rest is for the next tick, and what has
+        no answer is asked for again.
+        """
+        return [self._with_stored(order) for order in self.store.read_orders(ORDERS_AT_ONCE)]
 
     def _with_stored(self, order: Ordered) -> Ordered:
         """Return an order with the stored model or alarms that it names."""
         if order.kind in ("alarm", "samples") or order.kind.startswith(ACTION):
-            return replace(order, stored=self.store.find_alarms(order.body.get("alarms")))
+            return self._with_alarms(order)
         version = order.body.get("version")
         if not isinstance(version, int) or version > LARGEST:  # beyond which the store cannot look for one
             return order
         return replace(order, model=self.store.models.read_version(version))
+
+    def _with_alarms(self, order: Ordered) -> Ordered:
+        """Return an order with the whole names of its alarms, where those that it has mean one each."""
+        names = order.body.get("alarms")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            return order
+        found = {name: self.store.find_alarms(name) for name in dict.fromkeys(names[:ALARMS_AT_ONCE_MAX])}
+        whole = {name: alarms[0] for name, alarms in found.items() if len(alarms) == 1}
+        stored = dict[str, tuple[AlarmEvent, ...]]()
+        for one in whole.values():
+            gateway, _, alarm = one.partition("/")
+            stored[one] = tuple(self.store.read_alarm_events(gateway=gateway, alarm=alarm))
+        body = {**order.body, "alarms": [whole.get(name, name) for name in names]}
+        several = {name: alarms for name, alarms in found.items() if len(alarms) > 1}
+        return replace(order, body=body, stored=stored, several=several)
 
     def close(self) -> list[Outward]:
         """Close the store; nothing is left to be told."""

@@ -33,7 +33,10 @@ class History:
         self._evidence = EvidenceRows()
 
     def prune_alarms(self, db: Connection, gateway: str) -> None:
-        """Remove the oldest alarms of a gateway that are over, beyond so many or so many bytes; one that stands stays.
+        """Remove the oldest alarms of a gateway that are over, beyond so many or so many bytes.
+
+        One that stands stays, and the latest of each cause, of which the register bounds the number: by it a service
+        that is started knows under which causes a broker retains something.
 
         Call it once for each alarm that was stored, within the transaction that is open.
         """
@@ -46,8 +49,11 @@ class History:
         place = func.row_number().over(order_by=newest_first)
         texts = sum((func.coalesce(func.octet_length(ALARMS.c[name]), 0) for name in TEXTS), ROW_BYTES)
         of_newer = func.sum(texts).over(order_by=newest_first, rows=(None, 0))
-        kept = select(ALARMS.c.id, place.label("place"), of_newer.label("size_bytes")).where(over).subquery()
-        to_go = select(kept.c.id).where((kept.c.place > ALARMS_KEPT) | (kept.c.size_bytes > ALARMS_BYTES))
+        of_cause = func.row_number().over(partition_by=ALARMS.c.cause, order_by=newest_first)
+        columns = (place.label("place"), of_cause.label("of_cause"), of_newer.label("size_bytes"))
+        kept = select(ALARMS.c.id, *columns).where(over).subquery()
+        is_too_old = (kept.c.place > ALARMS_KEPT) | (kept.c.size_bytes > ALARMS_BYTES)
+        to_go = select(kept.c.id).where(is_too_old, kept.c.of_cause > 1)
         db.execute(delete(ALARMS).where(ALARMS.c.gateway == gateway, ALARMS.c.id.in_(to_go)))
 
     def apply(self, db: Connection, effect: RecordLoss | RecordScores | RecordEvidence | AlarmEvent) -> None:

@@ -78,7 +78,7 @@ from fedgate.cloud_aggregator.storage.tables import (
 )
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.evidence import AlarmEvidence
-from fedgate.config.protocol.messages import ActionAnswer, Status
+from fedgate.config.protocol.messages import CONTROL, ActionAnswer, Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import digest_of
 from fedgate.config.runtime.sqlite import refuse_schema
@@ -86,6 +86,7 @@ from fedgate.config.settings.database import DatabaseUrl
 
 OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
 OF_ITS_PEAK = ("score", "severity", "received_ns")
+FOUND_MAX = 11  # alarms that a name may mean: enough to see that it means several
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
 ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, REQUESTS_KEPT, 100_000
 
@@ -425,14 +426,22 @@ class Store:
         rows = [tuple(row) for row in self._read(chosen)]
         return {(row[0], row[1]): tuple(map(int, row[2:])) for row in rows}
 
-    def find_alarms(self, names: object) -> dict[str, tuple[AlarmEvent, ...]]:
-        """Return those of some names, as gateway/id, under which an alarm is stored, and what was done about it."""
-        found = dict[str, tuple[AlarmEvent, ...]]()
-        for name in dict.fromkeys(map(str, names)) if isinstance(names, list) else ():
-            gateway, _, alarm = name.partition("/")
-            if self._read(select(ALARMS.c.id).filter_by(gateway=gateway, id=alarm)):
-                found[name] = tuple(self.read_alarm_events(gateway=gateway, alarm=alarm))
-        return found
+    def find_alarms(self, name: str) -> tuple[str, ...]:
+        """Return the alarms, as gateway/id, that a name means: the one that it is the name or the id of, else those
+        with whose name or id it begins, some at most.
+        """
+        if not name or CONTROL.search(name) or any("\ud800" <= letter <= "\udfff" for letter in name):
+            return ()  # which no database takes
+        gateway, _, alarm = name.partition("/")
+        is_of_it, name_of, last = ALARMS.c.gateway == gateway, ALARMS.c.id, "\U0010ffff"
+        chosen = [is_of_it & (name_of == alarm), name_of == name]
+        chosen += [is_of_it & (name_of >= alarm) & (name_of < alarm + last)] if alarm else []
+        chosen += [(name_of >= name) & (name_of < name + last)]
+        for condition in chosen:
+            columns = select(ALARMS.c.gateway, ALARMS.c.id).where(condition).order_by(ALARMS.c.id, ALARMS.c.gateway)
+            if found := self._read(columns.limit(FOUND_MAX)):
+                return tuple(f"{row.gateway}/{row.id}" for row in found)
+        return ()
 
     def read_registry(self) -> Registry:
         """Return who was let in."""
@@ -475,9 +484,9 @@ class Store:
         rows = self._read(select(SAMPLES.c.body).filter_by(gateway=gateway, alarm=alarm))
         return rows[0].body if rows else None
 
-    def read_orders(self) -> list[Ordered]:
-        """Return the orders that have no answer yet, oldest first."""
-        waiting = select(ORDERS).where(ORDERS.c.answer.is_(None)).order_by(ORDERS.c.number)
+    def read_orders(self, most: int | None = None) -> list[Ordered]:
+        """Return the orders that have no answer yet, oldest first, so many at most."""
+        waiting = select(ORDERS).where(ORDERS.c.answer.is_(None)).order_by(ORDERS.c.number).limit(most)
         return [Ordered(row.number, row.kind, json.loads(row.body)) for row in self._read(waiting)]
 
     def read_half_answered(self) -> list[int]:

@@ -84,7 +84,9 @@ def find_first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     # Behind the key pydantic names the member of a union that it tried, such as "constrained-float".
     key = ".".join(str(part) for part in problem["loc"] if not UNION_MEMBER.search(str(part)))[:80] or "payload"
-    return f"{escape_text(key)}: {problem['msg']}, got {str(problem['input'])[:80]!r}"
+    given = problem["input"]  # all that came, as bytes, where it is no JSON
+    shown = given[:SHORT_MAX].decode(errors="replace") if isinstance(given, bytes) else str(given)
+    return f"{escape_text(key)}: {problem['msg']}, got {shown[:80]!r}"
 
 
 class Transfer(Message):
@@ -434,7 +436,8 @@ class ServiceRequest(Message):
         )
 
 
-AlarmName = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=NAME_MAX + 65)]  # gateway/id
+# gateway/id, or the beginning of it or of the id.
+AlarmName = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=NAME_MAX + 65)]
 ACTION_TEXT_MAX, PERSON_MAX, ALARMS_AT_ONCE_MAX = 1_000, 64, 100
 Person = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=PERSON_MAX)]
 Seconds = Annotated[float, Field(ge=-9e9, le=9e9)]

@@ -15,7 +15,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,11 +24,12 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from fedgate.config.protocol.topics import urgency
 from fedgate.config.settings.settings import Broker, SettingsError
 from fedgate.config.transport import tls
-from fedgate.config.transport.protocol_version import ProtocolVersion, lasting_session, limits_of
+from fedgate.config.transport.protocol_version import MQTT_5, ProtocolVersion, lasting_session, limits_of
 from fedgate.config.transport.send_queue import MESSAGES_MAX, Outgoing, SendQueue
 from fedgate.config.transport.session_conflict import RECONNECT_S_MAX, RECONNECT_S_MIN, SessionConflict
 
@@ -48,7 +49,8 @@ class Link:
     """One client of one broker.
 
     `on_message(topic, payload)` and `on_connection(connected)` are called from the network thread and should only hand
-    over. `on_retained` is called instead of `on_message`, where it is given, with what the broker had kept of earlier.
+    over. `on_retained` is called instead of `on_message`, where it is given, with what the broker had kept of earlier;
+    of subscriptions that are `as_published` also with what is retained as it comes, which MQTT 5 alone tells.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Link:
         on_connection: Callable[[bool], None],
         will: Will | None = None,
         on_retained: Callable[[str, bytes], None] | None = None,
+        as_published: Collection[str] = (),
     ) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -76,7 +79,7 @@ class Link:
         self._is_open, self._complaint = False, ""
         self._broker, self._subscriptions = broker, tuple(subscriptions)
         self._on_message, self._on_connection = on_message, on_connection
-        self._on_retained = on_retained or on_message
+        self._on_retained, self._as_published = on_retained or on_message, frozenset(as_published)
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False)
         identify(client, broker, broker.user or client_id, tls.make_rereading_context(broker))
         self._will = will
@@ -198,9 +201,14 @@ class Link:
         self._is_open, self._complaint = True, ""
         self._conflict.begin(time.monotonic())
         LOG.info("connected to broker %s:%d with MQTT %s", self._broker.host, self._broker.port, str(self._version))
-        self._asked = {client.subscribe(topic, qos=1)[1]: topic for topic in self._subscriptions}
+        self._asked = {self._subscribe(client, topic): topic for topic in self._subscriptions}
         self._news.put(partial(SendQueue.open, limits=limits_of(properties)))
         self._on_connection(True)
+
+    def _subscribe(self, client: paho.Client, topic: str) -> int | None:
+        if self._version.asked != MQTT_5 or topic not in self._as_published:
+            return client.subscribe(topic, qos=1)[1]
+        return client.subscribe(topic, options=SubscribeOptions(qos=1, retainAsPublished=True))[1]
 
     def _on_subscribed(
         self, _client: Any, _data: Any, number: int, reasons: Sequence[ReasonCode], _properties: Any

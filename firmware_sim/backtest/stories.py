@@ -6,12 +6,13 @@ of shipped ones and a cause. Channels are permuted and named by numbers, the ord
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedgate.cloud_aggregator.alarms.workflow import AlarmCondition, AlarmKey, find_state, fold
-from fedgate.cloud_aggregator.commands.alarms.alarms import format_alarm
+from fedgate.cloud_aggregator.commands.alarms.alarm_text import describe_event, format_alarm
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Alarm
@@ -82,15 +83,18 @@ def name_gateway(number: int) -> str:
     return f"gateway-{number}"
 
 
-def make_stories(seed: int, hour_s: float = HOUR_S) -> list[Story]:
+def make_stories(seed: int, hour_s: float = HOUR_S, say: Callable[[str], None] | None = None) -> list[Story]:
     """Return the eight stories of a seed; raises `LookupError` where a cause raises no alarm.
 
     :param hour_s: seconds that count as an hour of the footbridge: with fewer the stories are sooner told.
+    :param say: is called with how far it is.
     """
     rng = np.random.default_rng(seed)
     order, announced = rng.permutation(len(CAUSES)), int(rng.integers(2))
     works, stories = 0, list[Story]()
     for number, place in enumerate(order.tolist(), start=1):
+        if say is not None:
+            say(f"story {number} of {len(order)}")
         is_works = CAUSES[place] in WORKS
         is_announced = is_works and works == announced
         works += is_works
@@ -172,12 +176,7 @@ def render_story(story: Story) -> str:
     """
     alarm = story.raised
     sent = [one for one in story.messages if one.t_ns <= alarm.t_ns]
-    history = [
-        {"time": cli.format_time(one.t_ns), "who": one.who, "what": one.kind,
-         "text": f"from {cli.format_time(one.body['from_ns'])} to {cli.format_time(one.body['to_ns'])}: "
-                 f"{one.body['text']}"}
-        for one in story.events
-    ]  # fmt: skip
+    history = [describe_event(one) for one in story.events]
     rows = [
         {"raised": cli.format_time(one.t_ns), "cause": one.cause, "state": one.state, "severity": one.severity}
         for one in sent
@@ -191,11 +190,14 @@ def render_story(story: Story) -> str:
 def _make_row(story: Story) -> dict[str, Any]:
     alarm = story.raised
     key, condition = AlarmKey(story.gateway, alarm.id), AlarmCondition(alarm.cause, alarm.onset_ns, is_active=True)
-    row = alarm.model_dump(include={"id", "text", "cause", "severity", "rule", "score", "level"})
+    row = alarm.model_dump(include={"id", "text", "cause", "severity", "onset_ns", "rule", "score", "level"})
     return {
         **row,
         "gateway": story.gateway,
         "state": find_state(fold(story.events), key, condition, alarm.t_ns),
+        "is_active": True,
+        "score_of": "raise",
+        "begun_ns": alarm.onset_ns,
         "onset": cli.format_time(alarm.onset_ns),
         "raised": cli.format_time(alarm.t_ns),
     }

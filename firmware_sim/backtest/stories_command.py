@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedgate.config.runtime import cli, files
+from fedgate.firmware_sim.progress import Progress
 
 if TYPE_CHECKING:
     from fedgate.firmware_sim.backtest.stories import Story
@@ -16,7 +18,8 @@ DESCRIPTION = (
     "Write eight alarms of gateways on two bridges: two of damage, two of a sensor's fault, two of works and two of "
     "weather, in an order, with channels and magnitudes that the seed draws. Each is shown as 'cloud-aggregator alarms "
     "show' prints it when it is raised, and as a picture. The causes are put into shipped recordings; see 'How to read "
-    "an alarm' in the reference on alarms. What happened is written to another folder."
+    "an alarm' in the reference on alarms. What happened is written to another folder. It takes some minutes, and says "
+    "meanwhile which story it is at."
 )
 MODE = 0o644
 PAGE = """<!doctype html>
@@ -61,10 +64,13 @@ def main(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--seed: expected 0 or more, got {arguments.seed}")
     from fedgate.firmware_sim.backtest.stories import make_stories  # what it loads takes extras, which --help must not
 
+    progress = Progress(sys.stderr)
     try:
-        stories = make_stories(arguments.seed)
+        stories = make_stories(arguments.seed, say=progress)
     except LookupError as error:
         raise cli.NotDoneError(f"stories: {error}") from None
+    finally:
+        progress.close()
     for folder in (output, answers):
         folder.mkdir(parents=True, exist_ok=True)
     written = [str(path) for story in stories for path in _write(story, output)]

@@ -21,6 +21,7 @@ RATE_HZ = 50.0
 PIECE_S = 8.0
 SENSOR_DRIFT_HZ = 1.5  # below it the runs hold the drift of their sensors alone
 SOFTENING = 0.0015  # of a natural frequency for each degree Fahrenheit of the air
+EDGE_HZ = 22.0  # above it nothing moves, or modes from beyond half of the rate would come into sight
 FACTOR_STEP = 0.001  # in which natural frequencies move
 TRAFFIC, TRAFFIC_MEMORY = 0.12, 0.98  # deviation of the logarithm of all amplitudes, and from piece to piece
 DAY_TRAFFIC = 0.15  # how much more of it there is at noon, and less at midnight
@@ -99,15 +100,19 @@ def play_bridge(bridge: Bridge, rng: np.random.Generator) -> Floats:
     healthy = sosfiltfilt(filtered, runs.values - runs.values.mean(axis=0), axis=0)
     half = int(PIECE_S * RATE_HZ / 2)
     factors = np.round(bridge.softness * (1.0 - SOFTENING * (bridge.air - bridge.middle)) / FACTOR_STEP)
+    low_pass, high_pass = (butter(8, EDGE_HZ, kind, fs=RATE_HZ, output="sos") for kind in ("low", "high"))
+    still = sosfiltfilt(high_pass, resample(healthy, round(len(healthy) * RATE_HZ / runs.rate_hz)), axis=0)
     fade = np.sin(np.pi * (np.arange(2 * half) + 0.5) / (2 * half))  # squares of neighbours add up to 1
     values = np.zeros((half * (bridge.count + 1), healthy.shape[1]))
     for factor in np.unique(factors):
         length = round(len(healthy) * RATE_HZ / runs.rate_hz / (factor * FACTOR_STEP))
-        library = resample(healthy, length)
+        library = sosfiltfilt(low_pass, resample(healthy, length), axis=0)
         for place in np.flatnonzero(factors == factor):
             for column in range(healthy.shape[1]):
                 begin = rng.integers(length - 2 * half)
-                piece = library[begin : begin + 2 * half, column] * fade * bridge.loudness[place]
+                above = min(round(begin / length * len(still)), len(still) - 2 * half)
+                piece = library[begin : begin + 2 * half, column] + still[above : above + 2 * half, column]
+                piece = piece * fade * bridge.loudness[place]
                 values[half * place : half * (place + 2), column] += piece * rng.choice((-1.0, 1.0))
     return values[: half * bridge.count]
 

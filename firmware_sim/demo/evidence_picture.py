@@ -17,8 +17,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedgate.cloud_aggregator.alarms.evidence_text import (
-    DOES,
     LOG_UNIT,
+    describe_covariates,
     describe_onset,
     format_duration,
     needs_log,
@@ -56,8 +56,7 @@ def _head(figure: Figure, evidence: AlarmEvidence) -> None:
     lines = textwrap.wrap(evidence.text, TITLE_LETTERS)[:3]
     head = figure.text(0.02, 0.985, "\n".join(lines), fontsize=10.5, fontweight="bold", va="top", color=INK)
     head.set_parse_math(False)
-    known = (("weather", evidence.weather), ("power", evidence.power))
-    beside = [f"{name}: {DOES[what]}" for name, what in known if what and (name, what) != ("power", "usual")]
+    beside = describe_covariates(evidence)
     text = "   ·   ".join([f"raised {_format_time(evidence.t_ns)}", *filter(None, [describe_onset(evidence)]), *beside])
     figure.text(0.02, 0.918, text, fontsize=9, va="top", color=INK).set_parse_math(False)
 

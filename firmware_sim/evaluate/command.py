@@ -7,9 +7,8 @@ import json
 import os
 import shlex
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fedgate.config.runtime import cli
 from fedgate.firmware_sim import metrics
@@ -28,36 +27,13 @@ from fedgate.firmware_sim.evaluate.probe import (
     load,
     settings_of,
 )
+from fedgate.firmware_sim.progress import Progress
 
 if TYPE_CHECKING:
     from fedgate.firmware_sim.engine.runner import Outcome
 
 NAME = "firmware-sim evaluate"
-PROGRESS_S = 5.0  # between lines where the output is no terminal
 RESULTS = Path("out/evaluate")
-
-
-class Progress:
-    """One line that is written over on a terminal; elsewhere a line every few seconds."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._said_s, self._width = stream, time.monotonic(), 0
-
-    def __call__(self, text: str) -> None:
-        """Say how far the work is."""
-        if self._stream.isatty():
-            self._stream.write(f"\r{text.ljust(self._width)}")
-            self._width = len(text)
-        elif time.monotonic() - self._said_s >= PROGRESS_S:
-            self._said_s = time.monotonic()
-            self._stream.write(f"{text}\n")
-        self._stream.flush()
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        if self._width:
-            self._stream.write(f"\r{' ' * self._width}\r")
-            self._stream.flush()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,8 @@ from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.cells import cells_of, check_data, count_cells, load_probe
 from fedgate.firmware_sim.engine.runner import Outcome, Plan, run_study
 from fedgate.firmware_sim.engine.spec import Spec, StudyError, load_spec
-from fedgate.firmware_sim.evaluate.command import Progress, check_output, write_result
+from fedgate.firmware_sim.evaluate.command import check_output, write_result
+from fedgate.firmware_sim.progress import Progress
 from fedgate.firmware_sim.recordings.errors import RecordingError
 from fedgate.firmware_sim.studies.datasets.convert import CONVERTERS, convert
 from fedgate.firmware_sim.studies.datasets.tiny import write_tiny

@@ -16,7 +16,7 @@ from fedgate.config.protocol.messages import Alarm, Manifest
 from fedgate.config.settings.settings import GatewaySettings, Source
 from fedgate.gateway_agent.context import SYNCHRONISED, Context
 from fedgate.gateway_agent.events import ALARM_PRIORITY, SENSOR_PRIORITY, Deliver, Item, Log, RecordSamples, Wanted
-from fedgate.gateway_agent.monitor.evidence import queue_evidence
+from fedgate.gateway_agent.monitor.evidence import count_outside, queue_evidence
 from fedgate.gateway_agent.monitor.monitor import ANOMALY, Monitor, save_alarms
 from fedgate.gateway_agent.monitor.sentence import describe_start, format_since
 from fedgate.gateway_agent.pipeline.decision import SCORE
@@ -125,13 +125,14 @@ def queue_anomaly(
         power=power,
         **measured,
     )
-    beside = _describe_evidence(weather=weather, power=power)
+    beside = _describe_evidence(weather, power, is_power_measured=bool(context.settings.alarm.covariates.power))
     text = describe_start(
         judge,
         height,
         reading.standing_out,
         settings=context.settings,
         since=format_since(transition.onset_ns, is_synchronised=context.clock == SYNCHRONISED),
+        outside=count_outside(monitor, context, reading),
         most=ALARM_BYTES - len(alarm.to_bytes()) - len(beside),
     )
     book, raised = monitor.alarms.raise_once(alarm.model_copy(update={"text": text + beside}))
@@ -142,10 +143,13 @@ def queue_anomaly(
     return monitor, [*effects, *queue_evidence(monitor, context, raised, reading), recorded]
 
 
-def _describe_evidence(**measured: Evidence) -> str:
+def _describe_evidence(weather: Evidence, power: Evidence, *, is_power_measured: bool) -> str:
     does = {"explained": "accounts for it", "unusual": "what it did in the baseline does not account for it"}
-    found = {cause: does[outcome] for cause, outcome in measured.items() if outcome in does}
-    return "".join(f"; {cause} is out of the ordinary and {what}" for cause, what in found.items())
+    measured = {"weather": weather, "power": power if is_power_measured else ""}
+    found = [f"; {name} is out of the ordinary and {does[what]}" for name, what in measured.items() if what in does]
+    if not is_power_measured and power in does:  # of which nothing but the start is known
+        found.append(f"; it began with a start of this gateway{' and is going away' if power == 'explained' else ''}")
+    return "".join(found)
 
 
 def _describe_end(monitor: Monitor, transition: Transition) -> str:

@@ -151,8 +151,7 @@ def compare_bands(healthy: Spectra, worst: Worst | None) -> tuple[BandChange, ..
 def list_health(monitor: Monitor, context: Context, reading: WindowResult) -> tuple[ChannelHealth, ...]:
     """Return how the channels are, the worst of them where not all fit."""
     outside = find_outside(monitor.pipeline, describe_meanings(context.settings), reading)
-    covariates = context.settings.alarm.covariates
-    named = {name.rpartition(".")[0] for name in (*covariates.weather, *covariates.power)}
+    named = _list_covariates(context)
     found = [
         ChannelHealth(
             channel=channel,
@@ -165,6 +164,24 @@ def list_health(monitor: Monitor, context: Context, reading: WindowResult) -> tu
         for channel in context.settings.features.channels
     ]
     return keep_worst(found, CHANNELS_MAX)
+
+
+def _list_covariates(context: Context) -> set[str]:
+    """Return the channels that no change of the structure moves."""
+    covariates = context.settings.alarm.covariates
+    return {name.rpartition(".")[0] for name in (*covariates.weather, *covariates.power)}
+
+
+def count_outside(monitor: Monitor, context: Context, reading: WindowResult) -> tuple[int, int]:
+    """Return how many channels have features where they never were in the baseline, and how many have features at all;
+    covariates are none of them.
+    """
+    found, covariates = (
+        find_outside(monitor.pipeline, describe_meanings(context.settings), reading),
+        _list_covariates(context),
+    )
+    own = [one["outside"] for channel, one in found.items() if channel not in covariates]
+    return sum(count > 0 for count in own), len(own)
 
 
 def find_outside(pipeline: Pipeline, meanings: Meanings, reading: WindowResult) -> dict[str, dict[str, Any]]:

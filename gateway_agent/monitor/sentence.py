@@ -42,19 +42,26 @@ def describe_start(
     *,
     settings: GatewaySettings,
     since: str = "",
+    outside: tuple[int, int] = (0, 0),
     most: int = FOUND_LENGTH,
 ) -> str:
     """Return what raised an anomaly: the place of the device, the features that stand out, as far as they fit into so
-    many bytes of a message, since when, its score and its level.
+    many bytes of a message, since when, in how many channels where it is several, its score and its level.
+
+    :param outside: channels that are outside of their baseline, and of how many.
     """
     whose = "the site" if judge.is_borrowed else "this gateway's own baseline"
     device, rule = settings.gateway.device, cut_text(height.rule, 60)
     place = cut_text(device.location, 80) if device is not None else ""
-    tail = f"{since} ({rule} {height.statistic:.3g}, level {height.level:.3g} of {whose})"
+    beside = f"; {outside[0]} of {outside[1]} channels are outside of their baseline" if outside[0] > 1 else ""
+    tail = f"{since}{beside} ({rule} {height.statistic:.3g}, level {height.level:.3g} of {whose})"
     named = list(accumulate(_list_parts(describe_meanings(settings), standing_out)))
     plain = f"{rule} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}{since}"
     texts = [f"{place}, {found}{tail}" if place else f"{found}{tail}" for found in reversed(named)]
-    texts += [*(f"{found}{tail}" for found in reversed(named)), f"{place}: {plain}" if place else plain]
+    texts += [
+        *(f"{found}{tail}" for found in reversed(named)),
+        f"{place}: {plain}{beside}" if place else f"{plain}{beside}",
+    ]
     fitting = (text for text in texts if len(text) <= FOUND_LENGTH and count_json_bytes(text) <= most)
     return next(fitting, plain)
 

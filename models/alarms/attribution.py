@@ -91,7 +91,7 @@ def evidence_of(
     weather, power = (_evidence_of(outside[cause], cause == by) if cause in outside else "" for cause in parts)
     if is_from_boot and power != "explained":
         power = _evidence_of(True, bool(columns.weather) and _is_fading(columns, known, np.asarray(rows), limits))
-    return weather, "usual" if power == "" and is_from_boot is False else power
+    return weather, power
 
 
 def _evidence_of(is_outside: bool, is_explained: bool) -> Evidence:

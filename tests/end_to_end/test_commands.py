@@ -269,4 +269,4 @@ def test_the_registry_is_shown_as_it_is(folder: Path, capsys: Capture) -> None:
         ("north", 6, None),
         ("south", None, 9),
     ]
-    assert len(text.splitlines()) == 3 and "anomaly" in text and "rule" in text and "ended" in text
+    assert len(text.splitlines()) == 3 and "north/north.anomaly.5" in text and "lasted" in text

@@ -7,12 +7,11 @@ import getpass
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedgate.cloud_aggregator.alarms import actions, rates
-from fedgate.cloud_aggregator.alarms.evidence_text import render_evidence
 from fedgate.cloud_aggregator.alarms.workflow import (
     LABELS,
     STATES,
@@ -23,16 +22,22 @@ from fedgate.cloud_aggregator.alarms.workflow import (
     find_state,
     fold,
 )
+from fedgate.cloud_aggregator.commands.alarms.alarm_text import (
+    WIDE_COLUMNS,
+    format_alarm,
+    format_list,
+    format_rates,
+    list_history,
+    name_shortly,
+)
+from fedgate.cloud_aggregator.commands.alarms.masks import MASK_COLUMNS, list_masks
 from fedgate.cloud_aggregator.commands.store import open_stated, place_order
-from fedgate.cloud_aggregator.events import AlarmEvent
-from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
 from fedgate.config.runtime.times import read_duration_s, read_moment_ns
 from fedgate.models.time_units import DAY_S, NS
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
-    from fedgate.config.protocol.evidence import AlarmEvidence
 
 Row = dict[str, Any]
 TEXT = """List the alarms, the newest last, and say what is done about them. Without WHAT they are listed.
@@ -41,7 +46,8 @@ An alarm that nobody has acknowledged is unacknowledged while it stands, and ret
 It is acknowledged by 'ack', which ends no alarm, and normal when it is over and somebody has acknowledged it. While it
 is shelved (for a time), suppressed (it began within maintenance) or its cause is out of service, nobody is called.
 
-An alarm is named by the beginning of its id, by GATEWAY/ID, or by GATEWAY/CAUSE, which is the last of that cause."""
+An alarm is named by the beginning of its id, as the list has it, by GATEWAY/ID, or by GATEWAY/CAUSE, which is the one
+of that cause that stands, else the last. All times are in UTC, but for those that you give without a time zone."""
 EXAMPLES = """examples:
   cloud-aggregator alarms -c aggregator.toml --active --gateway gateway-7
   cloud-aggregator alarms show gateway-7/anomaly -c aggregator.toml
@@ -53,14 +59,11 @@ EXAMPLES = """examples:
       what it was: damage, work, sensor or false; 'alarms rates' counts them
   cloud-aggregator alarms out-of-service gateway-7 faulty-load -c aggregator.toml
       no alarm of this cause calls anybody, until 'in-service'
+  cloud-aggregator alarms masks -c aggregator.toml
+      why nobody is called: what is shelved, out of service, or under maintenance now
   cloud-aggregator alarms rates -c aggregator.toml
       how many a day and in ten minutes, those that stand for long, and how many were right
 """
-COLUMNS = (
-    *("gateway", "cause", "state", "severity", "onset", "cleared", "ended", "rule", "score", "level", "label"),
-    *("assignee", "common", "gateways", "id"),
-)
-HISTORY = ("time", "who", "what", "text")
 NEWEST_SHOWN = 10  # names in the text of an error
 
 
@@ -72,6 +75,7 @@ def add(commands: cli.Commands) -> None:
     parts.add("show", _show, "show an alarm, what was done about it, and what it rests on").add_argument(
         "alarm", metavar="ALARM"
     )
+    parts.add("masks", _list_masks, "list what calls nobody now: shelved, out of service, under maintenance")
     parts.add("rates", _rates, "count alarms by day, ten minutes, source and label").add_argument(
         "--days", type=float, default=30.0, help="that are looked back on (default: 30)"
     )
@@ -115,6 +119,7 @@ def _add_filters(part: argparse.ArgumentParser) -> None:
         "--since", type=read_moment_ns, metavar="WHEN", help="that began since then: 2026-05-04T08:00, or 8h: ago"
     )
     part.add_argument("--state", choices=STATES, help="only those in this state")
+    part.add_argument("--wide", action="store_true", help="show all columns, however wide the table gets")
 
 
 def _add_who(part: argparse.ArgumentParser) -> None:
@@ -132,8 +137,9 @@ def name_login() -> str:
 
 
 def _list(arguments: argparse.Namespace) -> None:
+    now_ns = time.time_ns()
     with open_stated(arguments) as store:
-        rows = read_rows(store, time.time_ns())
+        rows = read_rows(store, now_ns)
     chosen = [
         row
         for row in rows
@@ -142,7 +148,8 @@ def _list(arguments: argparse.Namespace) -> None:
         and arguments.state in (None, row["state"])
         and (arguments.since is None or row["begun_ns"] >= arguments.since)
     ]
-    cli.show(arguments, chosen, cli.format_rows(COLUMNS, chosen))
+    wide = arguments.wide and cli.format_rows(WIDE_COLUMNS, chosen)
+    cli.show(arguments, chosen, wide or format_list(chosen, name_shortly(rows), now_ns))
 
 
 def read_rows(store: Store, now_ns: int) -> list[Row]:
@@ -157,21 +164,24 @@ def _describe(row: Row, workflow: Workflow, now_ns: int) -> Row:
     onset_ns = row["onset_ns"] if row["begun_ns"] is None else row["begun_ns"]
     is_active = row["raised_ns"] is not None and row["cleared_ns"] is None
     handled = workflow.handled.get(key, Handled())
+    state = find_state(workflow, key, AlarmCondition(row["cause"], onset_ns, is_active), now_ns)
+    has_peak = row["cleared_ns"] is not None and not row["ended"]  # that of the end which its gateway has told
     return row | {
-        **{name: cli.format_time(row[f"{name}_ns"]) for name in ("onset", "raised", "cleared")},
+        **{name: cli.format_time(row[f"{name}_ns"]) for name in ("onset", "raised", "cleared", "received")},
+        "score_of": "" if row["score"] is None else "peak" if has_peak else "raise",
         "begun_ns": onset_ns,  # the onset, as far as it can be believed
         "is_active": is_active,
-        "state": find_state(workflow, key, AlarmCondition(row["cause"], onset_ns, is_active), now_ns),
+        "state": state,
         "acknowledged_by": handled.acknowledged_by,
-        "shelved_until": cli.format_time(handled.shelved_until_ns or None),
+        "shelved_until": cli.format_time(handled.shelved_until_ns) if state == "shelved" else "",
         "label": handled.label,
         "assignee": handled.assignee,
     }
 
 
 def find_row(rows: Sequence[Row], name: str) -> Row:
-    """Return the alarm that is named by gateway and cause, gateway and id, or the beginning of its id; raises
-    `ValueError` with the names there are.
+    """Return the alarm that is named by gateway and cause, or by its id or the beginning of it, with the gateway or
+    without; raises `ValueError` with the names there are.
     """
     gateway, _, rest = name.partition("/")
     of_gateway = [row for row in rows if row["gateway"] == gateway]
@@ -179,6 +189,7 @@ def find_row(rows: Sequence[Row], name: str) -> Row:
     if of_cause:  # of a cause the one that stands, else the last
         return max(of_cause, key=lambda row: (row["is_active"], row["begun_ns"]))
     found = [row for row in of_gateway if row["id"] == rest] or [row for row in rows if row["id"] == name]
+    found = found or [row for row in of_gateway if rest and row["id"].startswith(rest)]
     found = found or [row for row in rows if name and row["id"].startswith(name)]
     if len(found) == 1:
         return found[0]
@@ -193,40 +204,11 @@ def find_row(rows: Sequence[Row], name: str) -> Row:
 def _show(arguments: argparse.Namespace) -> None:
     with open_stated(arguments) as store:
         row = find_row(read_rows(store, time.time_ns()), arguments.alarm)
-        events = [event for event in store.read_alarm_events() if _is_about(event, row)]
+        events = store.read_alarm_events()
         evidence = store.read_evidence(row["gateway"], row["id"])
-    history = [
-        {"time": cli.format_time(event.t_ns), "who": event.who, "what": event.kind, **_describe_body(event)}
-        for event in events
-    ]
+    history = list_history(events, row, fold(events))
     held = evidence.model_dump(mode="json") if evidence else None
     cli.show(arguments, row | {"history": history, "evidence": held}, format_alarm(row, history, evidence))
-
-
-def format_alarm(row: Row, history: Sequence[Row], evidence: AlarmEvidence | None) -> str:
-    """Return an alarm with what was done about it and what it rests on, as lines for a terminal."""
-    lines = [f"{row['gateway']}/{row['id']}: {row['state']}", str(row["text"])]
-    names = ("cause", "severity", "onset", "raised", "cleared", "ended", "rule", "score", "level", "label", "assignee")
-    lines += [f"  {name}: {row[name]}" for name in (*names, "shelved_until") if row.get(name) not in (None, "")]
-    lines += [cli.format_rows(HISTORY, history)] if history else []
-    lines += ["", render_evidence(evidence)] if evidence else []
-    return "\n".join(lines)
-
-
-def _is_about(event: AlarmEvent, row: Row) -> bool:
-    if event.alarm:
-        return (event.gateway, event.alarm) == (row["gateway"], row["id"])
-    if event.kind.startswith("window"):
-        return event.gateway in (ALL, row["gateway"])
-    return (event.gateway, event.cause) == (row["gateway"], row["cause"])
-
-
-def _describe_body(event: AlarmEvent) -> Row:
-    """Return what an event says, as a text and by its parts."""
-    body = {name: value for name, value in event.body.items() if name != "text" and not name.endswith("_ns")}
-    body |= {name[:-3]: cli.format_time(value) for name, value in event.body.items() if name.endswith("_ns")}
-    content = " ".join(f"{name}={value}" for name, value in body.items())
-    return {"text": " ".join(part for part in (content, event.body.get("text", "")) if part), "body": event.body}
 
 
 def _act(action: str, arguments: argparse.Namespace) -> None:
@@ -249,6 +231,15 @@ def order_action(arguments: argparse.Namespace, body: Row) -> None:
     cli.show(arguments, answer._asdict(), answer.text)
 
 
+def _list_masks(arguments: argparse.Namespace) -> None:
+    now_ns = time.time_ns()
+    with open_stated(arguments) as store:
+        rows, events = read_rows(store, now_ns), store.read_alarm_events()
+    found = list_masks([row for row in rows if row["is_active"]], events, now_ns)
+    text = cli.format_rows(MASK_COLUMNS, found) if found else "nothing is shelved, out of service or under maintenance"
+    cli.show(arguments, found, text)
+
+
 def _rates(arguments: argparse.Namespace) -> None:
     if not (math.isfinite(arguments.days) and arguments.days > 0):
         raise ValueError(f"--days: expected more than 0, got {arguments.days:g}")
@@ -256,23 +247,9 @@ def _rates(arguments: argparse.Namespace) -> None:
     with open_stated(arguments) as store:
         rows = read_rows(store, now_ns)
     found = rates.measure([_as_fact(row) for row in rows], now_ns, int(arguments.days * DAY_S * NS))
-    cli.show(arguments, found, "\n".join(_format_rates(found)))
+    cli.show(arguments, found, "\n".join(format_rates(found)))
 
 
 def _as_fact(row: Row) -> rates.Fact:
     rule, onset_ns = row["rule"] or "", row["begun_ns"]
     return rates.Fact(row["gateway"], row["cause"], rule, onset_ns, row["is_active"], row["state"], row["label"])
-
-
-def _format_rates(found: dict[str, Any]) -> Iterable[str]:
-    yield (
-        f"{found['alarms']} alarms in {found['days']:g} days: {found['per_day']:.3g} a day, at most "
-        f"{found['peak_per_10_min']} within 10 minutes; {found['standing']} stand, {found['standing_over_24_h']} "
-        f"of them for more than 24 hours"
-    )
-    if found["sources"]:
-        yield cli.format_rows(("gateway", "cause", "alarms", "share"), found["sources"])
-    if found["precision"]:
-        yield cli.format_rows(("gateway", "rule", "precision", *LABELS), found["precision"])
-    else:
-        yield "no alarm has a label yet; 'cloud-aggregator alarms label ALARM damage' gives one"

@@ -29,16 +29,17 @@ def add(commands: cli.Commands) -> None:
     """Add the command."""
     group = commands.add_group("notify", "send a test message to the channels of [[notify]]", examples=EXAMPLES)
     command = group.add("test", _test, "send a message and say what each channel answered", description=TEXT)
-    command.add_argument("--channel", metavar="NAME", help="this channel alone")
+    command.add_argument("--channel", metavar="NAME", help="to this one only, by its name in [[notify]]")
 
 
 def _test(arguments: argparse.Namespace) -> None:
     settings = load(arguments.config, AggregatorSettings)
     specs = [one for one in settings.notify if arguments.channel in (None, one.name)]
     if not specs:
-        known = ", ".join(one.name for one in settings.notify) or "none"
-        wanted = "a channel" if arguments.channel is None else f"channel {arguments.channel}"
-        raise ValueError(f"{arguments.config}: [[notify]] has not {wanted}; there: {known}")
+        known = ", ".join(one.name for one in settings.notify)
+        if not known:
+            raise ValueError(f"{arguments.config}: no channel is set up; a table [[notify]] with a name makes one")
+        raise ValueError(f"--channel: {arguments.channel!r} given; expected one that {arguments.config} has ({known})")
     with ThreadPoolExecutor(len(specs)) as pool:
         rows = [row for found in pool.map(lambda spec: _try(settings.aggregator.site, spec), specs) for row in found]
     text, facts = cli.format_rows(COLUMNS, rows), {"ok": all(row["ok"] for row in rows), "answers": rows}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.alarms import alarm_states
 from fedgate.cloud_aggregator.alarms.records import Alarms, CauseKey
-from fedgate.cloud_aggregator.events import Connection, Effect, Publish, Tick
+from fedgate.cloud_aggregator.events import Connection, Durable, Effect, Publish, Tick
 from fedgate.cloud_aggregator.state import State
+from fedgate.cloud_aggregator.storage import history_table
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import AlarmState
 from tests.cloud_aggregator.alarms.test_fleet import ALL, alarm, site
 from tests.cloud_aggregator.alarms.test_workflow import act, escalating, name_of
@@ -139,6 +142,31 @@ def test_nothing_is_looked_through_at_a_tick_without_a_change(monkeypatch: pytes
     assert asked == []
     after(state, alarm("a", "cleared"), Tick(), at_s=61)
     assert asked == [CauseKey("a", "anomaly")]
+
+
+def test_what_a_broker_retains_of_an_alarm_is_right_after_a_restart_with_a_store_that_forgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_table, "ALARMS_KEPT", 5)
+    monkeypatch.setattr(history_table, "ALARMS_BETWEEN", 1)
+    store, broker = Store(tmp_path / "aggregator.db"), dict[str, bytes]()
+    state, effects = after(escalating(), Connection(True))
+    causes = ["silent-early", *[f"silent-{number}" for number in range(9)], "silent-late"]
+    for at_s, cause in enumerate((*causes, *["silent-late"] * 20), start=1):  # of one the store keeps the newest alone
+        one = [alarm("a", kind, at_s, cause=cause, kind="sensor") for kind in ("raised", "cleared")]
+        state, effects = after(state, *one, Tick(), at_s=at_s)
+        store.commit([effect for effect in effects if isinstance(effect, Durable)])
+        note(broker, effects)
+    assert all(json.loads(payload)["state"] == "returned-unacknowledged" for payload in broker.values())
+    restarted = replace(state, alarms=store.read_alarms())
+    store.close()
+    restarted, effects = after(restarted, Connection(False), Connection(True), Tick(), at_s=100)
+    note(broker, effects)
+    assert len(broker) == len(causes)
+    for cause in causes:
+        told = alarm_states.describe_state(restarted.alarms, CauseKey("a", cause), restarted.context.now_ns)
+        payload = broker[WHERE.replace("anomaly", cause)]
+        assert AlarmState.from_bytes(payload).model_copy(update={"time": ""}) == told if told else payload == b""
 
 
 DOING = st.lists(

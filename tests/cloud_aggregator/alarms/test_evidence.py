@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from fedgate.cloud_aggregator.alarms import evidence as receiving
 from fedgate.cloud_aggregator.alarms.evidence_text import WIDTH, describe_onset, render_evidence
 from fedgate.cloud_aggregator.events import RecordEvidence
 from fedgate.cloud_aggregator.storage import evidence_table
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.evidence import (
     BANDS_MAX,
     CHANNELS_MAX,
+    SENTENCE_MAX,
     TRAIL_MAX,
     AlarmEvidence,
     BandChange,
@@ -20,6 +23,7 @@ from fedgate.config.protocol.evidence import (
     make_trail,
 )
 from fedgate.config.protocol.messages import CONTROL, Receipt
+from fedgate.config.settings.database import DatabaseUrl
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts
 from tests.support.evidence_samples import make_evidence
@@ -78,21 +82,22 @@ def test_who_sends_without_end_waits_and_nobody_else_does(tmp_path: Path, monkey
         assert give(made, "east", EVIDENCE) == [Receipt(accepted=True)]
 
 
+@pytest.mark.parametrize("bound", ["KEPT", "KEPT_BYTES"])
 def test_the_newest_of_each_gateway_are_kept_by_number_and_by_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path | DatabaseUrl, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
+    wide = "\N{SNOWMAN}" * SENTENCE_MAX  # three bytes each: a store that counted letters would keep one more
+    size = len(of_alarm(ALARM.id, text=wide).to_bytes()) + evidence_table.ROW_BYTES
     monkeypatch.setattr(evidence_table, "BETWEEN", 1)
-    size = len(EVIDENCE.to_bytes()) + evidence_table.ROW_BYTES
-    for name, most in (("KEPT", 3), ("KEPT_BYTES", 3 * size + 50)):
-        (folder := tmp_path / name).mkdir()
-        with monkeypatch.context() as patched, cloud(folder, mean_of(2)) as made:
-            patched.setattr(evidence_table, name, most)
-            store = made.service.store
-            store.commit([RecordEvidence("east", EVIDENCE, T0_NS)])
-            for number in range(6):
-                store.commit([RecordEvidence("north", of_alarm(f"{ALARM.id[:-1]}{number}"), T0_NS)])
-            kept = [(row["gateway"], row["alarm"][-1]) for row in store.read_rows("evidence", "gateway", "alarm")]
-            assert kept == [("east", ALARM.id[-1]), ("north", "3"), ("north", "4"), ("north", "5")]
+    monkeypatch.setattr(evidence_table, bound, {"KEPT": 3, "KEPT_BYTES": 3 * size + 50}[bound])
+    with closing(Store(place)) as store:
+        store.commit([RecordEvidence("east", EVIDENCE, T0_NS)])
+        for number in range(6):
+            one = of_alarm(f"{ALARM.id[:-1]}{number}", text=wide)
+            store.commit([RecordEvidence("north", one, T0_NS)])
+        kept = [(row["gateway"], row["alarm"][-1]) for row in store.read_rows("evidence", "gateway", "alarm")]
+        assert kept == [("east", ALARM.id[-1]), ("north", "3"), ("north", "4"), ("north", "5")]
+        assert store.read_evidence("north", f"{ALARM.id[:-1]}2") is None
 
 
 def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_is_ill() -> None:
@@ -103,7 +108,11 @@ def test_the_text_says_what_stands_out_which_bands_are_beyond_and_which_sensor_i
     text = render_evidence(whole.model_copy(update={"spectrum": spectrum, "trail": trail}))
     assert "1 of 4 bands are above their healthy 95 % quantile" in text and "x 6" in text and "1 - 2" in text
     assert "never moved" in text and "1099511627776 values bridged, 7 windows lost" in text
-    assert "rule score: 3.58 at the level 0.681 of its own baseline" in text and "╌" in text and "█" in text
+    assert (
+        "the window that raised it: score 3.58 at the level 0.681 of its own baseline" in text
+        and "╌" in text
+        and "█" in text
+    )
     plain = make_evidence(contributions=0, channels=0).model_copy(
         update={"spectrum": None, "trail": None, "no_spectrum": "x"}
     )
@@ -142,6 +151,27 @@ def test_the_onset_is_abrupt_or_gradual_by_the_windows_it_takes(windows: int, wo
 
 def test_nothing_is_said_of_an_onset_before_which_little_was_seen() -> None:
     assert describe_onset(rising(3, before=4)) == "" and describe_onset(make_evidence(windows=0)) == ""
+
+
+def test_bands_that_fell_are_shown_beside_those_that_rose() -> None:
+    whole = make_evidence(bands=20)
+    assert whole.spectrum is not None
+    low, high = (tuple(0.5 * one for one in whole.spectrum.worst), tuple(2.0 * one for one in whole.spectrum.worst))
+    now = (*(0.001 * one for one in low[:9]), *whole.spectrum.worst[9:11], *(10.0 * one for one in high[11:]))
+    spectrum = whole.spectrum.model_copy(update={"worst": now, "healthy_5": low, "healthy_95": high})
+    text = render_evidence(whole.model_copy(update={"spectrum": spectrum}))
+    assert "9 of 20 bands are above their healthy 95 % quantile, 9 below their 5 %, of which the 12" in text
+    assert text.count("x 0.0005") == 9 and text.count("x 20") == 3
+    calm = whole.spectrum.model_copy(update={"healthy_5": low, "healthy_95": high})
+    text = render_evidence(whole.model_copy(update={"spectrum": calm}))
+    assert "no band is outside of its healthy 5 to 95 % quantiles" in " ".join(text.split())
+
+
+def test_nothing_is_said_of_a_supply_that_nobody_measured() -> None:
+    assert "power" not in render_evidence(make_evidence())
+    health = (ChannelHealth(channel="deck", features=3, farthest="deck.level"),)
+    switched = make_evidence().model_copy(update={"power": "unusual", "health": health})
+    assert "power: out of the ordinary or just switched on, which does not account" in render_evidence(switched)
 
 
 def test_channels_outside_of_their_baseline_are_counted_and_covariates_apart() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms import actions, remote_actions
 from fedgate.cloud_aggregator.events import Connection, Outward, Publish, Received, Tick
-from fedgate.cloud_aggregator.runtime.service import Service
+from fedgate.cloud_aggregator.runtime.service import ORDERS_AT_ONCE, Service
 from fedgate.cloud_aggregator.storage import store as store_module
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.messages import ActionAnswer, AlarmAction, AlarmState
@@ -121,14 +122,69 @@ def test_who_did_it_is_said_by_the_topic_alone_and_whoever_is_not_named_is_dropp
     assert len(place.events()) == 1 and len(place.service.store.read_rows("orders")) == 1
 
 
+@pytest.mark.parametrize("action", ["out-of-service", "in-service", "window"])
+def test_nobody_names_a_gateway_that_the_site_does_not_have(place: Place, action: str) -> None:
+    """By either way: there is no end of names, and of each the events are kept."""
+    begin_s = place.now_ns / NS
+    body: dict[str, Any] = {"action": action, "cause": "anomaly", "text": "w", "from_s": begin_s, "to_s": begin_s + 900}
+    problem = "gateway: 'nowhere' given; expected one of this site (a), or all"
+    (answer,) = place.act({"request": "1", "gateway": "nowhere", **body})
+    assert answer.problem == problem
+    number = place.service.store.order("alarm", {"gateway": "nowhere", "who": "ann", **body})
+    place.tick()
+    assert place.service.store.answer(number) == ("refused", problem) and place.events() == []
+
+
+def test_only_the_alarm_of_the_site_is_taken_out_of_service_for_all(place: Place) -> None:
+    out = {"action": "out-of-service", "gateway": "all"}
+    refused, done = place.act({"request": "1", "cause": "anomaly", **out}, {"request": "2", "cause": "fleet", **out})
+    assert "cause: 'anomaly' given; alarms of 'all', the whole site, have the cause 'fleet'" in refused.problem
+    assert done.answer == "all/fleet: out-of-service"
+
+
+def test_a_cause_of_a_gateway_that_is_gone_is_put_back_in_service(place: Place) -> None:
+    cause = {"gateway": "a", "cause": "anomaly"}
+    place.act({"request": "1", "action": "out-of-service", **cause})
+    state = place.service.state
+    gone = replace(state.access, gateways={}), replace(state.alarms, book={})
+    place.service.state = replace(state, access=gone[0], alarms=gone[1])
+    (answer,) = place.act({"request": "2", "action": "in-service", **cause})
+    assert answer.answer == "a/anomaly: in-service" and not answer.problem
+
+
+def test_so_many_orders_are_carried_out_in_a_tick_and_the_rest_in_the_next(place: Place) -> None:
+    store = place.service.store
+    for number in range(ORDERS_AT_ONCE + 5):
+        body = {"action": "note", "alarms": [ALARM], "text": f"{number}", "who": "ann"}
+        store.order("alarm", body)
+    place.tick()
+    assert len(store.read_orders()) == 5
+    place.tick()
+    assert [event.body["text"] for event in store.read_alarm_events()] == [f"{n}" for n in range(ORDERS_AT_ONCE + 5)]
+
+
 def test_a_gateway_may_not_act_whatever_the_settings_say(place: Place) -> None:
     place.step(status("scada"))
     assert place.act(ACKNOWLEDGE, user="scada") == [] and place.events() == []
     assert any("scada is a gateway, and no gateway acts on alarms" in line for line in place.lines)
 
 
+def test_an_alarm_is_named_by_the_beginning_of_its_id(place: Place) -> None:
+    place.step(alarm("a", cause="silent-load", kind="sensor"), alarm("a", cause="silent-air", kind="sensor"))
+    short = ("a/a.silent-a", "a.silent-l", "a/a.anomaly.1", ALARM, ALARM.split("/")[1])
+    (answer,) = place.act({"request": "1", "action": "note", "alarms": short, "text": "seen"})
+    names = [f"a/a.silent-air.{T0_NS}", f"a/a.silent-load.{T0_NS}", ALARM]
+    assert sorted(answer.answer.splitlines()) == sorted(f"{name}: noted" for name in names)
+    (answer,) = place.act({"request": "2", "action": "acknowledge", "alarms": ["a/a.silent"]})
+    assert f"a/a.silent: it begins several alarms ({names[0]}, {names[1]}); give more of it" in answer.problem
+    for number, name in enumerate(("a/A.anomaly", "b/a.anomaly", "a/", "%", "a_a")):  # no letter stands for another
+        (answer,) = place.act({"request": f"r{number}", "action": "acknowledge", "alarms": [name]})
+        assert "there is no such alarm" in answer.problem
+
+
 WRONG: list[tuple[Any, str, str]] = [
     (b"\xff", "", "Invalid"),
+    (b"{'request': 1}", "", """got "{'request': 1}\""""),
     (b"[" * 100_000, "", "AlarmAction"),
     ({"request": "7"}, "7", "action: Field required"),
     ({"request": "7", "action": "burn"}, "7", "action: Input should be 'acknowledge'"),

@@ -45,7 +45,7 @@ from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.history_table import EVENTS_BETWEEN
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.models.time_units import DAY_NS, HOUR_S, NS
-from tests.cloud_aggregator.alarms.test_fleet import alarm, site
+from tests.cloud_aggregator.alarms.test_fleet import alarm, site, status
 from tests.cloud_aggregator.test_aggregator_machine import after
 from tests.support.sites import T0_NS, aggregator_settings
 
@@ -244,7 +244,7 @@ def test_what_is_in_the_store_alone_is_acknowledged_once(tmp_path: Path) -> None
     answers = list[str]()
     for who in ("ann", "ben", "cem"):
         body = {"action": "acknowledge", "who": who, "alarms": [name_of(0)]}
-        order = Ordered(1, "alarm", body, stored=store.find_alarms(body["alarms"]))
+        order = Ordered(1, "alarm", body, stored={name_of(0): tuple(store.read_alarm_events(gateway="a"))})
         state, effects = after(state, order, at_s=9)
         store.commit([one for one in effects if isinstance(one, AlarmEvent)])
         answers.append(answer(effects).text.split(": ")[1])
@@ -308,7 +308,10 @@ WRONG = [
     ({"action": "out-of-service", "gateway": "a"}, "cause: expected 1 to 64"),
     ({"action": "window", "gateway": "a", "from_s": 0, "to_s": 1, "text": "w"}, "to: expected a time to come"),
     ({"action": "window", "gateway": "a", "from_s": 0, "to_s": 9e9, "text": "w"}, "a window of at most 31 days"),
-    ({"action": "window", "gateway": "a/b", "from_s": 0, "to_s": 9e9, "text": "w"}, "gateway: expected an id"),
+    (
+        {"action": "window", "gateway": "a/b", "from_s": 0, "to_s": 9e9, "text": "w"},
+        "gateway: 'a/b' given; expected one of this site (a)",
+    ),
     ({"action": "window", "gateway": "a", "from_s": 0, "to_s": float("inf"), "text": "w"}, "to_s: expected a number"),
     ({"action": "window-end", "window": 7}, "there is no maintenance window 7"),
 ]
@@ -345,11 +348,11 @@ class Fact:
 
 
 class Site(RuleBasedStateMachine):
-    """One gateway with one cause, an operator, and power that goes."""
+    """One gateway with one cause, another that has none, an operator, and power that goes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = escalating()
+        self.state, _ = after(escalating(), status("other"))
         self.events = list[AlarmEvent]()
         self.facts = list[Fact]()
         self.windows = list[list[float]]()

@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms import rates
 from fedgate.cloud_aggregator.commands import store as command_store
-from fedgate.cloud_aggregator.events import RecordAlarm, RecordEvidence, Tick
+from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm, RecordEvidence, Tick
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.runtime import times
@@ -118,11 +119,16 @@ def test_an_alarm_is_handled_and_shown_with_who_did_what(folder: Path, say: Say)
     done = [(event["who"], event["what"]) for event in shown["history"]]
     assert done == [("ann", "acknowledge"), ("ann", "label"), ("ann", "note"), ("eve", "assign")]
     text = say("alarms show north/anomaly")[1]
-    assert "north/north.anomaly.30: acknowledged" in text and "crew is on its way" in text and "to=bob" in text
-    assert "out-of-service" in say("alarms show south/anomaly")[1]
+    assert "north/north.anomaly.30: acknowledged" in text and "crew is on its way" in text
+    assert "eve  assigned to bob" in text and "ann  labelled damage" in text
+    shelved = json.loads(say("alarms show north/faulty-load", "--json")[1])
+    assert (
+        shelved["shelved_until"] and f"shelved until: {shelved['shelved_until']}" in say("alarms show north.faulty")[1]
+    )
     assert say("alarms unshelve north/faulty-load")[0] == say("alarms in-service south anomaly")[0] == 0
     serve(folder)
     assert listed(say)["north.faulty-load.2"] == "unacknowledged"
+    assert json.loads(say("alarms show north/faulty-load", "--json")[1])["shelved_until"] == ""
     assert "alarms=north/north.faulty-load.2" in say("orders --all")[1]
 
 
@@ -189,12 +195,143 @@ def test_maintenance_is_listed_and_ended(folder: Path, say: Say) -> None:
     assert say("maintenance add --all --to 2099-01-01T00:00+00:00 --why works")[0] == 0
     assert "a window of at most 31 days" in serve(folder)[0][1]
     later = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() + 3_600))
-    assert say(f"maintenance add --gateway north --from 1m --to {later} --why 'new bearings'")[0] == 0
+    assert say(f"maintenance add --gateway north --from now --to {later} --why 'new bearings'")[0] == 0
     serve(folder)
     (row,) = json.loads(say("maintenance list", "--json")[1])
     assert (row["number"], row["gateway"], row["state"], row["who"]) == (1, "north", "at hand", "ann")
+    assert [row["mask"] for row in json.loads(say("alarms masks", "--json")[1])] == ["maintenance"]
     assert say("maintenance end 1")[0] == 0 and serve(folder)[-1] == ("maintenance window 1 ended", "")
     assert json.loads(say("maintenance list", "--json")[1])[0]["state"] == "over"
+
+
+@pytest.mark.parametrize(
+    ("given", "begins_s", "ends_s"),
+    [
+        ("--to 3m", 0, 180),
+        ("--from now --to 3m", 0, 180),
+        ("--from 2h --to 3h", 7_200, 18_000),
+        ("--from 2h --to 2d", 7_200, 180_000),
+    ],
+)
+def test_a_duration_of_a_window_looks_ahead_from_now_or_from_its_beginning(
+    folder: Path, say: Say, given: str, begins_s: float, ends_s: float
+) -> None:
+    before_s = time.time()
+    assert say(f"maintenance add --all {given} --why storm")[0] == 0
+    with closing(Store(folder / "aggregator.db")) as store:
+        body = store.read_orders()[0].body
+    assert before_s <= body["from_s"] - begins_s <= time.time() and body["to_s"] - body["from_s"] == ends_s - begins_s
+
+
+def test_what_a_moment_may_be_is_taught_and_what_it_is_not_refused(
+    say: Say, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        say("maintenance add --all --to soon --why storm")
+    assert "'soon' given; expected a time such as 2026-05-04T08:00" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cloud_aggregator(["maintenance", "add", "--help"])
+    told = capsys.readouterr().out
+    assert "--from now --to 3h" in told and "--to 3h ends three hours after the beginning" in told
+
+
+def test_what_calls_nobody_is_listed(folder: Path, say: Say) -> None:
+    assert "nothing is shelved" in say("alarms masks")[1] and json.loads(say("alarms masks", "--json")[1]) == []
+    for words in (
+        "alarms shelve north/faulty-load --for 2h --note 'a cable'",
+        "alarms out-of-service south silent-load --note removed --who eve",
+        "maintenance add --gateway south --from 1h --to 1h --why later",
+    ):
+        assert say(words)[0] == 0
+    assert {problem for _, problem in serve(folder)} == {""}
+    found = json.loads(say("alarms masks", "--json")[1])
+    assert [(row["mask"], row["gateway"], row["of"], row["who"], row["why"]) for row in found] == [
+        ("shelved", "north", "faulty-load", "ann", "a cable"),
+        ("out-of-service", "south", "silent-load", "eve", "removed"),
+    ]
+    assert [bool(row["until"]) for row in found] == [True, False] and "a cable" in say("alarms masks")[1]
+    say("alarms unshelve north/faulty-load")
+    say("alarms in-service south silent-load")
+    serve(folder)
+    assert json.loads(say("alarms masks", "--json")[1]) == []
+
+
+def test_only_what_touches_an_alarm_is_told_of_it_in_plain_words(folder: Path, say: Say) -> None:
+    now_ns = time.time_ns()
+    with closing(Store(folder / "aggregator.db")) as store:
+        for number, (gateway, begins_h, ends_h, why) in enumerate(
+            [("south", -10, -8, "long before"), ("all", -4, -2, "painting"), ("south", -2, 1, "paint dries"),
+             ("north", -4, -2, "elsewhere"), ("south", 2, 3, "to come")], start=1
+        ):  # fmt: skip
+            times = {"from_ns": now_ns + begins_h * HOUR_NS, "to_ns": now_ns + ends_h * HOUR_NS}
+            body = {"window": number, **times, "text": why}
+            store.commit([AlarmEvent(gateway, "", "", now_ns - 11 * HOUR_NS, "ann", "window", body)])
+        for at_h, kind in ((-9, "out-of-service"), (-8, "in-service"), (-2, "out-of-service"), (0, "in-service")):
+            for gateway in ("south", "north"):
+                store.commit([AlarmEvent(gateway, "", "anomaly", now_ns + at_h * HOUR_NS, "ann", kind)])
+        suppressed = AlarmEvent("south", "south.anomaly.3", "", now_ns - 3 * HOUR_NS, "", "suppress")
+        store.commit([replace(suppressed, body={"is_notified": False, "by": "suppressed"})])
+    text = say("alarms show south/anomaly")[1]
+    assert "painting" in text and "paint dries" in text and "nobody is called (maintenance)" in text
+    assert not [word for word in ("long before", "elsewhere", "to come", "is_notified", "=") if word in text]
+    assert "taken out of service" not in text  # that was before it and after it
+    assert "taken out of service" in say("alarms show north/anomaly")[1]
+
+
+def test_the_list_fits_a_terminal_and_its_names_are_those_of_alarms(folder: Path, say: Say) -> None:
+    now_ns = time.time_ns()
+    with closing(Store(folder / "aggregator.db")) as store:
+        for gateway, cause, at_ns in (
+            ("gateway-12", "faulty-vertical", now_ns),
+            ("gateway-12", "faulty-vertical", now_ns + NS),
+            ("gateway-12", "anomaly", now_ns),
+            ("a", "anomaly", now_ns),
+            ("a", "anomaly", now_ns + 1),  # which the digits that are usually shown do not tell apart
+        ):
+            name = f"{gateway}.{cause}.{at_ns}.0f8fad5b-d9cb-469f-a165-70867728950e"
+            for state in ("raised", "cleared"):
+                told = {"id": name, "cause": cause, "state": state, "onset_ns": at_ns, "t_ns": at_ns + NS}
+                store.commit([RecordAlarm(gateway, ALARM.model_copy(update=told), at_ns, at_ns)])
+    assert say("alarms assign north/anomaly --to 'somebody with a long name'")[0] == 0
+    serve(folder)
+    lines = say("alarms")[1].splitlines()
+    assert max(map(len, lines)) <= 120 and "score_of" in say("alarms --wide")[1]
+    for name, row in zip([line.split()[0] for line in lines[1:]], json.loads(say("alarms", "--json")[1]), strict=True):
+        assert json.loads(say(f"alarms show {name}", "--json")[1])["id"] == row["id"]
+        assert json.loads(say(f"alarms show {row['gateway']}/{name}", "--json")[1])["id"] == row["id"]
+
+
+def test_a_clock_that_is_wrong_and_an_alarm_that_came_late_are_told_with_both_times(folder: Path, say: Say) -> None:
+    came_ns = time.time_ns() - HOUR_NS
+    told = {"id": "north.silent.1", "cause": "silent", "onset_ns": 5 * NS, "t_ns": 6 * NS, "clock": "unsynchronised"}
+    late = {"id": "north.late.1", "cause": "late", "onset_ns": came_ns - 2 * HOUR_NS, "t_ns": came_ns - HOUR_NS}
+    with closing(Store(folder / "aggregator.db")) as store:
+        store.commit([RecordAlarm("north", ALARM.model_copy(update=told), came_ns, came_ns)])
+        store.commit([RecordAlarm("north", ALARM.model_copy(update=late), came_ns, came_ns - 2 * HOUR_NS)])
+    arrival = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(came_ns / NS))
+    text = say("alarms show north/silent")[1]
+    assert f"began: {arrival}, as far as it can be believed" in text
+    assert "onset: 1970-01-01T00:00:05+00:00 by the clock of its gateway, which is not synchronised" in text
+    assert f"received: {arrival}" in say("alarms show north/late")[1]
+    assert "received" not in say("alarms show north/anomaly")[1]
+    marked = [line for line in say("alarms")[1].splitlines() if "?" in line]
+    assert (
+        marked[0].startswith("north.silent.1 ")
+        and "the clock of its gateway is wrong" in marked[1]
+        and len(marked) == 2
+    )
+
+
+def test_a_score_is_told_as_what_it_is(folder: Path, say: Say) -> None:
+    with closing(Store(folder / "aggregator.db")) as store:
+        for state, score in (("raised", 3.0), ("cleared", 9.0)):
+            told = {"id": "north.over.1", "cause": "over", "state": state, "score": score, "level": 2.0}
+            store.commit([RecordAlarm("north", ALARM.model_copy(update=told), 1, 1)])
+        told |= {"id": "north.standing.1", "cause": "standing", "state": "raised"}
+        store.commit([RecordAlarm("north", ALARM.model_copy(update=told), 1, 1)])
+    assert "score: 9, its peak" in say("alarms show north/over")[1]
+    assert "score: 9, the highest until it was raised" in say("alarms show north/standing")[1]
+    assert json.loads(say("alarms show north/over", "--json")[1])["score_of"] == "peak"
 
 
 def test_rates_are_those_of_a_plain_count() -> None:
@@ -271,6 +408,6 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "8", "-1h", "8 h", "h", "1e3s", "yesterday", "2026-13-01", "9999999999999h"])
 def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
-    for read in (times.read_duration_s, times.read_moment_ns):
+    for read in (times.read_duration_s, times.read_moment_ns, times.read_coming):
         with pytest.raises(argparse.ArgumentTypeError, match=r"given; expected a"):
             read(text)

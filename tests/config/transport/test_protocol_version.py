@@ -14,7 +14,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
+from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport import session_conflict
+from fedgate.config.transport.mqtt import Link
 from fedgate.config.transport.protocol_version import MQTT_3, MQTT_5, UNSUPPORTED, ProtocolVersion
 from fedgate.config.transport.session_conflict import ENOUGH, SessionConflict
 from fedgate.firmware_sim import broker as broker_module
@@ -24,6 +26,7 @@ from tests.support.scripted_broker import CONNECT, PUBLISH, SUBSCRIBE, VERSION_A
 from tests.support.waiting import until, until_subscribed
 
 ACCEPTED_5, ACCEPTED_3 = b"\x20\x03\x00\x00\x00", b"\x20\x02\x00\x00"
+Heard = tuple[str, bytes, bool]
 KINDS = [pytest.param("mosquitto", marks=needs_mosquitto), "embedded"]
 
 
@@ -53,6 +56,33 @@ def test_each_broker_is_spoken_to_in_its_version_and_keeps_what_an_absent_client
     version, refusals = ("5", 0) if kind == "mosquitto" else ("3.1.1", 3)
     assert len(logged(caplog, f"connected to broker {started.address} with MQTT {version}")) == 3
     assert len(logged(caplog, "Unsupported protocol version (attempt 1); trying on with MQTT 3.1.1")) == refusals
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_retained_is_told_as_it_comes_where_the_version_can(kind: Kind, tmp_path: Path) -> None:
+    """A retained message that comes live has no mark of it in MQTT 3.1.1, and in 5 where it was subscribed to so."""
+    topics, heard = ("fedgate/v1/bridge/cloud/action/one", "fedgate/v1/bridge/north/status/agent"), list[Heard]()
+    with broker(tmp_path, kind) as started, Ends(started.port, "sender") as sender:
+        link = Link(
+            BrokerSettings(port=started.port),
+            "cloud",
+            topics,
+            lambda topic, payload: heard.append((topic, payload, False)),
+            lambda _up: None,
+            on_retained=lambda topic, payload: heard.append((topic, payload, True)),
+            as_published=topics[:1],
+        )
+        link.start()
+        try:
+            wait(lambda: link.is_connected and sender.connections[-1])
+            until_subscribed(link)
+            for topic in topics:
+                assert sender.link.publish(topic, b"kept", retain=True) and sender.link.publish(topic, b"live")
+            wait(lambda: len(heard) == 4)
+        finally:
+            link.stop()
+    told = [(topic, payload) for topic, payload, is_retained in heard if is_retained]
+    assert told == ([(topics[0], b"kept")] if kind == "mosquitto" else [])
 
 
 def test_a_version_that_was_refused_is_not_asked_for_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedgate.config.protocol.evidence import EVIDENCE_BYTES
+from fedgate.firmware_sim import progress
 from fedgate.firmware_sim.__main__ import main as firmware_sim
 from fedgate.firmware_sim.backtest import stories, stories_command
 from fedgate.firmware_sim.backtest.stories import Story, make_stories, render_story
 from fedgate.firmware_sim.backtest.story_causes import KINDS, lose_stiffness
-from fedgate.firmware_sim.backtest.story_sites import AIR, play_bridge, start_bridge
+from fedgate.firmware_sim.backtest.story_sites import AIR, RATE_HZ, play_bridge, start_bridge
 
 HOUR_S, SEED = 420.0, 1
 
@@ -54,7 +56,7 @@ def test_the_text_tells_of_channels_and_onset_but_of_no_cause(told: list[Story])
 
 
 def test_pages_and_answers_stand_apart(told: list[Story], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stories, "make_stories", lambda _seed: told[:2])
+    monkeypatch.setattr(stories, "make_stories", lambda _seed, say: told[:2])
     assert firmware_sim(["stories", "--output", str(tmp_path / "eight"), "--seed", "1"]) == 0
     names = {path.name for path in (tmp_path / "eight").iterdir()}
     assert names == {f"story-{number}.{ending}" for number in (1, 2) for ending in ("html", "png", "txt")}
@@ -63,6 +65,20 @@ def test_pages_and_answers_stand_apart(told: list[Story], tmp_path: Path, monkey
     assert (tmp_path / "eight" / "story-1.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "eight" / "story-1.html").read_text()
     assert told[0].what not in page and "sensor-1" in page
+
+
+def test_how_far_it_is_is_said_beside_what_it_writes(
+    told: list[Story], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(stories, "_draw_story", lambda number, *_given, **_named: told[number - 1])
+    assert firmware_sim(["stories", "--output", str(tmp_path / "eight"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [f"story {number} of 8" for number in range(1, 9)]
+    assert len(json.loads(out)["files"]) == 25
+    with pytest.raises(SystemExit):
+        firmware_sim(["stories", "--help"])
+    assert "some minutes" in " ".join(capsys.readouterr().out.split())
 
 
 def test_answers_beside_their_stories_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,3 +104,20 @@ def test_lost_stiffness_moves_a_frequency_by_its_root_and_leaves_what_was_before
     usual = find_peak_hz(healthy[:, 0], 6.0, 9.0)
     assert find_peak_hz(before, 6.0, 9.0) == pytest.approx(usual, abs=0.15)
     assert find_peak_hz(after, 5.0, 9.0) == pytest.approx(usual * np.sqrt(1.0 - loss), abs=0.2)
+
+
+def test_no_band_near_half_of_the_rate_jumps_with_the_stiffness() -> None:
+    """The recordings are of a far higher rate: no mode from beyond half of this one comes into sight with damage."""
+    played = lose_stiffness(np.random.default_rng(5), 300.0)
+    row = round(played.onset_s * RATE_HZ)
+    edges_hz = np.linspace(0.0, RATE_HZ / 2.0, 65)
+    for before, after in zip(played.values[:row].T, played.values[row:, :3].T, strict=False):
+        usual, now = np.array(sum_bands(edges_hz, before)), np.array(sum_bands(edges_hz, after))
+        changes = (10.0 * np.log10(now / usual)).tolist()
+        assert max(map(abs, changes[-6:])) < 3.0 < max(map(abs, changes))
+
+
+def sum_bands(edges_hz: np.ndarray, values: np.ndarray) -> list[float]:
+    hz = np.fft.rfftfreq(4_000, 1 / RATE_HZ)
+    power = (np.abs(np.fft.rfft(values[: len(values) // 4_000 * 4_000].reshape(-1, 4_000), axis=1)) ** 2).mean(axis=0)
+    return [float(power[(hz >= low) & (hz < high)].sum()) for low, high in pairwise(edges_hz)]

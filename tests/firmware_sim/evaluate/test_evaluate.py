@@ -23,10 +23,10 @@ from fedgate import firmware_sim
 from fedgate.config.protocol.wire import encode
 from fedgate.firmware_sim.__main__ import main as firmware_sim_main
 from fedgate.firmware_sim.evaluate import probe
-from fedgate.firmware_sim.evaluate.command import Progress
 from fedgate.firmware_sim.evaluate.datasets import Labelled, Table
 from fedgate.firmware_sim.evaluate.splits import Plan, partition, split_table
 from fedgate.firmware_sim.evaluate.training import TrainingError
+from fedgate.firmware_sim.progress import Progress
 from fedgate.models.arrays import FEATURES, LABELS
 from fedgate.models.detectors import DETECTORS
 from fedgate.models.federated import ALGORITHMS, build

@@ -96,12 +96,12 @@ def test_an_anomaly_names_the_features_that_stand_out_and_its_message_stays_smal
 LEVEL = ["load.level"]
 BESIDE: dict[str, tuple[dict[str, Any], float, tuple[str, str], str]] = {
     "before the boot, by the clock of its node": ({}, -3_600.0, ("", ""), "of this gateway's own baseline"),
-    "no boot for long": ({}, 3_600.0, ("", "usual"), "of this gateway's own baseline"),
-    "calm windows since the boot": ({}, 60.0, ("", "usual"), "of this gateway's own baseline"),
+    "no boot for long": ({}, 3_600.0, ("", ""), "of this gateway's own baseline"),
+    "calm windows since the boot": ({}, 60.0, ("", ""), "of this gateway's own baseline"),
     "what moved is the weather": (
         {"weather": LEVEL},
         3_600.0,
-        ("explained", "usual"),
+        ("explained", ""),
         "; weather is out of the ordinary and",
     ),
     "what moved is the supply": (
@@ -110,11 +110,11 @@ BESIDE: dict[str, tuple[dict[str, Any], float, tuple[str, str], str]] = {
         ("", "explained"),
         "power is out of the ordinary and accounts",
     ),
-    "the weather did not move": ({"weather": ["load.peak"]}, 3_600.0, ("usual", "usual"), "own baseline"),
+    "the weather did not move": ({"weather": ["load.peak"]}, 3_600.0, ("usual", ""), "own baseline"),
     "unrest beside it": (
         {"weather": LEVEL},
         3_600.0,
-        ("unusual", "usual"),
+        ("unusual", ""),
         "weather is out of the ordinary and what it did in the baseline does not",
     ),
 }
@@ -133,6 +133,18 @@ def test_a_gateway_says_what_it_measured_beside_an_anomaly(case: str) -> None:
     _, effects = feed(state, samples(30, 10), START_S + 15)
     (cleared,) = queued_alarms(effects)
     assert (cleared.state, cleared.weather, cleared.power) == ("cleared", "", "")
+
+
+def test_what_began_with_a_start_is_said_as_that_where_no_supply_is_measured() -> None:
+    state = changed(in_force(**WATCHED), "context", uptime_ns=T0_NS + WINDOWS * NS)
+    uptime_ns = 60 * NS
+    state = changed(state, "context", uptime_ns=uptime_ns, anchor_ns=state.context.now_ns - uptime_ns)
+    nothing_yet = replace(state.monitor.pipeline, recent=())
+    state = changed(state, "monitor", pipeline=nothing_yet)
+    _, effects = feed(state, samples(10, 5) + 2.0, START_S)
+    (raised,) = queued_alarms(effects)
+    assert raised.power == "unusual" and "power" not in raised.text
+    assert raised.text.endswith("; it began with a start of this gateway")
 
 
 def test_an_anomaly_from_the_first_window_after_a_boot_is_told_from_one_that_came_later() -> None:

@@ -101,7 +101,8 @@ def test_without_a_measurement_nothing_is_said() -> None:
     found = rows(1, 20, cold=COLD, dip=DIP)
     assert weather_of(Columns(), BASELINE, found) == ""
     assert power_of(Columns(), BASELINE, found, is_from_boot=None) == ""
-    assert power_of(Columns(), BASELINE, found, is_from_boot=False) == "usual"  # it has not booted, which is known
+    assert power_of(Columns(), BASELINE, found, is_from_boot=False) == ""
+    assert power_of(Columns(weather=(4,)), BASELINE, found, is_from_boot=False) == ""
     assert weather_of(Columns(weather=tuple(range(7))), BASELINE, found) == ""
     assert weather_of(COLUMNS, BASELINE[: BLOCKS - 1], found) == weather_of(COLUMNS, BASELINE, found[:0]) == ""
 
