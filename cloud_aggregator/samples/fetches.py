@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import Effect, Log, Ordered, OrderError, Publish, RecordFetch, RecordFetched
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.protocol.receiver import Patience, Receiver
-from fedgate.config.protocol.samples import SampleRefusal, SampleRequest, decode_clip, name_clip
+from fedgate.config.protocol.samples import SampleRefusal, SampleRequest, check_clip, name_clip
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import ChunkHeader, digest_of, parse_chunk
 from fedgate.models.time_units import DAY_S, NS
@@ -40,7 +40,8 @@ class Asked(NamedTuple):
     """A request without an answer."""
 
     alarm: str
-    number: int  # when it was asked for the first time, in ns of Unix time
+    number: int  # the time of day when it was asked for the first time, in ns of Unix time
+    asked_ns: int  # the same by the uptime
     sent_ns: int | None = None  # when the gateway was last asked, by the uptime
 
 
@@ -57,11 +58,23 @@ Result = tuple[Fetches, list[Effect]]
 
 
 def restore_fetches(asked: Iterable[tuple[str, str, int]], here: Iterable[tuple[str, str, str]]) -> Fetches:
-    """Return what a store holds: gateway, alarm and number of requests; gateway, alarm and digest of clips."""
+    """Return what a store holds: gateway, alarm and number of requests; gateway, alarm and digest of clips. When a
+    request was made is by the wall clock until `resume`.
+    """
     return Fetches(
-        {Key(gateway, name_clip(alarm)): Asked(alarm, number) for gateway, alarm, number in asked},
+        {Key(gateway, name_clip(alarm)): Asked(alarm, number, number) for gateway, alarm, number in asked},
         here={Key(gateway, name_clip(alarm)): digest for gateway, alarm, digest in here},
     )
+
+
+def resume(fetches: Fetches, context: Context) -> Fetches:
+    """Return the fetches that a store held, by the time of this boot; one of before the clock was set begins now."""
+    asked = {key: one._replace(asked_ns=_resume_ns(one, context)) for key, one in fetches.asked.items()}
+    return replace(fetches, asked=asked)
+
+
+def _resume_ns(one: Asked, context: Context) -> int:
+    return context.uptime_ns if one.number < SET_NS else min(one.number - context.anchor_ns, context.uptime_ns)
 
 
 def carry_out(fetches: Fetches, context: Context, order: Ordered) -> tuple[Fetches, list[Effect], str]:
@@ -85,7 +98,7 @@ def carry_out(fetches: Fetches, context: Context, order: Ordered) -> tuple[Fetch
         raise OrderError(f"{ASKED_MAX} requests have no answer yet, and that is the most; wait for some")
     number = max([context.now_ns, *(one.number + 1 for one in fetches.asked.values())])
     here = {other: digest for other, digest in fetches.here.items() if other != key}
-    fetches = replace(fetches, asked={**fetches.asked, key: Asked(alarm, number)}, here=here)
+    fetches = replace(fetches, asked={**fetches.asked, key: Asked(alarm, number, context.uptime_ns)}, here=here)
     fetches, published = _publish(fetches, context, key)
     text = f"{names[0]}: its samples are asked for; 'cloud-aggregator samples list' tells when they are here"
     return fetches, [RecordFetch(gateway, alarm, number), *published], text
@@ -102,23 +115,29 @@ def _publish(fetches: Fetches, context: Context, key: Key) -> Result:
 
 
 def repeat_requests(fetches: Fetches, context: Context, gateway: str) -> Result:
-    """Ask a gateway that has just reported for what it has not answered; not while that is on its way."""
+    """Ask a gateway that has just reported for what it has not answered; not while that is coming in."""
     effects = list[Effect]()
     if not fetches.asked or not context.settings.samples.fetch:
         return fetches, effects
     for key, one in fetches.asked.items():
         is_due = one.sent_ns is None or context.uptime_ns - one.sent_ns >= REPEAT_S * NS
-        if key.gateway == gateway and is_due and _name_upload(key) not in fetches.uploads.incoming:
+        if key.gateway == gateway and is_due and not _is_coming(fetches, context, key):
             fetches, published = _publish(fetches, context, key)
             effects += published
     return fetches, effects
+
+
+def _is_coming(fetches: Fetches, context: Context, key: Key) -> bool:
+    """Tell whether a clip goes on coming in: a gateway that was restarted has to be asked again."""
+    incoming = fetches.uploads.incoming.get(_name_upload(key))
+    return incoming is not None and context.uptime_ns - incoming.received_ns < REPEAT_S * NS
 
 
 def follow_up(fetches: Fetches, context: Context) -> Result:
     """Ask for the chunks that lack, and give up requests that nobody has answered for too long."""
     effects = list[Effect]()
     for key, one in fetches.asked.items():
-        if context.now_ns - one.number > ASKED_S * NS:
+        if context.uptime_ns - one.asked_ns > ASKED_S * NS:
             fetches, ended = _end(fetches, context, key, f"no answer within {ASKED_S / DAY_S:g} days")
             effects += ended
     if not fetches.uploads.incoming:
@@ -176,7 +195,7 @@ def _add_chunk(fetches: Fetches, context: Context, key: Key, header: ChunkHeader
         return fetches, []
     one = fetches.asked[key]
     try:
-        meta = decode_clip(body, most, is_verified=True).meta
+        meta = check_clip(body, most, is_verified=True)
         if (meta.gateway, meta.alarm) != (key.gateway, one.alarm):
             raise MessageError(f"the clip is of {meta.gateway}/{meta.alarm}")
     except MessageError as error:
