@@ -57,13 +57,13 @@ class Fetches:
 Result = tuple[Fetches, list[Effect]]
 
 
-def restore_fetches(asked: Iterable[tuple[str, str, int]], here: Iterable[tuple[str, str, str]]) -> Fetches:
-    """Return what a store holds: gateway, alarm and number of requests; gateway, alarm and digest of clips. When a
+def restore_fetches(asked: Iterable[tuple[str, str, int]], here: Iterable[tuple[str, str, int, str]]) -> Fetches:
+    """Return what a store holds: gateway, alarm and number of requests; the same and the digest of clips. When a
     request was made is by the wall clock until `resume`.
     """
     return Fetches(
-        {Key(gateway, name_clip(alarm)): Asked(alarm, number, number) for gateway, alarm, number in asked},
-        here={Key(gateway, name_clip(alarm)): digest for gateway, alarm, digest in here},
+        {Key(gateway, name_clip(alarm, number)): Asked(alarm, number, number) for gateway, alarm, number in asked},
+        here={Key(gateway, name_clip(alarm, number)): digest for gateway, alarm, number, digest in here},
     )
 
 
@@ -92,13 +92,15 @@ def carry_out(fetches: Fetches, context: Context, order: Ordered) -> tuple[Fetch
         raise OrderError(f"{names[0]}: there is no such alarm; 'cloud-aggregator alarms' lists those there are")
     if gateway == ALL:
         raise OrderError(f"{names[0]} is an alarm of the whole site; name that of one gateway")
-    key = Key(gateway, name_clip(alarm))
-    # Who asks again has another request: the gateway may have given up what answered the one before.
-    if key not in fetches.asked and len(fetches.asked) >= ASKED_MAX:
+    # Who asks again has another request: the gateway may have forgotten the one before.
+    before = [key for key, one in fetches.asked.items() if (key.gateway, one.alarm) == (gateway, alarm)]
+    if not before and len(fetches.asked) >= ASKED_MAX:
         raise OrderError(f"{ASKED_MAX} requests have no answer yet, and that is the most; wait for some")
     number = max([context.now_ns, *(one.number + 1 for one in fetches.asked.values())])
-    here = {other: digest for other, digest in fetches.here.items() if other != key}
-    fetches = replace(fetches, asked={**fetches.asked, key: Asked(alarm, number, context.uptime_ns)}, here=here)
+    for key in before:
+        fetches = _forget(fetches, key)
+    key = Key(gateway, name_clip(alarm, number))
+    fetches = replace(fetches, asked={**fetches.asked, key: Asked(alarm, number, context.uptime_ns)})
     fetches, published = _publish(fetches, context, key)
     text = f"{names[0]}: its samples are asked for; 'cloud-aggregator samples list' tells when they are here"
     return fetches, [RecordFetch(gateway, alarm, number), *published], text
@@ -202,11 +204,10 @@ def _add_chunk(fetches: Fetches, context: Context, key: Key, header: ChunkHeader
         return _refuse(fetches, context, key, str(error)[:REASON_LENGTH])
     table = context.settings.samples
     bounds = (table.max_gateway_bytes, table.max_bytes)
-    asked = {other: held for other, held in fetches.asked.items() if other != key}
     here = dict([*fetches.here.items(), (key, digest_of(body))][-HERE_KEPT:])
     record = RecordFetched(key.gateway, one.alarm, context.now_ns, body=body, bounds=bounds)
     log = Log("info", f"the samples of {key.gateway}/{one.alarm} are here: {len(body)} bytes")
-    return replace(fetches, asked=asked, here=here), [record, context.receipt(key.gateway, key.item), log]
+    return replace(_forget(fetches, key), here=here), [record, context.receipt(key.gateway, key.item), log]
 
 
 def _refuse(fetches: Fetches, context: Context, key: Key, reason: str) -> Result:
@@ -225,11 +226,15 @@ def _receive_refusal(fetches: Fetches, context: Context, key: Key, item: str, pa
 
 def _end(fetches: Fetches, context: Context, key: Key, problem: str) -> Result:
     """End a request that brings nothing."""
-    one = fetches.asked[key]
-    asked = {other: held for other, held in fetches.asked.items() if other != key}
-    fetches = replace(fetches, asked=asked, uploads=fetches.uploads.without(_name_upload(key)))
+    one, fetches = fetches.asked[key], _forget(fetches, key)
     log = Log("warning", f"no samples of {key.gateway}/{one.alarm}: {problem}")
     return fetches, [RecordFetched(key.gateway, one.alarm, context.now_ns, problem=problem), log]
+
+
+def _forget(fetches: Fetches, key: Key) -> Fetches:
+    """Return the fetches without a request, and without what came of it."""
+    asked = {other: held for other, held in fetches.asked.items() if other != key}
+    return replace(fetches, asked=asked, uploads=fetches.uploads.without(_name_upload(key)))
 
 
 def _name_upload(key: Key) -> str:

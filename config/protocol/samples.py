@@ -53,9 +53,11 @@ class SampleRefusal(Message):
     reason: Short
 
 
-def name_clip(alarm: str) -> str:
-    """Return the item under which the clip of an alarm travels."""
-    return f"{_digest(alarm)}{CLIP}"
+def name_clip(alarm: str, number: int) -> str:
+    """Return the item under which the clip of an alarm travels, in answer to a request of this number: a receipt for
+    what answered another request does not settle it.
+    """
+    return f"{_digest(alarm, number)}{CLIP}"
 
 
 def is_clip(item: str) -> bool:
@@ -63,13 +65,13 @@ def is_clip(item: str) -> bool:
     return item.endswith(CLIP)
 
 
-def name_refusal(alarm: str) -> str:
-    """Return the item under which the refusal of a clip travels."""
-    return f"{_digest(alarm)}.refused"
+def name_refusal(alarm: str, number: int) -> str:
+    """Return the item under which the refusal of a request travels."""
+    return f"{_digest(alarm, number)}.refused"
 
 
-def _digest(alarm: str) -> str:
-    return hashlib.sha256(alarm.encode()).hexdigest()[:32]
+def _digest(alarm: str, number: int) -> str:
+    return hashlib.sha256(f"{alarm}/{number}".encode()).hexdigest()[:32]
 
 
 class ClipPart(BaseModel):

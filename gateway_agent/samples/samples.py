@@ -277,7 +277,7 @@ def _note_answer(samples: Samples, alarm: str, number: int) -> Samples:
 
 
 def _refuse(samples: Samples, context: Context, alarm: str, number: int, reason: str) -> Result:
-    refusal, name = SampleRefusal(alarm=alarm, number=number, reason=reason), name_refusal(alarm)
+    refusal, name = SampleRefusal(alarm=alarm, number=number, reason=reason), name_refusal(alarm, number)
     item = Item(context.topic("samples", name), (refusal.to_bytes(),), retain=False, priority=SAMPLES_PRIORITY)
     log = Log("info", f"samples of alarm {alarm} are asked for and not sent: {reason}")
     return _note_answer(samples, alarm, number), [Deliver(name, item), log]
@@ -287,7 +287,7 @@ def queue_clip(samples: Samples, context: Context, read: ClipRead) -> Result:
     """Queue a clip that the site asks for, behind everything else; or the reason why there is none."""
     if read.body is None:
         return _refuse(samples, context, read.alarm, read.number, read.problem)
-    name = name_clip(read.alarm)
+    name = name_clip(read.alarm, read.number)
     payloads = tuple(split(read.body, context.payload_bytes))
     item = Item(context.topic("samples", name), payloads, retain=False, priority=SAMPLES_PRIORITY)
     log = Log(

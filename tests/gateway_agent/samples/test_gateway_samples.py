@@ -98,7 +98,7 @@ def raised(effects: list[Effect]) -> Alarm:
 
 def asked(alarm: str, number: int = 1, key: Ed25519PrivateKey = KEY, audience: str = f"{SITE}/{ME}") -> Any:
     request = sign_message(SampleRequest(alarm=alarm, number=number), key, audience, T0_NS)
-    return heard("fetch", name_clip(alarm), request.to_bytes())
+    return heard("fetch", name_clip(alarm, number), request.to_bytes())
 
 
 def test_around_an_anomaly_the_samples_are_kept_as_they_came() -> None:
@@ -276,7 +276,7 @@ def test_a_request_of_the_site_brings_the_clip_behind_everything_else_and_once()
     assert after(state, asked(kept.alarm))[1] == []
     state = replace(state, context=replace(state.context, line_payload_bytes=1_024))
     state, effects = after(state, ClipRead(kept.alarm, 1, kept.body))
-    name, item = name_clip(kept.alarm), state.outbox.items[name_clip(kept.alarm)]
+    name, item = name_clip(kept.alarm, 1), state.outbox.items[name_clip(kept.alarm, 1)]
     assert item.priority == SAMPLES_PRIORITY == max(one.priority for one in state.outbox.items.values())
     assert b"".join(parse_chunk(one)[1] for one in item.payloads) == kept.body
     assert after(state, asked(kept.alarm, 2))[1] == []  # it is on its way
@@ -300,7 +300,7 @@ def test_a_clip_that_waits_is_written_nowhere_again_and_asked_for_again_after_a_
     assert not [one for one in effects if isinstance(one, Durable)] and len(sent(effects, "samples")) == 1
     state, effects = after(state, asked("another", 2))
     assert effects == []  # one at a time is in memory
-    held = name_clip(kept.alarm)
+    held = name_clip(kept.alarm, 1)
     assert held in state.outbox.items and held not in to_store(state).outbox
     assert {name for name in state.outbox.items if name != held} == to_store(state).outbox.keys()
     shelf = Shelf(outbox=to_store(state).outbox)
@@ -320,18 +320,26 @@ def test_a_clip_that_waits_takes_no_space_of_the_store() -> None:
     state = replace(state, context=replace(state.context, settings=small))
     telemetry = Item("x", (bytes(9),), retain=False, priority=TELEMETRY_PRIORITY)
     outbox, _ = queue.enqueue(state.outbox, state.context, "t", telemetry)
-    assert name_clip(kept.alarm) in outbox.items and outbox.dropped == {"telemetry": 1}
+    assert name_clip(kept.alarm, 1) in outbox.items and outbox.dropped == {"telemetry": 1}
 
 
 def test_a_gateway_that_keeps_no_samples_refuses_and_says_so() -> None:
     state, effects = after(in_force(), asked(ALARM_ID))
     reason = "this gateway keeps no raw samples: its settings have no table [samples]"
     assert refusals(state) == [SampleRefusal(alarm=ALARM_ID, number=1, reason=reason)]
-    assert name_refusal(ALARM_ID) in state.outbox.items and after(state, asked(ALARM_ID))[1] == []
+    assert name_refusal(ALARM_ID, 1) in state.outbox.items and after(state, asked(ALARM_ID))[1] == []
     assert not kinds(effects, Enqueue)
     for number in range(100):
         state, _ = after(state, asked(f"a{number}"))
     assert len(refusals(state)) == 32
+
+
+def test_a_receipt_for_the_answer_to_one_request_does_not_settle_that_to_another() -> None:
+    state = in_force()
+    for number in (2, 1, 2):
+        state, _ = after(state, asked(ALARM_ID, number))
+    state, _ = after(state, heard("receipt", name_refusal(ALARM_ID, 1), Receipt(accepted=True).to_bytes()))
+    assert [one.number for one in refusals(state)] == [2]
 
 
 def test_what_is_not_here_is_refused() -> None:
