@@ -146,7 +146,8 @@ class _Run:
         self._hands.schedule_faults()
         self._operator.schedule_faults()
         alarm_operator.schedule_faults()
-        SamplesOperator(self.world, self._operator).schedule_faults()
+        self._samples_operator = SamplesOperator(self.world, self._operator)
+        self._samples_operator.schedule_faults()
         if self.world.door is not None:
             self.world.door.schedule_faults(self._operator)
 
@@ -187,6 +188,7 @@ class _Run:
         until_s = scheduler.elapsed_s + SETTLE_S
         while scheduler.elapsed_s < until_s and not (self._has_settled() and witness.counts["rounds"] > rounds):
             self._operator.finish()
+            self._samples_operator.finish()
             scheduler.run(scheduler.elapsed_s + LOOK_S)
         self._judge(rounds)
         return Outcome(

@@ -287,10 +287,10 @@ class Device:
         keys = [key for key in self._world.witness.log.states.alarms if key.gateway != ALL]
         if not keys:
             return []
-        own = [key for key in keys if key.gateway == NAME]
-        chosen = own if own and self._rng.random() < 0.5 else keys
+        fetches, own = self._world.witness.fetches, [key for key in keys if key.gateway == NAME]
+        chosen = (fetches.missing, own, keys)[int(self._rng.integers(3))] or keys
         key = chosen[int(self._rng.integers(len(chosen)))]
-        kind, number = self._rng.random(), self._world.witness.fetches.numbers.get(key, 0)  # as if it had guessed
+        kind, number = self._rng.random(), fetches.numbers.get(key, 0)  # as if it had guessed
         if kind < 0.2:
             refusal = {
                 "alarm": key.alarm,

@@ -28,7 +28,7 @@ ANEW = 0.15  # share of the worlds in which somebody has a gateway begin anew
 HANDLED = 0.5  # share of the worlds in which somebody sees to alarms
 HANDLED_ORDERS = (20.0, 240.0)  # per hour
 ACTING, ACTED = 0.5, 0.5  # share of these worlds in which others act, too, and of the rate of orders at which they do
-FETCHING, FETCHES = 0.3, (20.0, 120.0)  # share of the worlds in which somebody asks for samples, and how often per hour
+FETCHING, FETCHES = 0.5, (20.0, 120.0)  # share of the worlds in which somebody asks for samples, and how often per hour
 UNLUCKY = 0.2  # share of the worlds in which processes end as they load models
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
