@@ -23,12 +23,12 @@ from fedgate.cloud_aggregator.storage import store
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import ActionAnswer
-from fedgate.config.protocol.samples import Clip, Piece, SampleRequest, encode_clip, name_clip
+from fedgate.config.protocol.samples import Clip, Piece, SampleRequest, encode_clip, name_clip, name_refusal
 from fedgate.config.protocol.transfer import split
 from fedgate.firmware_sim.recordings import Channel, Recording
 from fedgate.firmware_sim.replay.node import frames
 from fedgate.firmware_sim.world import world
-from fedgate.firmware_sim.world.environment.faults import Faults, Messages, OfAlarms, Power
+from fedgate.firmware_sim.world.environment.faults import Faults, Hostile, Messages, OfAlarms, OfSamples, Power, Work
 from fedgate.firmware_sim.world.environment.setup import FRAME_S, RATE_HZ, REMOTE
 from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.firmware_sim.world.promises.alarms.actions import Actions
@@ -167,6 +167,7 @@ def test_a_fetch_ends_in_a_clip_or_a_refusal(fetched: Fetched) -> None:
     assert fetched.fetches.missing == [NORTH, WEST]
     fetched.fetches.publish("north", name_clip("a", 1))
     fetched.come()
+    fetched.fetches.publish("west", name_refusal("b", 2))
     fetched.commit(RecordFetched(*WEST, 5, problem="it keeps none"))
     counts = fetched.fetches.audit(fetched.store)
     assert fetched.violations == [] and fetched.fetches.missing == []
@@ -215,6 +216,12 @@ def nobody_is_asked(fetched: Fetched) -> None:
     fetched.commit(Answered(1, "asked for"))
 
 
+def another_refuses(fetched: Fetched) -> None:
+    fetched.ask()
+    fetched.fetches.publish("west", name_refusal("a", 1))
+    fetched.commit(RecordFetched(*NORTH, 5, problem="it keeps none"))
+
+
 def they_are_gone(fetched: Fetched) -> None:
     fetched.ask()
     fetched.come()
@@ -224,7 +231,7 @@ def they_are_gone(fetched: Fetched) -> None:
 
 WRONG_SAMPLES = [samples_are_others, samples_are_of_another_alarm, samples_are_of_another_time, they_are_gone]
 WRONG_SAMPLES += [samples_come_from_who_keeps_none, samples_leave_who_keeps_none, samples_leave_unasked]
-WRONG_SAMPLES += [nobody_waits_for_them, nobody_ordered_them, nobody_is_asked]
+WRONG_SAMPLES += [nobody_waits_for_them, nobody_ordered_them, nobody_is_asked, another_refuses]
 
 
 @pytest.mark.parametrize("wrong", WRONG_SAMPLES)
@@ -237,6 +244,12 @@ def test_what_breaks_a_promise_about_samples_is_seen(fetched: Fetched, wrong: Ca
 
 ACTED = Faults(alarms=OfAlarms(orders=20.0, actions=240.0), messages=Messages(repeat=0.3, loss=0.2))
 CUT = ACTED.model_copy(update={"power": Power(kills=40.0)})
+HARMED = Faults(
+    samples=OfSamples(fetches=240.0),
+    hostile=Hostile(messages=2_000.0),
+    messages=Messages(loss=0.6),
+    work=Work(silence=30.0, silence_s=200.0),
+)
 receive_action, make_clip_of, receive, receive_request = (
     remote_actions.receive_action,
     raw._make_clip,
@@ -301,8 +314,8 @@ def receive_for_anybody(state: Any, context: Any, gateway: str, item: str, paylo
             (remote_actions, "answer_action", answer_nobody, 0, ACTED, "have no answer"),
             (raw, "_make_clip", make_filtered, 21, None, "that no node sent"),
             (raw, "receive_request", send_anyway, 7, None, "its settings keep none"),
-            (fetches, "receive", receive_for_anybody, 0, None, "the clip of"),
-            (store, "restore_fetches", lambda *_: fetches.Fetches(), 0, None, "have not come"),
+            (fetches, "receive", receive_for_anybody, 2, HARMED, "the gateway never said so"),
+            (store, "restore_fetches", lambda *_: fetches.Fetches(), 51, None, "have not come"),
         ],
         2,
     ),

@@ -15,13 +15,15 @@ from fedgate.cloud_aggregator.samples.clip_files import write_csv
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import Alarm
-from fedgate.config.protocol.samples import Clip, decode_clip, is_clip, name_clip
+from fedgate.config.protocol.samples import Clip, decode_clip, is_clip, name_clip, name_refusal
 from fedgate.config.protocol.transfer import digest_of
 from fedgate.firmware_sim.recordings import Recording
 from fedgate.firmware_sim.replay.node import frames
 from fedgate.firmware_sim.world.environment.setup import FRAME_S
 from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.firmware_sim.world.promises.alarms.states import Key
+
+GIVEN_UP = ("no answer within", "the gateway was removed")  # what the aggregator says by itself
 
 
 class Fetches:
@@ -34,6 +36,7 @@ class Fetches:
         self._sent: dict[str, frozenset[bytes]] = {}  # by gateway: the samples of each of their frames
         self._keeping: set[str] = set()  # gateways that keep samples
         self._orders: dict[int, Key] = {}
+        self._refused: set[tuple[str, str]] = set()  # by a gateway: its name and the item
         self._asked: set[Key] = set()  # without an answer
         self.numbers: dict[Key, int] = {}  # of the last request
         self.here: set[tuple[str, str]] = set()  # gateways and items that were stored
@@ -71,10 +74,11 @@ class Fetches:
                     self._items.add((gateway, name_clip(alarm, number)))
                     self._rows[key] = (False, None)
                     self.counts["fetches"] += 1
-                case events.RecordFetched(gateway=gateway, alarm=alarm, body=body):
-                    self._answer(Key(gateway, alarm), body, told)
+                case events.RecordFetched(gateway=gateway, alarm=alarm):
+                    self._answer(Key(gateway, alarm), effect, told)
 
-    def _answer(self, key: Key, body: bytes | None, told: Callable[[Key], Collection[Alarm]]) -> None:
+    def _answer(self, key: Key, fetched: events.RecordFetched, told: Callable[[Key], Collection[Alarm]]) -> None:
+        body = fetched.body
         if key not in self._asked:
             self._violate(f"samples of {'/'.join(key)} are answered, and nobody waits for them")
             return
@@ -84,6 +88,9 @@ class Fetches:
         if key.gateway == self.hostile:
             return
         self.counts["clips_refused" if body is None else "clips"] += 1
+        is_refused = (key.gateway, name_refusal(key.alarm, self.numbers[key])) in self._refused
+        if body is None and not is_refused and not fetched.problem.startswith(GIVEN_UP):
+            self._violate(f"samples of {'/'.join(key)} do not come: {fetched.problem}, and the gateway never said so")
         if body is not None:
             self._compare_samples(key, decode_clip(body, len(body)), told(key))
 
@@ -105,7 +112,9 @@ class Fetches:
         return self._sent[gateway]
 
     def publish(self, gateway: str, item: str) -> None:
-        """See that no samples leave a gateway that keeps none, or that nobody asks."""
+        """See that no samples leave a gateway that keeps none, or that nobody asks; take note of what it refuses."""
+        if not is_clip(item):
+            self._refused.add((gateway, item))
         if is_clip(item) and gateway not in self._keeping:
             self._violate(f"{gateway} sends samples, and its settings keep none")
         if is_clip(item) and (gateway, item) not in self._items:
