@@ -20,6 +20,7 @@ from fedgate.cloud_aggregator.releases import releases
 from fedgate.cloud_aggregator.releases.releases import Releases
 from fedgate.cloud_aggregator.rounds import rounds
 from fedgate.cloud_aggregator.rounds.rounds import Rounds
+from fedgate.cloud_aggregator.samples import fetches
 from fedgate.cloud_aggregator.samples.fetches import Fetches
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
@@ -74,5 +75,5 @@ def restore(
         access.restore(stored.gateways, stored.sessions, stored.seen, signs),
         releases.resume(context, stored.releases),
         stored.alarms,
-        stored.fetches,
+        fetches.resume(stored.fetches, context),
     )

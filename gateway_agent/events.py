@@ -181,14 +181,13 @@ SENSOR_PRIORITY = 1  # a sensor that comes and goes must not push out what is sa
 EVIDENCE_PRIORITY = 2
 UPDATE_PRIORITY = 3
 TELEMETRY_PRIORITY = 4
-SAMPLES_PRIORITY = 5  # that an operator asked for: they can ask again
+SAMPLES_PRIORITY = 5  # of no class, for nothing of it is stored or lost: the site asks until it has an answer
 CLASSES: dict[int, LossClass] = {
     ALARM_PRIORITY: "alarm",
     SENSOR_PRIORITY: "sensor-alarm",
     EVIDENCE_PRIORITY: "evidence",
     UPDATE_PRIORITY: "update",
     TELEMETRY_PRIORITY: "telemetry",
-    SAMPLES_PRIORITY: "samples",
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.frames import Frame
 from fedgate.config.protocol.messages import STATUS, MessageError, Receipt, Score, Want
-from fedgate.config.protocol.samples import Piece, is_clip
+from fedgate.config.protocol.samples import Piece
 from fedgate.config.settings.settings import Source
 from fedgate.gateway_agent import downloads
 from fedgate.gateway_agent.context import save_starts
@@ -30,7 +30,6 @@ from fedgate.gateway_agent.events import (
     ClockSet,
     Connection,
     Deliver,
-    Dequeue,
     Effect,
     Event,
     Fetch,
@@ -94,8 +93,7 @@ def begin(state: State, stored: Stored) -> Result:
     context = replace(state.context, starts=state.context.starts + 1)
     models = state.deployment.models
     state = replace(state, context=context, deployment=replace(state.deployment, marked=models.list_marked_at_start()))
-    state, withdrawn = _withdraw_clips(state)
-    effects: list[Effect] = [save_starts(context), *withdrawn]
+    effects: list[Effect] = [save_starts(context)]
     features = save_features(context)
     if stored.blobs.get(FEATURES) != features.body:
         effects.append(features)
@@ -111,14 +109,6 @@ def begin(state: State, stored: Stored) -> Result:
     loaded = reloading.reload(state.deployment, state.context, pipeline, state.training.own, stored.blobs)
     state, more = _put_swap(state, loaded)
     return state, [*effects, *more]
-
-
-def _withdraw_clips(state: State) -> Result:
-    """Take back the raw samples that wait to be sent, where the settings allow none any more."""
-    if state.context.settings.samples is not None:
-        return state, []
-    names = [name for name in state.outbox.items if is_clip(name)]
-    return replace(state, outbox=state.outbox.without(names)), [Dequeue(name) for name in names]
 
 
 def step(state: State, uptime_ns: int, event: Event) -> Result:
@@ -402,7 +392,7 @@ def _dispatch(state: State, where: topics.Topic, payload: bytes) -> Result:
             return _take_receipt(state, where.item, Receipt.from_bytes(payload))
         case "resend":
             return _put(state, queue.resend(state.outbox, context, where.item, Want.from_bytes(payload).missing))
-        case "fetch" if where.item in state.outbox.items:  # it is on its way
+        case "fetch" if not queue.has_space_for_samples(state.outbox):  # the site asks again
             return state, []
         case "fetch":
             return _put(state, raw.receive_request(state.samples, context, payload))

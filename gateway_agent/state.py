@@ -21,7 +21,7 @@ from fedgate.gateway_agent.events import Effect, Item, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor.maintenance import MAINTENANCE, set_maintenance
 from fedgate.gateway_agent.monitor.monitor import ALARMS, Monitor, save_alarms
-from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Outbox
+from fedgate.gateway_agent.outbox.outbox import SEQUENCE, Outbox, is_stored
 from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
@@ -220,4 +220,5 @@ def to_store(state: State) -> Stored:
         Save(SECRET, context.secret),
     ]
     blobs = {effect.key: effect.body for effect in saved if isinstance(effect, Save)}
-    return Stored(tuple(monitor.pipeline.baseline), blobs, dict(state.outbox.items))
+    outbox = {name: item for name, item in state.outbox.items.items() if is_stored(item)}
+    return Stored(tuple(monitor.pipeline.baseline), blobs, outbox)

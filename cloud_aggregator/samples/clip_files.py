@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -46,13 +47,14 @@ def find_source(clip: Clip, name: str | None) -> tuple[ClipSource, tuple[Piece, 
 def join_pieces(pieces: Sequence[Piece]) -> list[Segment]:
     """Return pieces that follow one another as one segment; a gap, a step of the clock or another rate begins one."""
     runs: list[list[Piece]] = []
-    expected_ns = 0
+    rows = expected_ns = 0
     for piece in pieces:
         follows = bool(runs) and piece.rate_hz == runs[-1][0].rate_hz > 0
         if not (follows and abs(piece.t_ns - expected_ns) * piece.rate_hz <= APART * NS):
             runs.append([])
+            rows = 0
         runs[-1].append(piece)
-        rows = sum(len(one.values) for one in runs[-1])
+        rows += len(piece.values)
         expected_ns = runs[-1][0].t_ns + (round(rows / piece.rate_hz * NS) if piece.rate_hz else 0)
     return [Segment(run[0].t_ns, run[0].rate_hz, np.concatenate([one.values for one in run])) for run in runs]
 
@@ -86,6 +88,7 @@ def format_time(t_ns: int) -> str:
 def write_mseed(source: ClipSource, pieces: Sequence[Piece]) -> bytes:
     """Return miniSEED 3: a trace a channel under its name, a segment for each run without a gap.
 
+    The format has no place for a unit, so that, gain and bias are an extra header `fedgate` of each record.
     Raises `ClipFileError` for readings of no steady rate, or whole numbers that no encoding of the format holds.
     """
     from pymseed import DataEncoding, MS3Record
@@ -106,6 +109,7 @@ def write_mseed(source: ClipSource, pieces: Sequence[Piece]) -> bytes:
             record.starttime = segment.t_ns
             record.samprate = segment.rate_hz
             record.encoding = encodings[kind]
+            record.extra = json.dumps({"fedgate": channel.model_dump(exclude={"name"})})
             records += record.generate(values, kind)
     return b"".join(records)
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fedgate.cloud_aggregator.context import Context
+from fedgate.cloud_aggregator.context import SET_NS, Context
 from fedgate.cloud_aggregator.events import Effect, Log, Ordered, OrderError, Publish, RecordFetch, RecordFetched
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.protocol.receiver import Patience, Receiver
-from fedgate.config.protocol.samples import SampleRefusal, SampleRequest, decode_clip, name_clip
+from fedgate.config.protocol.samples import SampleRefusal, SampleRequest, check_clip, name_clip
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import ChunkHeader, digest_of, parse_chunk
 from fedgate.models.time_units import DAY_S, NS
@@ -40,7 +40,8 @@ class Asked(NamedTuple):
     """A request without an answer."""
 
     alarm: str
-    number: int  # when it was asked for the first time, in ns of Unix time
+    number: int  # the time of day when it was asked for the first time, in ns of Unix time
+    asked_ns: int  # the same by the uptime
     sent_ns: int | None = None  # when the gateway was last asked, by the uptime
 
 
@@ -56,12 +57,24 @@ class Fetches:
 Result = tuple[Fetches, list[Effect]]
 
 
-def restore_fetches(asked: Iterable[tuple[str, str, int]], here: Iterable[tuple[str, str, str]]) -> Fetches:
-    """Return what a store holds: gateway, alarm and number of requests; gateway, alarm and digest of clips."""
+def restore_fetches(asked: Iterable[tuple[str, str, int]], here: Iterable[tuple[str, str, int, str]]) -> Fetches:
+    """Return what a store holds: gateway, alarm and number of requests; the same and the digest of clips. When a
+    request was made is by the wall clock until `resume`.
+    """
     return Fetches(
-        {Key(gateway, name_clip(alarm)): Asked(alarm, number) for gateway, alarm, number in asked},
-        here={Key(gateway, name_clip(alarm)): digest for gateway, alarm, digest in here},
+        {Key(gateway, name_clip(alarm, number)): Asked(alarm, number, number) for gateway, alarm, number in asked},
+        here={Key(gateway, name_clip(alarm, number)): digest for gateway, alarm, number, digest in here},
     )
+
+
+def resume(fetches: Fetches, context: Context) -> Fetches:
+    """Return the fetches that a store held, by the time of this boot; one of before the clock was set begins now."""
+    asked = {key: one._replace(asked_ns=_resume_ns(one, context)) for key, one in fetches.asked.items()}
+    return replace(fetches, asked=asked)
+
+
+def _resume_ns(one: Asked, context: Context) -> int:
+    return context.uptime_ns if one.number < SET_NS else min(one.number - context.anchor_ns, context.uptime_ns)
 
 
 def carry_out(fetches: Fetches, context: Context, order: Ordered) -> tuple[Fetches, list[Effect], str]:
@@ -79,13 +92,15 @@ def carry_out(fetches: Fetches, context: Context, order: Ordered) -> tuple[Fetch
         raise OrderError(f"{names[0]}: there is no such alarm; 'cloud-aggregator alarms' lists those there are")
     if gateway == ALL:
         raise OrderError(f"{names[0]} is an alarm of the whole site; name that of one gateway")
-    key = Key(gateway, name_clip(alarm))
-    # Who asks again has another request: the gateway may have given up what answered the one before.
-    if key not in fetches.asked and len(fetches.asked) >= ASKED_MAX:
+    # Who asks again has another request: the gateway may have forgotten the one before.
+    before = [key for key, one in fetches.asked.items() if (key.gateway, one.alarm) == (gateway, alarm)]
+    if not before and len(fetches.asked) >= ASKED_MAX:
         raise OrderError(f"{ASKED_MAX} requests have no answer yet, and that is the most; wait for some")
     number = max([context.now_ns, *(one.number + 1 for one in fetches.asked.values())])
-    here = {other: digest for other, digest in fetches.here.items() if other != key}
-    fetches = replace(fetches, asked={**fetches.asked, key: Asked(alarm, number)}, here=here)
+    for key in before:
+        fetches = _forget(fetches, key)
+    key = Key(gateway, name_clip(alarm, number))
+    fetches = replace(fetches, asked={**fetches.asked, key: Asked(alarm, number, context.uptime_ns)})
     fetches, published = _publish(fetches, context, key)
     text = f"{names[0]}: its samples are asked for; 'cloud-aggregator samples list' tells when they are here"
     return fetches, [RecordFetch(gateway, alarm, number), *published], text
@@ -102,23 +117,29 @@ def _publish(fetches: Fetches, context: Context, key: Key) -> Result:
 
 
 def repeat_requests(fetches: Fetches, context: Context, gateway: str) -> Result:
-    """Ask a gateway that has just reported for what it has not answered; not while that is on its way."""
+    """Ask a gateway that has just reported for what it has not answered; not while that is coming in."""
     effects = list[Effect]()
     if not fetches.asked or not context.settings.samples.fetch:
         return fetches, effects
     for key, one in fetches.asked.items():
         is_due = one.sent_ns is None or context.uptime_ns - one.sent_ns >= REPEAT_S * NS
-        if key.gateway == gateway and is_due and _name_upload(key) not in fetches.uploads.incoming:
+        if key.gateway == gateway and is_due and not _is_coming(fetches, context, key):
             fetches, published = _publish(fetches, context, key)
             effects += published
     return fetches, effects
+
+
+def _is_coming(fetches: Fetches, context: Context, key: Key) -> bool:
+    """Tell whether a clip goes on coming in: a gateway that was restarted has to be asked again."""
+    incoming = fetches.uploads.incoming.get(_name_upload(key))
+    return incoming is not None and context.uptime_ns - incoming.received_ns < REPEAT_S * NS
 
 
 def follow_up(fetches: Fetches, context: Context) -> Result:
     """Ask for the chunks that lack, and give up requests that nobody has answered for too long."""
     effects = list[Effect]()
     for key, one in fetches.asked.items():
-        if context.now_ns - one.number > ASKED_S * NS:
+        if context.uptime_ns - one.asked_ns > ASKED_S * NS:
             fetches, ended = _end(fetches, context, key, f"no answer within {ASKED_S / DAY_S:g} days")
             effects += ended
     if not fetches.uploads.incoming:
@@ -176,18 +197,17 @@ def _add_chunk(fetches: Fetches, context: Context, key: Key, header: ChunkHeader
         return fetches, []
     one = fetches.asked[key]
     try:
-        meta = decode_clip(body, most, is_verified=True).meta
+        meta = check_clip(body, most, is_verified=True)
         if (meta.gateway, meta.alarm) != (key.gateway, one.alarm):
             raise MessageError(f"the clip is of {meta.gateway}/{meta.alarm}")
     except MessageError as error:
         return _refuse(fetches, context, key, str(error)[:REASON_LENGTH])
     table = context.settings.samples
     bounds = (table.max_gateway_bytes, table.max_bytes)
-    asked = {other: held for other, held in fetches.asked.items() if other != key}
     here = dict([*fetches.here.items(), (key, digest_of(body))][-HERE_KEPT:])
     record = RecordFetched(key.gateway, one.alarm, context.now_ns, body=body, bounds=bounds)
     log = Log("info", f"the samples of {key.gateway}/{one.alarm} are here: {len(body)} bytes")
-    return replace(fetches, asked=asked, here=here), [record, context.receipt(key.gateway, key.item), log]
+    return replace(_forget(fetches, key), here=here), [record, context.receipt(key.gateway, key.item), log]
 
 
 def _refuse(fetches: Fetches, context: Context, key: Key, reason: str) -> Result:
@@ -206,11 +226,15 @@ def _receive_refusal(fetches: Fetches, context: Context, key: Key, item: str, pa
 
 def _end(fetches: Fetches, context: Context, key: Key, problem: str) -> Result:
     """End a request that brings nothing."""
-    one = fetches.asked[key]
-    asked = {other: held for other, held in fetches.asked.items() if other != key}
-    fetches = replace(fetches, asked=asked, uploads=fetches.uploads.without(_name_upload(key)))
+    one, fetches = fetches.asked[key], _forget(fetches, key)
     log = Log("warning", f"no samples of {key.gateway}/{one.alarm}: {problem}")
     return fetches, [RecordFetched(key.gateway, one.alarm, context.now_ns, problem=problem), log]
+
+
+def _forget(fetches: Fetches, key: Key) -> Fetches:
+    """Return the fetches without a request, and without what came of it."""
+    asked = {other: held for other, held in fetches.asked.items() if other != key}
+    return replace(fetches, asked=asked, uploads=fetches.uploads.without(_name_upload(key)))
 
 
 def _name_upload(key: Key) -> str:

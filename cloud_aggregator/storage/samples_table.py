@@ -23,19 +23,21 @@ def apply(db: Connection, effect: RecordFetch | RecordFetched) -> None:
             db.execute(delete(SAMPLES).where(SAMPLES.c.number <= newest_to_go))
         return
     values = {"received_ns": effect.received_ns, "problem": effect.problem}
-    if effect.body is not None:
+    if effect.body is None:
+        db.execute(update(SAMPLES).filter_by(**key).values(**values))
+        return
+    # With a number of its own, for which of the clips came first is not for a clock to say.
+    for requested_ns in db.scalars(delete(SAMPLES).filter_by(**key).returning(SAMPLES.c.requested_ns)).all():
         values |= {"body": effect.body, "digest": digest_of(effect.body), "size_bytes": len(effect.body)}
-    db.execute(update(SAMPLES).filter_by(**key).values(**values))
-    if effect.body is not None:
-        of_gateway, of_all = effect.bounds
-        _prune(db, {"gateway": effect.gateway}, of_gateway)
-        _prune(db, {}, of_all)
+        db.execute(insert(SAMPLES).values(**key, requested_ns=requested_ns, **values))
+    of_gateway, of_all = effect.bounds
+    _prune(db, {"gateway": effect.gateway}, of_gateway)
+    _prune(db, {}, of_all)
 
 
 def _prune(db: Connection, whose: dict[str, str], most: int) -> None:
     """Remove the clips that came first, of one gateway or of all, beyond so many bytes."""
-    newest_first = (SAMPLES.c.received_ns.desc(), SAMPLES.c.number.desc())
-    of_newer = func.sum(SAMPLES.c.size_bytes).over(order_by=newest_first, rows=(None, 0))
+    of_newer = func.sum(SAMPLES.c.size_bytes).over(order_by=SAMPLES.c.number.desc(), rows=(None, 0))
     has_body = SAMPLES.c.size_bytes.is_not(None)
     kept = select(SAMPLES.c.number, of_newer.label("bytes_kept")).filter_by(**whose).where(has_body).subquery()
     to_go = select(kept.c.number).where(kept.c.bytes_kept > most)

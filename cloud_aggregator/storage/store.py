@@ -474,7 +474,7 @@ class Store:
         rows = self._read(select(*(column for column in SAMPLES.c if column.name != "body")).order_by(SAMPLES.c.number))
         return restore_fetches(
             [(row.gateway, row.alarm, row.requested_ns) for row in rows if row.received_ns is None],
-            [(row.gateway, row.alarm, row.digest) for row in rows if row.digest],
+            [(row.gateway, row.alarm, row.requested_ns, row.digest) for row in rows if row.digest],
         )
 
     def read_samples(self, gateway: str, alarm: str) -> bytes | None:

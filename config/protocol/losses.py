@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedgate.config.protocol.messages import Count, Message, Moment, Name
 
-LossClass = Literal["alarm", "sensor-alarm", "evidence", "update", "telemetry", "samples"]
+LossClass = Literal["alarm", "sensor-alarm", "evidence", "update", "telemetry"]
 Reason = Literal["outbox-full", "flash-budget", "disk-full", "store-damaged"]
 
 

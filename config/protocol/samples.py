@@ -8,6 +8,7 @@ with so many rows; rate 0 is a single reading. What is between two blocks was no
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ from fedgate.models.arrays import Array
 from fedgate.models.time_units import NS
 
 SOURCES_MAX, CHANNELS_MAX = 200, 1_000  # of one clip, and of one source
+PIECE_BYTES = 200  # that a block takes in the memory of a gateway besides its values, ...
+PIECES_MAX = 100_000  # ... so that no clip has as many
 CLIP = ".clip"  # ends the item of a clip
 RATE_HZ_MIN, RATE_HZ_MAX = 1e-6, 1e9
 
@@ -50,9 +53,11 @@ class SampleRefusal(Message):
     reason: Short
 
 
-def name_clip(alarm: str) -> str:
-    """Return the item under which the clip of an alarm travels."""
-    return f"{_digest(alarm)}{CLIP}"
+def name_clip(alarm: str, number: int) -> str:
+    """Return the item under which the clip of an alarm travels, in answer to a request of this number: a receipt for
+    what answered another request does not settle it.
+    """
+    return f"{_digest(alarm, number)}{CLIP}"
 
 
 def is_clip(item: str) -> bool:
@@ -60,13 +65,13 @@ def is_clip(item: str) -> bool:
     return item.endswith(CLIP)
 
 
-def name_refusal(alarm: str) -> str:
-    """Return the item under which the refusal of a clip travels."""
-    return f"{_digest(alarm)}.refused"
+def name_refusal(alarm: str, number: int) -> str:
+    """Return the item under which the refusal of a request travels."""
+    return f"{_digest(alarm, number)}.refused"
 
 
-def _digest(alarm: str) -> str:
-    return hashlib.sha256(alarm.encode()).hexdigest()[:32]
+def _digest(alarm: str, number: int) -> str:
+    return hashlib.sha256(f"{alarm}/{number}".encode()).hexdigest()[:32]
 
 
 class ClipPart(BaseModel):
@@ -147,11 +152,21 @@ def encode_clip(clip: Clip) -> bytes:
     return wire.encode(arrays, clip.meta.model_dump())
 
 
-def decode_clip(body: bytes, size_max: int, *, is_verified: bool = False) -> Clip:
-    """Return the clip in a body of so many bytes at most; raises `MessageError` for anything else.
+def decode_clip(body: bytes, size_max: int) -> Clip:
+    """Return the clip in a body of so many bytes at most; raises `MessageError` for anything else."""
+    meta, arrays = _read(body, size_max, is_verified=False)
+    return Clip(meta, tuple(tuple(_cut_pieces(arrays, place)) for place in range(len(meta.sources))))
+
+
+def check_clip(body: bytes, size_max: int, *, is_verified: bool = False) -> ClipMeta:
+    """Return what a clip says of itself; raises `MessageError` where `decode_clip` does, and builds no block.
 
     With `is_verified` the digest within is not computed: the caller has compared that of the whole body.
     """
+    return _read(body, size_max, is_verified=is_verified)[0]
+
+
+def _read(body: bytes, size_max: int, *, is_verified: bool) -> tuple[ClipMeta, wire.Arrays]:
     try:
         arrays, document = wire.decode(body, size_max, is_verified=is_verified)
         meta = ClipMeta.model_validate(document)
@@ -159,10 +174,15 @@ def decode_clip(body: bytes, size_max: int, *, is_verified: bool = False) -> Cli
         raise MessageError(f"clip: {error}") from None
     except ValidationError as error:
         raise MessageError(f"clip: {find_first_problem(error)}") from None
-    return Clip(meta, tuple(_take_pieces(arrays, place, source) for place, source in enumerate(meta.sources)))
+    count = sum(array.size for name, array in arrays.items() if name.endswith(".rows"))
+    if count > PIECES_MAX:
+        raise MessageError(f"clip: {count} blocks given, at most {PIECES_MAX} expected")
+    for place, source in enumerate(meta.sources):
+        _check_source(arrays, place, source)
+    return meta, arrays
 
 
-def _take_pieces(arrays: dict[str, NDArray[Any]], place: int, source: ClipSource) -> tuple[Piece, ...]:
+def _check_source(arrays: wire.Arrays, place: int, source: ClipSource) -> None:
     found = {name: arrays.get(f"{place}.{name}") for name in ("values", "t_ns", "rate_hz", "rows")}
     values, t_ns, rate_hz, rows = found.values()
     if values is None or t_ns is None or rate_hz is None or rows is None:
@@ -183,8 +203,9 @@ def _take_pieces(arrays: dict[str, NDArray[Any]], place: int, source: ClipSource
     is_never = (t_ns < -TIME_NS_MAX) | (t_ns > TIME_NS_MAX)
     if np.any(is_never | is_long | is_of_no_rate | (is_single & (rows != 1))):
         raise MessageError(f"clip: source {source.name}: a block has a time, a rate or a length that no block has")
-    ends = np.cumsum(rows)
-    return tuple(
-        Piece(int(at), float(rate), values[end - count : end])
-        for at, rate, count, end in zip(t_ns, rate_hz, rows, ends, strict=True)
-    )
+
+
+def _cut_pieces(arrays: wire.Arrays, place: int) -> Iterator[Piece]:
+    values, t_ns, rate_hz, rows = (arrays[f"{place}.{name}"] for name in ("values", "t_ns", "rate_hz", "rows"))
+    for at, rate, count, end in zip(t_ns, rate_hz, rows, np.cumsum(rows), strict=True):
+        yield Piece(int(at), float(rate), values[end - count : end])

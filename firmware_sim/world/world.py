@@ -26,6 +26,8 @@ from fedgate.firmware_sim.world.actors.hosts import CloudHost, GatewayHost, last
 from fedgate.firmware_sim.world.actors.node import Node
 from fedgate.firmware_sim.world.actors.operator import Operator
 from fedgate.firmware_sim.world.actors.receiver import Receiver
+from fedgate.firmware_sim.world.actors.remote_system import RemoteSystem
+from fedgate.firmware_sim.world.actors.samples_operator import SamplesOperator
 from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.disk import complaint
 from fedgate.firmware_sim.world.environment.faults import (
@@ -36,6 +38,7 @@ from fedgate.firmware_sim.world.environment.faults import (
     hostile_of,
     lies_of,
     loads_of,
+    samples_of,
 )
 from fedgate.firmware_sim.world.environment.network import Network
 from fedgate.firmware_sim.world.environment.setup import HOURS, SETTLE_S, TWIN, setup, stream_of
@@ -91,6 +94,7 @@ def faults_of(seed: int) -> Faults:
     faults = drawn(stream_of(seed, "faults"))
     handling = faults.handling.model_copy(update={"anew": anew_of(stream_of(seed, "anew"))})
     apart |= {"loads": loads_of(stream_of(seed, "loads")), "alarms": alarms_of(stream_of(seed, "alarm orders"))}
+    apart["samples"] = samples_of(stream_of(seed, "samples"))
     return faults.model_copy(update=apart | {"handling": handling})
 
 
@@ -121,6 +125,7 @@ class _Run:
             network.join(host, last_will(name))
         for name, host in self.gateways.items():
             witness.damages.known(name, made.damages[name], made.phases_s[name])
+            witness.fetches.know(name, made.recordings[name], keeps=host.settings.samples is not None)
             Node(host, made.recordings[name], made.phases_s[name]).start()
         self._hands = self._in_hands()
         known = (*self.gateways, NAME) if faults.hostile.messages else tuple(self.gateways)
@@ -128,6 +133,8 @@ class _Run:
         if faults.alarms.orders:
             self.world.receiver, witness.log.notices.is_on = Receiver(self.world), True
         alarm_operator = AlarmOperator(self.world, self._operator, self.cloud, known)
+        if faults.alarms.actions:
+            self._join_remote(RemoteSystem(self.world, self._operator, self.cloud, known))
         if faults.hostile.messages:
             self._admit(Device(self.world, self.cloud, faults.hostile))
         for machine in (self.cloud, *self.gateways.values()):
@@ -139,17 +146,27 @@ class _Run:
         self._hands.schedule_faults()
         self._operator.schedule_faults()
         alarm_operator.schedule_faults()
+        self._samples_operator = SamplesOperator(self.world, self._operator)
+        self._samples_operator.schedule_faults()
         if self.world.door is not None:
             self.world.door.schedule_faults(self._operator)
 
     def _admit(self, device: Device) -> None:
         """Let a hostile gateway take part, as one that was enrolled like all others."""
-        self.world.witness.hostile = self.world.witness.log.notices.hostile = device.name
+        witness = self.world.witness
+        witness.hostile = witness.log.notices.hostile = witness.fetches.hostile = device.name
         if self.world.door is not None:
             self.world.door.enrol(device.name, self.cloud)
         self.world.network.join(device, device.will())
         self.world.network.connect(device.name)
         device.schedule_faults()
+
+    def _join_remote(self, system: RemoteSystem) -> None:
+        """Let another system act on alarms."""
+        self.world.witness.actions.allowed = frozenset({system.name})
+        self.world.network.join(system, None)
+        self.world.network.connect(system.name)
+        system.schedule_faults()
 
     def _in_hands(self) -> Hands:
         """Return what will be done to one of the gateways."""
@@ -158,6 +175,7 @@ class _Run:
         twin = GatewayHost(self.world, made.twin, made.phases_s[name], name + TWIN)
         self.world.network.join(twin, last_will(name), name)
         other = next(one for one in made.recordings if one != name)
+        self.world.witness.fetches.know(name, made.recordings[other], keeps=made.twin.samples is not None)
         return Hands(self.world, self.gateways[name], twin, Node(twin, made.recordings[other], made.phases_s[name]))
 
     def outcome(self) -> Outcome:
@@ -170,6 +188,7 @@ class _Run:
         until_s = scheduler.elapsed_s + SETTLE_S
         while scheduler.elapsed_s < until_s and not (self._has_settled() and witness.counts["rounds"] > rounds):
             self._operator.finish()
+            self._samples_operator.finish()
             scheduler.run(scheduler.elapsed_s + LOOK_S)
         self._judge(rounds)
         return Outcome(
@@ -199,6 +218,10 @@ class _Run:
         problems += ["orders wait"] if self.world.witness.releases.has_waiting else []
         notices = self.world.witness.log.notices.missing
         problems += [f"{notices} notices of alarms wait"] if notices else []
+        actions, fetches = self.world.witness.actions.missing, self.world.witness.fetches.missing
+        problems += [f"{actions} actions of other systems have no answer"] if actions else []
+        out = self.world.witness.certificates.out
+        problems += [f"samples of {'/'.join(key)} have not come" for key in fetches if key.gateway not in out]
         problems += ["a copy of a gateway is still on"] if self._hands.has_copy else []
         for name, host in self.gateways.items():
             if host.service is None:

@@ -1,9 +1,10 @@
 """What must reach the aggregator: queued durably, sent while there is a link, settled by a receipt alone.
 
-An outage may last for months and a store is bounded. So the classes, alarms, sensor alarms, evidence, updates,
-telemetry and raw samples, give way to those before them and, oldest first, to their own; where that is not enough, what
-came last is what is lost. A tombstone says what went. It is an item like an alarm and leaves only on its receipt; there
-is at most one a class, for which space is kept.
+An outage may last for months and a store is bounded. So the classes, alarms, sensor alarms, evidence, updates and
+telemetry, give way to those before them and, oldest first, to their own; where that is not enough, what came last is
+what is lost. A tombstone says what went. It is an item like an alarm and leaves only on its receipt; there is at most
+one a class, for which space is kept. Raw samples, and the refusal of them, are of no class and in memory alone: the
+clip is on the disk already, and who asked for it asks again until the answer is there.
 
 Alarms go first, a few items at a time, again with growing pauses, until the aggregator's receipt. The word of a broker
 counts for nothing: it may drop what it has acknowledged. So no more is under way than the aggregator is likely to take
@@ -21,12 +22,14 @@ from fedgate.config.protocol.backoff import draw_jitter, wait_ns
 from fedgate.config.protocol.delivery_queue import DeliveryQueue
 from fedgate.config.protocol.losses import Reason, Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt, Score
+from fedgate.config.protocol.samples import is_clip
 from fedgate.config.protocol.transfer import list_requested
 from fedgate.gateway_agent.context import Context, why_no_telemetry
 from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
     CLASSES,
     EVIDENCE_PRIORITY,
+    SAMPLES_PRIORITY,
     TELEMETRY_PRIORITY,
     UPDATE_PRIORITY,
     Dequeue,
@@ -47,6 +50,7 @@ SEQUENCE = "sequence"  # key of a stored blob
 URGENT_SHARE = 0.2  # of the spread after an outage: within so much of it the alarms go
 ITEMS_MAX = 32  # under way at once; brokers keep 1,000 messages for a client that is slow, and some far fewer
 BYTES_MAX = 256 * 1024  # under way at once, of what is no alarm; one item always is
+SAMPLES_MAX = 32  # answers to requests for samples that wait
 Active = Mapping[str, Alarm]  # the alarms that are active, by cause
 
 
@@ -73,7 +77,9 @@ class Outbox(DeliveryQueue[Item]):
 
 
 def enqueue(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Outbox, list[Effect]]:
-    """Store an item, and say what is lost for it; where it may not have the space of others that is the item itself."""
+    """Queue an item, and say what is lost for it; where it may not have the space of others that is the item itself."""
+    if not is_stored(item):
+        return outbox.having(name, item), []
     item = replace(item, t_ns=item.t_ns or context.now_ns)
     victims, why = _choose_victims(outbox, context, name, item)
     outbox, effects = give_up(outbox, context, victims, why)
@@ -81,6 +87,17 @@ def enqueue(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[Ou
         return outbox, effects
     outbox = replace(outbox.having(name, item), sequence=outbox.sequence + 1)
     return outbox, [*effects, Enqueue(name, item), Save(SEQUENCE, str(outbox.sequence).encode())]
+
+
+def is_stored(item: Item) -> bool:
+    """Tell whether an item is in the store while it waits: all but what is asked for again after a restart."""
+    return item.priority in CLASSES
+
+
+def has_space_for_samples(outbox: Outbox) -> bool:
+    """Tell whether one more answer to a request for samples may wait: one clip at a time, and few refusals."""
+    waiting = [name for name, item in outbox.items.items() if not is_stored(item)]
+    return len(waiting) < SAMPLES_MAX and not any(map(is_clip, waiting))
 
 
 def _choose_victims(outbox: Outbox, context: Context, name: str, item: Item) -> tuple[dict[str, Item], Reason]:
@@ -104,7 +121,7 @@ def _rank_least_important_first(outbox: Outbox, name: str, priority: int) -> lis
     names = [
         other
         for other, item in outbox.items.items()
-        if item.priority >= priority and other != name and not is_tombstone(other)
+        if item.priority >= priority and other != name and not is_tombstone(other) and is_stored(item)
     ]
     return sorted(names, key=lambda other: -outbox.items[other].priority)  # stable: the oldest of a class first
 
@@ -179,7 +196,7 @@ def count_stored_bytes(name: str, item: Item) -> int:
 def count_held_bytes(items: Mapping[str, Item]) -> int:
     """Return how many bytes of the store items take, or may take: the space of tombstones is never given away."""
     return TOMBSTONES_BYTES + sum(
-        count_stored_bytes(name, item) for name, item in items.items() if not is_tombstone(name)
+        count_stored_bytes(name, item) for name, item in items.items() if is_stored(item) and not is_tombstone(name)
     )
 
 
@@ -243,7 +260,8 @@ def _list_due(outbox: Outbox, context: Context) -> dict[int, list[str]]:
     """Return what is due of each class whose turn it is: what was not sent yet over this connection, no more of it than
     may be under way, and behind it what nobody answers.
     """
-    turns_ns = {kind: outbox.urgent_ns if kind < EVIDENCE_PRIORITY else outbox.bulk_ns for kind in CLASSES}
+    priorities = (*CLASSES, SAMPLES_PRIORITY)
+    turns_ns = {kind: outbox.urgent_ns if kind < EVIDENCE_PRIORITY else outbox.bulk_ns for kind in priorities}
     due: dict[int, list[str]] = {kind: [] for kind, turn_ns in turns_ns.items() if context.uptime_ns >= turn_ns}
     for name, item in outbox.items.items():  # after a long outage this is what takes the time
         names = due.get(item.priority)

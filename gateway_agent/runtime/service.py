@@ -31,8 +31,8 @@ class Service(service.Service[State]):
             first.append(tried)
         stored.blobs.update((effect.key, effect.body) for effect in first)
         self.store, self.policy = store, CommitPolicy(settings.store, store, stored, host)
-        self._clips = None if settings.samples is None else ClipFile(settings.gateway.store, settings.samples)
-        commit = self.policy.commit if self._clips is None else partial(self._commit_and_keep, self._clips)
+        self.clips = None if settings.samples is None else ClipFile(settings.gateway.store, settings.samples)
+        commit = self.policy.commit if self.clips is None else partial(self._commit_and_keep, self.clips)
         super().__init__(restore(settings, stored, host), self.policy.step, commit)
         if first:
             self.policy.batch.add(first, host.uptime_ns)
@@ -70,8 +70,8 @@ class Service(service.Service[State]):
         ended = self.commit(
             uptime_ns, samples.end_all(self.state.samples, self.state.context, "the agent was stopped")[1]
         )
-        if self._clips is not None:
-            self._clips.close()
+        if self.clips is not None:
+            self.clips.close()
         policy, pipeline = self.policy, self.state.monitor.pipeline
         last = [
             *scores.save_unsent(self.state.outbox, self.state.context),

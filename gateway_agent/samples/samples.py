@@ -2,16 +2,19 @@
 
 While all is well nothing is written. Samples stay as they came, in the blocks in which they came, so that a clip has
 the times that the gateway knew and nothing is computed on its way. Every length is bounded: of memory, of a clip, of
-what is written in a day.
+what is written in a day. What times a source sends is its own affair: nothing is held longer for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.protocol.samples import (
+    PIECE_BYTES,
     Clip,
     ClipChannel,
     ClipMeta,
@@ -38,15 +41,26 @@ from fedgate.gateway_agent.events import (
     Save,
     Wanted,
 )
+from fedgate.gateway_agent.samples.ring_layout import count_written_bytes
 from fedgate.gateway_agent.write_budget import WriteBudget
 from fedgate.models.time_units import NS
 
 SAMPLES = "samples"  # key of a stored blob
-PIECE_BYTES = 200  # that a piece takes in memory besides its values
 RECORDINGS_MAX = 4  # at a time; an anomaly seldom ends and begins again within a minute
 LATE_S = 30.0  # how long a source is waited for, behind the end of a clip
 ANSWERED_KEPT = 64
-WRITTEN_TIMES = 6  # of its bytes are written for a clip that is queued and leaves again: 5.2 were measured
+
+
+class HeldPiece(NamedTuple):
+    """Samples in memory, and when they came, by the uptime."""
+
+    received_ns: int
+    piece: Piece
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of the memory."""
+        return self.piece.values.nbytes + PIECE_BYTES
 
 
 @dataclass(frozen=True)
@@ -54,14 +68,14 @@ class Recording:
     """A clip that is not whole yet."""
 
     wanted: RecordSamples
-    until_ns: int  # by the uptime, after which no source is waited for
+    begun_ns: int  # by the uptime
 
 
 @dataclass(frozen=True)
 class Samples:
     """What is held of raw samples, and what was done with them."""
 
-    held: dict[str, tuple[Piece, ...]] = field(default_factory=dict)  # by source, in the order of arrival
+    held: dict[str, tuple[HeldPiece, ...]] = field(default_factory=dict)  # by source, in the order of arrival
     held_bytes: int = 0
     recordings: tuple[Recording, ...] = ()
     day: WriteBudget = field(default_factory=WriteBudget)  # of the file of clips
@@ -77,11 +91,11 @@ def note_piece(samples: Samples, context: Context, source: str, piece: Piece) ->
     if table is None:
         return samples, []
     piece = piece._replace(values=piece.values.copy())  # or all of the message that it came in would stay
-    kept = _find_horizon_ns(samples, context, table, piece.end_ns)
-    pieces, first = (*samples.held.get(source, ()), piece), 0
-    while pieces[first].end_ns < kept:
+    received_ns, t_ns = _find_horizons_ns(samples, context, table, piece.end_ns)
+    pieces, first = (*samples.held.get(source, ()), HeldPiece(context.uptime_ns, piece)), 0
+    while pieces[first].received_ns < received_ns or pieces[first].piece.end_ns < t_ns:
         first += 1
-    grown = _count_bytes(piece) - sum(map(_count_bytes, pieces[:first]))
+    grown = pieces[-1].size_bytes - _count_bytes(pieces[:first])
     samples = replace(samples, held={**samples.held, source: pieces[first:]}, held_bytes=samples.held_bytes + grown)
     samples, effects = _end_whole(samples, context, table)
     most = table.max_clip_bytes
@@ -90,7 +104,7 @@ def note_piece(samples: Samples, context: Context, source: str, piece: Piece) ->
         effects = [*effects, *more]
     if not samples.recordings:  # what is to follow an alarm has its part
         most = round(most * _share_before(table))
-    return (samples if samples.held_bytes <= most else _drop_oldest(samples, most)), effects
+    return (samples if samples.held_bytes <= most else _drop_oldest(samples, context, most)), effects
 
 
 def _share_before(table: SamplesTable) -> float:
@@ -98,24 +112,38 @@ def _share_before(table: SamplesTable) -> float:
     return table.before_s / whole_s if whole_s > 0 else 1.0
 
 
-def _find_horizon_ns(samples: Samples, context: Context, table: SamplesTable, newest_ns: int) -> int:
-    """Return the time before which nothing is held: an anomaly is found a window later at most."""
-    kept_ns = newest_ns - round((table.before_s + context.settings.features.window_s) * NS)
-    before_ns = round(table.before_s * NS)
-    return min([kept_ns, *(one.wanted.t_ns - before_ns for one in samples.recordings)])
+def _find_horizons_ns(samples: Samples, context: Context, table: SamplesTable, newest_ns: int) -> tuple[int, int]:
+    """Return before which arrival, by the uptime, and before which time of its own nothing of a source is held: an
+    anomaly is found a window later at most.
+
+    Both, since what comes late comes at once, and since a time that a source sends may be any.
+    """
+    before_ns, kept_ns = (
+        round(table.before_s * NS),
+        round((table.before_s + context.settings.features.window_s) * NS),
+    )
+    received_ns = min([context.uptime_ns, *(one.begun_ns for one in samples.recordings)]) - kept_ns
+    return received_ns, min([newest_ns - kept_ns, *(one.wanted.t_ns - before_ns for one in samples.recordings)])
 
 
-def _count_bytes(piece: Piece) -> int:
-    return piece.values.nbytes + PIECE_BYTES
+def _count_bytes(pieces: Iterable[HeldPiece]) -> int:
+    return sum(one.size_bytes for one in pieces)
 
 
-def _drop_oldest(samples: Samples, most: int) -> Samples:
-    """Return the samples without the oldest pieces, whichever source they are of, so that the others fit."""
+def _drop_oldest(samples: Samples, context: Context, most: int) -> Samples:
+    """Return the samples that fit: whichever source holds most by its channels loses what came first of it, so that
+    none loses anything for another that sends more than it does.
+    """
+    channels = {source.name: len(source.channels) for source in context.settings.source}
     held, size = {source: list(pieces) for source, pieces in samples.held.items()}, samples.held_bytes
+    sizes = {source: _count_bytes(pieces) for source, pieces in held.items()}
+    dropped = dict.fromkeys(held, 0)
     while size > most:
-        oldest = min((pieces for pieces in held.values() if pieces), key=lambda pieces: pieces[0].end_ns)
-        size -= _count_bytes(oldest.pop(0))
-    return replace(samples, held={source: tuple(pieces) for source, pieces in held.items()}, held_bytes=size)
+        largest = max(held, key=lambda source: sizes[source] / channels[source])
+        freed = held[largest][dropped[largest]].size_bytes
+        dropped[largest], sizes[largest], size = dropped[largest] + 1, sizes[largest] - freed, size - freed
+    kept = {source: tuple(pieces[dropped[source] :]) for source, pieces in held.items()}
+    return replace(samples, held=kept, held_bytes=size)
 
 
 def begin_recording(samples: Samples, context: Context, wanted: RecordSamples) -> Result:
@@ -127,8 +155,7 @@ def begin_recording(samples: Samples, context: Context, wanted: RecordSamples) -
         return samples, [
             Log("warning", f"{wanted.cause}: {RECORDINGS_MAX} clips are not whole yet; this one is not kept")
         ]
-    until_ns = context.uptime_ns + round((table.after_s + LATE_S) * NS)
-    samples = replace(samples, recordings=(*samples.recordings, Recording(wanted, until_ns)))
+    samples = replace(samples, recordings=(*samples.recordings, Recording(wanted, context.uptime_ns)))
     return _end_whole(samples, context, table)
 
 
@@ -148,9 +175,9 @@ def _end_whole(samples: Samples, context: Context, table: SamplesTable) -> Resul
 
 
 def _is_whole(samples: Samples, context: Context, table: SamplesTable, one: Recording) -> bool:
-    end_ns = one.wanted.t_ns + round(table.after_s * NS)
+    end_ns, until_ns = one.wanted.t_ns + round(table.after_s * NS), one.begun_ns + round((table.after_s + LATE_S) * NS)
     seen = [samples.held.get(source.name, ()) for source in context.settings.source]
-    return context.uptime_ns >= one.until_ns or all(pieces and pieces[-1].end_ns >= end_ns for pieces in seen)
+    return context.uptime_ns >= until_ns or all(pieces and pieces[-1].piece.end_ns >= end_ns for pieces in seen)
 
 
 def end_all(samples: Samples, context: Context, cut: str) -> Result:
@@ -184,12 +211,12 @@ def _end(samples: Samples, context: Context, table: SamplesTable, one: Recording
         body = encode_clip(_make_clip(samples, context, table, one.wanted, cut))
     except (wire.WireError, ValueError) as error:
         return samples, [Log("warning", f"no samples are kept of alarm {alarm}: {error}")]
-    reason = str(why_no_telemetry(context) or "")
-    if not reason and day.written_bytes + len(body) > table.bytes_per_day:
+    written_bytes, reason = count_written_bytes(alarm, len(body)), str(why_no_telemetry(context) or "")
+    if not reason and day.written_bytes + written_bytes > table.bytes_per_day:
         reason = f"{day.written_bytes} bytes are written today, and samples.bytes_per_day is {table.bytes_per_day}"
     if reason:
         return samples, [Log("warning", f"{len(body)} bytes of samples are not kept of alarm {alarm}: {reason}")]
-    samples = replace(samples, day=day.add(len(body)))
+    samples = replace(samples, day=day.add(written_bytes))
     return samples, [KeepClip(alarm, body), save_day(samples, context)]
 
 
@@ -217,7 +244,11 @@ def _make_clip(samples: Samples, context: Context, table: SamplesTable, wanted: 
         sources=sources,
     )
     pieces = tuple(
-        tuple(one for one in samples.held.get(source.name, ()) if one.t_ns <= to_ns and one.end_ns >= from_ns)
+        tuple(
+            one.piece
+            for one in samples.held.get(source.name, ())
+            if one.piece.t_ns <= to_ns and one.piece.end_ns >= from_ns
+        )
         for source in settings.source
     )
     return Clip(meta, pieces)
@@ -236,9 +267,8 @@ def receive_request(samples: Samples, context: Context, payload: bytes) -> Resul
     if any(one.wanted.alarm == request.alarm for one in samples.recordings):
         return samples, [Log("info", f"samples of alarm {request.alarm} are asked for, and still come in")]
     if context.settings.samples is None:
-        return _refuse(samples, context, request.alarm, request.number, "the settings of this gateway keep no samples")
-    if lack := why_no_telemetry(context):
-        return _refuse(samples, context, request.alarm, request.number, f"{lack}: nothing more is stored; ask tomorrow")
+        reason = "this gateway keeps no raw samples: its settings have no table [samples]"
+        return _refuse(samples, context, request.alarm, request.number, reason)
     return _note_answer(samples, request.alarm, request.number), [ReadClip(request.alarm, request.number)]
 
 
@@ -247,7 +277,7 @@ def _note_answer(samples: Samples, alarm: str, number: int) -> Samples:
 
 
 def _refuse(samples: Samples, context: Context, alarm: str, number: int, reason: str) -> Result:
-    refusal, name = SampleRefusal(alarm=alarm, number=number, reason=reason), name_refusal(alarm)
+    refusal, name = SampleRefusal(alarm=alarm, number=number, reason=reason), name_refusal(alarm, number)
     item = Item(context.topic("samples", name), (refusal.to_bytes(),), retain=False, priority=SAMPLES_PRIORITY)
     log = Log("info", f"samples of alarm {alarm} are asked for and not sent: {reason}")
     return _note_answer(samples, alarm, number), [Deliver(name, item), log]
@@ -257,11 +287,7 @@ def queue_clip(samples: Samples, context: Context, read: ClipRead) -> Result:
     """Queue a clip that the site asks for, behind everything else; or the reason why there is none."""
     if read.body is None:
         return _refuse(samples, context, read.alarm, read.number, read.problem)
-    written_bytes = context.store.written_bytes + WRITTEN_TIMES * len(read.body)
-    if written_bytes > context.settings.store.flash_bytes_per_day:
-        reason = f"flash-budget: to queue its {len(read.body)} bytes would write more than [store] allows; ask tomorrow"
-        return _refuse(samples, context, read.alarm, read.number, reason)
-    name = name_clip(read.alarm)
+    name = name_clip(read.alarm, read.number)
     payloads = tuple(split(read.body, context.payload_bytes))
     item = Item(context.topic("samples", name), payloads, retain=False, priority=SAMPLES_PRIORITY)
     log = Log(

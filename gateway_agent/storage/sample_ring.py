@@ -16,14 +16,18 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-SLOT_BYTES = 4096
+from fedgate.config.runtime.files import PRIVATE_MODE
+from fedgate.gateway_agent.samples.ring_layout import (
+    CLIP,
+    NAME_BYTES_MAX,
+    SLOT_BYTES,
+    SUM,
+    count_slots,
+)
+
 KEY_BYTES = 16
 MAGIC = b"fedgate samples\n1"
 HEAD = struct.Struct("<17s16sQ")  # magic, key, slots of the file; a checksum follows
-CLIP = struct.Struct("<16sQHQI")  # key, number, bytes of the alarm's id, bytes and checksum of the body; then the id
-SUM = struct.Struct("<I")
-PRIVATE = 0o600
-NAME_BYTES_MAX = SLOT_BYTES - CLIP.size - SUM.size
 
 
 class RingError(OSError):
@@ -60,13 +64,14 @@ class SampleRing:
         number = self._places[-1].number + 1 if self._places else 1
         head = CLIP.pack(self._key, number, len(name), len(body), zlib.crc32(body)) + name
         head += SUM.pack(zlib.crc32(head))
-        slots = _count_slots(len(head) + len(body))
+        slots = count_slots(len(name), len(body))
         if slots > self._slots or len(name) > NAME_BYTES_MAX:
             raise RingError(f"{self.path}: a clip of {len(body)} bytes does not fit into {self._slots} slots")
         first = (self._places[-1].first + self._places[-1].slots) % self._slots if self._places else 0
         place = Place(first, slots, number, alarm, len(head), len(body), zlib.crc32(body))
         self._places = [*(one for one in self._places if not self._overlap(one, place)), place]
         data, until_end = head + body, (self._slots - first) * SLOT_BYTES
+        self.written_bytes += slots * SLOT_BYTES
         self._write(file, data[:until_end], (1 + first) * SLOT_BYTES)
         self._write(file, data[until_end:], SLOT_BYTES)
         os.fdatasync(file)
@@ -90,7 +95,7 @@ class SampleRing:
 
     def _open(self) -> int:
         if self._file is None:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_MODE)
             try:
                 self._begin(file)
             except BaseException:
@@ -114,15 +119,20 @@ class SampleRing:
         head = HEAD.pack(MAGIC, self._key, self._slots)
         os.ftruncate(file, 0)
         self._write(file, head + SUM.pack(zlib.crc32(head)), 0)
+        self.written_bytes += SLOT_BYTES
         os.fdatasync(file)
 
     def _find_places(self, file: int) -> list[Place]:
         """Return what the headers say, the oldest first; of two that claim one slot the newer holds."""
         found = [place for first in range(self._slots) if (place := self._read_header(file, first)) is not None]
-        places: list[Place] = []
+        places, taken = list[Place](), bytearray(self._slots)
         for place in sorted(found, key=lambda one: -one.number):
-            if not any(self._overlap(place, newer) for newer in places):
+            end = place.first + place.slots
+            runs = (slice(place.first, end), slice(0, max(end - self._slots, 0)))
+            if not any(any(taken[run]) for run in runs):
                 places.append(place)
+                for run in runs:
+                    taken[run] = b"\1" * len(taken[run])
         return places[::-1]
 
     def _read_header(self, file: int, first: int) -> Place | None:
@@ -132,7 +142,7 @@ class SampleRing:
         _, number, name_bytes, body_bytes, checksum = CLIP.unpack(head)
         rest = os.pread(file, min(name_bytes, NAME_BYTES_MAX) + SUM.size, (1 + first) * SLOT_BYTES + CLIP.size)
         name = rest[: -SUM.size]
-        slots = _count_slots(CLIP.size + len(rest) + body_bytes)
+        slots = count_slots(len(name), body_bytes)
         if len(name) != name_bytes or SUM.unpack(rest[-SUM.size :])[0] != zlib.crc32(head + name):
             return None
         return Place(first, slots, number, name.decode(), CLIP.size + len(rest), body_bytes, checksum)
@@ -153,8 +163,3 @@ class SampleRing:
         while view:
             done = os.pwrite(file, view, offset)
             view, offset = view[done:], offset + done
-            self.written_bytes += done
-
-
-def _count_slots(size_bytes: int) -> int:
-    return -(-size_bytes // SLOT_BYTES)

@@ -86,7 +86,9 @@ def test_the_samples_of_an_alarm_are_exported_as_they_were_sent_or_refused(
             (row,) = say("samples", "list")[1]
             if not gateway:
                 assert (row["state"], row["size_bytes"]) == ("refused", None)
-                assert row["problem"] == "the gateway refuses: the settings of this gateway keep no samples"
+                assert row["problem"] == (
+                    "the gateway refuses: this gateway keeps no raw samples: its settings have no table [samples]"
+                )
                 assert not (tmp_path / "gateway.db.samples").exists()
                 code, told = say("samples", "export", f"{ME}/anomaly", "--output", str(tmp_path / "x.csv"))
                 assert code != 0 and "its samples do not come: the gateway refuses" in told
@@ -101,7 +103,10 @@ def check_files(folder: Path, say: Say, sent: list[Array]) -> None:
     first, last = int(raised_s - 3), int(raised_s + 3)  # the frames that share time with the clip, whole
     replayed = np.concatenate([Frame.from_bytes(frame(values)).values for values in sent])
     for name in ("alarm.csv", "alarm.mseed"):
-        assert say("samples", "export", f"{ME}/anomaly", "--output", str(folder / name))[0] == 0
+        words = ("samples", "export", f"{ME}/anomaly", "--output", str(folder / name))
+        assert say(*words)[0] == 0 and (folder / name).stat().st_mode & 0o777 == 0o600
+        code, told = say(*words)
+        assert code != 0 and "give --replace" in told and say(*words, "--replace")[0] == 0
         recording = read(folder / name)
         begin = round(((recording.t0_ns or 0) - T0_NS) / 1e9 - WINDOWS)
         assert first - 1 <= begin <= first and recording.channel_names == ("load",)

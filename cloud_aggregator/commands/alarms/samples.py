@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedgate.cloud_aggregator.commands.alarms.alarms import find_row, read_rows
 from fedgate.cloud_aggregator.commands.store import open_stated, place_order
-from fedgate.config.runtime import cli
+from fedgate.config.runtime import cli, files
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.storage.store import Store
@@ -20,15 +20,17 @@ TEXT = """Fetch the raw samples around an alarm from its gateway and write them 
 
 By default no raw sample leaves a gateway. They come only where both sides allow it: [samples] fetch = true in the
 settings of the aggregator, and the table [samples] in those of the gateway, which else refuses. They travel behind
-everything else. An alarm is named as in 'cloud-aggregator alarms'."""
+everything else. An alarm is named as in 'cloud-aggregator alarms'; only an anomaly has samples."""
 EXAMPLES = """examples:
   cloud-aggregator samples fetch gateway-7/anomaly -c aggregator.toml
   cloud-aggregator samples list -c aggregator.toml
       what was asked for, what is here, and why something is not
   cloud-aggregator samples export gateway-7/anomaly --output alarm.mseed -c aggregator.toml
-      miniSEED 3; alarm.csv: a table with the time of each sample in UTC
+      miniSEED 3, with unit, gain and bias in the extra header 'fedgate'; alarm.csv: a table with the time of each
+      sample in UTC and the unit of each channel. The file is readable to you alone
 """
 COLUMNS = ("gateway", "alarm", "state", "requested", "received", "size_bytes", "problem")
+ANOMALY = "anomaly"  # the kind of alarms around which samples are kept
 ASKED, REFUSED, HERE = "asked", "refused", "here"
 OF_SOURCE = ("source", "channels", "samples", "rate_hz", "first", "last", "segments")
 
@@ -48,6 +50,7 @@ def add(commands: cli.Commands) -> None:
         if name == "export":
             part.add_argument("--output", type=Path, required=True, metavar="FILE", help="FILE.mseed or FILE.csv")
             part.add_argument("--source", metavar="NAME", help="of the gateway, where it has several")
+            part.add_argument("--replace", action="store_true", help="overwrite a file that is there")
 
 
 def _read_samples(store: Store) -> list[Row]:
@@ -80,6 +83,8 @@ def _fetch(arguments: argparse.Namespace) -> None:
     with open_stated(arguments) as store:
         alarm, row = _find(store, arguments.alarm)
     name = f"{alarm['gateway']}/{alarm['id']}"
+    if alarm["kind"] != ANOMALY:
+        raise ValueError(f"{name}: it is a sensor alarm; a gateway keeps the samples around anomalies alone")
     if row is not None and row["state"] == HERE:
         text = f"{name}: its samples are here already; 'cloud-aggregator samples export' writes them into a file"
         cli.show(arguments, {"order": None, "is_done": True, "text": text}, text)
@@ -148,10 +153,12 @@ def _export(arguments: argparse.Namespace) -> None:
     write = writers.get(arguments.output.suffix.lower())
     if write is None:
         raise ValueError(f"--output: {arguments.output} given; expected a name that ends in {' or '.join(writers)}")
+    if arguments.output.exists() and not arguments.replace:
+        raise ValueError(f"{arguments.output}: it is here already; give --replace to overwrite it, or name another")
     _, clip = _read_clip(arguments)
     source, pieces = find_source(clip, arguments.source)
     body = write(source, pieces)
-    arguments.output.write_bytes(body)
+    files.write(arguments.output, body, files.PRIVATE_MODE)
     count = sum(len(piece.values) for piece in pieces)
     facts = {"file": str(arguments.output), "source": source.name, "samples": count, "size_bytes": len(body)}
     shown = "; ".join(_describe_channels(clip))

@@ -74,10 +74,19 @@ NONSENSE: tuple[dict[str, Any], ...] = (  # each over an order that would be tak
 class AlarmOperator:
     """Who gives orders about alarms, by way of `operator`; the gateways have these names."""
 
-    def __init__(self, world: World, operator: Operator, cloud: CloudHost, names: tuple[str, ...]) -> None:
+    people = PEOPLE
+
+    def __init__(
+        self,
+        world: World,
+        operator: Operator,
+        cloud: CloudHost,
+        names: tuple[str, ...],
+        concern: str = "alarm operator",
+    ) -> None:
         self._world, self._operator, self._cloud, self._names = world, operator, cloud, names
         self._log = world.witness.log
-        self._rng = stream_of(world.seed, "alarm operator")
+        self._rng = stream_of(world.seed, concern)
         shares = list(ACTIONS.values())
         self._shares = [share / sum(shares) for share in shares]
 

@@ -21,8 +21,9 @@ from fedgate.config.protocol import wire
 from fedgate.config.protocol.evidence import EVIDENCE_BYTES, AlarmEvidence, name_item
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Message, Newest, Score, Status, Want
+from fedgate.config.protocol.samples import name_clip, name_refusal
 from fedgate.config.protocol.scores import Scores
-from fedgate.config.protocol.topics import ROOT
+from fedgate.config.protocol.topics import ALL, ROOT
 from fedgate.config.protocol.transfer import split
 from fedgate.firmware_sim.mutation import resealed
 from fedgate.firmware_sim.world.actors.hosts import UNTRAINED, CloudHost
@@ -41,6 +42,7 @@ AT_ONCE = 25  # messages of a burst
 FLAPS, FLOOD = 20, 30  # alarms, and messages of evidence, at once
 BURSTS = 0.05  # share of the acts that are one
 REMEMBERED = 300  # of its own messages, to be said again
+CHUNK_BYTES = 8_192  # of a clip in one message
 SHOWN = 140  # characters of a message in the history
 AWAY_S = (1.0, 120.0)
 KINDS: dict[str, type[Message]] = {
@@ -72,7 +74,8 @@ ACTS = {  # how often each is drawn
     "empties": 1.0,  # what it has retained
     "leaves": 1.0,  # and comes back
 }
-ALONE = ("swells", "leaves", "flaps", "floods")  # acts that are no part of a burst
+OF_SAMPLES = {"exposes": 6.0}  # where somebody asks for samples: clips, and refusals, of its alarms and of others'
+ALONE = ("swells", "leaves", "flaps", "floods", "exposes")  # acts that are no part of a burst
 EXTREME = (0.0, -1.0, 1e3, -1e3, 1e9, 1e30, 1e300, float("nan"), float("inf"))
 ODD_ITEMS = ("agent", "x", "all", "cloud", "fleet", "a" * 64, "a" * 65, "a" * 4_000, "", " ", "ä", "\u202e")
 HALF = "HALF"  # stands for half of a surrogate pair, which nothing of ours would write
@@ -114,8 +117,9 @@ class Device:
     def __init__(self, world: World, cloud: CloudHost, settings: Hostile) -> None:
         self.name, self._world, self._cloud, self._settings = NAME, world, cloud, settings
         self._rng = rng = stream_of(world.seed, "hostile")
-        shares = np.array(list(ACTS.values())) * rng.exponential(size=len(ACTS))  # each device has habits of its own
-        self._shares = shares / shares.sum()
+        acts = ACTS | (OF_SAMPLES if world.network.faults.samples.fetches else {})
+        shares = np.array(list(acts.values())) * rng.exponential(size=len(acts))  # each device has habits of its own
+        self._names, self._shares = list(acts), shares / shares.sum()
         self._seen = Seen(["all", "east", "north", NAME])
         self._said: deque[Word] = deque(maxlen=REMEMBERED)
         self._rest: deque[bytes] = deque()  # of an update that it has begun
@@ -139,6 +143,7 @@ class Device:
             "babbles": self._babble,
             "empties": self._empty,
             "leaves": self._leave,
+            "exposes": self._expose,
         }
 
     def will(self) -> tuple[str, bytes]:
@@ -163,7 +168,7 @@ class Device:
 
     def _act(self) -> None:
         self.schedule_faults()
-        name = str(self._rng.choice(list(ACTS), p=self._shares))
+        name = str(self._rng.choice(self._names, p=self._shares))
         for _ in range(AT_ONCE if self._rng.random() < BURSTS and name not in ALONE else 1):
             self._send(name, self._acts[name]())
 
@@ -276,6 +281,43 @@ class Device:
         fields, kind = self._drawn("evidence") | {"alarm": alarm}, self._rng.random()
         body = json.dumps(fields).encode() if kind < 0.8 else swollen(fields, EVIDENCE_BYTES + 1, self._rng)
         return Word("evidence", name_item(alarm if kind < 0.9 else "north.anomaly.1"), body)
+
+    def _expose(self) -> list[Word]:
+        """Return a clip of an alarm, whosever it is: sound or not, whole or in part; or the refusal of one."""
+        keys = [key for key in self._world.witness.log.states.alarms if key.gateway != ALL]
+        if not keys:
+            return []
+        fetches, own = self._world.witness.fetches, [key for key in keys if key.gateway == NAME]
+        chosen = (fetches.missing, own, keys)[int(self._rng.integers(3))] or keys
+        key = chosen[int(self._rng.integers(len(chosen)))]
+        kind, number = self._rng.random(), fetches.numbers.get(key, 0)  # as if it had guessed
+        if kind < 0.2:
+            refusal = {
+                "alarm": key.alarm,
+                "number": number,
+                "reason": self._chosen(("", "no", "x" * 4_000, "\x1b[31m")),
+            }
+            return [Word("samples", name_refusal(key.alarm, number), json.dumps(refusal).encode())]
+        body = self._make_clip(key.alarm, self._chosen((NAME, key.gateway)))
+        body = mutated(body, self._rng) if kind < 0.4 else body
+        chunks = split(body, CHUNK_BYTES)
+        chunks = chunks[: int(self._rng.integers(1, len(chunks) + 1))] if kind < 0.6 else chunks
+        return [Word("samples", name_clip(key.alarm, number), chunk) for chunk in chunks]
+
+    def _make_clip(self, alarm: str, gateway: str) -> bytes:
+        """Return a clip of one block, or of as many as a message has samples, at any times."""
+        rows = int(self._rng.choice([1, 60, 2_000, 20_000]))
+        count = rows if self._rng.random() < 0.5 else 1
+        arrays: wire.Arrays = {
+            "0.values": self._rng.normal(size=(rows, 1)).astype(np.float32),
+            "0.t_ns": self._rng.integers(-(2**61), 2**61, size=count),
+            "0.rate_hz": np.full(count, 2.0),
+            "0.rows": np.full(count, rows // count),
+        }
+        now_ns = self._world.scheduler.now_ns
+        source = {"name": "deck", "channels": [{"name": "load"}]}
+        meta = {"gateway": gateway, "alarm": alarm, "cause": "anomaly", "onset_ns": now_ns, "t_ns": now_ns}
+        return wire.encode(arrays, meta | {"sources": [source]})
 
     def _alarm(self) -> list[Word]:
         number, cause = int(self._rng.integers(self._count + 1)), self._chosen(("anomaly", "disk-full", "x"))

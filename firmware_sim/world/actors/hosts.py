@@ -99,6 +99,12 @@ class GatewayHost(Machine):
         )
         return self.service.first_effects
 
+    def closed(self) -> None:
+        """Let go of the store and of the file of clips as they are."""
+        if self.service is not None and self.service.clips is not None:
+            self.service.clips.close()
+        super().closed()
+
     def stepped(self, event: events.Event) -> Sequence[events.Outward]:
         """Let the agent take a step."""
         if self._stopwatch.slow_until_s is not None:

@@ -27,6 +27,8 @@ HOSTILE_MESSAGES = (100.0, 2_000.0)  # per hour
 ANEW = 0.15  # share of the worlds in which somebody has a gateway begin anew
 HANDLED = 0.5  # share of the worlds in which somebody sees to alarms
 HANDLED_ORDERS = (20.0, 240.0)  # per hour
+ACTING, ACTED = 0.5, 0.5  # share of these worlds in which others act, too, and of the rate of orders at which they do
+FETCHING, FETCHES = 0.5, (20.0, 120.0)  # share of the worlds in which somebody asks for samples, and how often per hour
 UNLUCKY = 0.2  # share of the worlds in which processes end as they load models
 CALM_SHARE = 0.35  # of the kinds of faults, in a drawn mix, that do not happen at all: so others are seen alone
 
@@ -122,10 +124,17 @@ class OfAlarms(Table):
     """What an operator does about alarms, and what happens to them; where there is one, the site has a webhook, too."""
 
     orders: Rate = 0.0  # to acknowledge, shelve, label, to announce maintenance, and some that are to be refused
+    actions: Rate = 0.0  # of other systems, over MQTT; one of them may
     receiver_fails: Chance = 0.0  # share of the posts that the webhook's receiver does not take
     cuts: Chance = (
         0.0  # share of the anomalies with evidence at the next chance after which the gateway loses its power
     )
+
+
+class OfSamples(Table):
+    """What an operator wants to see of raw samples; where there is one, the site allows it and so do most gateways."""
+
+    fetches: Rate = 0.0
 
 
 class Hostile(Table):
@@ -162,6 +171,7 @@ class Faults(Table):
     processor: Processor = Processor()
     operator: Orders = Orders()
     alarms: OfAlarms = OfAlarms()
+    samples: OfSamples = OfSamples()
     capacity: Capacity = Capacity()
     hostile: Hostile = Hostile()
     lies: Lies = Lies()
@@ -265,12 +275,20 @@ def anew_of(rng: np.random.Generator) -> float:
 
 def alarms_of(rng: np.random.Generator) -> OfAlarms:
     """Return what is done about alarms in a world, and what happens to them; in half of them nothing."""
-    is_there, share, fails, cuts = rng.random(4)
+    is_there, share, fails, cuts, acts = rng.random(5)
     least, most = HANDLED_ORDERS
     if is_there >= HANDLED:
         return OfAlarms()
     orders = round(least * float((most / least) ** share), 1)
-    return OfAlarms(orders=orders, receiver_fails=round(0.6 * fails**2, 4), cuts=round(0.8 * cuts, 4))
+    actions = round(ACTED * orders, 1) if acts < ACTING else 0.0
+    return OfAlarms(orders=orders, actions=actions, receiver_fails=round(0.6 * fails**2, 4), cuts=round(0.8 * cuts, 4))
+
+
+def samples_of(rng: np.random.Generator) -> OfSamples:
+    """Return how often somebody asks for raw samples in a world; in most never."""
+    is_there, share = rng.random(2)
+    least, most = FETCHES
+    return OfSamples(fetches=round(least * float((most / least) ** share), 1) if is_there < FETCHING else 0.0)
 
 
 def loads_of(rng: np.random.Generator) -> Loads:

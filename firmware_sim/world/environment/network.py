@@ -19,22 +19,23 @@ from typing import Protocol
 import numpy as np
 
 from fedgate.cloud_aggregator.runtime.app import WATCHED
-from fedgate.config.protocol.topics import ALL
+from fedgate.config.protocol.topics import ALL, CLOUD
 from fedgate.config.transport.send_queue import Outgoing
 from fedgate.firmware_sim.world.environment.faults import Faults
 from fedgate.firmware_sim.world.environment.link import Line
+from fedgate.firmware_sim.world.environment.setup import REMOTE
 from fedgate.firmware_sim.world.environment.time import Scheduler
 from fedgate.gateway_agent.runtime.agent import OF_ALL, OF_ITS_OWN
 
 KEEPALIVE_S = 45.0  # one and a half of what is set: until then nobody notices a line that is dead
 RECONNECT_S_MAX = 60.0  # of one that finds nobody
 WITHHELD = ("manifest", "round", "chunk", "receipt", "resend")  # kinds of messages to gateways
-REPLAYED = (*WITHHELD, "status")
+REPLAYED = (*WITHHELD, "status", "fetch")
 KEPT = 400  # of each kind that a broker that lies has handed out before
 SHOWN_S = 5.0  # between a manifest that is shown to others and the chunks of its model, which nobody awaits before
 SNAPSHOT_S = 1_800.0  # how often Mosquitto writes its database, as it is shipped
 SENT = 9  # bytes of a packet besides topic and payload: type, lengths, number
-CHUNKED = frozenset({"chunk", "update"})
+CHUNKED = frozenset({"chunk", "update", "samples"})
 Message = tuple[str, bytes]  # topic, payload
 
 
@@ -397,8 +398,12 @@ def flipped(payload: bytes, rng: np.random.Generator) -> bytes:
 
 
 def concerns(name: str, topic: str) -> bool:
-    """Tell whether a client has subscribed to a topic: the gateways and the aggregator as their shells do."""
-    _, _, _, gateway, channel, _ = topic.split("/")
+    """Tell whether a client has subscribed to a topic: gateways and aggregator as their shells do, who acts on alarms
+    to its answers.
+    """
+    _, _, _, gateway, channel, item = topic.split("/")
+    if gateway == CLOUD or name == REMOTE:
+        return (channel == "action" and name == "cloud") or (channel == "answer" and item == name)
     if name == "cloud":
         return channel in WATCHED and (gateway != ALL or channel == "newest")
     return channel in OF_ALL if gateway == ALL else gateway == name and channel in OF_ITS_OWN

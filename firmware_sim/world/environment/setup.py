@@ -37,6 +37,10 @@ RECEIVER: dict[str, Any] = {  # of alarms, where somebody sees to them
     "webhook": {"url": "http://receiver.invalid/alarms", "retry_max_s": 60.0},
     "escalation": {"after_s": ESCALATED_S, "severity": ESCALATED},
 }
+REMOTE = "building"  # a system that may act on alarms over MQTT
+KEPT: dict[str, Any] = {"max_clip_bytes": 65_536, "max_bytes": 131_072}  # of samples, at a gateway
+FETCHED: dict[str, Any] = {"fetch": True, "max_clip_bytes": 65_536}
+KEEPING = 0.75  # share of the gateways that keep samples, where somebody fetches any
 SMALL = {"units": 12, "leak": 0.5, "washout": 4}
 # One whose steps may come late, one that sums contributions, one that remembers whom it counted, one that stacks rows,
 # one that masks; and how often each is drawn. Each "fedavg" asks for the width of its map first.
@@ -117,20 +121,24 @@ def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
             "limits": limits,
             "release": _release(stream_of(seed, "release"), pace),
             **(RECEIVER if faults.alarms.orders else {}),
+            **({"alarms": {"actions_from": [REMOTE]}} if faults.alarms.actions else {}),
+            **({"samples": FETCHED} if faults.samples.fetches else {}),
         }
     )
     if pace.rest_s is not None:
         cloud = cloud.model_copy(update={"rounds": cloud.rounds.model_copy(update={"rest_s": pace.rest_s})})
     damages = {name: _damages(rng, hours, faults, pace.window_s) for name in names}
     handled = str(rng.choice(names))
+    keeping = stream_of(seed, "samples kept").random(len(names)) < (KEEPING if faults.samples.fetches else 0.0)
+    keeps = dict(zip(names, keeping.tolist(), strict=True))
     return Setup(
         cloud=cloud,
-        gateways={name: _gateway(name, folder, limits, pace) for name in names},
+        gateways={name: _gateway(name, folder, limits, pace, keeps=keeps[name]) for name in names},
         recordings={name: _recording(seed, name, hours, damages[name]) for name in names},
         damages=damages,
         phases_s={name: float(rng.uniform(0.0, 10.0)) for name in ("cloud", *names)},
         handled=handled,
-        twin=_gateway(handled, folder / "twin", limits, pace),
+        twin=_gateway(handled, folder / "twin", limits, pace, keeps=keeps[handled]),
     )
 
 
@@ -152,7 +160,7 @@ def _pace(rng: np.random.Generator) -> Pace:
     return Pace(window_s, rest_s, round(least_s * float(rng.uniform(1.0, 1.5)), 1) if is_watched else 0.0)
 
 
-def _gateway(name: str, folder: Path, limits: dict[str, int], pace: Pace) -> GatewaySettings:
+def _gateway(name: str, folder: Path, limits: dict[str, int], pace: Pace, *, keeps: bool) -> GatewaySettings:
     source = {"name": STREAM, "kind": "frames", "channels": [{"role": "load"}], "silent_after_s": 120.0}
     return GatewaySettings.model_validate(
         {
@@ -163,6 +171,7 @@ def _gateway(name: str, folder: Path, limits: dict[str, int], pace: Pace) -> Gat
             "limits": limits,
             "exchange": {"spread_s": 5.0},
             "models": {"probation_s": pace.probation_s},
+            **({"samples": KEPT} if keeps else {}),
         }
     )
 

@@ -25,7 +25,16 @@ from fedgate.config.protocol.messages import CONTROL
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.firmware_sim.demo.stage import toml
 
-COMMANDS = (("status",), ("gateways", "list"), ("models",), ("alarms",), ("rounds",), ("losses",), ("orders",))
+COMMANDS = (
+    ("status",),
+    ("gateways", "list"),
+    ("models",),
+    ("alarms",),
+    ("rounds",),
+    ("losses",),
+    ("orders",),
+    ("samples",),
+)
 
 # In a world of this length honest gateways take up to 30 kB of memory and 3 MB of disk, with a hostile one ten times
 # and twice that.
@@ -70,7 +79,7 @@ def held_bytes(state: State) -> int:
     rounds, releases, seen = state.rounds, state.releases, set[int | str]()
     held = (
         *(state.access, state.alarms, state.failures, state.dropped, state.logged),
-        *(rounds.uploads.incoming, rounds.held, releases.fetched, releases.rollout),
+        *(rounds.uploads.incoming, rounds.held, releases.fetched, releases.rollout, state.fetches),
     )
     return sum(_size(one, seen) for one in held)
 

@@ -16,17 +16,20 @@ from fedgate.cloud_aggregator import events as cloud_events
 from fedgate.cloud_aggregator.state import State
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol import topics, wire
-from fedgate.config.protocol.messages import STATUS, Alarm, Manifest, Receipt, Status
+from fedgate.config.protocol.messages import STATUS, ActionAnswer, Alarm, Manifest, Receipt, Status
 from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.firmware_sim.world.environment.disk import CloudStore, Contents, Doubt, GatewayStore, Renewed
 from fedgate.firmware_sim.world.environment.faults import NO_MEMORY
 from fedgate.firmware_sim.world.environment.setup import gateway_of
 from fedgate.firmware_sim.world.environment.time import T0_NS
+from fedgate.firmware_sim.world.promises.alarms.actions import Actions
 from fedgate.firmware_sim.world.promises.alarms.damage import Damages
 from fedgate.firmware_sim.world.promises.alarms.ends import Card, Ends
 from fedgate.firmware_sim.world.promises.alarms.evidence import Evidences
 from fedgate.firmware_sim.world.promises.alarms.log import AlarmLog
 from fedgate.firmware_sim.world.promises.alarms.maintenance import Maintenance
+from fedgate.firmware_sim.world.promises.alarms.samples import Fetches
+from fedgate.firmware_sim.world.promises.alarms.states import Key
 from fedgate.firmware_sim.world.promises.certificates import Certificates
 from fedgate.firmware_sim.world.promises.devices import BY_AGGREGATOR, Devices
 from fedgate.firmware_sim.world.promises.latest import Latest
@@ -69,6 +72,8 @@ class Witness:
         self._reporters: dict[tuple[str, str], Card] = {}  # by gateway and item: who told it last
         self.evidence = Evidences(self.violate)
         self.log = AlarmLog(self.violate, elapsed_s)
+        self.actions = Actions(self.violate)
+        self.fetches = Fetches(self.violate)
         self.maintenance = Maintenance(self.violate)
         self._step_ns = T0_NS  # the aggregator's time of day at its last step
         self.updates: dict[tuple[str, str], bytes] = {}  # by gateway and digest: the bodies
@@ -202,6 +207,8 @@ class Witness:
             self.violate(f"{name} published an alarm that its store does not hold: {where.item}")
         if where.channel == "evidence" and (name, where.item) not in self.evidence.told:
             self.violate(f"{name} published evidence that its store does not hold: {where.item}")
+        if where.channel == "samples":
+            self.fetches.publish(name, where.item)
         if where.channel == "update" and (name, where.item) not in self.updates:
             self.violate(f"{name} published an update that its store does not hold: {where.item[:12]}")
 
@@ -255,7 +262,14 @@ class Witness:
     def cloud_committed(self, effects: Sequence[cloud_events.Durable]) -> None:
         """Take note of what the aggregator's store holds from now on."""
         self._effects = [*self._effects, *effects]
+        for effect in effects:
+            if isinstance(effect, cloud_events.RecordAction):
+                number = self.releases.record(f"{cloud_events.ACTION}{effect.user}")
+                self.log.ordered(number, *self.actions.record(number, effect))
+            elif isinstance(effect, cloud_events.Answered):
+                self.actions.note_answer(effect.number, effect.text, effect.problem)
         self.releases.committed(effects)
+        self.fetches.committed(effects, self._find_told)
         self.certificates.committed(effects)
         self.log.committed(effects, self._step_ns)
         for effect in effects:
@@ -291,6 +305,11 @@ class Witness:
                     self.counts["rounds"] += 1
                     self.counts["late"] += len(late)
 
+    def _find_told(self, key: Key) -> list[Alarm]:
+        """Return what a gateway said of an alarm."""
+        told = (alarm for (gateway, _), alarms in self.alarms.items() if gateway == key.gateway for alarm in alarms)
+        return [alarm for alarm in told if alarm.id == key.alarm]
+
     def _alarm_stored(self, gateway: str, alarm: Alarm) -> None:
         self.stored.add((gateway, alarm.item))
         if gateway == self.hostile:
@@ -312,12 +331,17 @@ class Witness:
         self.releases.opened(store)
         self.rounds.resumed(state)
         self.log.opened(store)
+        self.fetches.opened(store)
         self.evidence.opened(store)
 
     def cloud_published(self, topic: str, payload: bytes) -> None:
         """See that nothing is acknowledged that is not stored."""
         where = topics.parse(topic)
-        if where.channel != "receipt":
+        if where.channel == "answer":
+            self.actions.publish(where.item, ActionAnswer.from_bytes(payload))
+        if where.channel != "receipt" or where.item.endswith(
+            ".refused"
+        ):  # of samples, which may be of an older request
             return
         receipt, item = Receipt.from_bytes(payload), (where.gateway, where.item)
         if where.item == STATUS:
@@ -332,7 +356,7 @@ class Witness:
                 self.violate(f"a sound update of {where.gateway} was refused: {receipt.reason}")
             return
         self.acknowledged.add(item)
-        if item not in self.stored and item not in self.rounds.counted:
+        if item not in self.stored | self.fetches.here and item not in self.rounds.counted:
             self.violate(f"{where.gateway}/{where.item[:40]} was acknowledged and is not stored")
 
     def _may_refuse(self, gateway: str, reason: str) -> bool:
@@ -362,7 +386,7 @@ class Witness:
         self.privacy.audit()
         self.counts |= self.devices.audit() | self.ends.counts | self.probations.counts | self.damages.counts
         self.counts |= self.evidence.counts | self.maintenance.counts
-        self.counts |= self.releases.audit(store)
+        self.counts |= self.releases.audit(store) | self.actions.counts | self.fetches.audit(store)
 
     def _same(self, row: dict[str, Any], reported: dict[str, list[Alarm]]) -> None:
         for state, alarms in reported.items():

@@ -5,6 +5,7 @@ What is released, and to whom, is what the aggregator committed; who runs what, 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -34,6 +35,12 @@ class Releases:
         """Take note of an order that lies in the aggregator's store."""
         self._orders[number] = kind
         self.counts["orders"] += 1
+
+    def record(self, kind: str) -> int:
+        """Take note of an order that the aggregator's own commit brings into its store, and return its number."""
+        number = next(number for number in itertools.count(1) if number not in self._orders)
+        self.ordered(number, kind)
+        return number
 
     @property
     def has_waiting(self) -> bool:

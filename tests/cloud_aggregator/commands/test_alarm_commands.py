@@ -15,18 +15,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.alarms import rates
 from fedgate.cloud_aggregator.commands import store as command_store
-from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm, RecordEvidence, Tick
+from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm, RecordEvidence, RecordFetch, RecordFetched, Tick
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.protocol.samples import encode_clip
 from fedgate.config.runtime import times
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.clip_samples import make_clip, make_pieces
 from tests.support.evidence_samples import make_evidence
 from tests.support.sites import KEY
 
@@ -390,6 +393,31 @@ def test_a_user_without_a_name_runs_everything_but_what_needs_one(say: Say, monk
     assert say("alarms")[0] == 0
     assert "--who: this user has no login name; give one" in say("alarms ack north/anomaly")[2]
     assert say("alarms ack north/anomaly --who ann")[0] == 0
+
+
+def test_samples_of_a_sensor_alarm_are_refused_at_once(folder: Path, say: Say) -> None:
+    sensor = ALARM.model_copy(update={"id": "north.silent.1", "cause": "silent-deck", "kind": "sensor"})
+    with closing(Store(folder / "aggregator.db")) as store:
+        store.commit([RecordAlarm("north", sensor, sensor.t_ns, sensor.t_ns)])
+    code, _, err = say("samples fetch north/silent-deck")
+    assert code != 0 and "it is a sensor alarm; a gateway keeps the samples around anomalies alone" in err
+    say("samples fetch north/anomaly")
+    assert len(serve(folder)) == 1
+
+
+@pytest.mark.parametrize("ending", ["csv", "mseed"])
+def test_exported_samples_are_private_and_overwrite_nothing(ending: str, folder: Path, say: Say) -> None:
+    body = encode_clip(make_clip(*make_pieces(np.zeros((4, 1), np.float32), 0.0), alarm="north.anomaly.30"))
+    asked = RecordFetch("north", "north.anomaly.30", 1)
+    fetched = RecordFetched("north", "north.anomaly.30", 2, body=body, bounds=(10**6, 10**6))
+    with closing(Store(folder / "aggregator.db")) as store:
+        store.commit([asked, fetched])
+    file, words = folder / f"alarm.{ending}", f"samples export north/anomaly --output {folder}/alarm.{ending}"
+    file.write_text("mine")
+    code, _, err = say(words)
+    assert code != 0 and "give --replace to overwrite it" in err and file.read_text() == "mine"
+    assert say(f"{words} --replace")[0] == 0
+    assert file.stat().st_mode & 0o777 == 0o600 and file.read_bytes() != b"mine"
 
 
 def test_rates_are_shown(folder: Path, say: Say) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,7 @@ from fedgate.firmware_sim.recordings import read
 from fedgate.firmware_sim.recordings.recording import Recording
 from fedgate.models.arrays import Array
 from fedgate.models.time_units import NS
+from tests.support.calls import count_calls
 from tests.support.clip_samples import RATE_HZ, make_clip, make_pieces
 from tests.support.sites import T0_NS
 
@@ -71,6 +74,17 @@ def test_a_unit_stands_in_a_table_where_the_values_are_in_it(tmp_path: Path) -> 
     assert [(one.name, one.unit) for one in recording.channels] == [("north-pier.vertical", "mm/s"), ("b", "raw")]
 
 
+def test_unit_gain_and_bias_stand_in_an_extra_header_of_mseed() -> None:
+    from pymseed import MS3Record
+
+    body = write_mseed(*find_source(make_clip(*make_pieces(KINDS["float32"], 0.0), channels=TWO), None))
+    found = {record.sourceid: json.loads(record.extra)["fedgate"] for record in MS3Record.from_buffer(body)}
+    assert found == {
+        "north-pier.vertical": {"unit": "mm/s", "gain": 1.0, "bias": 0.0},
+        "b": {"unit": "V", "gain": 0.5, "bias": 0.0},
+    }
+
+
 @pytest.mark.parametrize("ending", WRITERS)
 def test_a_gap_stays_a_gap(ending: str, tmp_path: Path) -> None:
     values = KINDS["float32"]
@@ -103,6 +117,15 @@ def test_pieces_are_joined_only_where_they_follow_one_another() -> None:
     assert [len(one.values) for one in join_pieces(make_pieces(values, 1.0, 0.0, 1.0))] == [20, 40]
     faster = Piece(T0_NS + NS, 40.0, values)
     assert len(join_pieces((*make_pieces(values, 0.0), faster))) == 2
+
+
+def test_many_pieces_are_joined_in_as_many_steps() -> None:
+    steps = []
+    for count in (250, 1_000):
+        pieces = [Piece(T0_NS + at * NS, 1.0, np.zeros((1, 1))) for at in range(count)]
+        assert len(join_pieces(pieces)) == 1
+        steps.append(count_calls(partial(join_pieces, pieces)))
+    assert steps[1] < 5 * steps[0]
 
 
 def test_readings_of_no_steady_rate_are_a_table_alone(tmp_path: Path) -> None:

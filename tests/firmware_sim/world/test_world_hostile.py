@@ -84,9 +84,9 @@ def test_it_keeps_to_what_a_gateway_may_write() -> None:
 
 
 def test_a_seed_without_harm_is_what_it_was() -> None:
-    """Harm has random numbers of its own, and so have lies, the ends of loads, alarms and who begins anew."""
+    """Harm has random numbers of its own; so have lies, the ends of loads, alarms, samples and who begins anew."""
     mixes = {seed: world.faults_of(seed) for seed in range(400)}
-    harmless = {name: getattr(Faults(), name) for name in ("hostile", "lies", "loads", "alarms")}
+    harmless = {name: getattr(Faults(), name) for name in ("hostile", "lies", "loads", "alarms", "samples")}
     for seed, mix in mixes.items():
         handling = mix.handling.model_copy(update={"anew": 0.0})
         assert mix.model_copy(update={**harmless, "handling": handling}) == drawn(stream_of(seed, "faults"))
@@ -95,6 +95,8 @@ def test_a_seed_without_harm_is_what_it_was() -> None:
     assert 0.1 < np.mean([mix.handling.anew > 0 for mix in mixes.values()]) < 0.2
     assert 0.1 < np.mean([mix.loads.ends > 0 for mix in mixes.values()]) < 0.3
     assert 0.4 < np.mean([mix.alarms.orders > 0 for mix in mixes.values()]) < 0.6
+    assert 0.15 < np.mean([mix.alarms.actions > 0 for mix in mixes.values()]) < 0.35
+    assert 0.4 < np.mean([mix.samples.fetches > 0 for mix in mixes.values()]) < 0.6
 
 
 def test_the_broker_puts_out_who_sends_too_much_and_takes_what_is_just_small_enough() -> None:

@@ -17,7 +17,6 @@ from fedgate.config.protocol.backoff import JITTER, WAIT_S_MAX, wait_ns
 from fedgate.config.protocol.messages import Alarm, Receipt, Status, Want
 from fedgate.gateway_agent.events import (
     ALARM_PRIORITY,
-    CLASSES,
     EVIDENCE_PRIORITY,
     SAMPLES_PRIORITY,
     SENSOR_PRIORITY,
@@ -125,7 +124,7 @@ def test_bulk_is_bounded_in_bytes_and_stops_no_alarm() -> None:
     assert [payload[:1] for payload in words(effects)] == [b"a"] * 5
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(CLASSES)), st.integers(0, 90_000)), max_size=80), st.randoms())
+@given(st.lists(st.tuples(st.sampled_from(sorted(CHANNEL)), st.integers(0, 90_000)), max_size=80), st.randoms())
 @settings(max_examples=40, deadline=None)
 def test_whatever_gathers_all_of_it_leaves_and_a_class_in_its_order(
     given_items: list[tuple[int, int]], rng: Random

@@ -6,7 +6,7 @@ memory, the file and what is written in a day are bounded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from fedgate.cloud_aggregator.context import sign_message
 from fedgate.config.protocol import wire
-from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt
 from fedgate.config.protocol.samples import (
     Clip,
@@ -34,21 +33,27 @@ from fedgate.config.protocol.transfer import parse_chunk
 from fedgate.config.settings.samples import CLIP_BYTES_MAX, SamplesTable
 from fedgate.gateway_agent.events import (
     SAMPLES_PRIORITY,
+    TELEMETRY_PRIORITY,
     ClipRead,
     ClockSet,
     Connection,
+    Durable,
     Effect,
     Enqueue,
+    Item,
     KeepClip,
     Log,
     ReadClip,
     RecordSamples,
     Save,
 )
+from fedgate.gateway_agent.outbox import outbox as queue
+from fedgate.gateway_agent.outbox.outbox import count_held_bytes
 from fedgate.gateway_agent.runtime.clip_file import ClipFile
 from fedgate.gateway_agent.samples import samples as raw
+from fedgate.gateway_agent.samples.ring_layout import SLOT_BYTES
 from fedgate.gateway_agent.samples.samples import SAMPLES, Samples
-from fedgate.gateway_agent.state import State
+from fedgate.gateway_agent.state import State, to_store
 from fedgate.models.arrays import Array
 from fedgate.models.time_units import DAY_NS, NS
 from tests.gateway_agent.deployment.test_gateway_models import in_force
@@ -93,7 +98,7 @@ def raised(effects: list[Effect]) -> Alarm:
 
 def asked(alarm: str, number: int = 1, key: Ed25519PrivateKey = KEY, audience: str = f"{SITE}/{ME}") -> Any:
     request = sign_message(SampleRequest(alarm=alarm, number=number), key, audience, T0_NS)
-    return heard("fetch", name_clip(alarm), request.to_bytes())
+    return heard("fetch", name_clip(alarm, number), request.to_bytes())
 
 
 def test_around_an_anomaly_the_samples_are_kept_as_they_came() -> None:
@@ -114,7 +119,7 @@ def test_while_all_is_well_nothing_is_written_and_memory_stays_as_it_is() -> Non
     state, effects = feed(watching(), samples(0, 30), START_S)
     assert not kinds(effects, KeepClip) and SAMPLES not in {one.key for one in kinds(effects, Save)}
     held = state.samples.held["deck"]
-    assert len(held) <= 3 + 1 + 2 and state.samples.held_bytes == sum(map(raw._count_bytes, held))
+    assert len(held) <= 3 + 1 + 2 and state.samples.held_bytes == raw._count_bytes(held)
 
 
 def test_without_the_table_nothing_is_held() -> None:
@@ -131,7 +136,7 @@ def test_values_keep_their_type_and_their_bits_and_the_gain_is_told(sensor: Arra
     state = agent(gateway_settings(source=[source], **ON), Shelf())
     payload = wire.encode({"values": sensor[:, None]}, {"t_ns": T0_NS, "rate_hz": RATE_HZ})
     state, _ = after(state, heard("sample", "deck", payload))
-    (piece,) = state.samples.held["deck"]
+    ((_, piece),) = state.samples.held["deck"]
     assert piece.values.dtype == sensor.dtype and piece.values.tobytes() == sensor.tobytes()
     _, effects = raw.begin_recording(state.samples, state.context, wanted(T0_NS))
     assert effects == []
@@ -166,7 +171,34 @@ def test_memory_is_bounded_whatever_times_and_lengths_a_sensor_sends(sent_pieces
     held = Samples()
     for rows, t_s in sent_pieces:
         held, _ = raw.note_piece(held, context, "deck", Piece(t_s * NS, 10.0, np.zeros((rows, 24))))
-        assert held.held_bytes == sum(map(raw._count_bytes, held.held["deck"])) <= 32 * 1024
+        assert held.held_bytes == raw._count_bytes(held.held["deck"]) <= 32 * 1024
+
+
+TWO_SOURCES = [{"name": name, "kind": "frames", "channels": [{"role": name}]} for name in ("deck", "air")]
+ODD_TIMES_S: dict[str, Callable[[int], int]] = {
+    "future": lambda at_s: 10**6,
+    "past": lambda at_s: -(10**6),
+    "either": lambda at_s: (-1) ** at_s * 10**6,
+}
+ODD_TIMES_S |= {"future once": lambda at_s: 10**6 if at_s < 20 else at_s}
+
+
+@pytest.mark.parametrize("rows", [5, 400], ids=["as much", "more"])
+@pytest.mark.parametrize("kind", ODD_TIMES_S)
+def test_a_source_that_sends_odd_times_or_much_harms_its_own_samples_alone(kind: str, rows: int) -> None:
+    table = SamplesTable(before_s=60.0, after_s=60.0, max_clip_bytes=64 * 1024, max_bytes=128 * 1024)
+    features = {**FEATURES, "channels": ["deck", "air"]}
+    context = agent(gateway_settings(source=TWO_SOURCES, features=features), Shelf()).context
+    context = replace(context, settings=context.settings.model_copy(update={"samples": table}))
+    held, values = Samples(), np.zeros((rows, 1))
+    for at_s in range(400):
+        context = replace(context, uptime_ns=T0_NS + at_s * NS)
+        for source, t_s, sent_now in (("air", ODD_TIMES_S[kind](at_s), values), ("deck", at_s, np.zeros((5, 1)))):
+            held, _ = raw.note_piece(held, context, source, Piece(T0_NS + t_s * NS, float(rows), sent_now))
+        assert held.held_bytes <= 32 * 1024 and len(held.held["air"]) <= 61 + FEATURES["window_s"]
+        times = [one.piece.t_ns for one in held.held["deck"]]
+        assert times == [T0_NS + t_s * NS for t_s in range(at_s - len(times) + 1, at_s + 1)]
+        assert len(times) >= min(at_s + 1, 61)
 
 
 def test_a_clip_that_grows_too_long_is_cut_and_says_so() -> None:
@@ -188,15 +220,19 @@ def test_what_is_written_in_a_day_is_bounded_also_over_a_restart() -> None:
     shelf, state, kept = Shelf(), watching(samples={**ON["samples"], "bytes_per_day": 65_536}), 0
 
     def begin(state: State, number: int) -> tuple[State, list[Effect]]:
-        one = raw.Recording(wanted(state.context.now_ns, f"a{number}"), 0)
-        held = replace(state.samples, recordings=(one,), held={"deck": (Piece(state.context.now_ns, 10.0, BIG),)})
+        one, piece = (
+            raw.Recording(wanted(state.context.now_ns, f"a{number}"), 0),
+            Piece(state.context.now_ns, 10.0, BIG),
+        )
+        held = replace(state.samples, recordings=(one,), held={"deck": (raw.HeldPiece(0, piece),)})
         return after(replace(state, samples=held), TICK)
 
     for number in range(4):
         state, effects = begin(state, number)
         shelf.commit(effects)
         kept += len(kinds(effects, KeepClip))
-    assert kept == 3 and any("samples.bytes_per_day is 65536" in one.text for one in kinds(effects, Log))
+    assert kept == 2 and state.samples.day.written_bytes == 2 * 6 * SLOT_BYTES  # 20,000 bytes and what is around them
+    assert any("samples.bytes_per_day is 65536" in one.text for one in kinds(effects, Log))
     again = agent(state.context.settings, shelf, state.context.uptime_ns)
     assert again.samples.day == state.samples.day
     assert not kinds(begin(again, 9)[1], KeepClip)
@@ -208,18 +244,22 @@ BIG = np.zeros((2_500, 1))
 
 
 @pytest.mark.parametrize("store", [{"problem": "disk-full"}, {"written_bytes": 2**40}])
-def test_where_the_disk_is_full_or_the_flash_has_had_enough_no_clip_is_kept_nor_sent(store: dict[str, Any]) -> None:
+def test_where_the_disk_is_full_or_the_flash_has_had_enough_no_clip_is_kept_and_one_is_sent(
+    store: dict[str, Any],
+) -> None:
     state = watching()
     state = replace(state, context=replace(state.context, store=replace(state.context.store, **store)))
     _, effects, _ = alarmed(state)
     assert not clips(effects) and any("of samples are not kept" in one.text for one in kinds(effects, Log))
-    _, effects = after(state, asked(ALARM_ID))
-    assert refusals(effects)[0].reason.endswith("ask tomorrow") and not kinds(effects, ReadClip)
+    assert after(state, asked(ALARM_ID))[1] == [ReadClip(ALARM_ID, 1)]  # which writes nothing
 
 
-def refusals(effects: list[Effect]) -> list[SampleRefusal]:
-    queued = [one for one in kinds(effects, Enqueue) if one.name.endswith(".refused")]
-    return [SampleRefusal.from_bytes(one.item.payloads[0]) for one in queued]
+def refusals(state: State) -> list[SampleRefusal]:
+    return [
+        SampleRefusal.from_bytes(item.payloads[0])
+        for name, item in state.outbox.items.items()
+        if name.endswith(".refused")
+    ]
 
 
 def test_after_the_clock_was_set_samples_of_before_are_in_no_clip() -> None:
@@ -236,56 +276,76 @@ def test_a_request_of_the_site_brings_the_clip_behind_everything_else_and_once()
     assert after(state, asked(kept.alarm))[1] == []
     state = replace(state, context=replace(state.context, line_payload_bytes=1_024))
     state, effects = after(state, ClipRead(kept.alarm, 1, kept.body))
-    (queued,) = kinds(effects, Enqueue)
-    assert queued.item.priority == SAMPLES_PRIORITY == max(one.priority for one in state.outbox.items.values())
-    assert b"".join(parse_chunk(one)[1] for one in queued.item.payloads) == kept.body
+    name, item = name_clip(kept.alarm, 1), state.outbox.items[name_clip(kept.alarm, 1)]
+    assert item.priority == SAMPLES_PRIORITY == max(one.priority for one in state.outbox.items.values())
+    assert b"".join(parse_chunk(one)[1] for one in item.payloads) == kept.body
     assert after(state, asked(kept.alarm, 2))[1] == []  # it is on its way
-    for name in [name for name in state.outbox.items if name != queued.name]:
-        state, effects = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
+    for other in [other for other in state.outbox.items if other != name]:
+        state, effects = after(state, heard("receipt", other, Receipt(accepted=True).to_bytes()))
     state, effects = after(state, TICK, now_ns=state.context.uptime_ns + 600 * NS)
-    state, effects = after(state, heard("resend", queued.name, b'{"missing": [1]}'))
-    assert [one.payload for one in sent(effects, "samples")] == [queued.item.payloads[1]]
-    state, _ = after(state, heard("receipt", queued.name, Receipt(accepted=True).to_bytes()))
-    assert queued.name not in state.outbox.items and after(state, asked(kept.alarm))[1] == []
+    state, effects = after(state, heard("resend", name, b'{"missing": [1]}'))
+    assert [one.payload for one in sent(effects, "samples")] == [item.payloads[1]]
+    state, _ = after(state, heard("receipt", name, Receipt(accepted=True).to_bytes()))
+    assert name not in state.outbox.items and after(state, asked(kept.alarm))[1] == []
     assert after(state, asked(kept.alarm, 2))[1] == [ReadClip(kept.alarm, 2)]  # another order
+
+
+def test_a_clip_that_waits_is_written_nowhere_again_and_asked_for_again_after_a_restart() -> None:
+    state, effects, _ = alarmed(watching())
+    (kept,) = kinds(effects, KeepClip)
+    state, _ = after(state, Connection(False), Connection(True))
+    state = replace(state, outbox=replace(state.outbox, bulk_ns=0))
+    state, _ = after(state, asked(kept.alarm))
+    state, effects = after(state, ClipRead(kept.alarm, 1, kept.body))
+    assert not [one for one in effects if isinstance(one, Durable)] and len(sent(effects, "samples")) == 1
+    state, effects = after(state, asked("another", 2))
+    assert effects == []  # one at a time is in memory
+    held = name_clip(kept.alarm, 1)
+    assert held in state.outbox.items and held not in to_store(state).outbox
+    assert {name for name in state.outbox.items if name != held} == to_store(state).outbox.keys()
+    shelf = Shelf(outbox=to_store(state).outbox)
+    again = agent(gateway_settings(**ON), shelf)
+    assert after(again, asked(kept.alarm))[1] == [ReadClip(kept.alarm, 1)]
+    assert refusals(after(agent(gateway_settings(), shelf), asked(kept.alarm))[0])  # settings that allow none any more
+
+
+def test_a_clip_that_waits_takes_no_space_of_the_store() -> None:
+    state, effects, _ = alarmed(watching())
+    (kept,) = kinds(effects, KeepClip)
+    before = count_held_bytes(state.outbox.items)
+    state, _ = after(after(state, asked(kept.alarm))[0], ClipRead(kept.alarm, 1, bytes(2**20)))
+    assert count_held_bytes(state.outbox.items) == before
+    store = state.context.settings.store.model_copy(update={"max_bytes": before})
+    small = state.context.settings.model_copy(update={"store": store})
+    state = replace(state, context=replace(state.context, settings=small))
+    telemetry = Item("x", (bytes(9),), retain=False, priority=TELEMETRY_PRIORITY)
+    outbox, _ = queue.enqueue(state.outbox, state.context, "t", telemetry)
+    assert name_clip(kept.alarm, 1) in outbox.items and outbox.dropped == {"telemetry": 1}
 
 
 def test_a_gateway_that_keeps_no_samples_refuses_and_says_so() -> None:
     state, effects = after(in_force(), asked(ALARM_ID))
-    assert refusals(effects) == [
-        SampleRefusal(alarm=ALARM_ID, number=1, reason="the settings of this gateway keep no samples")
-    ]
-    assert name_refusal(ALARM_ID) in state.outbox.items and after(state, asked(ALARM_ID))[1] == []
+    reason = "this gateway keeps no raw samples: its settings have no table [samples]"
+    assert refusals(state) == [SampleRefusal(alarm=ALARM_ID, number=1, reason=reason)]
+    assert name_refusal(ALARM_ID, 1) in state.outbox.items and after(state, asked(ALARM_ID))[1] == []
+    assert not kinds(effects, Enqueue)
+    for number in range(100):
+        state, _ = after(state, asked(f"a{number}"))
+    assert len(refusals(state)) == 32
 
 
-def test_a_gateway_that_keeps_none_any_more_takes_back_those_that_wait() -> None:
-    state, effects, _ = alarmed(watching())
-    (kept,) = kinds(effects, KeepClip)
-    state, _ = after(after(state, asked(kept.alarm))[0], ClipRead(kept.alarm, 1, kept.body))
-    shelf = Shelf()
-    shelf.outbox = dict(state.outbox.items)
-    assert name_clip(kept.alarm) in agent(gateway_settings(**ON), shelf).outbox.items
-    withdrawn = agent(gateway_settings(), shelf)
-    assert name_clip(kept.alarm) not in shelf.outbox and name_clip(kept.alarm) not in withdrawn.outbox.items
-    assert {name for name in state.outbox.items if name != name_clip(kept.alarm)} <= shelf.outbox.keys()
-
-
-def test_a_clip_that_would_write_more_than_the_flash_may_have_in_a_day_is_refused() -> None:
-    state, effects, _ = alarmed(watching())
-    (kept,) = kinds(effects, KeepClip)
-    budget = state.context.settings.store.flash_bytes_per_day
-    for left_bytes, is_sent in ((6 * len(kept.body), True), (6 * len(kept.body) - 1, False)):
-        store = replace(state.context.store, written_bytes=budget - left_bytes)
-        asking = replace(state, context=replace(state.context, store=store))
-        after_it, effects = after(after(asking, asked(kept.alarm))[0], ClipRead(kept.alarm, 1, kept.body))
-        assert (name_clip(kept.alarm) in after_it.outbox.items) == is_sent
-        assert [one.reason.partition(":")[0] for one in refusals(effects)] == ([] if is_sent else ["flash-budget"])
+def test_a_receipt_for_the_answer_to_one_request_does_not_settle_that_to_another() -> None:
+    state = in_force()
+    for number in (2, 1, 2):
+        state, _ = after(state, asked(ALARM_ID, number))
+    state, _ = after(state, heard("receipt", name_refusal(ALARM_ID, 1), Receipt(accepted=True).to_bytes()))
+    assert [one.number for one in refusals(state)] == [2]
 
 
 def test_what_is_not_here_is_refused() -> None:
     state, _ = after(watching(), asked(ALARM_ID))
-    _, effects = after(state, ClipRead(ALARM_ID, 1, None, "this gateway has no samples of this alarm, or no more"))
-    assert refusals(effects)[0].reason.startswith("this gateway has no samples")
+    state, _ = after(state, ClipRead(ALARM_ID, 1, None, "this gateway has no samples of this alarm, or no more"))
+    assert refusals(state)[0].reason.startswith("this gateway has no samples")
 
 
 @pytest.mark.parametrize(
@@ -300,17 +360,9 @@ def test_a_clip_that_still_comes_in_is_sent_at_a_later_request() -> None:
     state, effects, _ = alarmed(watching(), seconds_after=0)
     alarm = raised(effects).id
     state, effects = after(state, asked(alarm))
-    assert not kinds(effects, ReadClip) and not refusals(effects)
+    assert not kinds(effects, ReadClip) and not refusals(state)
     state, effects = after(state, TICK, now_ns=state.context.uptime_ns + 33 * NS)
     assert kinds(effects, KeepClip) and kinds(after(state, asked(alarm))[1], ReadClip)
-
-
-def test_a_clip_gives_way_to_everything_and_a_tombstone_tells() -> None:
-    state = watching(store={"max_bytes": 64 * 1024})
-    state, _ = after(state, Connection(False))
-    state, effects = after(state, ClipRead(ALARM_ID, 1, bytes(90_000)))
-    (stone,) = [Tombstone.from_bytes(one.item.payloads[0]) for one in kinds(effects, Enqueue)]
-    assert stone.kind == "samples" and name_clip(ALARM_ID) not in state.outbox.items
 
 
 def test_an_error_of_the_file_stops_nothing(tmp_path: Path) -> None:

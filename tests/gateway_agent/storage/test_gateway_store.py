@@ -221,7 +221,7 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
     }
     expected: dict[str, Any] = {
         "store": str(path),
-        "waiting": {**waiting, "telemetry": none, "samples": none, "tombstone": none},
+        "waiting": {**waiting, "telemetry": none, "tombstone": none},
         "flash_bytes_written": 0,
         "damage": [],
         "set_aside": [],

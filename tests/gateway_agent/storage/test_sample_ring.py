@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.gateway_agent.storage.sample_ring import SLOT_BYTES, RingError, SampleRing
+from fedgate.gateway_agent.samples.ring_layout import SLOT_BYTES, count_written_bytes
+from fedgate.gateway_agent.storage.sample_ring import RingError, SampleRing
+from tests.support.calls import count_calls
 
 SLOTS = 9
 SIZE = SLOTS * SLOT_BYTES
@@ -117,7 +119,33 @@ def test_a_clip_larger_than_the_file_is_refused_and_the_others_stay(tmp_path: Pa
     with pytest.raises(RingError, match="does not fit into 8 slots"):
         ring.keep("large", bytes(SIZE))
     assert ring.list_alarms() == ["small"]
-    assert SLOT_BYTES > ring.written_bytes > 0
+    assert ring.written_bytes == 2 * SLOT_BYTES  # of the file and of the clip, which are in whole slots
+
+
+@given(st.text(min_size=1, max_size=64), st.integers(0, 3 * SLOT_BYTES))
+def test_what_is_written_for_a_clip_is_known_before(alarm: str, length: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        ring = opened(folder)
+        ring.keep(alarm, b"")
+        before = ring.written_bytes
+        ring.keep(alarm, bytes(length))
+        assert ring.written_bytes - before == count_written_bytes(alarm, length)
+        assert ring._places[-1].slots * SLOT_BYTES == count_written_bytes(alarm, length)
+        ring.close()
+
+
+def test_to_open_a_file_of_many_clips_takes_as_many_steps_as_there_are(tmp_path: Path) -> None:
+    steps = []
+    for count in (200, 800):
+        ring = SampleRing(tmp_path / str(count), (count + 1) * SLOT_BYTES)
+        for number in range(count):
+            ring.keep(str(number), b"x")
+        ring.close()
+        again = SampleRing(ring.path, (count + 1) * SLOT_BYTES)
+        steps.append(count_calls(again._open))
+        assert len(again.list_alarms()) == count
+        again.close()
+    assert steps[1] < 5 * steps[0]
 
 
 def test_another_size_in_the_settings_begins_the_file_anew(tmp_path: Path) -> None:
