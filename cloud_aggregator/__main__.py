@@ -17,6 +17,8 @@ from fedgate.cloud_aggregator.commands import (
     lists,
     restore,
     status,
+    users,
+    web,
 )
 from fedgate.cloud_aggregator.commands import release as release_command
 from fedgate.cloud_aggregator.commands.alarms import alarms, maintenance, notify, samples
@@ -63,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = cli.add_commands(parser, "aggregator.toml")
     for module in (init, gateways, certificate, doctor, keys, release_command, status):
         module.add(commands)
-    for module in (alarms, samples, maintenance, lists, notify, backup, restore):
+    for module in (alarms, samples, maintenance, lists, notify, backup, restore, users, web):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")

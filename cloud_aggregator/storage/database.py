@@ -38,6 +38,17 @@ class Database(Protocol):
     def connect(self, *, create: bool) -> Connection:
         """Return a connection; where this process has taken the store, the one that what it holds depends on."""
 
+    def connect_to_read(self) -> Connection:
+        """Return a connection that can write nothing, and needs no right to; raises `StoreError`."""
+
+    def read_change(self, db: Connection) -> object:
+        """Return what is another value after others have written something, on one connection, and the same while they
+        have not.
+        """
+
+    def is_replaced(self) -> bool:
+        """Tell whether what the last connection that only reads has open is no more the store, as it is now."""
+
     def read_schema_version(self, db: Connection) -> int:
         """Return the number that `write_schema_version` wrote, 0 where there is none."""
 

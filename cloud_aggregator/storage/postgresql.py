@@ -65,6 +65,7 @@ WATCHED = text("""
 SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),
        set_config('tcp_keepalives_count', '3', false)
 """)
+NEXT_TRANSACTION = text("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
 LIMITS, NO_RIGHT = "54", "42501"  # SQLSTATE: what no row or index may exceed; a right that is missing
 NAME_BYTES = 63  # of an application
 OWNER = "make this user the owner of the database: docs/reference/aggregator.md, PostgreSQL"
@@ -147,6 +148,18 @@ class PostgresqlDatabase:
             db.close()
             raise StoreError(f"{self.name}: {CANNOT_OPEN} (there is no schema of its search_path; CREATE SCHEMA first)")
         return db
+
+    def connect_to_read(self) -> Connection:
+        """Return a connection whose transactions write nothing."""
+        return self._connect("reader").execution_options(postgresql_readonly=True)
+
+    def read_change(self, db: Connection) -> object:
+        """Return the number of the transaction that comes next, which others that write take."""
+        return db.scalar(NEXT_TRANSACTION)
+
+    def is_replaced(self) -> bool:
+        """Return False: a restore copies rows into the tables of the same database."""
+        return False
 
     def read_schema_version(self, db: Connection) -> int:
         """Return the number in the table for it."""

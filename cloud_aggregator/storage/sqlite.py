@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import URL
@@ -35,6 +37,7 @@ class SqliteDatabase:
         self.path, self.name = path, str(path)
         self.was_there = False
         self._lock: int | None = None
+        self._read_file = (0, False)  # see `is_replaced`
 
     def hold(self, program: str) -> None:
         """Lock the file; the kernel takes the lock back however this process ends."""
@@ -66,13 +69,53 @@ class SqliteDatabase:
         if not (create or self.was_there):
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
         with sqlite.make_private_files(), name_errors(self, CANNOT_OPEN):
-            return self.make_engine().connect()
+            db = self.make_engine().connect()
+        if create:
+            self._share()
+        return db
 
-    def make_engine(self) -> Engine:
-        """Return what makes connections to the file."""
-        engine = create_engine(URL.create("sqlite", database=self.name), poolclass=NullPool)
+    def _share(self) -> None:
+        """Let the group of a folder read what is in it, where that folder hands its group on (chmod g+s): so the page of
+        the aggregator runs as another user, who can write nothing.
+        """
+        if self.path.parent.stat().st_mode & stat.S_ISGID:
+            for file in (store_lock.lock_file(self.path), *locate_files(self.path)):
+                if file.exists():
+                    file.chmod(stat.S_IMODE(file.stat().st_mode) | stat.S_IRGRP)
+
+    def make_engine(self, **query: str) -> Engine:
+        """Return what makes connections to the file; with a `query` as SQLite reads it in the URI of one."""
+        place = f"file:{quote(self.name)}" if query else self.name
+        url = URL.create("sqlite", database=place, query=query | {"uri": "true"} if query else {})
+        engine = create_engine(url, poolclass=NullPool)
         event.listen(engine, "connect", set_up)
         return engine
+
+    def connect_to_read(self) -> Connection:
+        """Return a connection that writes nothing. A file with no log beside it is open to nobody, and who may not make
+        a log reads it as one that does not change.
+        """
+        if not self.path.exists():
+            raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
+        self._read_file = self._look()
+        is_live = self._read_file[1]
+        with name_errors(self, CANNOT_OPEN):
+            return self.make_engine(**({"mode": "ro"} if is_live else {"mode": "ro", "immutable": "1"})).connect()
+
+    def read_change(self, db: Connection) -> object:
+        """Return SQLite's number of the last change by others."""
+        return db.exec_driver_sql("PRAGMA data_version").scalar_one()
+
+    def is_replaced(self) -> bool:
+        """Tell whether another file has taken the place of the one that is read, or one that did not change is written
+        to again.
+        """
+        return self._look() != self._read_file
+
+    def _look(self) -> tuple[int, bool]:
+        """Return which file it is, 0 for none, and whether there is a log beside it."""
+        inode = self.path.stat().st_ino if self.path.exists() else 0
+        return inode, self.path.with_name(f"{self.path.name}-wal").exists()
 
     def read_schema_version(self, db: Connection) -> int:
         """Return the number in the header of the file."""
@@ -121,6 +164,11 @@ class SqliteDatabase:
         staged.replace(self.path)
         sync_folder(self.path.parent)
         return str(kept) if kept.exists() else ""
+
+
+def locate_files(path: Path) -> tuple[Path, ...]:
+    """Return the file of a store and those that SQLite keeps beside it, which have its mode."""
+    return tuple(path.with_name(path.name + suffix) for suffix in sqlite.FILES)
 
 
 def locate_staged(path: Path) -> Path:

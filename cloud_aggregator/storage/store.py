@@ -79,6 +79,11 @@ from fedgate.config.runtime.sqlite import refuse_schema
 from fedgate.config.settings.database import DatabaseUrl
 
 OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
+SUMMARY = (
+    *("gateway", "id", "cause", "kind", "severity", "text", "raised_ns", "cleared_ns", "ended", "score", "level"),
+    *("rule", "common", "gateways", "clock", "received_ns"),
+)
+MARK_MODULUS = 2**40  # of a moment in ns: sums of so many moments fit a column
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 
 
@@ -106,10 +111,14 @@ class BackupNote(NamedTuple):
 class Store:
     """The open database. Use it from one thread."""
 
-    def __init__(self, place: Path | DatabaseUrl | Database, *, create: bool = True, program: str = "") -> None:
+    def __init__(
+        self, place: Path | DatabaseUrl | Database, *, create: bool = True, program: str = "", is_read_only: bool = False
+    ) -> None:
         """Open the store, a new one where there is none and `create` says so; with the name of a `program` it is taken
-        for this process alone, until `close` or the end of the process.
+        for this process alone, until `close` or the end of the process. Where it `is_read_only` nothing can be written
+        with it, and who opens it needs no right to.
         """
+        create = create and not is_read_only
         self.database = choose_database(place)
         self.models = models_table.Models(self._read)
         self._history, self._training = history_table.History(), training_table.TrainingRows()
@@ -117,7 +126,8 @@ class Store:
             if program:
                 self.database.hold(program)
                 undo.callback(self.database.release)
-            self._db = undo.enter_context(closing(self.database.connect(create=create)))
+            opened = self.database.connect_to_read() if is_read_only else self.database.connect(create=create)
+            self._db = undo.enter_context(closing(opened))
             with name_errors(self.database, CANNOT_OPEN):
                 self._check_schema(create)
             undo.pop_all()
@@ -143,6 +153,15 @@ class Store:
             if found == 0:
                 META.create_all(self._db)
                 self.database.write_schema_version(self._db, SCHEMA_VERSION)
+
+    def read_change(self) -> object:
+        """Return what is another value once others have written something since it was asked for."""
+        with self._open_transaction("read"):
+            return self.database.read_change(self._db)
+
+    def is_replaced(self) -> bool:
+        """Tell whether a store that was opened to be read is to be opened anew."""
+        return self.database.is_replaced()
 
     @contextmanager
     def _open_transaction(self, what: str) -> Iterator[None]:
@@ -345,6 +364,28 @@ class Store:
         """Return what was done about alarms, in its order; with values of columns those that have them."""
         rows = self._read(select(ALARM_EVENTS).filter_by(**of).order_by(ALARM_EVENTS.c.number))
         return [_make_event(row) for row in rows]
+
+    def read_events_after(self, number: int) -> tuple[int, list[AlarmEvent]]:
+        """Return what was done about alarms behind an event with this number, and the number of the last event."""
+        rows = self._read(select(ALARM_EVENTS).where(ALARM_EVENTS.c.number > number).order_by(ALARM_EVENTS.c.number))
+        return rows[-1].number if rows else number, [_make_event(row) for row in rows]
+
+    def read_alarms_mark(self) -> object:
+        """Return what is another value once an alarm was stored, changed or removed."""
+        of_all = (ALARMS.c.raised_ns, ALARMS.c.cleared_ns, ALARMS.c.ended)
+        received = func.sum(ALARMS.c.received_ns % MARK_MODULUS)
+        return tuple(self._read(select(func.count(), *map(func.count, of_all), received))[0])
+
+    def read_summaries(self) -> list[Row[Any]]:
+        """Return of all alarms what a list shows, in the order in which they began."""
+        begun = func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns")
+        columns = (ALARMS.c[name] for name in SUMMARY)
+        return list(self._read(select(*columns, begun).order_by(begun, ALARMS.c.gateway)))
+
+    def read_alarm(self, gateway: str, alarm: str) -> dict[str, Any] | None:
+        """Return the row of an alarm; None where there is none."""
+        rows = self._read(select(ALARMS).filter_by(gateway=gateway, id=alarm))
+        return rows[0]._asdict() if rows else None
 
     def find_alarms(self, names: object) -> dict[str, tuple[AlarmEvent, ...]]:
         """Return those of some names, as gateway/id, under which an alarm is stored, and what was done about it."""
