@@ -112,7 +112,12 @@ class Store:
     """The open database. Use it from one thread."""
 
     def __init__(
-        self, place: Path | DatabaseUrl | Database, *, create: bool = True, program: str = "", is_read_only: bool = False
+        self,
+        place: Path | DatabaseUrl | Database,
+        *,
+        create: bool = True,
+        program: str = "",
+        is_read_only: bool = False,
     ) -> None:
         """Open the store, a new one where there is none and `create` says so; with the name of a `program` it is taken
         for this process alone, until `close` or the end of the process. Where it `is_read_only` nothing can be written

@@ -46,7 +46,11 @@ class Listed(NamedTuple):
     @property
     def rank(self) -> tuple[int, int, int]:
         """By which the worst comes first: what nobody has seen to, then severity, then the newest."""
-        return (OPEN.index(self.state) if self.state in OPEN else len(OPEN), -SEVERITIES.index(self.severity), -self.begun_ns)
+        return (
+            OPEN.index(self.state) if self.state in OPEN else len(OPEN),
+            -SEVERITIES.index(self.severity),
+            -self.begun_ns,
+        )
 
 
 class AlarmList:

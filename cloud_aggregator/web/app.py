@@ -1,10 +1,10 @@
 """The page as a web application: addresses, who may ask for what, and what a browser may do with the answer.
 
-    GET  /login, POST /login, POST /logout      the only addresses that nobody has to be logged in for
-    GET  the pages, and /api before their address for the same facts as JSON
-    GET  /events                                 server-sent events: something in the store has changed
-    POST /orders/...                             buttons; each becomes an order of the service
-    GET  /static/...                             files of ours, of htmx and of uPlot
+GET  /login, POST /login, POST /logout      the only addresses that nobody has to be logged in for
+GET  the pages, and /api before their address for the same facts as JSON
+GET  /events                                 server-sent events: something in the store has changed
+POST /orders/...                             buttons; each becomes an order of the service
+GET  /static/...                             files of ours, of htmx and of uPlot
 """
 
 from __future__ import annotations
@@ -80,7 +80,11 @@ class Web:
         self.app = Starlette(
             routes=self._list_routes(),
             lifespan=self._live,
-            exception_handlers={HTTPException: self._refuse, StoreError: self._say_unreadable, UsersError: self._say_users},
+            exception_handlers={
+                HTTPException: self._refuse,
+                StoreError: self._say_unreadable,
+                UsersError: self._say_users,
+            },
         )
         self.app.add_middleware(Headers)
 
@@ -159,7 +163,11 @@ class Web:
     async def _log_in(self, request: Request) -> Response:
         following = _keep_local(request.query_params.get("next", "/"))
         if request.method == "GET":
-            hint = "" if self._access.has_users() else "Nobody may log in yet: cloud-aggregator users add NAME --role admin"
+            hint = (
+                ""
+                if self._access.has_users()
+                else "Nobody may log in yet: cloud-aggregator users add NAME --role admin"
+            )
             return self._render("login.html", None, title="Log in", problem="", hint=hint, next=following)
         form, now_s = await _read_form(request), time.monotonic()
         name, address = form.get("name", "")[:64], self._access.find_address(request)

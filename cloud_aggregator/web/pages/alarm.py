@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedgate.cloud_aggregator.alarms.evidence_text import describe_onset, needs_log
+from fedgate.cloud_aggregator.alarms.evidence_text import LOG_UNIT, describe_onset, needs_log
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.web.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
@@ -100,7 +100,9 @@ def draw(evidence: AlarmEvidence) -> dict[str, Any]:
     if (trail := evidence.trail) is not None:
         charts["trail"] = {
             "kind": "time",
-            "is_log": needs_log(trail),
+            "is_log": False,
+            # Scores may be below zero, where no logarithm is: on both sides of that the axis is linear so far.
+            "linear_to": LOG_UNIT * abs(trail.levels[-1]) if needs_log(trail) else 0.0,
             "x": [trail.first_ns / NS + offset_s for offset_s in trail.offsets_s],
             "series": [
                 {"label": "score", "role": "now", "values": trail.scores},
@@ -112,6 +114,7 @@ def draw(evidence: AlarmEvidence) -> dict[str, Any]:
         charts["spectrum"] = {
             "kind": "frequency",
             "is_log": True,
+            "linear_to": 0.0,
             "x": middle,
             "series": [
                 {"label": "now", "role": "now", "values": spectrum.worst},

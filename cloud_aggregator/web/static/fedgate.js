@@ -3,33 +3,50 @@
 
 const COLOURS = { now: "--now", limit: "--limit", usual: "--usual", low: "--band", high: "--band" };
 
-function colourOf(role) {
-  return getComputedStyle(document.documentElement).getPropertyValue(COLOURS[role] || "--text").trim();
-}
-
 function formatValue(value) {
-  return value === null || value === undefined ? "–" : Number(value).toPrecision(4).replace(/\.?0+$/, "").replace(/\.?0+e/, "e");
+  return value === null || value === undefined ? "–" : String(Number(Number(value).toPrecision(4)));
 }
 
 function describeSeries(one) {
   const line = { now: { width: 2 }, limit: { width: 2, dash: [8, 4] }, usual: { width: 1.5 } }[one.role] || { width: 1, dash: [3, 3] };
-  return { label: one.label, stroke: colourOf(one.role), points: { show: false }, value: (_, value) => formatValue(value), ...line };
+  return { label: one.label, stroke: readVariable(COLOURS[one.role]), points: { show: false }, value: (_, value) => formatValue(value), ...line };
+}
+
+function readVariable(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function isDecade(value) {
+  return value === 0 || Number.isInteger(Math.round(1e6 * Math.log10(Math.abs(value))) / 1e6);
+}
+
+function describeScale(chart) {
+  if (chart.linear_to > 0) return { distr: 4, asinh: chart.linear_to }; // logarithmic on both sides of zero
+  return { distr: chart.is_log ? 3 : 1 };
+}
+
+function formatClock(seconds) {
+  return new Date(seconds * 1000).toISOString().slice(11, 19);
 }
 
 function draw(element) {
   const chart = JSON.parse(element.dataset.chart);
-  const isTime = chart.kind === "time";
+  const isTime = chart.kind === "time", isCurved = chart.is_log || chart.linear_to > 0;
   // A logarithmic axis has no zero: what is not above it is not drawn.
   const columns = chart.series.map((one) => one.values.map((value) => (chart.is_log && value <= 0 ? null : value)));
-  const axis = { stroke: colourOf(""), grid: { stroke: getComputedStyle(document.documentElement).getPropertyValue("--line").trim() } };
+  const grid = { stroke: readVariable("--line"), width: 1 }, axis = { stroke: readVariable("--text"), grid, ticks: grid };
+  const day = new Date(chart.x[0] * 1000).toISOString().slice(0, 10);
   const options = {
     width: element.clientWidth || 600,
     height: 260,
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
-    scales: { x: { time: isTime }, y: { distr: chart.is_log ? 3 : 1 } },
-    axes: [{ ...axis, label: isTime ? "UTC" : "Hz" }, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) }],
-    series: [{ label: isTime ? "time" : "Hz", value: isTime ? undefined : (_, value) => formatValue(value) }, ...chart.series.map(describeSeries)],
-    bands: chart.kind === "frequency" ? [{ series: [4, 2], fill: getComputedStyle(document.documentElement).getPropertyValue("--band-fill").trim() }] : [],
+    scales: { x: { time: isTime }, y: describeScale(chart) },
+    axes: [
+      { ...axis, label: isTime ? `UTC, from ${day}` : "Hz", space: isTime ? 90 : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
+      { ...axis, size: 70, filter: isCurved ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
+    ],
+    series: [{ label: isTime ? "UTC" : "Hz", value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
+    bands: chart.kind === "frequency" ? [{ series: [4, 2], fill: readVariable("--band-fill") }] : [],
   };
   element.replaceChildren();
   element.plot = new uPlot(options, [chart.x, ...columns], element);
