@@ -69,7 +69,7 @@ class OrderSocket:
     def take(self, line: bytes) -> dict[str, Any]:
         """Store an order and return its number, or what is wrong with it."""
         try:
-            order = json.loads(line) if len(line) <= ORDER_BYTES_MAX else None
+            order = json.loads(line if len(line) <= ORDER_BYTES_MAX else b"")
             kind, body = order["kind"], order["body"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return {"problem": f"expected one line of JSON with kind and body, at most {ORDER_BYTES_MAX} bytes"}

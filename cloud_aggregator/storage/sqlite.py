@@ -37,7 +37,7 @@ class SqliteDatabase:
         self.path, self.name = path, str(path)
         self.was_there = False
         self._lock: int | None = None
-        self._read_file = (0, False)  # see `is_replaced`
+        self._read_file = (0, False, 0)  # see `is_replaced`
 
     def hold(self, program: str) -> None:
         """Lock the file; the kernel takes the lock back however this process ends."""
@@ -83,13 +83,9 @@ class SqliteDatabase:
                 if file.exists():
                     file.chmod(stat.S_IMODE(file.stat().st_mode) | stat.S_IRGRP)
 
-    def make_engine(self, **query: str) -> Engine:
-        """Return what makes connections to the file; with a `query` as SQLite reads it in the URI of one."""
-        place = f"file:{quote(self.name)}" if query else self.name
-        url = URL.create("sqlite", database=place, query=query | {"uri": "true"} if query else {})
-        engine = create_engine(url, poolclass=NullPool)
-        event.listen(engine, "connect", set_up)
-        return engine
+    def make_engine(self) -> Engine:
+        """Return what makes connections to the file."""
+        return _make_engine(URL.create("sqlite", database=self.name))
 
     def connect_to_read(self) -> Connection:
         """Return a connection that writes nothing. A file with no log beside it is open to nobody, and who may not make
@@ -97,10 +93,10 @@ class SqliteDatabase:
         """
         if not self.path.exists():
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
-        self._read_file = self._look()
-        is_live = self._read_file[1]
+        self._read_file = _, is_live, _ = self._look()
+        options = {"mode": "ro", "uri": "true"} | ({} if is_live else {"immutable": "1"})
         with name_errors(self, CANNOT_OPEN):
-            return self.make_engine(**({"mode": "ro"} if is_live else {"mode": "ro", "immutable": "1"})).connect()
+            return _make_engine(URL.create("sqlite", database=f"file:{quote(self.name)}", query=options)).connect()
 
     def read_change(self, db: Connection) -> object:
         """Return SQLite's number of the last change by others."""
@@ -112,10 +108,14 @@ class SqliteDatabase:
         """
         return self._look() != self._read_file
 
-    def _look(self) -> tuple[int, bool]:
-        """Return which file it is, 0 for none, and whether there is a log beside it."""
-        inode = self.path.stat().st_ino if self.path.exists() else 0
-        return inode, self.path.with_name(f"{self.path.name}-wal").exists()
+    def _look(self) -> tuple[int, bool, int]:
+        """Return which file it is, 0 for none, whether there is a log beside it, and, where there is none, when the file
+        was written last.
+        """
+        if not self.path.exists():
+            return 0, False, 0
+        file, is_live = self.path.stat(), self.path.with_name(f"{self.path.name}-wal").exists()
+        return file.st_ino, is_live, 0 if is_live else file.st_mtime_ns
 
     def read_schema_version(self, db: Connection) -> int:
         """Return the number in the header of the file."""
@@ -164,6 +164,12 @@ class SqliteDatabase:
         staged.replace(self.path)
         sync_folder(self.path.parent)
         return str(kept) if kept.exists() else ""
+
+
+def _make_engine(url: URL) -> Engine:
+    engine = create_engine(url, poolclass=NullPool)
+    event.listen(engine, "connect", set_up)
+    return engine
 
 
 def locate_files(path: Path) -> tuple[Path, ...]:

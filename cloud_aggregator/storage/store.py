@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, delete, func, insert, inspect, select, update
+from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, inspect, select, update
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
@@ -377,9 +377,13 @@ class Store:
 
     def read_alarms_mark(self) -> object:
         """Return what is another value once an alarm was stored, changed or removed."""
-        of_all = (ALARMS.c.raised_ns, ALARMS.c.cleared_ns, ALARMS.c.ended)
-        received = func.sum(ALARMS.c.received_ns % MARK_MODULUS)
-        return tuple(self._read(select(func.count(), *map(func.count, of_all), received))[0])
+        counts: list[ColumnElement[Any]] = [
+            func.count(),
+            func.count(ALARMS.c.raised_ns),
+            func.count(ALARMS.c.cleared_ns),
+        ]
+        counts += [func.count(ALARMS.c.ended), func.sum(ALARMS.c.received_ns % MARK_MODULUS)]
+        return tuple(self._read(select(*counts))[0])
 
     def read_summaries(self) -> list[Row[Any]]:
         """Return of all alarms what a list shows, in the order in which they began."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from fedgate.cloud_aggregator.web.sessions import FailedLogins, Session, Sessions, is_same
-from fedgate.cloud_aggregator.web.users import NAME, ROLES, Role, User, UsersError, is_password, may, read_users
+from fedgate.cloud_aggregator.web.users import NAME, ROLES, Role, User, is_password, may, read_users
 from fedgate.config.settings.web import Proxy
 
 COOKIE = "fedgate-session"

@@ -30,14 +30,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.cloud_aggregator.web import formats
-from fedgate.cloud_aggregator.web.access import COOKIE, Access, UsersError, Visitor, is_own_form
+from fedgate.cloud_aggregator.web.access import COOKIE, Access, Visitor, is_own_form
 from fedgate.cloud_aggregator.web.alarm_list import AlarmList
 from fedgate.cloud_aggregator.web.buttons import BUTTONS, Button, FormError
 from fedgate.cloud_aggregator.web.order_client import OrderRefusedError, place_order
 from fedgate.cloud_aggregator.web.pages import alarm, alarms, overview
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
 from fedgate.cloud_aggregator.web.reading import Changes, Reader
-from fedgate.cloud_aggregator.web.users import Role
+from fedgate.cloud_aggregator.web.users import Role, UsersError
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import USERS, locate_folder, locate_socket
 
@@ -57,6 +57,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+NOBODY_YET = "Nobody may log in yet: cloud-aggregator users add NAME --role admin"
 EventStream = AsyncIterator[str]
 
 

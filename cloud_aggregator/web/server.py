@@ -43,6 +43,11 @@ class Server:
         )
         self._address = f"{'http' if web.certificate_file is None else 'https'}://{web.listen}"
 
+    @property
+    def is_ready(self) -> bool:
+        """True while it serves."""
+        return self._server.started
+
     def run(self) -> None:
         """Serve until `stop`."""
         asyncio.run(self._serve())

@@ -12,7 +12,7 @@ from fedgate.config.protocol.messages import Id
 from fedgate.config.settings.base import FilePath, Table, is_loopback
 from fedgate.config.settings.database import DatabaseUrl
 
-PORT = 8470
+PORT, POSITIONS_MAX = 8470, 10_000
 USERS, SOCKET = "web-users.json", "orders.socket"
 Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -46,7 +46,9 @@ class WebTable(Table):
     session_hours: Annotated[float, Field(gt=0.0, le=24 * 31)] = 12.0  # until one logs in again
     proxy: Proxy | None = None
     plan: FilePath | None = None  # an image of the site: SVG, PNG, JPEG or WebP
-    positions: dict[Id, tuple[Fraction, Fraction]] = {}  # of gateways on it: shares of its width and its height
+    positions: dict[Id, tuple[Fraction, Fraction]] = Field(
+        default={}, max_length=POSITIONS_MAX
+    )  # of gateways on it: shares of its width and its height
 
     @field_validator("listen")
     @classmethod
