@@ -113,6 +113,10 @@ class Web:
         yield
         self._reader.close()
 
+    async def end_streams(self) -> None:
+        """Let nobody wait for a change any more."""
+        await self._changes.end()
+
     def _require(self, request: Request, role: Role = "viewer") -> Visitor:
         """Return who asks; raises `HTTPException` for who is not logged in or may not."""
         visitor = self._access.find_visitor(request)
@@ -251,7 +255,7 @@ class Web:
 
         async def send(known: str) -> EventStream:
             yield ": listening\n\n"
-            while self._access.find_visitor(request) is not None:
+            while not self._changes.is_over and self._access.find_visitor(request) is not None:
                 found = await self._changes.wait(known, KEEP_ALIVE_S)
                 yield ": still here\n\n" if found == known else f"event: changed\ndata: {found}\n\n"
                 known = found

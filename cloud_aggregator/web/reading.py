@@ -68,6 +68,13 @@ class Changes:
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self.waiting = 0
+        self.is_over = False
+
+    async def end(self) -> None:
+        """Let nobody wait any more."""
+        async with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
 
     async def wait(self, known: str, within_s: float) -> str:
         """Return what `Reader.read_change` says, as soon as that is something else than `known`, or after a time."""
@@ -76,12 +83,12 @@ class Changes:
             self._task = asyncio.create_task(self._look())
         try:
             async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(lambda: self._known not in ("", known))
+                await self._changed.wait_for(lambda: self.is_over or self._known not in ("", known))
         except TimeoutError:
             return known
         finally:
             self.waiting -= 1
-        return self._known
+        return self._known or known
 
     async def _look(self) -> None:
         while self.waiting:

@@ -15,7 +15,7 @@ from fedgate.config.settings.settings import AggregatorSettings
 LOG = logging.getLogger("fedgate.web")
 CONNECTIONS_MAX = 500
 GO_AFTER_S = 3  # what is under way at the end
-LOOK_S, WORK_S = 0.05, 30.0
+LOOK_S, WORK_S = 0.1, 30.0  # the first as often as uvicorn looks itself
 
 
 class Server:
@@ -24,10 +24,11 @@ class Server:
     def __init__(self, settings: AggregatorSettings) -> None:
         """Listen; raises `OSError` where the address is taken, `ValueError` where the settings lack something."""
         web, (host, port) = settings.web, settings.web.address
+        self._web = Web(settings)
         self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._server = uvicorn.Server(
             uvicorn.Config(
-                Web(settings).app,
+                self._web.app,
                 http="h11",
                 ws="none",
                 loop="asyncio",
@@ -53,11 +54,17 @@ class Server:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        work = asyncio.create_task(self._report_work())
+        beside = asyncio.gather(self._report_work(), self._end_streams())
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
-            work.cancel()
+            beside.cancel()
+
+    async def _end_streams(self) -> None:
+        """End what would last for ever, once the server is to end."""
+        while not self._server.should_exit:
+            await asyncio.sleep(LOOK_S)
+        await self._web.end_streams()
 
     async def _report_work(self) -> None:
         while not self._server.started:

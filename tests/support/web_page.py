@@ -116,8 +116,8 @@ class Site:
                 return store.order(kind, body)
 
         def work() -> None:
-            begun_ns = time.time_ns()
             with closing(Store(path, program="aggregator")) as store:
+                begun_ns = time.time_ns()
                 service = Service(self.settings, store, KEY, uptime_ns=0, anchor_ns=begun_ns, beginning="first")
                 service.step_all(1, [Connection(True)])
                 started.set()
