@@ -30,7 +30,7 @@ from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
 
 ABSOLUTE = re.compile(r"(?<![\w.~-])/(?=\w)")
-OF_USERS = (("-u", "fedgate"), ("-u", "postgres"), ("-o", "fedgate"))
+OF_USERS = (("-u", "fedgate"), ("-u", "postgres"), ("-o", "fedgate"), ("-g", "fedgate"))
 RUN_HERE = {"cat", "cp", "install", "rm", "sed", "sh"}  # below the folder alone
 FOLDERS = ("etc/systemd/system", "media/usb", "mnt/backup", "var/lib")
 # Nobody listens where a broker or a receiver should, and no alarm stands at a new site.
