@@ -75,8 +75,8 @@ class SqliteDatabase:
         return db
 
     def _share(self) -> None:
-        """Let the group of a folder read what is in it, where that folder hands its group on (chmod g+s): so the page of
-        the aggregator runs as another user, who can write nothing.
+        """Let the group of a folder read what is in it, where that folder hands its group on (chmod g+s): so the page
+        runs as another user, who can write nothing.
         """
         if self.path.parent.stat().st_mode & stat.S_ISGID:
             for file in (store_lock.lock_file(self.path), *locate_files(self.path)):
@@ -109,8 +109,8 @@ class SqliteDatabase:
         return self._look() != self._read_file
 
     def _look(self) -> tuple[int, bool, int]:
-        """Return which file it is, 0 for none, whether there is a log beside it, and, where there is none, when the file
-        was written last.
+        """Return which file it is, 0 for none, whether there is a log beside it, and, where there is none, when it was
+        written last.
         """
         if not self.path.exists():
             return 0, False, 0

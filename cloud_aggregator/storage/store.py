@@ -387,9 +387,9 @@ class Store:
 
     def read_summaries(self) -> list[Row[Any]]:
         """Return of all alarms what a list shows, in the order in which they began."""
-        begun = func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns")
+        onset = func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns")
         columns = (ALARMS.c[name] for name in SUMMARY)
-        return list(self._read(select(*columns, begun).order_by(begun, ALARMS.c.gateway)))
+        return list(self._read(select(*columns, onset).order_by(onset, ALARMS.c.gateway)))
 
     def read_alarm(self, gateway: str, alarm: str) -> dict[str, Any] | None:
         """Return the row of an alarm; None where there is none."""

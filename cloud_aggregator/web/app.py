@@ -95,7 +95,7 @@ class Web:
             for page in PAGES
             for route in (
                 Route(page.path, self._show(page)),
-                Route(f"/api{page.path.rstrip('/') or '/overview'}", self._tell(page)),
+                Route(f"/api{page.path.rstrip('/') or '/overview'}", self._answer_facts(page)),
             )
         ]
         return [
@@ -148,12 +148,12 @@ class Web:
 
         return show
 
-    def _tell(self, page: Page) -> Callable[[Request], Any]:
-        async def tell(request: Request) -> Response:
+    def _answer_facts(self, page: Page) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
             self._require(request)
             return JSONResponse(await self._read(page, {**request.query_params, **request.path_params}))
 
-        return tell
+        return answer
 
     def _render(
         self, template: str, visitor: Visitor | None, status: int = HTTPStatus.OK, **facts: Any

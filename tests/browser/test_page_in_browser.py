@@ -1,5 +1,5 @@
-"""Goal: in a real browser an operator sees what is wrong and acts on it, and everybody can: with a keyboard, on a phone,
-in the dark; and nothing that a gateway says becomes more than text.
+"""Goal: in a real browser an operator sees what is wrong and acts on it, and everybody can: with a keyboard, on a
+phone, in the dark; and nothing that a gateway says becomes more than text.
 
 Method: Debian's Chromium by playwright over the real page, axe's rules on every page; no request leaves this machine.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
 from fedgate.cloud_aggregator.events import RecordEvidence, RecordGateway
 from fedgate.config.protocol.messages import Status
@@ -27,7 +28,9 @@ PLAN = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 600"><rect width="1000" height="600" fill="#88a"/></svg>'
 )
 HOSTILE = "\"><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">{{7*7}}"
-PHONE, DESK = {"width": 360, "height": 740}, {"width": 1200, "height": 900}
+PHONE, DESK = ViewportSize(width=360, height=740), ViewportSize(width=1200, height=900)
+Scheme = Literal["light", "dark"]
+OpenTab = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
@@ -53,47 +56,51 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-def open_tab(browser: Browser, site: Site, user: str = "", *, scheme: str = "light") -> Page:
-    """Return a tab, of somebody who is logged in where a user is named; what its scripts complain of fails the test."""
-    tab = browser.new_context(base_url=f"http://127.0.0.1:{site.port}", viewport=DESK, color_scheme=scheme).new_page()  # type: ignore[arg-type]
+@pytest.fixture
+def tabs(browser: Browser) -> Iterator[OpenTab]:
+    """Opens tabs, of somebody who is logged in where a user is named; what their scripts complain of fails the test, as
+    does a request to anybody but the page.
+    """
     complaints: list[str] = []
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
-    tab.on("request", lambda one: complaints.append(one.url) if f":{site.port}/" not in one.url else None)
-    tab.complaints = complaints  # type: ignore[attr-defined]
-    if user:
-        tab.goto("/login")
-        tab.get_by_label("Name").fill(user)
-        tab.get_by_label("Password").fill(PASSWORD)
-        tab.get_by_role("button", name="Log in").click()
-        expect(tab.get_by_role("button", name="Log out")).to_be_visible()
-    return tab
+    contexts: list[BrowserContext] = []
 
+    def open_tab(site: Site, user: str = "", scheme: Scheme = "light") -> Page:
+        at = f"http://127.0.0.1:{site.port}"
+        contexts.append(browser.new_context(base_url=at, viewport=DESK, color_scheme=scheme))
+        tab = contexts[-1].new_page()
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+        tab.on("request", lambda one: None if one.url.startswith(at) else complaints.append(one.url))
+        if user:
+            tab.goto("/login")
+            tab.get_by_label("Name").fill(user)
+            tab.get_by_label("Password").fill(PASSWORD)
+            tab.get_by_role("button", name="Log in").click()
+            expect(tab.get_by_role("button", name="Log out")).to_be_visible()
+        return tab
 
-def close(tab: Page) -> None:
-    """Close a tab, about which there must be nothing to complain."""
-    complaints = tab.complaints  # type: ignore[attr-defined]
-    tab.context.close()
+    yield open_tab
+    for one in contexts:
+        one.close()
     assert complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["/login", *(path for path in list_addresses() if not path.startswith("/api"))])
-def test_every_page_is_open_to_everybody(browser: Browser, site: Site, path: str, scheme: str) -> None:
-    tab = open_tab(browser, site, "" if path == "/login" else "operator", scheme=scheme)
+def test_every_page_is_open_to_everybody(tabs: OpenTab, site: Site, path: str, scheme: Scheme) -> None:
+    tab = tabs(site, "" if path == "/login" else "operator", scheme=scheme)
     tab.goto(path)
     expect(tab.get_by_role("heading", level=1)).to_be_visible()
     found = Axe().run(tab)
     assert found.violations_count == 0, found.generate_report()
-    tab.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    tab.set_viewport_size(PHONE)
     width = tab.evaluate("document.documentElement.scrollWidth")
     assert width <= PHONE["width"], f"{path} is {width} wide on a phone"
-    close(tab)
 
 
-def test_an_operator_finds_the_alarm_and_acknowledges_it_with_the_keyboard_alone(browser: Browser, site: Site) -> None:
+def test_an_operator_finds_the_alarm_and_acknowledges_it_with_the_keyboard_alone(tabs: OpenTab, site: Site) -> None:
     site.commit(*make_alarm("south", "anomaly", 1))
-    tab = open_tab(browser, site)
+    tab = tabs(site)
     tab.goto("/")
     expect(tab).to_have_url(re.compile("/login"))
     tab.keyboard.type("operator")  # the name has the focus
@@ -103,11 +110,11 @@ def test_an_operator_finds_the_alarm_and_acknowledges_it_with_the_keyboard_alone
     expect(tab.get_by_role("heading", level=1)).to_contain_text("alarm")
     press_tab_until(tab, "a[href='/alarms/south/south.anomaly.1']")
     tab.keyboard.press("Enter")
+    expect(tab).to_have_url(re.compile("/alarms/south"))
     press_tab_until(tab, "form[action='/orders/acknowledge'] button")
     tab.keyboard.press("Enter")
     expect(tab.locator("#main .notice.good")).to_contain_text("acknowledged")
     expect(tab.locator("#main .tag.state-acknowledged")).to_be_visible()
-    close(tab)
 
 
 def press_tab_until(tab: Page, selector: str) -> None:
@@ -120,8 +127,8 @@ def press_tab_until(tab: Page, selector: str) -> None:
     raise AssertionError(f"{selector} is not reached by the keyboard")
 
 
-def test_the_page_follows_what_happens(browser: Browser, site: Site) -> None:
-    tab = open_tab(browser, site, "viewer")
+def test_the_page_follows_what_happens(tabs: OpenTab, site: Site) -> None:
+    tab = tabs(site, "viewer")
     tab.goto("/")
     site.commit(*make_alarm("west", "anomaly", 0.01, text="the west pier moves"))
     expect(tab.get_by_text("the west pier moves")).to_be_visible(timeout=60_000)
@@ -133,11 +140,10 @@ def test_the_page_follows_what_happens(browser: Browser, site: Site) -> None:
     client.press("note", AT, alarms="north/north.anomaly.2", text="looked at it")
     expect(tab.get_by_text("looked at it")).to_be_visible(timeout=60_000)
     expect(tab.locator("#chart-trail canvas")).to_be_visible()  # and the chart is still there
-    close(tab)
 
 
-def test_nobody_loses_what_they_write_when_something_happens(browser: Browser, site: Site) -> None:
-    tab = open_tab(browser, site, "operator")
+def test_nobody_loses_what_they_write_when_something_happens(tabs: OpenTab, site: Site) -> None:
+    tab = tabs(site, "operator")
     tab.goto(AT)
     note = tab.locator("form[action='/orders/note'] input[name=text]")
     note.fill("half a sen")
@@ -147,10 +153,9 @@ def test_nobody_loses_what_they_write_when_something_happens(browser: Browser, s
     note.press("Enter")
     expect(tab.get_by_text("half a sentence")).to_be_visible()
     expect(tab.get_by_text("a neighbour moves")).to_be_visible()
-    close(tab)
 
 
-def test_what_gateways_say_stays_text(browser: Browser, site: Site) -> None:
+def test_what_gateways_say_stays_text(tabs: OpenTab, site: Site) -> None:
     evidence = make_evidence(HOSTILE[:100], windows=5, channels=2).model_copy(update={"alarm": "east.anomaly.5"})
     status = Status(state="online", version=HOSTILE[:60])
     site.commit(
@@ -158,18 +163,17 @@ def test_what_gateways_say_stays_text(browser: Browser, site: Site) -> None:
         *make_alarm("east", "anomaly", 5, text=HOSTILE, feature=HOSTILE[:60], rule=HOSTILE[:60]),
         RecordEvidence("east", evidence, 1),
     )
-    tab = open_tab(browser, site, "operator")
+    tab = tabs(site, "operator")
     for path in ("/", "/alarms", "/alarms/east/east.anomaly.5"):
         tab.goto(path)
         expect(tab.get_by_text("document.title='taken'").first).to_be_visible()
         assert "taken" not in tab.title()
         assert tab.locator("img, main script").count() == 0
-    close(tab)
 
 
-def test_who_is_no_longer_known_is_led_to_the_login(browser: Browser, tmp_path: Path) -> None:
+def test_who_is_no_longer_known_is_led_to_the_login(tabs: OpenTab, tmp_path: Path) -> None:
     with open_page(tmp_path, *make_site(), session_hours=1e-9) as site:
-        tab = open_tab(browser, site)
+        tab = tabs(site)
         tab.goto("/login")
         tab.get_by_label("Name").fill("viewer")
         tab.get_by_label("Password").fill("a wrong password")
@@ -179,4 +183,3 @@ def test_who_is_no_longer_known_is_led_to_the_login(browser: Browser, tmp_path: 
         tab.get_by_label("Password").fill(PASSWORD)
         tab.get_by_role("button", name="Log in").click()  # and the session is over at once
         expect(tab).to_have_url(re.compile("/login"))
-        tab.context.close()

@@ -25,7 +25,7 @@ from fedgate.cloud_aggregator.runtime.order_socket import OrderSocket
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.server import Server
-from fedgate.cloud_aggregator.web.users import put_user
+from fedgate.cloud_aggregator.web.users import ROLES, put_user
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import SOCKET, USERS
@@ -73,7 +73,7 @@ class Client:
 
     def get(self, path: str, **headers: str) -> Answer:
         """Ask for a page."""
-        return self.ask("GET", path, **headers)
+        return self.ask("GET", path, None, **headers)
 
     def log_in(self, name: str, password: str = PASSWORD) -> Answer:
         """Send the form of the login."""
@@ -155,7 +155,10 @@ def make_site() -> list[Durable]:
     alarms += make_alarm("south", "faulty-load", 2.5, "raised", "cleared")
     evidence = make_evidence(windows=40, bands=8, channels=3).model_copy(update={"alarm": "north.anomaly.2"})
     states = (("north", "online"), ("south", "online"), ("west", "offline"))
-    gateways = [RecordGateway(name, Status(state=state, version="0.6.0"), now_ns) for name, state in states]  # type: ignore[arg-type]
+    gateways = [
+        RecordGateway(name, Status.model_validate({"state": state, "version": "0.6.0"}), now_ns)
+        for name, state in states
+    ]
     done = AlarmEvent("north", "north.anomaly.50", "", now_ns, "ben", "acknowledge", {"text": "seen"})
     return [*gateways, *alarms, RecordEvidence("north", evidence, now_ns), done]
 
@@ -166,8 +169,8 @@ def open_page(folder: Path, *effects: Durable, **web: Any) -> Iterator[Site]:
     site = Site(folder, make_settings(folder, web), 0)
     site.port = site.settings.web.address[1]
     site.commit(*effects)
-    for role in ("viewer", "operator", "admin"):
-        put_user(folder / USERS, role, role, PASSWORD)  # type: ignore[arg-type]
+    for role in ROLES:
+        put_user(folder / USERS, role, role, PASSWORD)
     server = Server(site.settings)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.commands.alarms.alarms import read_rows
-from fedgate.cloud_aggregator.events import AlarmEvent
+from fedgate.cloud_aggregator.events import AlarmEvent, Durable
 from fedgate.cloud_aggregator.runtime.order_socket import KINDS, ORDER_BYTES_MAX, OrderSocket
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
@@ -136,7 +136,7 @@ def test_the_list_of_alarms_says_what_the_command_says(tmp_path: Path) -> None:
     """Whatever happens between two looks: the list reads only what changed."""
     listed = AlarmList()
     with closing(Store(tmp_path / "a.db")) as store:
-        steps = [
+        steps: list[list[Durable]] = [
             make_alarm("north", "anomaly", 2),
             make_alarm("south", "anomaly", 3, "raised", "cleared"),
             [AlarmEvent("north", "north.anomaly.2", "", 1, "ben", "acknowledge", {})],
