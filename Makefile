@@ -122,7 +122,7 @@ $(FOR_DEMO): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "install: done"
 
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
-	@echo "install: fetching 101 packages into it (1 GB once unpacked); about a minute, several on a small machine"
+	@echo "install: fetching 102 packages into it (1 GB once unpacked); about a minute, several on a small machine"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(FOR_DEMO) $@
 	@echo "install: done"

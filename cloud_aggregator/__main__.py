@@ -15,6 +15,7 @@ from fedgate.cloud_aggregator.commands import (
     init,
     keys,
     lists,
+    metrics,
     restore,
     status,
     users,
@@ -23,7 +24,7 @@ from fedgate.cloud_aggregator.commands import (
 from fedgate.cloud_aggregator.commands import release as release_command
 from fedgate.cloud_aggregator.commands.alarms import alarms, maintenance, notify, samples
 from fedgate.cloud_aggregator.pki import site_keys
-from fedgate.config.runtime import cli
+from fedgate.config.runtime import cli, logs
 from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.config.transport import mqtt
@@ -40,6 +41,7 @@ EPILOG = """examples:
   cloud-aggregator status -c aggregator.toml   does it run, gateways, the training at hand; also: models, rounds
   cloud-aggregator alarms -c aggregator.toml   which alarms there are and how far they are; ack, shelve, label, rates
   cloud-aggregator samples -c aggregator.toml  the raw samples around alarms: fetch, list, export; off by default
+  cloud-aggregator metrics -c aggregator.toml  print metrics for Prometheus; --listen: serve them
   cloud-aggregator backup FILE -c aggregator.toml   one file to put the site back from; restore FILE does that
   cloud-aggregator notify test -c aggregator.toml   send a message to the channels of [[notify]]
   cloud-aggregator release -c aggregator.toml  how the release of a model stands; --canary, --go-on, --pause, --stop
@@ -65,10 +67,10 @@ def build_parser() -> argparse.ArgumentParser:
     commands = cli.add_commands(parser, "aggregator.toml")
     for module in (init, gateways, certificate, doctor, keys, release_command, status):
         module.add(commands)
-    for module in (alarms, samples, maintenance, lists, notify, backup, restore, users, web):
+    for module in (alarms, samples, maintenance, lists, notify, metrics, backup, restore, users, web):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
-    run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
+    logs.add_options(run)
     commands.add("check", _check, "check the settings and the release key")
     train = commands.add("train-discriminator", _train_discriminator, TRAIN, description=TRAINED, examples=TRAINS)
     train.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file that defence.network names")

@@ -128,6 +128,11 @@ class DropHeld:
     round_index: int | None = None
 
 
+# What the store counts of all rounds that it ever stored, by name.
+ROUNDS_CLOSED, ROUNDS_GIVEN_UP, ROUNDS_OPEN_MS = "rounds.closed", "rounds.given-up", "rounds.open-ms"
+UPDATES_ADMITTED, UPDATES_REFUSED, UPDATES_BYTES = "updates.admitted", "updates.refused", "updates.bytes"
+
+
 @dataclass(frozen=True)
 class RecordRound:
     """Store that a round was closed."""
@@ -144,6 +149,7 @@ class RecordRound:
     late: tuple[tuple[str, int], ...] = ()  # counted too, after all others: gateway and the round that it answered
     update_bytes: int | None = None  # what the numbers of one update take as they travel; None: of any length
     uncompressed_bytes: int | None = None  # ... and what they would take uncompressed
+    open_ms: int = 0  # since its invitation, or since the service began where that was later
 
 
 @dataclass(frozen=True)

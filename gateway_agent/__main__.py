@@ -9,7 +9,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from fedgate.config.runtime import cli
+from fedgate.config.runtime import cli, logs
 from fedgate.gateway_agent.commands import doctor, enrol, models, status
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.add_commands(parser, "gateway.toml")
     run = commands.add("run", _run, "run the agent", shows_facts=False)
-    run.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
+    logs.add_options(run)
     commands.add("check", _check, "check the settings and the release key")
     for module in (status, doctor, enrol, models):
         module.add(commands)

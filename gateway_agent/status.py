@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
+from fedgate.config.protocol.scores import DIGITS
 from fedgate.config.runtime.version import VERSION
 from fedgate.gateway_agent.deployment.deployment import compute_probation_left_s
 from fedgate.gateway_agent.outbox.outbox import count_held_bytes
@@ -59,7 +62,21 @@ def status(state: State) -> Status:
         flash_bytes_written=state.context.store.written_bytes,
         store_problem=state.context.store.problem,
         stale=state.trust.stale,
+        score_over_level=_find_score_over_level(state),
     )
+
+
+def _find_score_over_level(state: State) -> float | None:
+    """Return how near to its level the score of the last window was that was judged; None where that is not known, or
+    not for others.
+    """
+    if not state.context.settings.exchange.publish_scores or not state.monitor.trail:
+        return None
+    _, height, level = state.monitor.trail[-1]
+    if level <= 0:
+        return None
+    ratio = float(f"{float(height) / float(level):.{DIGITS}g}")
+    return ratio if math.isfinite(ratio) else None
 
 
 def _count_dropped(state: State) -> dict[str, int]:

@@ -1,8 +1,12 @@
-"""Notifies Home Assistant, by MQTT discovery, which alarms there are: one binary sensor for each.
+"""Notifies Home Assistant, by MQTT discovery, of alarms and gateways.
+
+Each alarm is a binary sensor; three sensors of each gateway are how near its score is to its level, when it was last
+seen, and its version.
 
 The format is the one that Home Assistant documents for its MQTT integration: a retained JSON document under
-`<prefix>/binary_sensor/<node>/<object>/config`, taken back by an empty one. The states stay where they are, in our own
-retained topics; templates read them there.
+`<prefix>/<binary_sensor or sensor>/<node>/<object>/config`, taken back by an empty one. The states stay where they are,
+in our own retained topics; templates read them there. So the sensors are as new as the last status of a gateway: one a
+minute as gateways are shipped, where scores are published for each window.
 
 What was ever published is stored before it is sent. So what is published no more, since the settings have changed, is
 taken back at every connect: an empty message may be lost as any other.
@@ -12,12 +16,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
 from fedgate.cloud_aggregator.alarms.records import Alarms
 from fedgate.cloud_aggregator.context import Context, Statuses, find_device
 from fedgate.cloud_aggregator.events import Effect, Publish, RecordDiscovery
+from fedgate.config.protocol.messages import STATUS
 from fedgate.config.protocol.topics import ALL, CLOUD
 from fedgate.config.runtime.version import VERSION
 
@@ -25,6 +30,33 @@ ANOMALY = "anomaly"
 STATE = "{{ 'ON' if value_json.state == 'raised' else 'OFF' }}"
 AVAILABLE = "{{ value_json.state }}"  # `online` and `offline`, which are what Home Assistant expects
 NAMES = {ANOMALY: "Anomaly", CAUSE: "Fleet alarm"}
+# A last will has no time, nor a gateway whose clock is not set: then it stays what it was.
+SEEN = (
+    "{% if value_json.state == 'online' and value_json.clock == 'synchronised' and value_json.t_ns %}"
+    "{{ (value_json.t_ns / 1000000000) | as_datetime }}"
+    "{% elif this.state not in ['unknown', 'unavailable'] %}{{ this.state }}{% else %}{{ none }}{% endif %}"
+)
+# What Home Assistant shows of a status, by object; only when it was last seen is shown of a gateway that is away.
+SENSORS: dict[str, dict[str, Any]] = {
+    "score-over-level": {
+        "name": "Score over level",
+        "value_template": "{{ value_json.score_over_level }}",
+        "state_class": "measurement",
+        "suggested_display_precision": 2,
+    },
+    "last-seen": {
+        "name": "Last seen",
+        "value_template": SEEN,
+        "device_class": "timestamp",
+        "entity_category": "diagnostic",
+    },
+    "version": {
+        "name": "Version",
+        "value_template": "{{ value_json.version }}",
+        "entity_category": "diagnostic",
+    },
+}
+SHOWN_OF_WHO_IS_AWAY = "last-seen"
 
 
 def publish_all(alarms: Alarms, context: Context, statuses: Statuses) -> tuple[Alarms, list[Effect]]:
@@ -53,16 +85,25 @@ def _make_documents(alarms: Alarms, context: Context, statuses: Statuses, gatewa
     if not context.settings.home_assistant.enabled:
         return {}
     if gateway == ALL:
-        causes = [CAUSE] if context.settings.fleet.enabled else []
+        causes, sensors = [CAUSE] if context.settings.fleet.enabled else [], list[str]()
     else:
         seen = {known.alarm.cause for known in alarms.book.get(gateway, {}).values()}
-        causes = sorted({ANOMALY} | seen)
-    return {_make_topic(context, gateway, cause): _document(context, statuses, gateway, cause) for cause in causes}
+        causes, sensors = sorted({ANOMALY} | seen), list(SENSORS)
+    return {
+        **{
+            _make_topic(context, "binary_sensor", gateway, cause): _describe_alarm(context, statuses, gateway, cause)
+            for cause in causes
+        },
+        **{
+            _make_topic(context, "sensor", gateway, name): _describe_sensor(context, statuses, gateway, name)
+            for name in sensors
+        },
+    }
 
 
-def _make_topic(context: Context, gateway: str, cause: str) -> str:
+def _make_topic(context: Context, component: Literal["binary_sensor", "sensor"], gateway: str, name: str) -> str:
     prefix = context.settings.home_assistant.prefix
-    return f"{prefix}/binary_sensor/{_name_node(context, gateway)}/{_escape(cause)}/config"
+    return f"{prefix}/{component}/{_name_node(context, gateway)}/{_escape(name)}/config"
 
 
 def _name_node(context: Context, gateway: str) -> str:
@@ -72,36 +113,65 @@ def _name_node(context: Context, gateway: str) -> str:
 def _escape(name: str) -> str:
     """Return a name in the letters that discovery allows, which lack the dot; other names stay other names.
 
-    An underscore is followed by what it stands for, so that `_s` is free to part names.
+    An underscore is followed by what it stands for, so that `_s` is free to part names, and `_m` to part what is
+    measured.
     """
     return name.replace("_", "__").replace(".", "_d")
 
 
-def _document(context: Context, statuses: Statuses, gateway: str, cause: str) -> bytes:
-    status_item = CLOUD if gateway == ALL else "agent"
+def _describe_alarm(context: Context, statuses: Statuses, gateway: str, cause: str) -> bytes:
     state_topic = context.topic(gateway, "alarm", cause)
-    document = {
-        "name": NAMES.get(cause, cause),
-        "unique_id": f"{_name_node(context, gateway)}_s{_escape(cause)}",
-        "state_topic": state_topic,
-        "value_template": STATE,
-        "payload_on": "ON",
-        "payload_off": "OFF",
-        "json_attributes_topic": state_topic,
-        "device_class": "problem",
-        "availability": [
-            {
-                "topic": context.topic(gateway, "status", status_item),
-                "value_template": AVAILABLE,
-                "payload_available": "online",
-                "payload_not_available": "offline",
-            }
-        ],
+    return _write(
+        {
+            "name": NAMES.get(cause, cause),
+            "unique_id": f"{_name_node(context, gateway)}_s{_escape(cause)}",
+            "state_topic": state_topic,
+            "value_template": STATE,
+            "payload_on": "ON",
+            "payload_off": "OFF",
+            "json_attributes_topic": state_topic,
+            "device_class": "problem",
+            "availability": _describe_availability(context, gateway),
+            **_describe_origin(context, statuses, gateway),
+        }
+    )
+
+
+def _describe_sensor(context: Context, statuses: Statuses, gateway: str, name: str) -> bytes:
+    is_always_there = name == SHOWN_OF_WHO_IS_AWAY
+    return _write(
+        {
+            **SENSORS[name],
+            "unique_id": f"{_name_node(context, gateway)}_m{_escape(name)}",
+            "state_topic": context.topic(gateway, "status", STATUS),
+            **({} if is_always_there else {"availability": _describe_availability(context, gateway)}),
+            **_describe_origin(context, statuses, gateway),
+        }
+    )
+
+
+def _write(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _describe_availability(context: Context, gateway: str) -> list[dict[str, str]]:
+    return [
+        {
+            "topic": context.topic(gateway, "status", CLOUD if gateway == ALL else STATUS),
+            "value_template": AVAILABLE,
+            "payload_available": "online",
+            "payload_not_available": "offline",
+        }
+    ]
+
+
+def _describe_origin(context: Context, statuses: Statuses, gateway: str) -> dict[str, Any]:
+    """Return what every document has: of which device it is, and who says so."""
+    return {
         "qos": 1,
         "device": _describe_device(context, statuses, gateway),
         "origin": {"name": "fedgate", "sw_version": VERSION},
     }
-    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _describe_device(context: Context, statuses: Statuses, gateway: str) -> dict[str, Any]:

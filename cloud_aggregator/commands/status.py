@@ -14,6 +14,7 @@ from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
+from fedgate.cloud_aggregator.metrics.facts import GatewayState
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.notifications.post_queue import label
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
@@ -175,12 +176,16 @@ def _service(found: Health, now_ns: int) -> dict[str, Any]:
     }
 
 
+def find_gateway_state(stated: GatewayState, found: Health, *, is_barred: bool) -> GatewayState:
+    """Return how a gateway is now, whose last status stated this."""
+    if is_barred:
+        return "revoked"
+    return stated if found.is_live else "unknown"
+
+
 def _summarise_gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns: int) -> dict[str, Any]:
     shown = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.format_time(row["seen_ns"] or None)}
-    if row["gateway"] in barred:
-        shown["state"] = "revoked"
-    elif not found.is_live:
-        shown["state"] = "unknown"
+    shown["state"] = find_gateway_state(shown["state"], found, is_barred=row["gateway"] in barred)
     shown["unknown_since"] = cli.format_time(found.as_of_ns) if shown["state"] == "unknown" else ""
     quiet_s = (now_ns - max(row["seen_ns"], found.link_ns or 0)) / NS  # nobody could hear it before the connection
     shown["is_silent"] = shown["state"] == "online" and quiet_s > SILENT_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fedgate.config.runtime import cli
+from fedgate.config.runtime import cli, logs
 from fedgate.config.settings.settings import AggregatorSettings, load
 
 NAME = "cloud-aggregator"
@@ -26,7 +26,7 @@ def add(commands: cli.Commands) -> None:
     """Add the command."""
     text = "serve the page in which operators see the site and give orders"
     command = commands.add("web", _serve, text, description=TEXT, examples=EXAMPLES, shows_facts=False)
-    command.add_argument("-q", "--quiet", action="store_true", help="log warnings only")
+    logs.add_options(command)
 
 
 def _serve(arguments: argparse.Namespace) -> int:

@@ -113,7 +113,8 @@ def receive_model(releases: Releases, context: Context, statuses: Statuses, new:
         return releases, [Log("info", f"model {latest.manifest.version} is as it was, nothing to release")]
     version = new.manifest.version
     releases = replace(releases, waiting=new)
-    log = Log("info", f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}")
+    text = f"model {version} made: {len(new.body)} bytes, {new.manifest.model.digest[:12]}"
+    log = Log("info", text, _name_model(new.manifest))
     effects: list[Effect] = [RecordModel(*new), log]
     if not stage.is_under_way and mode != "manual":
         releases, more = _release_next(releases, context, statuses)
@@ -184,7 +185,7 @@ def give_to_all(releases: Releases, context: Context, new: ModelRelease) -> Resu
         left = stage.without(new.manifest.model.digest)
         stage = replace(stage, stage="everywhere", version=new.manifest.version, canaries=(), recalled=(), stopped=left)
     releases = replace(releases, everywhere=new, rollout=stage, candidate=None, recall=None, before=before)
-    log = Log("info", f"model {new.manifest.version} released to all gateways")
+    log = Log("info", f"model {new.manifest.version} released to all gateways", _name_model(new.manifest))
     back: list[Effect] = [announce.retract(context, name) for name in alone]
     return releases, [save(releases, context), *announce.announce(context, new), *back, log]
 
@@ -208,10 +209,15 @@ def begin_rollout(
     return releases, [save(releases, context), *_announce_to(context, new, begin.canaries)]
 
 
+def _name_model(manifest: Manifest) -> dict[str, object]:
+    return {"model": manifest.version, "digest": manifest.model.digest, "round": manifest.round_index}
+
+
 def _announce_to(context: Context, new: ModelRelease, names: tuple[str, ...]) -> list[Effect]:
     if not names:
         return [Log("info", "no gateway with a whole baseline is online: the model waits for its canaries")]
-    log = Log("info", f"model {new.manifest.version} released to {len(names)} canaries: {', '.join(names[:9])}")
+    text = f"model {new.manifest.version} released to {len(names)} canaries: {', '.join(names[:9])}"
+    log = Log("info", text, _name_model(new.manifest))
     return [effect for name in names for effect in announce.announce(context, new, name)] + [log]
 
 
@@ -244,14 +250,16 @@ def continue_rollout(releases: Releases, context: Context, statuses: Statuses, w
     releases = replace(releases, rollout=replace(releases.rollout, why=why))
     releases, effects = give_to_all(releases, context, candidate)
     releases, more = _release_next(releases, context, statuses)
-    return releases, [Log("info", f"release of model {candidate.manifest.version} goes on: {why}"), *effects, *more]
+    text = f"release of model {candidate.manifest.version} goes on: {why}"
+    return releases, [Log("info", text, _name_model(candidate.manifest)), *effects, *more]
 
 
 def pause_rollout(releases: Releases, context: Context, why: str) -> Result:
     """Leave the model with the canaries, until the operator decides."""
     stage = replace(releases.rollout, stage="paused", why=why)
     releases = replace(releases, rollout=stage)
-    return releases, [save(releases, context), Log("warning", f"release of model {stage.version} is paused: {why}")]
+    log = Log("warning", f"release of model {stage.version} is paused: {why}", {"model": stage.version})
+    return releases, [save(releases, context), log]
 
 
 def stop_rollout(releases: Releases, context: Context, statuses: Statuses, why: str) -> Result:
@@ -260,7 +268,8 @@ def stop_rollout(releases: Releases, context: Context, statuses: Statuses, why: 
     recalled, candidate, waiting = releases.recipients, releases.candidate, releases.waiting
     if releases.everywhere is not None:
         recall, recorded = _repeat_model(releases, context, releases.everywhere)
-    effects: list[Effect] = [Log("warning", f"release of model {stage.version} is stopped: {why}"), *recorded]
+    log = Log("warning", f"release of model {stage.version} is stopped: {why}", {"model": stage.version})
+    effects: list[Effect] = [log, *recorded]
     digests = stage.stopping(candidate.manifest.model.digest) if candidate else stage.stopped
     version, given_back = (recall.manifest.version, recalled) if recall else (0, ())
     stage = replace(stage, stage="stopped", why=why, recall=version, recalled=given_back, stopped=digests)

@@ -94,7 +94,8 @@ def _receive_update(
     expected = {"run": rounds.run, "round_index": rounds.server.round_index, "phase": rounds.server.phase}
     answers = {key: meta.get(key) for key in sorted(expected)}
     if reason := _find_hindrance(rounds, sender, is_present=answers == expected):
-        return rounds, [Log("warning", f"update of {gateway} is not taken now: {reason}")]
+        about = {"gateway": gateway, "digest": digest}
+        return rounds, [Log("warning", f"update of {gateway} is not taken now: {reason}", about)]
     try:
         if late_updates.is_kept(rounds, context) and late_updates.age(rounds, meta) > 0:
             held = HoldUpdate(gateway, rounds.run, int(meta["round_index"]), digest, body)
@@ -194,5 +195,6 @@ def _find_foreign_key(context: Context, sender: Sender, update: Arrays) -> str:
 
 def _refuse(rounds: Rounds, context: Context, gateway: str, digest: str, reason: str) -> tuple[Rounds, list[Effect]]:
     rounds = replace(rounds, refused=rounds.refused + 1)
-    log = Log("warning", f"update of {gateway} refused: {reason[:REASON_LENGTH]}")
+    about = {"gateway": gateway, "digest": digest}
+    log = Log("warning", f"update of {gateway} refused: {reason[:REASON_LENGTH]}", about)
     return rounds, [context.receipt(gateway, digest, reason[:REASON_LENGTH]), log]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from typing import Literal
 
 from fedgate.cloud_aggregator.attempts import attempt
 from fedgate.cloud_aggregator.context import Context, Statuses
@@ -48,7 +49,8 @@ def open_round(rounds: Rounds, context: Context, statuses: Statuses) -> tuple[Ro
         return rounds, [Publish(context.topic(ALL, "round", "open"), b"", retain=True)]
     if rounds.asked_round < rounds.server.cohort_index:  # who takes part in one phase is asked again in the next
         rounds = replace(rounds, asked=_draw(rounds, context, statuses), asked_round=rounds.server.round_index)
-    log = Log("info", f"round {rounds.server.round_index} of {context.settings.algorithm.name} is open")
+    text = f"round {rounds.server.round_index} of {context.settings.algorithm.name} is open"
+    log = Log("info", text, _name_round(rounds))
     if rounds.opened:
         rounds = replace(rounds, invited_ns=context.uptime_ns)
         return rounds, [make_invitation(rounds, context)]
@@ -63,6 +65,10 @@ def open_round(rounds: Rounds, context: Context, statuses: Statuses) -> tuple[Ro
     rounds = replace(rounds, opened=True, opened_ns=context.uptime_ns, invited_ns=context.uptime_ns)
     rounds = replace(rounds, shared=shared, sent_round=sent_round, rest_until_ns=0)
     return rounds, [save_training(rounds, context.anchor_ns), make_invitation(rounds, context), *sent, log]
+
+
+def _name_round(rounds: Rounds) -> dict[str, object]:
+    return {"run": rounds.run, "round": rounds.server.round_index}
 
 
 def make_invitation(rounds: Rounds, context: Context) -> Publish:
@@ -119,7 +125,8 @@ def _repeat_invitations(rounds: Rounds, context: Context, statuses: Statuses, tw
     text = (
         f"round {rounds.server.round_index} waits: {count} answers, quorum {quorum}, none yet from {list_first(waited)}"
     )
-    return [make_invitation(rounds, context), Log("info" if count >= quorum else "warning", text)]
+    level: Literal["info", "warning"] = "info" if count >= quorum else "warning"
+    return [make_invitation(rounds, context), Log(level, text, _name_round(rounds))]
 
 
 def renumber(rounds: Rounds, context: Context, known: int) -> tuple[Rounds, list[Wanted]]:
@@ -174,7 +181,8 @@ def widen_if_stuck(rounds: Rounds, context: Context) -> tuple[Rounds, list[Wante
         return rounds, []
     rounds = replace(rounds, asked=None, invited_ns=context.uptime_ns)
     text = f"round {rounds.server.round_index}: those drawn made no quorum of {table.quorum}, everyone is asked"
-    return rounds, [save_training(rounds, context.anchor_ns), make_invitation(rounds, context), Log("warning", text)]
+    log = Log("warning", text, _name_round(rounds))
+    return rounds, [save_training(rounds, context.anchor_ns), make_invitation(rounds, context), log]
 
 
 def give_up_if_lost(
@@ -200,8 +208,9 @@ def give_up_if_lost(
     why = [f"the answers of {list_first(sorted(rounds.turned_away))} were refused"] if rounds.turned_away else []
     why += [f"{list_first(lost)} answered it, and the answers were lost"] if lost else []
     text = f"round {rounds.server.round_index} is given up: {'; '.join(why)}"
+    log = Log("warning", text, _name_round(rounds))
     rounds, effects = _close(replace(rounds, total={}), context, statuses, is_given_up=True)
-    return rounds, [Log("warning", text), *effects]
+    return rounds, [log, *effects]
 
 
 def _close(
@@ -215,7 +224,8 @@ def _close(
     record = _record(rounds, context, () if is_given_up else tuple(rounds.counted), kept)
     rounds, dropped = late_updates.drop_held(rounds, context, kept)
     and_late = f" and {len(kept)} of earlier rounds" if kept else ""
-    closed = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}")
+    about = _name_round(rounds)
+    closed = Log("info", f"round {record.round_index} closed with {len(record.gateways)} updates{and_late}", about)
     with warnings.catch_warnings(record=True) as caught:  # what the algorithm has to say of its result
         warnings.simplefilter("always")
         server, problem, has_failed = _advance(rounds)
@@ -240,12 +250,12 @@ def _close(
     effects: list[Wanted] = [*dropped, *([] if is_given_up else [closed])]
     if waited > len(kept):
         remarks.append(f"{waited - len(kept)} of the updates of earlier rounds cannot be counted any more")
-    effects += [Log("warning", f"round {record.round_index}: {remark}") for remark in remarks]
+    effects += [Log("warning", f"round {record.round_index}: {remark}", about) for remark in remarks]
     is_last = is_idle and not has_failed and not is_given_up
     if is_last and rounds.since_release > is_complete and _has_learned(rounds, context):
         per_release, problem = rounds.since_release, ""  # nobody will send more: what was learned so far is the model
     if problem and not is_given_up:
-        effects.append(Log("warning", f"round {record.round_index} {problem}"))
+        effects.append(Log("warning", f"round {record.round_index} {problem}", about))
     if rounds.since_release >= per_release:
         rounds = _rest(rounds, context)
         effects += (
@@ -300,6 +310,7 @@ def _record(rounds: Rounds, context: Context, counted: tuple[str, ...], kept: tu
         late=tuple((one.gateway, one.round_index) for one in kept),
         update_bytes=None if size is None else size.sent_bytes,
         uncompressed_bytes=None if size is None else size.plain_bytes,
+        open_ms=(context.uptime_ns - rounds.opened_ns) // 10**6 if rounds.opened else 0,
     )
 
 

@@ -63,6 +63,9 @@ class Database(Protocol):
     def size_bytes(self) -> int:
         """Return about how much the store takes."""
 
+    def find_free_bytes(self) -> int | None:
+        """Return how much more the disk of the store takes; None where that is not the disk of this machine."""
+
     def cause_of(self, error: SQLAlchemyError) -> str:
         """Return what is wrong and what to do, in a line."""
 

@@ -179,6 +179,9 @@ class PostgresqlDatabase:
             with reading.begin():
                 yield reading
 
+    def find_free_bytes(self) -> None:
+        """Return nothing: the disk is the server's."""
+
     def size_bytes(self) -> int:
         """Return the size of all tables with what belongs to them."""
         with self._connect("reader") as db, name_errors(self, "cannot be read"):

@@ -139,6 +139,10 @@ class SqliteDatabase:
         files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
+    def find_free_bytes(self) -> int:
+        """Return what the file system has left for who is not root."""
+        return shutil.disk_usage(self.path.parent).free
+
     def cause_of(self, error: SQLAlchemyError) -> str:
         """Return what SQLite says, and what to do about a damaged file."""
         message = message_of(error)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, inspect, select, update
+from sqlalchemy import ColumnElement, Row, Select, case, delete, func, insert, inspect, select, update
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions, restore_sessions
@@ -21,6 +21,12 @@ from fedgate.cloud_aggregator.alarms.records import REQUESTS_KEPT, Alarms, resto
 from fedgate.cloud_aggregator.alarms.register import KEPT, ROW
 from fedgate.cloud_aggregator.events import (
     ACTION,
+    ROUNDS_CLOSED,
+    ROUNDS_GIVEN_UP,
+    ROUNDS_OPEN_MS,
+    UPDATES_ADMITTED,
+    UPDATES_BYTES,
+    UPDATES_REFUSED,
     AlarmEvent,
     Answered,
     Dequeue,
@@ -85,8 +91,6 @@ SUMMARY = (
 )
 MARK_MODULUS = 2**40  # of a moment in ns: sums of so many moments fit a column
 OF_ITS_PEAK = ("score", "severity", "received_ns")
-
-
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
 ROUNDS_KEPT, ORDERS_KEPT, DISCOVERED_KEPT = 10_000, REQUESTS_KEPT, 100_000
 
@@ -106,6 +110,16 @@ class BackupNote(NamedTuple):
     made_ns: int
     file: str
     has_keys: bool
+
+
+class AlarmRow(NamedTuple):
+    """An alarm that stands; its onset as far as it can be believed."""
+
+    gateway: str
+    id: str
+    cause: str
+    kind: str
+    onset_ns: int
 
 
 class Store:
@@ -136,6 +150,11 @@ class Store:
             with name_errors(self.database, CANNOT_OPEN):
                 self._check_schema(create)
             undo.pop_all()
+
+    @property
+    def schema_version(self) -> int:
+        """The schema, which is that of this version: no other is opened."""
+        return SCHEMA_VERSION
 
     @property
     def name(self) -> str:
@@ -207,10 +226,11 @@ class Store:
             case RecordRound():
                 names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
                 names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
-                values = {**vars(effect), **names}
+                values = {name: value for name, value in vars(effect).items() if name in ROUNDS.c} | names
                 number = self._db.execute(select(func.coalesce(func.max(ROUNDS.c.id), 0))).scalar_one() + 1
                 self._db.execute(insert(ROUNDS).values(id=number, **values))
                 self._db.execute(delete(ROUNDS).where(ROUNDS.c.id <= number - ROUNDS_KEPT))
+                self._count_round(effect)
             case HoldUpdate(gateway=gateway):
                 self._db.execute(delete(HELD).where(HELD.c.gateway == gateway))
                 self._db.execute(insert(HELD), vars(effect))
@@ -249,6 +269,21 @@ class Store:
                 self._answer(effect)
             case _:
                 registry_table.apply(self._db, effect)
+
+    def _count_round(self, effect: RecordRound) -> None:
+        """Add a round to what is counted of all, also of those whose rows went since."""
+        is_closed = bool(effect.gateways or effect.late)
+        more = {
+            ROUNDS_CLOSED: int(is_closed),
+            ROUNDS_GIVEN_UP: int(not is_closed),
+            UPDATES_ADMITTED: len(effect.gateways) + len(effect.late),
+            UPDATES_REFUSED: effect.refused,
+            UPDATES_BYTES: effect.bytes_received,
+            ROUNDS_OPEN_MS: effect.open_ms,
+        }
+        held = {row.name: row.value for row in self._db.execute(select(COUNTS).where(COUNTS.c.name.in_(more)))}
+        for name, value in more.items():
+            put(self._db, COUNTS, {"name": name}, {"value": held.get(name, 0) + value})
 
     def _answer(self, effect: Answered) -> None:
         """Store an answer, and remove the oldest orders that have one: of commands together, and of each other system
@@ -295,6 +330,11 @@ class Store:
         """Return the stored training, if any."""
         with self._open_transaction("read"), self._name_damage():
             return training_table.read(self._db)
+
+    def read_training_meta(self) -> dict[str, Any] | None:
+        """Return what is stored of the round at hand, without its arrays."""
+        with self._open_transaction("read"):
+            return training_table.read_meta(self._db)
 
     @contextmanager
     def _name_damage(self) -> Iterator[None]:
@@ -395,6 +435,34 @@ class Store:
         """Return the row of an alarm; None where there is none."""
         rows = self._read(select(ALARMS).filter_by(gateway=gateway, id=alarm))
         return rows[0]._asdict() if rows else None
+
+    def read_standing_alarms(self) -> list[AlarmRow]:
+        """Return what stands: raised and not over."""
+        stands = ALARMS.c.raised_ns.is_not(None) & ALARMS.c.cleared_ns.is_(None)
+        columns = (ALARMS.c.gateway, ALARMS.c.id, ALARMS.c.cause, ALARMS.c.kind, ALARMS.c.onset_ns, ALARMS.c.begun_ns)
+        return [
+            AlarmRow(row.gateway, row.id, row.cause, row.kind, row.onset_ns if row.begun_ns is None else row.begun_ns)
+            for row in self._read(select(*columns).where(stands))
+        ]
+
+    def read_standing_events(self) -> list[AlarmEvent]:
+        """Return what was done about alarms that stand, about causes and maintenance windows, in its order."""
+        is_it = (ALARMS.c.gateway == ALARM_EVENTS.c.gateway) & (ALARMS.c.id == ALARM_EVENTS.c.alarm)
+        stands = select(ALARMS.c.id).where(is_it, ALARMS.c.cleared_ns.is_(None)).exists()
+        rows = self._read(
+            select(ALARM_EVENTS).where((ALARM_EVENTS.c.alarm == "") | stands).order_by(ALARM_EVENTS.c.number)
+        )
+        return [_make_event(row) for row in rows]
+
+    def count_alarms(self, *since_ns: int) -> dict[tuple[str, str], tuple[int, ...]]:
+        """Return how many alarms were received since each of these times, by gateway and kind."""
+        counts: list[ColumnElement[Any]] = [
+            func.sum(case((ALARMS.c.received_ns >= one, 1), else_=0)) for one in since_ns
+        ]
+        of_kind: list[ColumnElement[Any]] = [ALARMS.c.gateway, ALARMS.c.kind]
+        chosen: Select[Any] = select(*of_kind, *counts).where(ALARMS.c.received_ns >= min(since_ns)).group_by(*of_kind)
+        rows = [tuple(row) for row in self._read(chosen)]
+        return {(row[0], row[1]): tuple(map(int, row[2:])) for row in rows}
 
     def find_alarms(self, names: object) -> dict[str, tuple[AlarmEvent, ...]]:
         """Return those of some names, as gateway/id, under which an alarm is stored, and what was done about it."""

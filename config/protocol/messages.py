@@ -158,6 +158,8 @@ class Status(Message):
     flash_bytes_written: Count = 0  # in this day of the gateway's
     store_problem: Short = ""
     stale: Short = ""  # why what this gateway was told by the aggregator may not be the newest
+    # Of the last window that was judged, where scores are published and the level is above 0: from 1 on it is unusual.
+    score_over_level: float | None = None
 
     def compact(self) -> Status:
         """Return the same in a third of the memory: of which keys were given, only what the register of alarms asks is

@@ -14,6 +14,7 @@ from typing import Any
 from fedgate.config.protocol.messages import escape_text
 from fedgate.config.runtime.clock import Clock
 from fedgate.config.runtime.events import ClockSet, Log, Publish
+from fedgate.config.runtime.logs import ABOUT
 from fedgate.config.runtime.loop import Loop
 from fedgate.config.transport.mqtt import Link
 
@@ -83,4 +84,5 @@ class App(ABC):
 
 def write_log(log: logging.Logger, effect: Log) -> None:
     """Write what a machine has to say into the log; what an outsider sent of it is escaped."""
-    log.log(logging.WARNING if effect.level == "warning" else logging.INFO, "%s", escape_text(effect.text))
+    level = logging.WARNING if effect.level == "warning" else logging.INFO
+    log.log(level, "%s", escape_text(effect.text), extra={ABOUT: effect.about})

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedgate.config.runtime.logs import begin_log
 from fedgate.config.runtime.supervisor import Supervisor
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings import extras
@@ -188,14 +189,8 @@ def start_and_serve(
 ) -> int:
     """Start a service, have it end on SIGTERM and SIGINT, and run it; return the exit code. Where its store raises
     `store_error` it is tried again: see `report_retry`.
-
-    It logs to standard error, and a service manager keeps the lines.
     """
-    logging.basicConfig(
-        level=logging.WARNING if arguments.quiet else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    begin_log(arguments)
     Supervisor().report_start()
     try:
         service = start()

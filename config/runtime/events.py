@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -45,3 +46,4 @@ class Log:
 
     level: Literal["info", "warning"]
     text: str
+    about: Mapping[str, object] = field(default_factory=dict)  # ids, for who searches: round, model, digest, gateway

@@ -14,6 +14,7 @@ EXTRA_OF = {
     "sqlalchemy": "aggregator",
     "psycopg": "postgres",
     "apprise": "notify",
+    "prometheus_client": "aggregator",
     "starlette": "aggregator",
     "threadpoolctl": "aggregator",
     "uvicorn": "aggregator",

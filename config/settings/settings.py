@@ -23,6 +23,7 @@ from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.database import StorePlace
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
+from fedgate.config.settings.metrics import MetricsTable
 from fedgate.config.settings.notifications import (
     AlarmsTable,
     Escalation,
@@ -314,6 +315,7 @@ class AggregatorSettings(SiteSettings, extra="forbid"):
     home_assistant: HomeAssistant = HomeAssistant()
     samples: FetchTable = FetchTable()
     web: WebTable = WebTable()
+    metrics: MetricsTable = MetricsTable()
 
     @model_validator(mode="after")
     def _check_channels(self) -> AggregatorSettings:

@@ -244,7 +244,8 @@ def _describe_model(judge: ScoringModel, watching: DecisionState, bundle: Bundle
     neutral = sorted(set(manifest.personal) - bundle.personal.keys())
     if neutral:
         level += f"; {', '.join(neutral)} as the model has them, as this gateway took no part in learning its own"
-    return [Log("info", level), *(Log(*entry) for entry in describe_rules(judge, watching))]
+    about = {"model": manifest.version, "digest": manifest.model.digest}
+    return [Log("info", level, about), *(Log(*entry) for entry in describe_rules(judge, watching))]
 
 
 def _can_borrow(deployment: Deployment, pipeline: Pipeline, manifest: Manifest) -> bool:
@@ -282,7 +283,11 @@ def _borrow(
     return (
         replace(deployment, manifest=manifest),
         pipeline,
-        [Log("info", text), *_clear_refusal(context), PublishStatus()],
+        [
+            Log("info", text, {"model": manifest.version, "digest": manifest.model.digest}),
+            *_clear_refusal(context),
+            PublishStatus(),
+        ],
     )
 
 

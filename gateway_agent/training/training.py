@@ -305,8 +305,9 @@ def receive_answer(training: Training, context: Context, event: Trained) -> Resu
     if "update" in parts:  # of one that says nothing nothing can be counted
         training = replace(training, awaited=digest, awaited_round=message.round_index, is_counted=False)
     saved = [save_own(training), *save_ledger(training), save_counted(training)]
-    logged = [Log("warning", f"round {message.round_index}: {text}") for text in remarked.get("remarks", ())]
-    logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made"))
+    about = {"run": message.run, "round": message.round_index, "digest": digest}
+    logged = [Log("warning", f"round {message.round_index}: {text}", about) for text in remarked.get("remarks", ())]
+    logged.append(Log("info", f"round {message.round_index}: update of {len(body)} bytes made", about))
     return training, [*saved, Deliver(digest, item), *logged, *([PublishStatus()] if is_news else [])]
 
 
@@ -325,7 +326,8 @@ def _fail(training: Training, context: Context, message: RoundOpen, reason: str)
     training = replace(training, failed=(message.run, message.round_index), retry_ns=retry_ns)
     fit = _hide_numbers(message, reason)
     training, effects = _refuse_round(training, message, f"training failed: {fit}")
-    return training, effects if fit == reason else [*effects, Log("warning", f"round {message.round_index}: {reason}")]
+    log = Log("warning", f"round {message.round_index}: {reason}", {"run": message.run, "round": message.round_index})
+    return training, effects if fit == reason else [*effects, log]
 
 
 def _hide_numbers(message: RoundOpen, text: str) -> str:

@@ -49,6 +49,7 @@ LEADS_UP = {"models/__init__.py": {"firmware_sim"}}
 ONLY_IN = {
     "paho": ("config/transport/", "firmware_sim/broker.py", "tests/"),
     "torch": ("models/detectors/recurrent/torch_training.py",),
+    "prometheus_client": ("cloud_aggregator/metrics/", "cloud_aggregator/runtime/metrics_server.py", "tests/"),
     "starlette": ("cloud_aggregator/pki/enrolment_server.py", "cloud_aggregator/web/"),
     "uvicorn": ("cloud_aggregator/pki/enrolment_server.py", "cloud_aggregator/web/"),
 }

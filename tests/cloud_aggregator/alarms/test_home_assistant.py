@@ -11,9 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,7 @@ from fedgate.config.settings.settings import Broker as BrokerSettings
 from fedgate.config.transport.mqtt import Link
 from fedgate.firmware_sim import broker as broker_module
 from fedgate.firmware_sim.broker import Broker, broker, mosquitto_program
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.alarms.test_fleet import WATCHING, alarm, status
 from tests.cloud_aggregator.alarms.test_service_requests import DEVICE
 from tests.cloud_aggregator.test_aggregator_machine import after, heard
@@ -40,7 +43,7 @@ from tests.support.waiting import until, until_all_came
 
 MARK = "homeassistant/mark"
 ACL = ROOT / "config" / "mosquitto.acl"
-TOPIC = re.compile(r"homeassistant/binary_sensor/[a-zA-Z0-9_-]+/[a-zA-Z0-9_-]+/config")
+TOPIC = re.compile(r"homeassistant/(?:binary_sensor|sensor)/[a-zA-Z0-9_-]+/[a-zA-Z0-9_-]+/config")
 # https://www.home-assistant.io/integrations/binary_sensor.mqtt
 KEYS = {
     *("availability", "availability_mode", "availability_template", "availability_topic", "default_entity_id"),
@@ -49,6 +52,11 @@ KEYS = {
     *("payload_available", "payload_not_available", "payload_off", "payload_on", "platform", "qos", "state_topic"),
     *("unique_id", "value_template"),
 }
+# https://www.home-assistant.io/integrations/sensor.mqtt
+SENSOR_KEYS = KEYS - {"off_delay", "payload_off", "payload_on"}
+SENSOR_KEYS |= {"last_reset_value_template", "options", "state_class", "suggested_display_precision"}
+SENSOR_KEYS |= {"unit_of_measurement"}
+OF_A_GATEWAY = ("sanomaly", "mlast-seen", "mscore-over-level", "mversion")  # what each has from the first
 DEVICE_KEYS = {
     *("configuration_url", "connections", "hw_version", "identifiers", "manufacturer", "model", "model_id", "name"),
     *("serial_number", "suggested_area", "sw_version", "via_device"),
@@ -81,15 +89,26 @@ def checked(held: Retained) -> dict[str, Any]:
     for where, payload in held.items():
         assert TOPIC.fullmatch(where), where
         document = json.loads(payload)
-        assert document.keys() <= KEYS and {"state_topic", "unique_id", "device", "origin"} <= document.keys()
+        known = KEYS if "/binary_sensor/" in where else SENSOR_KEYS
+        assert document.keys() <= known and {"state_topic", "unique_id", "device", "origin"} <= document.keys()
         assert document["device"].keys() <= DEVICE_KEYS and document["device"]["identifiers"]
         assert all(value for value in document["device"].values())
         assert document["origin"].keys() <= {"name", "sw_version", "support_url"} and document["origin"]["name"]
-        (availability,) = document["availability"]
-        assert availability.keys() <= AVAILABILITY_KEYS
+        for availability in document.get("availability", ()):
+            assert availability.keys() <= AVAILABILITY_KEYS
         assert document["unique_id"] not in documents
         documents[document["unique_id"]] = document
     return documents
+
+
+def of_all() -> str:
+    """Return the unique id of the fleet alarm."""
+    return f"fedgate_s{SITE}_sall_sfleet"
+
+
+def of_gateway(name: str) -> set[str]:
+    """Return the unique ids of what each gateway has from the first."""
+    return {f"fedgate_s{SITE}_s{name}_{what}" for what in OF_A_GATEWAY}
 
 
 def rendered(template: str, payload: bytes) -> str:
@@ -104,13 +123,15 @@ def rendered(template: str, payload: bytes) -> str:
 def test_each_gateway_its_sensors_and_the_fleet_are_told() -> None:
     state, effects = after(started("a", "b"), Connection(True))
     held = retained(effects)
-    assert set(checked(held)) == {f"fedgate_s{SITE}_s{who}" for who in ("a_sanomaly", "b_sanomaly", "all_sfleet")}
+    assert set(checked(held)) == {of_all(), *of_gateway("a"), *of_gateway("b")}
     state, effects = after(state, alarm("a", kind="sensor", cause="silent-deck"))
     assert set(checked(retained(effects))) == {f"fedgate_s{SITE}_sa_ssilent-deck"}
     assert retained(after(state, alarm("a", "cleared", kind="sensor", cause="silent-deck"))[1]) == {}
     state, effects = after(state, status("c", device=DEVICE, version="0.4.0"))
-    (document,) = checked(retained(effects)).values()
-    assert document["device"] == {
+    documents = checked(retained(effects))
+    assert set(documents) == of_gateway("c")
+    (device,) = {json.dumps(document["device"]) for document in documents.values()}
+    assert json.loads(device) == {
         "identifiers": [f"fedgate_s{SITE}_sc"],
         "name": f"{SITE} c",
         "manufacturer": "Acme",
@@ -129,10 +150,9 @@ def test_each_gateway_its_sensors_and_the_fleet_are_told() -> None:
     state, effects = after(state, status("c", device=changed), Tick())
     assert retained(effects) == {}
     state, effects = after(state, Tick(), at_s=DESCRIBED_S)
-    (document,) = checked(retained(effects)).values()
-    assert document["device"]["suggested_area"] == "Room 13"
+    assert {one["device"]["suggested_area"] for one in checked(retained(effects)).values()} == {"Room 13"}
     assert retained(after(state, Tick())[1]) == {}
-    assert len(retained(after(state, Connection(True))[1])) == 5
+    assert len(retained(after(state, Connection(True))[1])) == 3 * len(OF_A_GATEWAY) + 2
 
 
 def test_states_and_availability_are_read_from_the_messages_that_are_there() -> None:
@@ -152,16 +172,54 @@ def test_states_and_availability_are_read_from_the_messages_that_are_there() -> 
     (told,) = [one for one in effects if isinstance(one, Publish) and one.topic == fleet["state_topic"]]
     assert rendered(fleet["value_template"], told.payload) == "ON" and told.retain
     assert fleet["availability"][0]["topic"] == f"fedgate/v1/{SITE}/all/status/cloud"
-    assert retained(after(started("a", fleet={"enabled": False}), Connection(True))[1]).keys() == {
-        f"homeassistant/binary_sensor/fedgate_s{SITE}_sa/anomaly/config"
-    }
+    without = checked(retained(after(started("a", fleet={"enabled": False}), Connection(True))[1]))
+    assert set(without) == of_gateway("a")
+
+
+def shown(document: Any, payload: bytes, before: str = "unknown") -> str:
+    """Return what Home Assistant makes of a message, by Jinja and the filter of its own that we use."""
+    environment = jinja2.Environment()  # noqa: S701 - as Home Assistant has it, and nothing of it is shown as HTML
+    environment.filters["as_datetime"] = lambda unix_s: datetime.fromtimestamp(unix_s, UTC)
+    template = environment.from_string(document["value_template"])
+    return template.render(value_json=json.loads(payload), this={"state": before})
+
+
+def test_score_last_seen_and_version_are_read_from_the_statuses_that_are_there() -> None:
+    documents = checked(retained(after(started("a"), Connection(True))[1]))
+    score, seen, version = (
+        documents[f"fedgate_s{SITE}_sa_m{what}"] for what in ("score-over-level", "last-seen", "version")
+    )
+    assert {one["state_topic"] for one in (score, seen, version)} == {f"fedgate/v1/{SITE}/a/status/agent"}
+    said = WATCHING.model_copy(
+        update={"score_over_level": 0.25, "version": "0.6.0", "t_ns": T0_NS, "clock": "synchronised"}
+    )
+    payload, will = said.to_bytes(), Status(state="offline").to_bytes()
+    assert [shown(one, payload) for one in (score, version)] == ["0.25", "0.6.0"]
+    assert datetime.fromisoformat(shown(seen, payload)).timestamp() == T0_NS / NS
+    unknown = said.model_copy(update={"score_over_level": None}).to_bytes()
+    assert shown(score, unknown) == "None"  # by which Home Assistant means that it is unknown
+    # Of a gateway that is away the time stays, and nothing else is available.
+    assert shown(seen, will, "2027-01-15T08:00:00+00:00") == "2027-01-15T08:00:00+00:00"
+    assert shown(seen, will) == "None" and "availability" not in seen
+    wrong = said.model_copy(update={"clock": "unsynchronised"}).to_bytes()
+    assert shown(seen, wrong, "2027-01-15T08:00:00+00:00") == "2027-01-15T08:00:00+00:00"
+    for one in (score, version):
+        assert one["availability"][0]["topic"] == f"fedgate/v1/{SITE}/a/status/agent"
+
+
+def test_a_status_is_no_reason_to_publish_for_home_assistant() -> None:
+    """Goal: what changes with each status is read from it, and costs the broker no message more."""
+    state, _ = after(started("a"), Connection(True), status("a", version="0.6.0"))
+    for number in range(50):
+        state, effects = after(state, status("a", version="0.6.0", windows=number, score_over_level=number / 50))
+        assert retained(effects) == {}
 
 
 @given(st.lists(st.text("ab_.-s", min_size=1, max_size=5), min_size=2, max_size=2, unique=True))
 def test_names_that_differ_stay_different_in_the_letters_that_discovery_allows(names: list[str]) -> None:
     plain = [_escape(name) for name in names]
     assert plain[0] != plain[1] and all(re.fullmatch(r"[a-zA-Z0-9_-]+", one) for one in plain)
-    assert not any(re.search(r"(?<!_)(__)*_s", one) for one in plain)  # which parts site, gateway and cause
+    assert not any(re.search(r"(?<!_)(__)*_[sm]", one) for one in plain)  # which part site, gateway and object
 
 
 def test_what_is_told_no_more_is_taken_back_at_every_connect(tmp_path: Path) -> None:
@@ -171,15 +229,16 @@ def test_what_is_told_no_more_is_taken_back_at_every_connect(tmp_path: Path) -> 
     store.commit([one for one in (*effects, *more) if isinstance(one, Durable)])
     held = retained([*effects, *more])
     stored = [one.topic for one in (*effects, *more) if isinstance(one, RecordDiscovery)]
-    assert sorted(stored) == sorted(held) and len(set(stored)) == len(stored) == 4
+    count = 2 * len(OF_A_GATEWAY) + 2  # of two gateways, a fault of one, and the fleet
+    assert sorted(stored) == sorted(held) and len(set(stored)) == len(stored) == count
     for prefix in ("ha/discovery", "homeassistant"):
         renamed = started(store=store, home_assistant={"enabled": True, "prefix": prefix})
         effects = after(renamed, Connection(True))[1]
         store.commit([one for one in effects if isinstance(one, Durable)])
         assert (
-            len([one for one in effects if isinstance(one, Publish) and "/config" in one.topic]) == 2 * 4
+            len([one for one in effects if isinstance(one, Publish) and "/config" in one.topic]) == 2 * count
         )  # told here, taken back there
-        assert len(retained(effects, held)) == 4
+        assert len(retained(effects, held)) == count
     for _ in range(2):
         off, effects = after(started(store=store, home_assistant={"enabled": False}), Connection(True))
         assert retained(effects, held) == {}
@@ -191,8 +250,8 @@ def test_what_is_told_no_more_is_taken_back_at_every_connect(tmp_path: Path) -> 
 
 def test_it_is_stored_before_it_is_told() -> None:
     effects = after(started("a"), Connection(True))[1]
-    kinds = [isinstance(one, RecordDiscovery) for one in effects if "binary_sensor" in str(getattr(one, "topic", ""))]
-    assert kinds == [True] * 2 + [False] * 2
+    kinds = [isinstance(one, RecordDiscovery) for one in effects if "sensor/" in str(getattr(one, "topic", ""))]
+    assert kinds == [True] * 5 + [False] * 5
 
 
 @pytest.mark.parametrize("prefix", ["", "/ha", "ha/", "h#", "h+/a", "a//b", "a b"])
@@ -269,15 +328,15 @@ def test_through_a_real_broker_with_our_access_list(guarded: Broker, tmp_path: P
             assert gateway.publish(f"fedgate/v1/{SITE}/{where}", b"forged", retain=True)
         assert gateway.publish("homeassistant/binary_sensor/x/y/config", b"forged", retain=True)
         until(lambda: gateway.drain(0.1))
-    home, building = f"fedgate_s{SITE}_s", f"fedgate/v1/{SITE}/a/service-request/anomaly"
+    building = f"fedgate/v1/{SITE}/a/service-request/anomaly"
     with (
         serving(tmp_path / "site", guarded, True),
         client(guarded, "home-assistant", "homeassistant/#", f"fedgate/v1/{SITE}/+/alarm/+") as (_, held),
         client(guarded, "building", "fedgate/v1/+/+/service-request/+", f"fedgate/v1/{SITE}/a/status/+") as (_, mended),
     ):
-        until(lambda: len(held) == 3 and mended)
+        until(lambda: len(held) == 2 + len(OF_A_GATEWAY) and mended)
         states = {where: held.pop(where) for where in list(held) if where.startswith("fedgate/")}
-        assert set(checked(held)) == {f"{home}a_sanomaly", f"{home}all_sfleet"}
+        assert set(checked(held)) == {of_all(), *of_gateway("a")}
         assert states == {f"fedgate/v1/{SITE}/a/alarm/anomaly": raised.to_bytes()}
         assert mended.keys() == {building}
     with serving(tmp_path / "site", guarded, False):

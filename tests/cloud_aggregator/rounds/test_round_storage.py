@@ -13,7 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.cloud_aggregator.events import Tick
+from fedgate.cloud_aggregator.events import (
+    ROUNDS_CLOSED,
+    ROUNDS_GIVEN_UP,
+    ROUNDS_OPEN_MS,
+    UPDATES_ADMITTED,
+    UPDATES_BYTES,
+    UPDATES_REFUSED,
+    Log,
+    Tick,
+)
 from fedgate.cloud_aggregator.rounds import rounds
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.config.protocol import wire
@@ -113,3 +122,20 @@ def test_a_damaged_update_ends_the_start_with_what_to_do(tmp_path: Path) -> None
         with pytest.raises(StoreError, match=r"damaged: .*digest differs.*cloud-aggregator restore FILE --replace"):
             made.restart()
         made.service.store = Store(made.path)
+
+
+def test_totals_of_rounds_are_stored_with_them_and_log_lines_say_which_round_they_are_about(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(SIZE), NAMES, rounds={"quorum": 2}) as made:
+        made.send(NAMES[0], made.wrong())
+        made.send(NAMES[1], made.body(1.0), after_s=90)
+        made.send(NAMES[2], made.body(1.0))
+        made.hear(Tick(), after_s=600)
+        totals = {row["name"]: row["value"] for row in made.service.store.read_rows("counts")}
+        assert (totals[ROUNDS_CLOSED], totals[ROUNDS_GIVEN_UP], totals[ROUNDS_OPEN_MS]) == (1, 0, 690_000)
+        assert (totals[UPDATES_ADMITTED], totals[UPDATES_REFUSED]) == (2, 1)
+        assert totals[UPDATES_BYTES] == made.service.store.read_rows("rounds")[0]["bytes_received"] > 0
+        run = made.service.state.rounds.run
+        logs = {one.text: dict(one.about) for one in made.said if isinstance(one, Log)}
+        assert logs["round 0 closed with 2 updates"] == {"run": run, "round": 0}
+        (refused,) = [about for text, about in logs.items() if " refused: " in text]
+        assert refused["gateway"] == NAMES[0] and len(str(refused["digest"])) == 64

@@ -8,15 +8,20 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from fedgate.cloud_aggregator.events import RecordCount, RecordDiscovery
+from fedgate.cloud_aggregator.__main__ import main
+from fedgate.cloud_aggregator.commands.site_facts import read_facts
+from fedgate.cloud_aggregator.events import RecordCount, RecordDiscovery, RecordGateway, RecordService
 from fedgate.cloud_aggregator.storage import postgresql
 from fedgate.cloud_aggregator.storage.store import Store, StoreError, choose_database
 from fedgate.config.settings.database import SCHEME, DatabaseUrl
+from fedgate.config.settings.settings import AggregatorSettings, load
+from tests.support.metric_samples import make_alarm, make_round, make_status, record_alarm
 from tests.support.postgresql import Server
 from tests.support.waiting import until
 
@@ -121,3 +126,24 @@ def test_a_database_of_others_or_of_another_version_is_refused(server: Server, u
     server.execute(f"UPDATE {schema}.schema_version SET version = 99")  # noqa: S608 - names of our own
     with pytest.raises(StoreError, match="it has schema 99, this aggregator knows"):
         Store(url)
+
+
+def test_metrics_are_read_from_it_and_who_reads_them_can_write_nothing(url: DatabaseUrl, tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path), "--loopback"]) == 0
+    settings = load(tmp_path / "aggregator.toml", AggregatorSettings)
+    place = settings.aggregator.model_copy(update={"store": url})
+    now_ns = time.time_ns()
+    with closing(Store(url, program="aggregator")) as store:
+        store.commit([record_alarm("north", make_alarm("a", 60)), make_round(0, "north"), make_round(1)])
+        store.commit([RecordGateway("north", make_status(), now_ns), RecordService(now_ns, now_ns, True, now_ns)])
+        facts = read_facts(settings.model_copy(update={"aggregator": place}), now_ns + 1)
+    assert facts.service.is_running and facts.store.free_bytes is None and facts.store.size_bytes > 0
+    (north,) = facts.gateways
+    assert (north.state, north.alarms_active) == ("online", {"anomaly": 1})
+    assert facts.alarms.last_10_minutes == {"anomaly": 1} and facts.alarms.states == {"unacknowledged": 1}
+    assert (facts.training.totals["rounds.closed"], facts.training.totals["rounds.given-up"]) == (1, 1)
+    with closing(Store(url, create=False, is_read_only=True)) as reader:
+        with pytest.raises(StoreError, match="read-only transaction"):
+            reader.commit([RecordCount("name", 1)])
+        with pytest.raises(StoreError, match="read-only transaction"):
+            reader.order("token", {})

@@ -1,0 +1,1 @@
+"""Metrics: what a store knows of a site, as families that Prometheus collects."""
