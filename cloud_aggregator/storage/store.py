@@ -463,6 +463,16 @@ class Store:
         chosen = [table.c[column] for column in columns] or list(table.c)
         return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
 
+    def read_newest(self, name: str, count: int, *columns: str, **of: object) -> list[dict[str, Any]]:
+        """Return the named columns (all where none are named) of the last `count` rows of a table by the order of its
+        key, the last one first; with values of columns those that have them.
+        """
+        table = META.tables[name]
+        chosen = [table.c[column] for column in columns] or list(table.c)
+        newest_first = [column.desc() for column in table.primary_key]
+        statement = select(*chosen).filter_by(**of).order_by(*newest_first).limit(count)
+        return [row._asdict() for row in self._read(statement)]
+
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
         with self._open_transaction("read"):
             return self._db.execute(statement).all()

@@ -25,8 +25,10 @@ function describeScale(chart) {
   return { distr: chart.is_log ? 3 : 1 };
 }
 
-function formatClock(seconds) {
-  return new Date(seconds * 1000).toISOString().slice(11, 19);
+// Of a chart over days the ticks say the day too.
+function formatMoment(seconds, isOverDays) {
+  const text = new Date(seconds * 1000).toISOString();
+  return isOverDays ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
 }
 
 function draw(element) {
@@ -35,6 +37,8 @@ function draw(element) {
   // A logarithmic axis has no zero: what is not above it is not drawn.
   const columns = chart.series.map((one) => one.values.map((value) => (chart.is_log && value <= 0 ? null : value)));
   const grid = { stroke: readVariable("--line"), width: 1 }, axis = { stroke: readVariable("--text"), grid, ticks: grid };
+  const isOverDays = isTime && chart.x[chart.x.length - 1] - chart.x[0] > 86400;
+  const formatClock = (seconds) => formatMoment(seconds, isOverDays);
   const day = new Date(chart.x[0] * 1000).toISOString().slice(0, 10);
   const options = {
     width: element.clientWidth || 600,
@@ -42,7 +46,7 @@ function draw(element) {
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { time: isTime }, y: describeScale(chart) },
     axes: [
-      { ...axis, label: isTime ? `UTC, from ${day}` : "Hz", space: isTime ? 90 : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
+      { ...axis, label: isTime ? `UTC, from ${day}` : "Hz", space: isTime ? (isOverDays ? 110 : 90) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
       { ...axis, size: 70, filter: isCurved ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
     ],
     series: [{ label: isTime ? "UTC" : "Hz", value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
