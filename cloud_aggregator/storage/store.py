@@ -291,10 +291,10 @@ class Store:
         values |= {f"{alarm.state}_ns": alarm.t_ns, "gateways": " ".join(alarm.gateways)}
         put(self._db, ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
 
-    def read_training(self) -> SaveTraining | None:
-        """Return the stored training, if any."""
+    def read_training(self, *, only_numbers: bool = False) -> SaveTraining | None:
+        """Return the stored training, if any; where that is wanted without its large arrays."""
         with self._open_transaction("read"), self._name_damage():
-            return training_table.read(self._db)
+            return training_table.read(self._db, only_numbers=only_numbers)
 
     @contextmanager
     def _name_damage(self) -> Iterator[None]:

@@ -10,14 +10,15 @@ from fedgate.cloud_aggregator.events import ACTION
 from fedgate.config.protocol.messages import escape_text
 
 UNSHOWN = ("digest", "key", "serial", "who", "request")  # of use to programs only, or shown beside it
-WHAT_MAX = 300  # characters
+WHAT_MAX, NAMED = 300, 3  # characters; of a list
 
 
 def describe_order(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of orders as it is shown; `who` is empty where the command line gave it, which names nobody."""
     body: dict[str, Any] = json.loads(row["body"])
     kind, _, user = row["kind"].partition(":") if row["kind"].startswith(ACTION) else (row["kind"], "", "")
-    words = (f"{name} {_join(value)}" for name, value in body.items() if name not in UNSHOWN and value not in ("", []))
+    shown = {name: value for name, value in body.items() if name not in UNSHOWN and value not in ("", [], False, None)}
+    words = (name if value is True else f"{name} {_join(value)}" for name, value in shown.items())
     state = {None: "waits", "": "at the broker", "refused": "refused"}.get(row["answer"], "done")
     what = escape_text(", ".join(words))
     return {
@@ -31,4 +32,7 @@ def describe_order(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _join(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if not isinstance(value, list):
+        return str(value)
+    more = f" and {len(value) - NAMED} more" if len(value) > NAMED else ""
+    return ", ".join(map(str, value[:NAMED])) + more

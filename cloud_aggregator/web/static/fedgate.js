@@ -12,6 +12,9 @@ function describeSeries(one) {
   return { label: one.label, stroke: readVariable(COLOURS[one.role]), points: { show: false }, value: (_, value) => formatValue(value), ...line };
 }
 
+const UNITS = { time: "UTC", frequency: "Hz", round: "round", day: "day" }; // of the horizontal axis
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]; // steps between ticks
+
 function readVariable(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -33,7 +36,7 @@ function formatMoment(seconds, isOverDays) {
 
 function draw(element) {
   const chart = JSON.parse(element.dataset.chart);
-  const isTime = chart.kind === "time", isCurved = chart.is_log || chart.linear_to > 0;
+  const isTime = chart.kind === "time", isWhole = ["round", "day"].includes(chart.kind), isCurved = chart.is_log || chart.linear_to > 0;
   // A logarithmic axis has no zero: what is not above it is not drawn.
   const columns = chart.series.map((one) => one.values.map((value) => (chart.is_log && value <= 0 ? null : value)));
   const grid = { stroke: readVariable("--line"), width: 1 }, axis = { stroke: readVariable("--text"), grid, ticks: grid };
@@ -46,10 +49,10 @@ function draw(element) {
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { time: isTime }, y: describeScale(chart) },
     axes: [
-      { ...axis, label: isTime ? `UTC, from ${day}` : "Hz", space: isTime ? (isOverDays ? 110 : 90) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
+      { ...axis, ...(isWhole ? { incrs: WHOLE } : {}), label: isTime ? `UTC, from ${day}` : UNITS[chart.kind], space: isTime ? (isOverDays ? 110 : 90) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
       { ...axis, size: 70, filter: isCurved ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
     ],
-    series: [{ label: isTime ? "UTC" : "Hz", value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
+    series: [{ label: UNITS[chart.kind], value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
     bands: chart.kind === "frequency" ? [{ series: [4, 2], fill: readVariable("--band-fill") }] : [],
   };
   element.replaceChildren();

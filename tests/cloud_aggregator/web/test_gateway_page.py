@@ -205,7 +205,7 @@ def test_certificates_say_until_when_they_count(tmp_path: Path) -> None:
 
     over = make("a1", 3, reason="replaced", ended_ns=NOW_NS)
     put(tmp_path, RecordRegistry((over, make("b2", 13))))
-    found = read(tmp_path, IDENTITY)["certificates"]
+    found = read(tmp_path, tables=IDENTITY)["certificates"]
     assert [(one["serial"], one["reason"], one["is_due"]) for one in found] == [
         ("b2", "", True),
         ("a1", "replaced", False),
