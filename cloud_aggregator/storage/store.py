@@ -471,7 +471,8 @@ class Store:
         chosen = [table.c[column] for column in columns] or list(table.c)
         newest_first = [column.desc() for column in table.primary_key]
         statement = select(*chosen).filter_by(**of).order_by(*newest_first).limit(count)
-        return [row._asdict() for row in self._read(statement)]
+        names = [column.name for column in chosen]
+        return [dict(zip(names, row, strict=True)) for row in self._read(statement)]  # faster than `_asdict`
 
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
         with self._open_transaction("read"):

@@ -91,5 +91,6 @@ addEventListener("DOMContentLoaded", () => {
   document.body.addEventListener("htmx:after:swap", drawAll);
   document.body.addEventListener("focusout", () => setTimeout(() => { if (isWaiting) renew(); }, 500));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
+  matchMedia("print").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
   addEventListener("resize", () => document.querySelectorAll(".chart").forEach((one) => one.plot && one.plot.setSize({ width: one.clientWidth, height: 260 })));
 });
