@@ -66,6 +66,19 @@ function drawAll() {
   }
 }
 
+// Who has no mouse moves what is too wide by the arrow keys, once it can have the focus.
+function markWide() {
+  for (const table of document.querySelectorAll("table")) {
+    if (table.scrollWidth > table.clientWidth) table.tabIndex = 0;
+    else table.removeAttribute("tabindex");
+  }
+}
+
+function renewLooks() {
+  drawAll();
+  markWide();
+}
+
 function isWriting() {
   const active = document.activeElement;
   return active && active.closest("#main form") && active.matches("input, select, textarea");
@@ -83,14 +96,15 @@ function renew() {
 }
 
 addEventListener("DOMContentLoaded", () => {
-  drawAll();
+  renewLooks();
   const connection = document.getElementById("connection");
   document.body.addEventListener("changed", renew);
   document.body.addEventListener("htmx:sse:error", () => { connection.hidden = false; });
   document.body.addEventListener("htmx:sse:after:connection", () => { connection.hidden = true; });
-  document.body.addEventListener("htmx:after:swap", drawAll);
+  document.body.addEventListener("htmx:after:swap", renewLooks);
   document.body.addEventListener("focusout", () => setTimeout(() => { if (isWaiting) renew(); }, 500));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
   matchMedia("print").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
+  addEventListener("resize", markWide);
   addEventListener("resize", () => document.querySelectorAll(".chart").forEach((one) => one.plot && one.plot.setSize({ width: one.clientWidth, height: 260 })));
 });
