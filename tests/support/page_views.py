@@ -35,10 +35,10 @@ def commit(folder: Path, *effects: Durable) -> None:
         store.commit(effects)
 
 
-def read_facts(folder: Path, page: Page, now_ns: int = NOW_NS, tables: Any = None, **address: str) -> Facts:
-    """Return what a page shows, as a program gets it."""
+def read_facts(folder: Path, page: Page, tables: Any = None, **address: str) -> Facts:
+    """Return what a page shows at `NOW_NS`, as a program gets it; `tables` are of its settings."""
     with closing(Store(folder / "aggregator.db", is_read_only=True)) as store:
-        facts = page.read(Context(make_settings(folder, **(tables or {})), store, now_ns), address)
+        facts = page.read(Context(make_settings(folder, **(tables or {})), store, NOW_NS), address)
     made: Facts = json.loads(json.dumps(facts, allow_nan=False))
     return made
 

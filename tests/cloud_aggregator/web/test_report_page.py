@@ -152,7 +152,7 @@ def test_a_gateways_promise_is_for_the_month_and_false_alarms_are_its_own(tmp_pa
 def test_times_without_a_link_and_losses_are_those_of_the_month(tmp_path: Path) -> None:
     def batch(t_ns: int, count: int) -> Scores:
         values = {"after_ms": tuple(range(count)), "scores": (1.0,) * count}
-        return Scores(t_ns=t_ns, level=1.0, model_version=1, **values)  # type: ignore[arg-type]
+        return Scores(t_ns=t_ns, level=1.0, model_version=1, **values)
 
     def lose(name: str, first_ns: int, last_ns: int, items: int) -> RecordLoss:
         stone = Tombstone(id=name, kind="alarm", items=items, size_bytes=1, first_ns=first_ns, last_ns=last_ns, why=())

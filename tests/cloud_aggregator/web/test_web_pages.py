@@ -46,7 +46,7 @@ def web(tmp_path: Path) -> Web:
         RecordModel(FIRST[0], b"body"),
         RecordAlarm("north", ALARM, NOW_NS, NOW_NS),
         RecordEvidence("north", make_evidence().model_copy(update={"alarm": "a"}), NOW_NS),
-        RecordScores("north", "s", Scores(t_ns=NOW_NS, **values), NOW_NS),  # type: ignore[arg-type]
+        RecordScores("north", "s", Scores(t_ns=NOW_NS, **values), NOW_NS),
     )
     return Web(make_settings(tmp_path, web={"proxy": {"addresses": [HERE]}}))
 
