@@ -193,21 +193,25 @@ def _summarise_gateway(row: dict[str, Any], found: Health, barred: frozenset[str
 
 
 def _summarise_training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, Any]:
-    """Return where a stored training is, and every single number that its algorithm reports or keeps, by name; but for
-    those that the settings already say.
+    """Return where a stored training is, and the numbers of it."""
+    meta = stored.meta
+    return {name: meta[name] for name in ("run", "round_index", "phase")} | {
+        "answers": len(meta["counted"]),
+        "figures": list_figures(stored, settings),
+    }
+
+
+def list_figures(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, float]:
+    """Return every single number that the algorithm of a training reports or keeps, by name; but for those that the
+    settings already say.
     """
     from fedgate.models.federated import build
 
-    arrays, meta = list_server_arrays(stored), stored.meta
     choice = settings.algorithm
     server = build(choice.name, len(feature_names(settings.features)), choice.settings)
     constant = server.start(generator(choice.seed, 0, "cloud")).global_state
-    numbers = {name: array for name, array in arrays.items() if array.shape == ()}
-    figures = {name: float(array) for name, array in numbers.items() if name not in constant or array != constant[name]}
-    return {name: meta[name] for name in ("run", "round_index", "phase")} | {
-        "answers": len(meta["counted"]),
-        "figures": figures,
-    }
+    numbers = {name: array for name, array in list_server_arrays(stored).items() if array.shape == ()}
+    return {name: float(array) for name, array in numbers.items() if name not in constant or array != constant[name]}
 
 
 def check_promises(summary: dict[str, Any]) -> tuple[int, str]:

@@ -326,10 +326,10 @@ class Store:
         values |= {f"{alarm.state}_ns": alarm.t_ns, "gateways": " ".join(alarm.gateways)}
         put(self._db, ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
 
-    def read_training(self) -> SaveTraining | None:
-        """Return the stored training, if any."""
+    def read_training(self, *, only_numbers: bool = False) -> SaveTraining | None:
+        """Return the stored training, if any; where that is wanted without its large arrays."""
         with self._open_transaction("read"), self._name_damage():
-            return training_table.read(self._db)
+            return training_table.read(self._db, only_numbers=only_numbers)
 
     def read_training_meta(self) -> dict[str, Any] | None:
         """Return what is stored of the round at hand, without its arrays."""
@@ -534,6 +534,17 @@ class Store:
         table = META.tables[name]
         chosen = [table.c[column] for column in columns] or list(table.c)
         return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
+
+    def read_newest(self, name: str, count: int, *columns: str, **of: object) -> list[dict[str, Any]]:
+        """Return the named columns (all where none are named) of the last `count` rows of a table by the order of its
+        key, the last one first; with values of columns those that have them.
+        """
+        table = META.tables[name]
+        chosen = [table.c[column] for column in columns] or list(table.c)
+        newest_first = [column.desc() for column in table.primary_key]
+        statement = select(*chosen).filter_by(**of).order_by(*newest_first).limit(count)
+        names = [column.name for column in chosen]
+        return [dict(zip(names, row, strict=True)) for row in self._read(statement)]  # faster than `_asdict`
 
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
         with self._open_transaction("read"):

@@ -42,6 +42,7 @@ class Listed(NamedTuple):
     assignee: str
     common: str
     is_clock_set: bool
+    rule: str
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -61,6 +62,11 @@ class AlarmList:
         self._rows: list[Row[Any]] = []
         self._over: dict[AlarmKey, tuple[Row[Any], Listed]] = {}  # whose state hangs on no time any more
         self._last_event, self._workflow = 0, Workflow()
+
+    @property
+    def workflow(self) -> Workflow:
+        """What was done about alarms, causes and maintenance windows until the alarms were read last."""
+        return self._workflow
 
     def read(self, store: Store, now_ns: int) -> list[Listed]:
         """Return all alarms at a time of day, in the order in which they began; raises `StoreError`."""
@@ -91,6 +97,7 @@ class AlarmList:
             *(row.gateway, row.id, row.cause, row.kind, row.severity, row.text, state, is_active, row.begun_ns),
             *(row.cleared_ns, row.score, row.level, handled.label, handled.assignee, row.common or ""),
             row.clock != "unsynchronised",
+            row.rule or "",
         )
 
 

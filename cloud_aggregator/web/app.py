@@ -34,14 +34,14 @@ from fedgate.cloud_aggregator.web.access import COOKIE, Access, Visitor, is_own_
 from fedgate.cloud_aggregator.web.alarm_list import AlarmList
 from fedgate.cloud_aggregator.web.buttons import BUTTONS, Button, FormError
 from fedgate.cloud_aggregator.web.order_client import OrderRefusedError, place_order
-from fedgate.cloud_aggregator.web.pages import alarm, alarms, overview
+from fedgate.cloud_aggregator.web.pages import alarm, alarms, gateway, gateways, learning, overview, report
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
 from fedgate.cloud_aggregator.web.reading import Changes, Reader
 from fedgate.cloud_aggregator.web.users import Role, UsersError
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import USERS, locate_folder, locate_socket
 
-PAGES = (overview.PAGE, alarms.PAGE, alarm.PAGE)
+PAGES = (overview.PAGE, alarms.PAGE, alarm.PAGE, gateways.PAGE, gateway.PAGE, learning.PAGE, report.PAGE)
 FOLDER = Path(__file__).parent
 FORM_BYTES_MAX = 64 * 1024
 LISTENERS_MAX = 200  # browsers that are told of changes at once

@@ -11,6 +11,8 @@ from fedgate.models.time_units import HOUR_S
 
 Body = dict[str, Any]
 SHELVED_H = ("1", "8", "24", "72")  # that the page offers
+SHARES = ("1", "5", "10", "25", "50")  # percent of the gateways that may have a model first
+VERSION_DIGITS = 18
 
 
 class FormError(ValueError):
@@ -52,6 +54,17 @@ def _fetch(form: Mapping[str, str]) -> Body:
     return {"alarms": [form.get("alarms", "")]}
 
 
+def _release(form: Mapping[str, str]) -> Body:
+    to, version = form.get("to", ""), form.get("version", "")
+    if to != "all" and to not in SHARES:
+        raise FormError(f"to: expected all, or one of {', '.join(SHARES)} percent")
+    if version and not (version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS):
+        raise FormError("version: expected the number of a model, or nothing for the one that waits")
+    share = 1.0 if to == "all" else int(to) / 100
+    which = {"version": int(version)} if version else {}
+    return {"gateways": [], "share": share, "to_all": to == "all", **which}
+
+
 BUTTONS = {
     "acknowledge": Button("operator", "alarm", _act("acknowledge")),
     "shelve": Button("operator", "alarm", _act("shelve", "hours")),
@@ -60,6 +73,7 @@ BUTTONS = {
     "label": Button("operator", "alarm", _act("label", "label")),
     "assign": Button("operator", "alarm", _act("assign")),
     "fetch": Button("operator", "samples", _fetch),
+    "release": Button("admin", "release", _release, asks_again=True),
     "go-on": Button("admin", "go-on", lambda _form: {}, asks_again=True),
     "pause": Button("admin", "pause", lambda _form: {}, asks_again=True),
     "stop": Button("admin", "stop", lambda _form: {}, asks_again=True),

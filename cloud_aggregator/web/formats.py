@@ -23,6 +23,11 @@ def show_time(t_ns: int | None) -> str:
         return f"{t_ns} ns"
 
 
+def show_minute(t_ns: int | None) -> str:
+    """Return a moment of Unix time in UTC, to the minute, for tables that say so."""
+    return show_time(t_ns).removesuffix(" UTC")[:16]
+
+
 def show_iso(t_ns: int | None) -> str:
     """Return a moment as machines read it, for the attribute of an element; empty for none."""
     return "" if t_ns is None else show_time(t_ns).replace(" UTC", "Z").replace(" ", "T")
@@ -65,6 +70,7 @@ def write_json(value: Any) -> str:
 
 FILTERS: dict[str, Callable[..., str]] = {
     "time": show_time,
+    "minute": show_minute,
     "iso": show_iso,
     "ago": show_ago,
     "duration": show_duration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedgate.cloud_aggregator.web.alarm_list import count_states
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, read_first
 
 AT_ONCE = 100
 ANY, OPEN = "any", "open"
@@ -16,7 +16,7 @@ def read_alarms(context: Context, address: Mapping[str, str]) -> Facts:
     are open, else the newest.
     """
     alarms = context.alarms.read(context.store, context.now_ns)
-    state, gateway, first = address.get("state", OPEN), address.get("gateway", ""), _read_first(address)
+    state, gateway, first = address.get("state", OPEN), address.get("gateway", ""), read_first(address)
     chosen = [
         one
         for one in alarms
@@ -35,11 +35,6 @@ def read_alarms(context: Context, address: Mapping[str, str]) -> Facts:
         "before": max(first - AT_ONCE, 0) if first else None,
         "alarms": [one._asdict() for one in shown],
     }
-
-
-def _read_first(address: Mapping[str, str]) -> int:
-    text = address.get("first", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
 
 
 PAGE = Page("/alarms", "alarms.html", "Alarms", read_alarms)

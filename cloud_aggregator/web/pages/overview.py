@@ -15,7 +15,10 @@ from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.models.time_units import NS
 
 SHOWN = 50  # open alarms
-OF_STATUS = ("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active")
+OF_STATUS = (
+    *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active"),
+    "promised_alarms_per_day",
+)
 ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
 SEEN_AGO = "seen_ns"
 

@@ -34,3 +34,9 @@ class Page(NamedTuple):
     template: str
     title: str
     read: Callable[[Context, Mapping[str, str]], Facts]
+
+
+def read_first(address: Mapping[str, str]) -> int:
+    """Return from which of a list on a page begins: `first` of its query, 0 where that is no number."""
+    text = address.get("first", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0

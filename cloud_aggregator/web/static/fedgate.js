@@ -12,6 +12,9 @@ function describeSeries(one) {
   return { label: one.label, stroke: readVariable(COLOURS[one.role]), points: { show: false }, value: (_, value) => formatValue(value), ...line };
 }
 
+const UNITS = { time: "UTC", frequency: "Hz", round: "round", day: "day" }; // of the horizontal axis
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]; // steps between ticks
+
 function readVariable(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -25,16 +28,20 @@ function describeScale(chart) {
   return { distr: chart.is_log ? 3 : 1 };
 }
 
-function formatClock(seconds) {
-  return new Date(seconds * 1000).toISOString().slice(11, 19);
+// Of a chart over days the ticks say the day too.
+function formatMoment(seconds, isOverDays) {
+  const text = new Date(seconds * 1000).toISOString();
+  return isOverDays ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
 }
 
 function draw(element) {
   const chart = JSON.parse(element.dataset.chart);
-  const isTime = chart.kind === "time", isCurved = chart.is_log || chart.linear_to > 0;
+  const isTime = chart.kind === "time", isWhole = ["round", "day"].includes(chart.kind), isCurved = chart.is_log || chart.linear_to > 0;
   // A logarithmic axis has no zero: what is not above it is not drawn.
   const columns = chart.series.map((one) => one.values.map((value) => (chart.is_log && value <= 0 ? null : value)));
   const grid = { stroke: readVariable("--line"), width: 1 }, axis = { stroke: readVariable("--text"), grid, ticks: grid };
+  const isOverDays = isTime && chart.x[chart.x.length - 1] - chart.x[0] > 86400;
+  const formatClock = (seconds) => formatMoment(seconds, isOverDays);
   const day = new Date(chart.x[0] * 1000).toISOString().slice(0, 10);
   const options = {
     width: element.clientWidth || 600,
@@ -42,10 +49,10 @@ function draw(element) {
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { time: isTime }, y: describeScale(chart) },
     axes: [
-      { ...axis, label: isTime ? `UTC, from ${day}` : "Hz", space: isTime ? 90 : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
+      { ...axis, ...(isWhole ? { incrs: WHOLE } : {}), label: isTime ? `UTC, from ${day}` : UNITS[chart.kind], space: isTime ? (isOverDays ? 110 : 90) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
       { ...axis, size: 70, filter: isCurved ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
     ],
-    series: [{ label: isTime ? "UTC" : "Hz", value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
+    series: [{ label: UNITS[chart.kind], value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
     bands: chart.kind === "frequency" ? [{ series: [4, 2], fill: readVariable("--band-fill") }] : [],
   };
   element.replaceChildren();
@@ -57,6 +64,19 @@ function drawAll() {
   for (const element of document.querySelectorAll(".chart")) {
     if (element.drawn !== element.dataset.chart || !element.firstChild) draw(element);
   }
+}
+
+// Who has no mouse moves what is too wide by the arrow keys, once it can have the focus.
+function markWide() {
+  for (const table of document.querySelectorAll("table")) {
+    if (table.scrollWidth > table.clientWidth) table.tabIndex = 0;
+    else table.removeAttribute("tabindex");
+  }
+}
+
+function renewLooks() {
+  drawAll();
+  markWide();
 }
 
 function isWriting() {
@@ -76,13 +96,15 @@ function renew() {
 }
 
 addEventListener("DOMContentLoaded", () => {
-  drawAll();
+  renewLooks();
   const connection = document.getElementById("connection");
   document.body.addEventListener("changed", renew);
   document.body.addEventListener("htmx:sse:error", () => { connection.hidden = false; });
   document.body.addEventListener("htmx:sse:after:connection", () => { connection.hidden = true; });
-  document.body.addEventListener("htmx:after:swap", drawAll);
+  document.body.addEventListener("htmx:after:swap", renewLooks);
   document.body.addEventListener("focusout", () => setTimeout(() => { if (isWaiting) renew(); }, 500));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
+  matchMedia("print").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
+  addEventListener("resize", markWide);
   addEventListener("resize", () => document.querySelectorAll(".chart").forEach((one) => one.plot && one.plot.setSize({ width: one.clientWidth, height: 260 })));
 });
