@@ -9,9 +9,8 @@ from pathlib import Path
 
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
-from fedgate.config.settings.web import USERS, locate_folder
+from fedgate.config.settings.web import ROLES, USERS, locate_folder
 
-ROLES = ("viewer", "operator", "admin")
 TEXT = """Say who may log in to the page, and what each may do there.
 
 A viewer sees everything. An operator also acts on alarms: acknowledges, shelves, labels, assigns, fetches samples.

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from fedgate.cloud_aggregator.web.sessions import FailedLogins, Session, Sessions, is_same
-from fedgate.cloud_aggregator.web.users import NAME, ROLES, Role, User, is_password, may, read_users
-from fedgate.config.settings.web import Proxy
+from fedgate.cloud_aggregator.web.users import NAME, User, is_password, may, read_users
+from fedgate.config.settings.web import ROLES, Proxy, Role
 
 COOKIE = "fedgate-session"
 FORWARDED = "X-Forwarded-For"

@@ -31,15 +31,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.cloud_aggregator.web import formats
 from fedgate.cloud_aggregator.web.access import COOKIE, Access, Visitor, is_own_form
-from fedgate.cloud_aggregator.web.alarm_list import AlarmList
-from fedgate.cloud_aggregator.web.buttons import BUTTONS, Button, FormError
 from fedgate.cloud_aggregator.web.order_client import OrderRefusedError, place_order
 from fedgate.cloud_aggregator.web.pages import alarm, alarms, gateway, gateways, learning, overview, report
+from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
+from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS, Button, FormError
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
 from fedgate.cloud_aggregator.web.reading import Changes, Reader
-from fedgate.cloud_aggregator.web.users import Role, UsersError
+from fedgate.cloud_aggregator.web.users import UsersError
 from fedgate.config.settings.settings import AggregatorSettings
-from fedgate.config.settings.web import USERS, locate_folder, locate_socket
+from fedgate.config.settings.web import USERS, Role, locate_folder, locate_socket
 
 PAGES = (overview.PAGE, alarms.PAGE, alarm.PAGE, gateways.PAGE, gateway.PAGE, learning.PAGE, report.PAGE)
 FOLDER = Path(__file__).parent
@@ -156,7 +156,7 @@ class Web:
         return answer
 
     def _render(
-        self, template: str, visitor: Visitor | None, status: int = HTTPStatus.OK, **facts: Any
+        self, template: str, visitor: Visitor | None, status: int = HTTPStatus.OK, /, **facts: Any
     ) -> HTMLResponse:
         notices = []
         while visitor is not None and visitor.session.notices:

@@ -54,11 +54,12 @@ class Server:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        beside = asyncio.gather(self._report_work(), self._end_streams())
+        beside = [asyncio.create_task(one) for one in (self._report_work(), self._end_streams())]
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
-            beside.cancel()
+            for task in beside:
+                task.cancel()
 
     async def _end_streams(self) -> None:
         """End what would last for ever, once the server is to end."""

@@ -6,16 +6,15 @@ import json
 import re
 import stat
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from fedgate.config.protocol.messages import PERSON_MAX
 from fedgate.config.runtime.files import PRIVATE_MODE, lock_folder, write
+from fedgate.config.settings.web import ROLES, Role
 
-Role = Literal["viewer", "operator", "admin"]  # each may do what the ones before may
-ROLES: tuple[Role, ...] = get_args(Role)
 NAME = re.compile(rf"[A-Za-z0-9_.@-]{{1,{PERSON_MAX}}}")
 PASSWORD_LEAST, PASSWORD_MOST = 10, 256  # characters
 USERS_MAX = 1_000

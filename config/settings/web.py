@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -13,6 +13,8 @@ from fedgate.config.settings.base import FilePath, Table, is_loopback
 from fedgate.config.settings.database import DatabaseUrl
 
 PORT, POSITIONS_MAX = 8470, 10_000
+Role = Literal["viewer", "operator", "admin"]  # each may do what the ones before may
+ROLES: tuple[Role, ...] = get_args(Role)
 USERS, SOCKET = "web-users.json", "orders.socket"
 Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]

@@ -14,7 +14,7 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
 from fedgate.cloud_aggregator.events import RecordEvidence, RecordGateway
 from fedgate.config.protocol.messages import Status
@@ -56,6 +56,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
+def is_complaint(line: ConsoleMessage) -> bool:
+    """Tell whether something is wrong; a login that fails is answered with 401, which Chromium calls an error."""
+    return line.type == "error" and "status of 401" not in line.text
+
+
 @pytest.fixture
 def tabs(browser: Browser) -> Iterator[OpenTab]:
     """Opens tabs, of somebody who is logged in where a user is named; what their scripts complain of fails the test, as
@@ -69,7 +74,7 @@ def tabs(browser: Browser) -> Iterator[OpenTab]:
         contexts.append(browser.new_context(base_url=at, viewport=DESK, color_scheme=scheme))
         tab = contexts[-1].new_page()
         tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+        tab.on("console", lambda line: complaints.append(line.text) if is_complaint(line) else None)
         tab.on("request", lambda one: None if one.url.startswith(at) else complaints.append(one.url))
         if user:
             tab.goto("/login")

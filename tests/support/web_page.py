@@ -20,15 +20,16 @@ from fedgate.cloud_aggregator.events import (
     RecordAlarm,
     RecordEvidence,
     RecordGateway,
+    RecordRound,
 )
 from fedgate.cloud_aggregator.runtime.order_socket import OrderSocket
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.server import Server
-from fedgate.cloud_aggregator.web.users import ROLES, put_user
+from fedgate.cloud_aggregator.web.users import put_user
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
-from fedgate.config.settings.web import SOCKET, USERS
+from fedgate.config.settings.web import ROLES, SOCKET, USERS
 from fedgate.models.time_units import HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.evidence_samples import make_evidence
@@ -159,8 +160,9 @@ def make_site() -> list[Durable]:
         RecordGateway(name, Status.model_validate({"state": state, "version": "0.6.0"}), now_ns)
         for name, state in states
     ]
+    closed = RecordRound("first", 0, "federated-subspace", ("north", "south"), refused=0, closed_ns=now_ns)
     done = AlarmEvent("north", "north.anomaly.50", "", now_ns, "ben", "acknowledge", {"text": "seen"})
-    return [*gateways, *alarms, RecordEvidence("north", evidence, now_ns), done]
+    return [*gateways, *alarms, closed, RecordEvidence("north", evidence, now_ns), done]
 
 
 @contextmanager

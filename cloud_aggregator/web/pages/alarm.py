@@ -8,7 +8,7 @@ from typing import Any
 
 from fedgate.cloud_aggregator.alarms.evidence_text import LOG_UNIT, describe_onset, needs_log
 from fedgate.cloud_aggregator.events import AlarmEvent
-from fedgate.cloud_aggregator.web.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.runtime import cli

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedgate.cloud_aggregator.web.alarm_list import count_states
+from fedgate.cloud_aggregator.web.pages.alarm_list import count_states
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, read_first
 
 AT_ONCE = 100

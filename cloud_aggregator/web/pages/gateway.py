@@ -11,8 +11,8 @@ from typing import Any
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.alarm_list import Listed
-from fedgate.cloud_aggregator.web.orders import describe_order
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.orders import describe_order
 from fedgate.cloud_aggregator.web.pages.overview import describe_gateway, read_service
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
 from fedgate.cloud_aggregator.web.pages.score_chart import read_chart

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedgate.cloud_aggregator.commands.status import list_figures
 from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.releases.releases import Releases, restore
+from fedgate.cloud_aggregator.rounds.figures import list_figures
 from fedgate.cloud_aggregator.storage.models_table import state_of
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.buttons import SHARES
-from fedgate.cloud_aggregator.web.orders import describe_order
+from fedgate.cloud_aggregator.web.pages.buttons import SHARES
+from fedgate.cloud_aggregator.web.pages.orders import describe_order
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, read_first
 from fedgate.config.protocol.messages import Manifest, Status
 from fedgate.models.time_units import DAY_S

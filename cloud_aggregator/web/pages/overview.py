@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedgate.cloud_aggregator.commands.status import SILENT_S, describe_health
+from fedgate.cloud_aggregator.health import SILENT_S, describe_health
 from fedgate.cloud_aggregator.storage.database import StoreError
-from fedgate.cloud_aggregator.web.alarm_list import Listed, count_states
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import SEVERITIES

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.alarm_list import AlarmList
+from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
 from fedgate.config.settings.settings import AggregatorSettings
 
 Facts = dict[str, Any]  # of a page, as JSON has them

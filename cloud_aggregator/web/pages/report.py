@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fedgate.cloud_aggregator.alarms import rates
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, Workflow
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.overview import read_gateways, read_service
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
 from fedgate.config.protocol.topics import ALL

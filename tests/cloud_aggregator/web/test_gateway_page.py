@@ -25,8 +25,8 @@ from fedgate.cloud_aggregator.events import (
     SaveRollout,
 )
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.orders import WHAT_MAX
 from fedgate.cloud_aggregator.web.pages import gateway, gateways
+from fedgate.cloud_aggregator.web.pages.orders import WHAT_MAX
 from fedgate.cloud_aggregator.web.pages.page import NotThereError
 from fedgate.cloud_aggregator.web.pages.score_chart import WINDOWS
 from fedgate.config.protocol.losses import Tombstone

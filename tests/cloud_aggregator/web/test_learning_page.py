@@ -23,8 +23,8 @@ from fedgate.cloud_aggregator.events import (
 )
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.storage.training_table import NUMBER_BYTES
-from fedgate.cloud_aggregator.web.buttons import BUTTONS, FormError
 from fedgate.cloud_aggregator.web.pages import learning
+from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS, FormError
 from fedgate.config.protocol.messages import Status
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.page_views import EVIL, NOW_NS, Markup, check_headings, commit, read_facts, render

@@ -14,7 +14,7 @@ import pytest
 
 from fedgate.cloud_aggregator.web import app
 from fedgate.cloud_aggregator.web.access import COOKIE
-from fedgate.cloud_aggregator.web.buttons import BUTTONS
+from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS
 from fedgate.cloud_aggregator.web.sessions import FAILURES_MAX, FAILURES_WITHIN_S, FailedLogins, Sessions
 from fedgate.cloud_aggregator.web.users import UsersError, put_user, read_users, remove_user
 from fedgate.config.settings.web import USERS

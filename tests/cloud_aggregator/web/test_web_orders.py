@@ -20,7 +20,7 @@ from fedgate.cloud_aggregator.runtime.order_socket import KINDS, ORDER_BYTES_MAX
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.alarm_list import AlarmList
+from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
 from fedgate.config.settings.web import SOCKET
 from fedgate.models.time_units import HOUR_NS
 from tests.support.waiting import until

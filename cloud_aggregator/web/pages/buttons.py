@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fedgate.cloud_aggregator.alarms.workflow import LABELS
-from fedgate.cloud_aggregator.web.users import Role
+from fedgate.config.settings.web import Role
 from fedgate.models.time_units import HOUR_S
 
 Body = dict[str, Any]
