@@ -18,6 +18,8 @@ from fedgate.cloud_aggregator.commands import (
     metrics,
     restore,
     status,
+    users,
+    web,
 )
 from fedgate.cloud_aggregator.commands import release as release_command
 from fedgate.cloud_aggregator.commands.alarms import alarms, maintenance, notify, samples
@@ -65,7 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = cli.add_commands(parser, "aggregator.toml")
     for module in (init, gateways, certificate, doctor, keys, release_command, status):
         module.add(commands)
-    for module in (alarms, samples, maintenance, lists, notify, metrics, backup, restore):
+    for module in (alarms, samples, maintenance, lists, notify, metrics, backup, restore, users, web):
         module.add(commands)
     run = commands.add("run", _run, "run the aggregator", shows_facts=False)
     logs.add_options(run)

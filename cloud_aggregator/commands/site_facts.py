@@ -13,7 +13,7 @@ from typing import Any
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.records import ALARMS_REFUSED
 from fedgate.cloud_aggregator.alarms.workflow import AlarmCondition, AlarmKey, find_state, fold
-from fedgate.cloud_aggregator.commands.status import Health, describe_health, find_gateway_state
+from fedgate.cloud_aggregator.health import Health, describe_health, find_gateway_state
 from fedgate.cloud_aggregator.metrics.facts import (
     FLEET,
     AlarmFacts,

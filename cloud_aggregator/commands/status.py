@@ -6,29 +6,24 @@ import argparse
 import json
 import textwrap
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
-from fedgate.cloud_aggregator.metrics.facts import GatewayState
+from fedgate.cloud_aggregator.health import SILENT_S, Health, describe_health, find_gateway_state
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.notifications.post_queue import label
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
+from fedgate.cloud_aggregator.rounds.figures import list_figures
 from fedgate.cloud_aggregator.rounds.round import describe_set_back
-from fedgate.cloud_aggregator.rounds.rounds import list_server_arrays
 from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
-from fedgate.models.arrays import generator
-from fedgate.models.features.spec import feature_names
 from fedgate.models.time_units import NS
 
-HANGS_S = 180.0  # without a sign of its work, of which it writes one a minute
-SILENT_S = 900.0  # of a gateway that counts as online; as gateways are shipped they speak once a minute
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3  # what monitoring plugins end with
 WORDS = {OK: "OK", WARNING: "WARNING", CRITICAL: "CRITICAL", UNKNOWN: "UNKNOWN"}
 TEXT = """Show whether the service works, since when, whether the broker is connected and how old the data is; then the
@@ -56,24 +51,6 @@ WIDE_COLUMNS = (
     *("refusal", "training_remarks"),
 )
 DENIED = "denied at the broker until that is restarted"
-Work = Literal["running", "hangs", "stopped", "never ran"]
-
-
-@dataclass(frozen=True)
-class Health:
-    """Whether the service works, and how old what it stored is; times in ns of Unix time, None where unknown."""
-
-    work: Work
-    began_ns: int | None = None
-    beat_ns: int | None = None  # its last sign
-    is_connected: bool = False
-    link_ns: int | None = None  # since when that is so
-    as_of_ns: int | None = None  # the moment that the states of gateways are of
-
-    @property
-    def is_live(self) -> bool:
-        """True where what is stored says how things are now."""
-        return self.work == "running" and self.is_connected
 
 
 def add(commands: cli.Commands) -> None:
@@ -82,24 +59,6 @@ def add(commands: cli.Commands) -> None:
     command = commands.add("status", _run, text, description=TEXT, examples=EXAMPLES)
     command.add_argument("--wide", action="store_true", help="show all columns, however wide the table gets")
     command.add_argument("--check", action="store_true", help="one line and an exit code for monitoring: 0, 1, 2 or 3")
-
-
-def describe_health(row: dict[str, Any] | None, held_ns: int | None, now_ns: int) -> Health:
-    """Return what the stored sign of the service tells, where its store was taken at `held_ns`; None: nobody has it.
-
-    A sign from before that is not of the process that has the store now, such as of one that begins. One that is said
-    to have begun in the future had its clock set back since: then all signs are its own.
-    """
-    if row is None:
-        return Health("never ran")
-    held_ns = row["began_ns"] if held_ns is not None and held_ns > now_ns else held_ns
-    as_of_ns = row["beat_ns"] if row["is_connected"] else row["link_ns"]
-    if held_ns is None:
-        return Health("stopped", row["began_ns"], row["beat_ns"], False, None, as_of_ns)
-    work: Work = "hangs" if now_ns - max(row["beat_ns"], held_ns) > HANGS_S * NS else "running"
-    is_its_own = row["beat_ns"] >= held_ns
-    link_ns = row["link_ns"] if is_its_own else as_of_ns
-    return Health(work, held_ns, row["beat_ns"], is_its_own and row["is_connected"], link_ns, as_of_ns)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -176,13 +135,6 @@ def _service(found: Health, now_ns: int) -> dict[str, Any]:
     }
 
 
-def find_gateway_state(stated: GatewayState, found: Health, *, is_barred: bool) -> GatewayState:
-    """Return how a gateway is now, whose last status stated this."""
-    if is_barred:
-        return "revoked"
-    return stated if found.is_live else "unknown"
-
-
 def _summarise_gateway(row: dict[str, Any], found: Health, barred: frozenset[str], now_ns: int) -> dict[str, Any]:
     shown = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.format_time(row["seen_ns"] or None)}
     shown["state"] = find_gateway_state(shown["state"], found, is_barred=row["gateway"] in barred)
@@ -193,20 +145,11 @@ def _summarise_gateway(row: dict[str, Any], found: Health, barred: frozenset[str
 
 
 def _summarise_training(stored: SaveTraining, settings: AggregatorSettings) -> dict[str, Any]:
-    """Return where a stored training is, and every single number that its algorithm reports or keeps, by name; but for
-    those that the settings already say.
-    """
-    from fedgate.models.federated import build
-
-    arrays, meta = list_server_arrays(stored), stored.meta
-    choice = settings.algorithm
-    server = build(choice.name, len(feature_names(settings.features)), choice.settings)
-    constant = server.start(generator(choice.seed, 0, "cloud")).global_state
-    numbers = {name: array for name, array in arrays.items() if array.shape == ()}
-    figures = {name: float(array) for name, array in numbers.items() if name not in constant or array != constant[name]}
+    """Return where a stored training is, and the numbers of it."""
+    meta = stored.meta
     return {name: meta[name] for name in ("run", "round_index", "phase")} | {
         "answers": len(meta["counted"]),
-        "figures": figures,
+        "figures": list_figures(stored, settings),
     }
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from fedgate.cloud_aggregator.health import GatewayState
 from fedgate.config.protocol.messages import Status
 
-GatewayState = Literal["online", "offline", "revoked", "unknown"]
 FLEET = "fleet"  # the kind of an alarm of the whole site
 
 

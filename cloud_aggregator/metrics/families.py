@@ -23,7 +23,8 @@ from fedgate.cloud_aggregator.events import (
     UPDATES_BYTES,
     UPDATES_REFUSED,
 )
-from fedgate.cloud_aggregator.metrics.facts import FLEET, GatewayFacts, GatewayState, SiteFacts
+from fedgate.cloud_aggregator.health import GatewayState
+from fedgate.cloud_aggregator.metrics.facts import FLEET, GatewayFacts, SiteFacts
 from fedgate.cloud_aggregator.releases.releases import Stage
 from fedgate.config.protocol.losses import LossClass
 from fedgate.config.protocol.messages import Status, escape_text

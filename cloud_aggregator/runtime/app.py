@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 from fedgate.cloud_aggregator.access import registry_sync
 from fedgate.cloud_aggregator.alarms.fleet import CAUSE
@@ -20,6 +20,7 @@ from fedgate.cloud_aggregator.pki.enrolment_service import EnrolmentService
 from fedgate.cloud_aggregator.rounds.compression import describe_updates
 from fedgate.cloud_aggregator.runtime import defence, freed_memory, notify_client, webhook_client
 from fedgate.cloud_aggregator.runtime.notify_client import NotifyClient
+from fedgate.cloud_aggregator.runtime.order_socket import OrderSocket
 from fedgate.cloud_aggregator.runtime.posting import Poster
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.runtime.webhook_client import WebhookClient
@@ -31,6 +32,7 @@ from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.notifications import WEBHOOK
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError
+from fedgate.config.settings.web import locate_socket
 from fedgate.config.transport.mqtt import Link, Will
 
 LOG = logging.getLogger("fedgate.aggregator")
@@ -54,6 +56,21 @@ def _check_receivers(settings: AggregatorSettings, askers: Sequence[NotifyClient
             notify_client.check([channel], asker)
         except (SettingsError, ModuleNotFoundError, ChildProcessError) as error:
             LOG.warning("alarms may wait for channel %s: %s", channel.name, error)
+
+
+def _open_socket(settings: AggregatorSettings) -> OrderSocket | None:
+    """Return the socket of the page, None where it cannot be made, for alarms must not wait for that."""
+    place = settings.aggregator.store
+
+    def store_order(kind: str, body: dict[str, Any]) -> int:
+        with closing(Store(place, create=False)) as store:
+            return store.order(kind, body)
+
+    try:
+        return OrderSocket(locate_socket(settings.web, place), store_order)
+    except (OSError, ValueError) as error:
+        LOG.warning("the page can give no orders: %s", error)
+        return None
 
 
 class Aggregator(App):
@@ -99,6 +116,7 @@ class Aggregator(App):
                 waiting = f"{len(queue.items)} changes of alarms wait for it, and the settings have no such receiver"
                 LOG.warning("%s: %s", label(name), waiting)
         self.handlers[Send] = lambda effect: posters[effect.post.channel].send(effect)
+        self._orders = _open_socket(settings)
         site = settings.aggregator.site
         actions = watch(site, CLOUD, "action")
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
@@ -122,7 +140,9 @@ class Aggregator(App):
             self.loop.offer(Received(topic, payload, is_retained), len(payload), party(topic))
 
     def begin(self) -> None:
-        """Let gateways enrol, where the site has identities."""
+        """Take orders of the page, and let gateways enrol, where the site has identities."""
+        if self._orders is not None:
+            self._orders.start()
         site, settled = self.settings.aggregator.site, self.service.state.context.settings
         LOG.info("aggregator of site %s, %s; %s", site, settled.algorithm.name, describe_updates(settled))
         if self._enrolment is not None and self.service.state.access.registry is not None:
@@ -148,7 +168,9 @@ class Aggregator(App):
             self.links[0].publish(self._status_topic, status.to_bytes(), retain=True)
 
     def end(self) -> None:
-        """Let no gateway enrol any more, and end the processes that send changes of alarms."""
+        """Let no gateway enrol any more, take no orders, and end the processes that send changes of alarms."""
+        if self._orders is not None:
+            self._orders.stop()
         for channel in (*self._channels.values(), *self._askers):
             channel.stop()
         if self._enrolment is not None:

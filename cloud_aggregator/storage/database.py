@@ -38,6 +38,17 @@ class Database(Protocol):
     def connect(self, *, create: bool) -> Connection:
         """Return a connection; where this process has taken the store, the one that what it holds depends on."""
 
+    def connect_to_read(self) -> Connection:
+        """Return a connection that can write nothing, and needs no right to; raises `StoreError`."""
+
+    def read_change(self, db: Connection) -> object:
+        """Return what is another value after others have written something, on one connection, and the same while they
+        have not.
+        """
+
+    def is_replaced(self) -> bool:
+        """Tell whether what the last connection that only reads has open is no more the store, as it is now."""
+
     def read_schema_version(self, db: Connection) -> int:
         """Return the number that `write_schema_version` wrote, 0 where there is none."""
 
@@ -48,9 +59,6 @@ class Database(Protocol):
         """Open a transaction that reads all tables as they are at one moment, whatever is written meanwhile; raises
         `StoreError` too where the database itself is damaged, as far as it can tell.
         """
-
-    def forbid_writes(self, db: Connection) -> None:
-        """Have the database refuse whatever a connection writes from the next transaction on."""
 
     def size_bytes(self) -> int:
         """Return about how much the store takes."""

@@ -42,7 +42,6 @@ CONNECT_S = 10  # after which a server that does not answer counts as unreachabl
 LOCK = 0x0FED_6A7E  # with the schema: what processes of ours lock, whatever else lies in the database
 TRY = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
 BACKEND = text("SELECT pg_backend_pid()")  # the process of the server that serves a connection
-READ_ONLY = text("SET default_transaction_read_only = on")
 GIVE_BACK = text("SELECT pg_advisory_unlock_all()")
 POOLER = (
     "behind a pooler in transaction mode no connection keeps a session of the server, which the lock of a store is of; "
@@ -66,6 +65,7 @@ WATCHED = text("""
 SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),
        set_config('tcp_keepalives_count', '3', false)
 """)
+NEXT_TRANSACTION = text("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
 LIMITS, NO_RIGHT = "54", "42501"  # SQLSTATE: what no row or index may exceed; a right that is missing
 NAME_BYTES = 63  # of an application
 OWNER = "make this user the owner of the database: docs/reference/aggregator.md, PostgreSQL"
@@ -149,6 +149,18 @@ class PostgresqlDatabase:
             raise StoreError(f"{self.name}: {CANNOT_OPEN} (there is no schema of its search_path; CREATE SCHEMA first)")
         return db
 
+    def connect_to_read(self) -> Connection:
+        """Return a connection whose transactions write nothing."""
+        return self._connect("reader").execution_options(postgresql_readonly=True)
+
+    def read_change(self, db: Connection) -> object:
+        """Return the number of the transaction that comes next, which others that write take."""
+        return db.scalar(NEXT_TRANSACTION)
+
+    def is_replaced(self) -> bool:
+        """Return False: a restore copies rows into the tables of the same database."""
+        return False
+
     def read_schema_version(self, db: Connection) -> int:
         """Return the number in the table for it."""
         is_there = inspect(db).has_table(VERSION.name)
@@ -166,10 +178,6 @@ class PostgresqlDatabase:
             reading = db.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with reading.begin():
                 yield reading
-
-    def forbid_writes(self, db: Connection) -> None:
-        """Have the server refuse what this session writes."""
-        db.execute(READ_ONLY)
 
     def find_free_bytes(self) -> None:
         """Return nothing: the disk is the server's."""

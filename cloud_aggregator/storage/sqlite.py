@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import URL
@@ -35,6 +37,7 @@ class SqliteDatabase:
         self.path, self.name = path, str(path)
         self.was_there = False
         self._lock: int | None = None
+        self._read_file = (0, False, 0)  # see `is_replaced`
 
     def hold(self, program: str) -> None:
         """Lock the file; the kernel takes the lock back however this process ends."""
@@ -66,13 +69,53 @@ class SqliteDatabase:
         if not (create or self.was_there):
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
         with sqlite.make_private_files(), name_errors(self, CANNOT_OPEN):
-            return self.make_engine().connect()
+            db = self.make_engine().connect()
+        if create:
+            self._share()
+        return db
+
+    def _share(self) -> None:
+        """Let the group of a folder read what is in it, where that folder hands its group on (chmod g+s): so the page
+        runs as another user, who can write nothing.
+        """
+        if self.path.parent.stat().st_mode & stat.S_ISGID:
+            for file in (store_lock.lock_file(self.path), *locate_files(self.path)):
+                if file.exists():
+                    file.chmod(stat.S_IMODE(file.stat().st_mode) | stat.S_IRGRP)
 
     def make_engine(self) -> Engine:
         """Return what makes connections to the file."""
-        engine = create_engine(URL.create("sqlite", database=self.name), poolclass=NullPool)
-        event.listen(engine, "connect", set_up)
-        return engine
+        return _make_engine(URL.create("sqlite", database=self.name))
+
+    def connect_to_read(self) -> Connection:
+        """Return a connection that writes nothing. A file with no log beside it is open to nobody, and who may not make
+        a log reads it as one that does not change.
+        """
+        if not self.path.exists():
+            raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
+        self._read_file = _, is_live, _ = self._look()
+        options = {"mode": "ro", "uri": "true"} | ({} if is_live else {"immutable": "1"})
+        with name_errors(self, CANNOT_OPEN):
+            return _make_engine(URL.create("sqlite", database=f"file:{quote(self.name)}", query=options)).connect()
+
+    def read_change(self, db: Connection) -> object:
+        """Return SQLite's number of the last change by others."""
+        return db.exec_driver_sql("PRAGMA data_version").scalar_one()
+
+    def is_replaced(self) -> bool:
+        """Tell whether another file has taken the place of the one that is read, or one that did not change is written
+        to again.
+        """
+        return self._look() != self._read_file
+
+    def _look(self) -> tuple[int, bool, int]:
+        """Return which file it is, 0 for none, whether there is a log beside it, and, where there is none, when it was
+        written last.
+        """
+        if not self.path.exists():
+            return 0, False, 0
+        file, is_live = self.path.stat(), self.path.with_name(f"{self.path.name}-wal").exists()
+        return file.st_ino, is_live, 0 if is_live else file.st_mtime_ns
 
     def read_schema_version(self, db: Connection) -> int:
         """Return the number in the header of the file."""
@@ -90,10 +133,6 @@ class SqliteDatabase:
             if damage := _find_damage(db):
                 raise StoreError(f"{self.name}: it is damaged ({damage}); {RESTORE}")
             yield db
-
-    def forbid_writes(self, db: Connection) -> None:
-        """Have SQLite refuse what changes the file."""
-        db.exec_driver_sql("PRAGMA query_only = ON")
 
     def size_bytes(self) -> int:
         """Return the size of the file and its log."""
@@ -129,6 +168,17 @@ class SqliteDatabase:
         staged.replace(self.path)
         sync_folder(self.path.parent)
         return str(kept) if kept.exists() else ""
+
+
+def _make_engine(url: URL) -> Engine:
+    engine = create_engine(url, poolclass=NullPool)
+    event.listen(engine, "connect", set_up)
+    return engine
+
+
+def locate_files(path: Path) -> tuple[Path, ...]:
+    """Return the file of a store and those that SQLite keeps beside it, which have its mode."""
+    return tuple(path.with_name(path.name + suffix) for suffix in sqlite.FILES)
 
 
 def locate_staged(path: Path) -> Path:

@@ -85,6 +85,11 @@ from fedgate.config.runtime.sqlite import refuse_schema
 from fedgate.config.settings.database import DatabaseUrl
 
 OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
+SUMMARY = (
+    *("gateway", "id", "cause", "kind", "severity", "text", "raised_ns", "cleared_ns", "ended", "score", "level"),
+    *("rule", "common", "gateways", "clock", "received_ns"),
+)
+MARK_MODULUS = 2**40  # of a moment in ns: sums of so many moments fit a column
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 FOUND_MAX = 11  # alarms that a name may mean: enough to see that it means several
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
@@ -130,9 +135,10 @@ class Store:
         is_read_only: bool = False,
     ) -> None:
         """Open the store, a new one where there is none and `create` says so; with the name of a `program` it is taken
-        for this process alone, until `close` or the end of the process. Of one that is read only the database itself
-        takes nothing.
+        for this process alone, until `close` or the end of the process. Where it `is_read_only` nothing can be written
+        with it, and who opens it needs no right to.
         """
+        create = create and not is_read_only
         self.database = choose_database(place)
         self.models = models_table.Models(self._read)
         self._history, self._training = history_table.History(), training_table.TrainingRows()
@@ -140,12 +146,10 @@ class Store:
             if program:
                 self.database.hold(program)
                 undo.callback(self.database.release)
-            self._db = undo.enter_context(closing(self.database.connect(create=create)))
+            opened = self.database.connect_to_read() if is_read_only else self.database.connect(create=create)
+            self._db = undo.enter_context(closing(opened))
             with name_errors(self.database, CANNOT_OPEN):
                 self._check_schema(create)
-                if is_read_only:
-                    with self._db.begin():
-                        self.database.forbid_writes(self._db)
             undo.pop_all()
 
     @property
@@ -174,6 +178,15 @@ class Store:
             if found == 0:
                 META.create_all(self._db)
                 self.database.write_schema_version(self._db, SCHEMA_VERSION)
+
+    def read_change(self) -> object:
+        """Return what is another value once others have written something since it was asked for."""
+        with self._open_transaction("read"):
+            return self.database.read_change(self._db)
+
+    def is_replaced(self) -> bool:
+        """Tell whether a store that was opened to be read is to be opened anew."""
+        return self.database.is_replaced()
 
     @contextmanager
     def _open_transaction(self, what: str) -> Iterator[None]:
@@ -314,10 +327,10 @@ class Store:
         values |= {f"{alarm.state}_ns": alarm.t_ns, "gateways": " ".join(alarm.gateways)}
         put(self._db, ALARMS, {"id": alarm.id, "gateway": ALL}, {**values, "received_ns": effect.decided_ns})
 
-    def read_training(self) -> SaveTraining | None:
-        """Return the stored training, if any."""
+    def read_training(self, *, only_numbers: bool = False) -> SaveTraining | None:
+        """Return the stored training, if any; where that is wanted without its large arrays."""
         with self._open_transaction("read"), self._name_damage():
-            return training_table.read(self._db)
+            return training_table.read(self._db, only_numbers=only_numbers)
 
     def read_training_meta(self) -> dict[str, Any] | None:
         """Return what is stored of the round at hand, without its arrays."""
@@ -397,6 +410,32 @@ class Store:
         """Return what was done about alarms, in its order; with values of columns those that have them."""
         rows = self._read(select(ALARM_EVENTS).filter_by(**of).order_by(ALARM_EVENTS.c.number))
         return [_make_event(row) for row in rows]
+
+    def read_events_after(self, number: int) -> tuple[int, list[AlarmEvent]]:
+        """Return what was done about alarms behind an event with this number, and the number of the last event."""
+        rows = self._read(select(ALARM_EVENTS).where(ALARM_EVENTS.c.number > number).order_by(ALARM_EVENTS.c.number))
+        return rows[-1].number if rows else number, [_make_event(row) for row in rows]
+
+    def read_alarms_mark(self) -> object:
+        """Return what is another value once an alarm was stored, changed or removed."""
+        counts: list[ColumnElement[Any]] = [
+            func.count(),
+            func.count(ALARMS.c.raised_ns),
+            func.count(ALARMS.c.cleared_ns),
+        ]
+        counts += [func.count(ALARMS.c.ended), func.sum(ALARMS.c.received_ns % MARK_MODULUS)]
+        return tuple(self._read(select(*counts))[0])
+
+    def read_summaries(self) -> list[Row[Any]]:
+        """Return of all alarms what a list shows, in the order in which they began."""
+        onset = func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns")
+        columns = (ALARMS.c[name] for name in SUMMARY)
+        return list(self._read(select(*columns, onset).order_by(onset, ALARMS.c.gateway)))
+
+    def read_alarm(self, gateway: str, alarm: str) -> dict[str, Any] | None:
+        """Return the row of an alarm; None where there is none."""
+        rows = self._read(select(ALARMS).filter_by(gateway=gateway, id=alarm))
+        return rows[0]._asdict() if rows else None
 
     def read_standing_alarms(self) -> list[AlarmRow]:
         """Return what stands: raised and not over."""
@@ -504,6 +543,17 @@ class Store:
         table = META.tables[name]
         chosen = [table.c[column] for column in columns] or list(table.c)
         return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
+
+    def read_newest(self, name: str, count: int, *columns: str, **of: object) -> list[dict[str, Any]]:
+        """Return the named columns (all where none are named) of the last `count` rows of a table by the order of its
+        key, the last one first; with values of columns those that have them.
+        """
+        table = META.tables[name]
+        chosen = [table.c[column] for column in columns] or list(table.c)
+        newest_first = [column.desc() for column in table.primary_key]
+        statement = select(*chosen).filter_by(**of).order_by(*newest_first).limit(count)
+        names = [column.name for column in chosen]
+        return [dict(zip(names, row, strict=True)) for row in self._read(statement)]  # faster than `_asdict`
 
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
         with self._open_transaction("read"):

@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, func, select
 
 from fedgate.cloud_aggregator.events import SaveTraining
 from fedgate.cloud_aggregator.storage.tables import TRAINING, TRAINING_ARRAYS, put
 from fedgate.config.protocol import wire
 from fedgate.models.arrays import Arrays
+
+NUMBER_BYTES = 1_024  # of a single number at most, with its name
 
 
 class TrainingRows:
@@ -35,10 +37,15 @@ class TrainingRows:
         self._stored = training.arrays
 
 
-def read(db: Connection) -> SaveTraining | None:
-    """Return the stored training, if any, within the transaction that is open."""
+def read(db: Connection, *, only_numbers: bool = False) -> SaveTraining | None:
+    """Return the stored training, if any, within the transaction that is open; where that is wanted without its large
+    arrays.
+    """
     meta, arrays = read_meta(db), Arrays()
-    for row in db.execute(select(TRAINING_ARRAYS.c.body).order_by(TRAINING_ARRAYS.c.name)):
+    bodies = select(TRAINING_ARRAYS.c.body).order_by(TRAINING_ARRAYS.c.name)
+    if only_numbers:
+        bodies = bodies.where(func.length(TRAINING_ARRAYS.c.body) <= NUMBER_BYTES)
+    for row in db.execute(bodies):
         arrays |= wire.decode(row.body, size_max=len(row.body))[0]
     return None if meta is None else SaveTraining(arrays, meta)
 

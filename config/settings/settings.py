@@ -35,6 +35,7 @@ from fedgate.config.settings.notifications import (
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.samples import FetchTable, SamplesTable
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
+from fedgate.config.settings.web import WebTable
 from fedgate.models.alarms.false_alarm_test import block_windows
 from fedgate.models.alarms.threshold import MINIMUM_SCORES
 from fedgate.models.features.spec import FeatureSpec, feature_names
@@ -313,6 +314,7 @@ class AggregatorSettings(SiteSettings, extra="forbid"):
     notify: Annotated[tuple[NotifyChannel, ...], Field(max_length=8)] = ()
     home_assistant: HomeAssistant = HomeAssistant()
     samples: FetchTable = FetchTable()
+    web: WebTable = WebTable()
     metrics: MetricsTable = MetricsTable()
 
     @model_validator(mode="after")

@@ -89,7 +89,8 @@ NOT_RUN = {
 OURS = {"gateway-agent": gateway_agent, "cloud-aggregator": cloud_aggregator, "firmware-sim": firmware_sim}
 COMMANDS = (*OURS, "python", "mkdir")
 HALF = "x,y,label\n" + "".join(f"{row % 7},{row % 11},{int(row > 50)}\n" for row in range(60))  # as a reader has one
-STARTED = re.compile(r"fedgate.*: (gateway \S+ watches|aggregator of site)")  # logged once signals are listened to
+# Logged once signals are listened to.
+STARTED = re.compile(r"fedgate.*: (gateway \S+ watches|aggregator of site|the page is at)")
 SERVE_S = 1.0
 STOP_S = 30.0
 

@@ -37,6 +37,7 @@ CERTIFICATES = "-h aggregator.example -p 8883 --cafile ca.pem --cert operator.pe
 IN_SITE = 'sudo -u fedgate sh -c "cd /etc/fedgate && {}"'
 WATCHES = re.compile(r"^gateway-1 +online +\S+ +60/60 +1 ", re.MULTILINE)
 ANOMALY = re.compile(r"^gateway-1\.anomaly\.", re.MULTILINE)
+PAGE = "http://127.0.0.1:8470"
 LOOK_S, TIMED_OUT = 3, 27  # mosquitto_sub's own limit, and what it ends with then
 PASSPHRASE = "five words that nobody guesses\n" * 2
 BACKUP = "site-Mon.fedgate"  # of the day at which the page was written
@@ -66,7 +67,7 @@ def block_with(page: Path, words: str) -> Part:
 
 
 PARTS = {
-    **{f"aggregator {number}": section(AGGREGATOR, number) for number in (1, 2, 3, 5, 6, 7, 8)},
+    **{f"aggregator {number}": section(AGGREGATOR, number) for number in (1, 2, 3, 5, 6, 7, 8, 9)},
     **{f"gateway {number}": section(GATEWAY, number) for number in (1, 2, 4, 5, 6)},
     "beside": block_with(BESIDE, "/fedgate/gateway/"),
     "by hand": block_with(BESIDE, "gateway-agent enrol -c gateway.toml"),
@@ -128,6 +129,19 @@ def look_on(aggregator: Machine, given: list[str]) -> None:
         assert "fedgate/v1/bridge/" in said, line
 
 
+def log_in(aggregator: Machine) -> None:
+    """Log in to the page, which another user serves, and acknowledge nothing: its order reaches the service."""
+    password = PASSPHRASE.splitlines()[0]
+    aggregator.run(f"curl -sS -c cookies -d 'name=ada' --data-urlencode 'password={password}' {PAGE}/login")
+    seen = aggregator.run(f"curl -sS -b cookies {PAGE}/")
+    assert "gateway-1" in seen, seen
+    token = seen.partition('name="csrf" value="')[2].partition('"')[0]
+    form = f"-d csrf={token} -d alarms=gateway-1/none -d back=/"
+    aggregator.run(f"curl -sS -b cookies {form} {PAGE}/orders/acknowledge")
+    seen = aggregator.run(f"curl -sS -b cookies {PAGE}/")
+    assert "there is no such alarm" in seen, seen
+
+
 def restore(aggregator: Machine, drill: list[str], stop: str, *go_on: str) -> str:
     """Try the backup of the day, lose the disk and go on from it; returns the alarms that the trial shows."""
     passphrase = aggregator.run("sudo cat /etc/fedgate-passphrase")
@@ -167,6 +181,8 @@ def test_the_operators_pages_lead_from_nothing_to_a_model_and_an_alarm_and_back_
         watched = follow(aggregator, watch)
         assert WATCHES.search(watched), watched
         follow(aggregator, left.pop("aggregator 8"))
+        log_in(aggregator)
+        follow(aggregator, left.pop("aggregator 9"))
         follow(aggregator, left.pop("backup"))
         look_on(aggregator, left.pop("look on"))
         aggregator.run("sudo systemctl start postgresql")

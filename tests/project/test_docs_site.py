@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,16 +27,18 @@ from fedgate.config.doctor.imports import TRIALS
 from fedgate.config.settings.settings import AggregatorSettings, GatewaySettings, load
 from fedgate.firmware_sim import children
 from fedgate.gateway_agent.storage.store import Store as GatewayStore
-from tests.project.test_docs import OPERATED, OURS, PAGES, commands
+from tests.project.test_docs import OPERATED, OURS, PAGES, commands, serve
+from tests.support.receivers import free_port
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
 
 ABSOLUTE = re.compile(r"(?<![\w.~-])/(?=\w)")
-OF_USERS = (("-u", "fedgate"), ("-u", "postgres"), ("-o", "fedgate"))
+OF_USERS = (("-u", "fedgate"), ("-u", "postgres"), ("-o", "fedgate"), ("-g", "fedgate"))
 RUN_HERE = {"cat", "cp", "install", "rm", "sed", "sh"}  # below the folder alone
 FOLDERS = ("etc/systemd/system", "media/usb", "mnt/backup", "var/lib")
 # Nobody listens where a broker or a receiver should, and no alarm stands at a new site.
 ENDS = {"doctor": {0, 1}, "notify": {1}, "alarms show": {0, 2}, "samples": {0, 2}}
+PAGE = "127.0.0.1:8470"
 CHANNEL = '[[notify]]\nname = "on-call"\nurl_file = "on-call.urls"\n'
 
 
@@ -105,6 +109,9 @@ class Machine:
         else:
             written = None
         self.provide(program, words)
+        if command == "web":
+            serve([str(Path(sys.executable).with_name(program)), *words], self.work, dict(os.environ))
+            return
         with contextlib.redirect_stdout(output):
             assert ours(program, *words) in ENDS.get(" ".join(words[:2]), ENDS.get(command, {0}))
         if written is not None:
@@ -130,6 +137,8 @@ class Machine:
                 pass
         else:
             with closing(Store(load(config, AggregatorSettings).aggregator.store)) as store:
+                if words[0] == "web":
+                    config.write_text(config.read_text("utf-8").replace(PAGE, f"127.0.0.1:{free_port()}"), "utf-8")
                 store.order("token", {"gateway": "gateway-1"})  # behind one that waits orders are left to the service
                 if words[0] == "notify" and CHANNEL not in (text := config.read_text("utf-8")):
                     config.write_text(f"{text}\n{CHANNEL}", "utf-8")

@@ -20,7 +20,12 @@ from tests.support.some_packages import PROJECT, only
 from tests.support.syntax import ROOT, name_of, walk
 from tests.support.waiting import PATIENCE_S
 
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting", "sqlalchemy": "SQLAlchemy"}
+DISTRIBUTIONS = {
+    "argon2": "argon2-cffi",
+    "dp_accounting": "dp-accounting",
+    "sklearn": "scikit-learn",
+    "sqlalchemy": "SQLAlchemy",
+}
 HELPS = """
 import contextlib, io
 from fedgate.firmware_sim.__main__ import main

@@ -50,8 +50,8 @@ ONLY_IN = {
     "paho": ("config/transport/", "firmware_sim/broker.py", "tests/"),
     "torch": ("models/detectors/recurrent/torch_training.py",),
     "prometheus_client": ("cloud_aggregator/metrics/", "cloud_aggregator/runtime/metrics_server.py", "tests/"),
-    "starlette": ("cloud_aggregator/pki/enrolment_server.py",),
-    "uvicorn": ("cloud_aggregator/pki/enrolment_server.py",),
+    "starlette": ("cloud_aggregator/pki/enrolment_server.py", "cloud_aggregator/web/"),
+    "uvicorn": ("cloud_aggregator/pki/enrolment_server.py", "cloud_aggregator/web/"),
 }
 # What a function, a class, an argument or a variable of the services is never called.
 NAMED_PLAINLY = {"config", "gateway_agent", "cloud_aggregator"}
@@ -97,7 +97,7 @@ TO_COMPONENTS = (
     "cloud_aggregator/notifications",
 )
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
-DOES_IO = {"runtime", "storage", "commands", "pki", "backup"}
+DOES_IO = {"runtime", "storage", "commands", "pki", "backup", "web"}
 COMMANDS = "__main__.py"
 
 

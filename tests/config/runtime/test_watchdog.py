@@ -225,7 +225,7 @@ def test_the_store_as_it_is_installed_lies_with_all_beside_it_where_the_broker_c
     """A file is hidden where it is there when the broker starts; a folder hides what comes later, too."""
     settings = founded(tmp_path / "site").path / "aggregator.toml"
     docs = (ROOT / "docs" / "run-aggregator.md").read_text(encoding="utf-8")
-    (made,) = re.findall(r"^sudo -u fedgate install -d -m 0700 (\S+)$", docs, re.MULTILINE)
+    (made,) = re.findall(r"^sudo -u fedgate install -d -m 2750 (\S+)$", docs, re.MULTILINE)
     (edit,) = re.findall(r"^sudo -u fedgate sed -i '(.*)' \S+$", docs, re.MULTILINE)
     assert children.run(["sed", "-i", edit, settings], PATIENCE_S).returncode == 0
     store = cast(Path, load(settings, AggregatorSettings).aggregator.store)
@@ -248,10 +248,10 @@ def test_each_unit_has_an_empty_working_directory_of_its_own() -> None:
             (place,) = re.findall(r"^WorkingDirectory=/run/(\S+)$", text, re.MULTILINE)
             assert f"\nRuntimeDirectory={place}\nRuntimeDirectoryMode=0700\n" in text
             found.append(place)
-    assert len(found) == len(set(found)) == 5
+    assert len(found) == len(set(found)) == 6
 
 
-@pytest.mark.parametrize("unit", ["gateway-agent", "cloud-aggregator", "fedgate-broker", *UNWATCHED])
+@pytest.mark.parametrize("unit", ["gateway-agent", "cloud-aggregator", "fedgate-broker", "fedgate-web", *UNWATCHED])
 def test_each_unit_is_good_and_asks_to_be_told(unit: str, tmp_path: Path) -> None:
     text = (resources.files("fedgate.config") / f"{unit}.service").read_text(encoding="utf-8")
     assert ("\nType=notify\n" in text and "\nWatchdogSec=" in text) == (unit not in UNWATCHED)

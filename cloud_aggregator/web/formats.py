@@ -1,0 +1,80 @@
+"""Numbers and times as the pages show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from fedgate.models.time_units import DAY_S, HOUR_S, NS
+
+MINUTE_S = 60.0
+DASH = "–"
+
+
+def show_time(t_ns: int | None) -> str:
+    """Return a moment of Unix time in UTC, to the second."""
+    if t_ns is None:
+        return DASH
+    try:
+        return f"{datetime.fromtimestamp(t_ns // NS, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):  # a clock that was never set may say anything
+        return f"{t_ns} ns"
+
+
+def show_minute(t_ns: int | None) -> str:
+    """Return a moment of Unix time in UTC, to the minute, for tables that say so."""
+    return show_time(t_ns).removesuffix(" UTC")[:16]
+
+
+def show_iso(t_ns: int | None) -> str:
+    """Return a moment as machines read it, for the attribute of an element; empty for none."""
+    return "" if t_ns is None else show_time(t_ns).replace(" UTC", "Z").replace(" ", "T")
+
+
+def show_ago(t_ns: int | None, now_ns: int) -> str:
+    """Return how long ago a moment was, to two digits or so."""
+    return DASH if t_ns is None else f"{show_duration(max(now_ns - t_ns, 0) / NS)} ago"
+
+
+def show_duration(seconds: float | None) -> str:
+    """Return a duration in the unit that suits it."""
+    if seconds is None:
+        return DASH
+    for unit_s, word in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.0f} {word}"
+    return f"{seconds:.0f} s"
+
+
+def show_number(value: float | None) -> str:
+    """Return a number with four digits; a dash for none."""
+    return DASH if value is None else f"{value:.4g}"
+
+
+def show_bytes(count: int | None) -> str:
+    """Return bytes in the unit that suits them."""
+    if count is None:
+        return DASH
+    for power, word in ((3, "GB"), (2, "MB"), (1, "kB")):
+        if count >= 1000**power:
+            return f"{count / 1000**power:.3g} {word}"
+    return f"{count} bytes"
+
+
+def write_json(value: Any) -> str:
+    """Return a value as JSON for the attribute of an element, where jinja2 escapes it."""
+    return json.dumps(value, allow_nan=False)
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "time": show_time,
+    "minute": show_minute,
+    "iso": show_iso,
+    "ago": show_ago,
+    "duration": show_duration,
+    "number": show_number,
+    "bytes": show_bytes,
+    "as_json": write_json,
+}

@@ -1,0 +1,129 @@
+"""One alarm: what it is, the proof, what was done about it, and where its model comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedgate.cloud_aggregator.alarms.evidence_text import LOG_UNIT, describe_onset, needs_log
+from fedgate.cloud_aggregator.events import AlarmEvent
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
+from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.config.runtime import cli
+from fedgate.models.time_units import HOUR_S, NS
+
+BEFORE_SHOWN, BESIDE_SHOWN, ROUNDS_SHOWN = 10, 20, 20
+BESIDE_NS = int(HOUR_S * NS)  # around an onset: what began at other gateways within it
+OF_ROW = (
+    *("raised_ns", "rule", "feature", "model_version", "model_digest", "ended", "weather", "power", "clock"),
+    *("onset_ns", "received_ns", "gateways"),
+)
+
+
+def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
+    """Return an alarm by its gateway and id; raises `NotThereError`."""
+    alarms, store = context.alarms.read(context.store, context.now_ns), context.store
+    key = (address["gateway"], address["alarm"])
+    one = next((known for known in alarms if (known.gateway, known.id) == key), None)
+    row = store.read_alarm(*key)
+    if one is None or row is None:
+        raise NotThereError(f"there is no alarm {key[1]} of {key[0]}; old ones that are over are removed")
+    evidence = store.read_evidence(*key)
+    return {
+        "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
+        "evidence": None if evidence is None else evidence.model_dump(mode="json"),
+        "charts": {} if evidence is None else draw(evidence),
+        "onset": "" if evidence is None else describe_onset(evidence),
+        "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
+        "before": [other._asdict() for other in find_before(alarms, one)],
+        "beside": [other._asdict() for other in find_beside(alarms, one)],
+        "lineage": read_lineage(context, row["model_version"]),
+        "samples": read_samples(context, *key),
+        "can_fetch": context.settings.samples.fetch,
+    }
+
+
+def describe_event(event: AlarmEvent) -> Facts:
+    """Return what was done about an alarm: when, by whom, and what."""
+    body = event.body
+    what = {
+        "shelve": f"until {cli.format_time(body.get('until_ns'))}",
+        "label": str(body.get("label", "")),
+        "assign": f"to {body.get('to') or 'nobody'}",
+    }.get(event.kind, "")
+    return {"t_ns": event.t_ns, "who": event.who, "what": f"{event.kind} {what}".strip(), "text": body.get("text", "")}
+
+
+def find_before(alarms: Sequence[Listed], one: Listed) -> list[Listed]:
+    """Return the alarms of the same cause that began before, the newest first."""
+    same = [known for known in alarms if (known.gateway, known.cause) == (one.gateway, one.cause)]
+    return [known for known in reversed(same) if known.begun_ns < one.begun_ns][:BEFORE_SHOWN]
+
+
+def find_beside(alarms: Sequence[Listed], one: Listed) -> list[Listed]:
+    """Return what began at other gateways at the time, the nearest in time first."""
+    near = [
+        known for known in alarms if known.gateway != one.gateway and abs(known.begun_ns - one.begun_ns) <= BESIDE_NS
+    ]
+    return sorted(near, key=lambda known: abs(known.begun_ns - one.begun_ns))[:BESIDE_SHOWN]
+
+
+def read_lineage(context: Context, version: int) -> Facts | None:
+    """Return where a model comes from: its training, and who took part in which of its rounds; None where that is not
+    known any more, or for a gateway's own model.
+    """
+    manifests = {row["version"]: row["manifest"] for row in context.store.read_rows("models", "version", "manifest")}
+    if version not in manifests:
+        return None
+    manifest = json.loads(manifests[version])
+    rounds = [
+        {"round": row["round_index"], "closed_ns": row["closed_ns"], "gateways": row["gateways"].split()}
+        for row in context.store.read_rows("rounds")
+        if row["run"] == manifest["run"] and row["round_index"] <= manifest["round_index"]
+    ]
+    wanted = ("algorithm", "detector", "run", "round_index", "gateways", "created_ns")
+    return {name: manifest.get(name) for name in wanted} | {"version": version, "rounds": rounds[-ROUNDS_SHOWN:]}
+
+
+def read_samples(context: Context, gateway: str, alarm: str) -> Facts | None:
+    """Return what became of the raw samples around an alarm; None where nobody has asked for them."""
+    columns = ("gateway", "alarm", "requested_ns", "received_ns", "problem", "size_bytes")
+    rows = context.store.read_rows("samples", *columns)
+    return next((row for row in rows if (row["gateway"], row["alarm"]) == (gateway, alarm)), None)
+
+
+def draw(evidence: AlarmEvidence) -> dict[str, Any]:
+    """Return the charts of the evidence as columns of numbers."""
+    charts: dict[str, Any] = {}
+    if (trail := evidence.trail) is not None:
+        charts["trail"] = {
+            "kind": "time",
+            "is_log": False,
+            # Scores may be below zero, where no logarithm is: on both sides of that the axis is linear so far.
+            "linear_to": LOG_UNIT * abs(trail.levels[-1]) if needs_log(trail) else 0.0,
+            "x": [trail.first_ns / NS + offset_s for offset_s in trail.offsets_s],
+            "series": [
+                {"label": "score", "role": "now", "values": trail.scores},
+                {"label": "level", "role": "limit", "values": trail.list_levels()},
+            ],
+        }
+    if (spectrum := evidence.spectrum) is not None:
+        middle = [(low + high) / 2 for low, high in zip(spectrum.edges_hz, spectrum.edges_hz[1:], strict=False)]
+        charts["spectrum"] = {
+            "kind": "frequency",
+            "is_log": True,
+            "linear_to": 0.0,
+            "x": middle,
+            "series": [
+                {"label": "now", "role": "now", "values": spectrum.worst},
+                {"label": "healthy 5 %", "role": "low", "values": spectrum.healthy_5},
+                {"label": "healthy median", "role": "usual", "values": spectrum.healthy_50},
+                {"label": "healthy 95 %", "role": "high", "values": spectrum.healthy_95},
+            ],
+        }
+    return charts
+
+
+PAGE = Page("/alarms/{gateway}/{alarm}", "alarm.html", "Alarm", read_alarm)

@@ -1,0 +1,156 @@
+"""The first page: is all well, what is not, and where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedgate.cloud_aggregator.health import SILENT_S, describe_health
+from fedgate.cloud_aggregator.storage.database import StoreError
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.settings.notifications import SEVERITIES
+from fedgate.models.time_units import NS
+
+SHOWN = 50  # open alarms
+OF_STATUS = (
+    *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active"),
+    "promised_alarms_per_day",
+)
+ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
+SEEN_AGO = "seen_ns"
+
+
+def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
+    """Return the state of the service, the open alarms, the worst first, and the gateways."""
+    alarms = context.alarms.read(context.store, context.now_ns)
+    service = read_service(context)
+    gateways = read_gateways(context, alarms, is_live=service["is_live"])
+    still_open = sorted((one for one in alarms if one.state != "normal"), key=lambda one: one.rank)
+    counts = count_states(still_open)
+    return {
+        "site": context.settings.aggregator.site,
+        "sentence": say(service, gateways, counts),
+        "is_well": is_well(service, gateways, counts),
+        "service": service,
+        "alarm_counts": counts,
+        "alarms": [one._asdict() for one in still_open[:SHOWN]],
+        "gateway_counts": count_gateways(gateways),
+        "gateways": gateways,
+        "has_plan": context.settings.web.plan is not None,
+    }
+
+
+def read_service(context: Context) -> Facts:
+    """Return whether the service works and how old what it stored is."""
+    rows = context.store.read_rows("service")
+    try:
+        held_ns = context.store.database.find_held_since_ns()
+    except (OSError, StoreError):  # of another user, whose lock may not be looked at
+        held_ns = None
+    found = describe_health(rows[0] if rows else None, held_ns, context.now_ns)
+    age_s = None if found.as_of_ns is None else max(context.now_ns - found.as_of_ns, 0) / NS
+    return {
+        "state": found.work,
+        "since_ns": found.began_ns,
+        "is_connected": found.is_connected,
+        "broker_since_ns": found.link_ns,
+        "is_live": found.is_live,
+        "as_of_ns": found.as_of_ns,
+        "age_s": age_s,
+    }
+
+
+def read_gateways(context: Context, alarms: Iterable[Listed], *, is_live: bool) -> list[Facts]:
+    """Return the gateways, those with something wrong first."""
+    registry = context.store.read_registry()
+    by_gateway: dict[str, list[Listed]] = {}
+    for one in alarms:
+        if one.is_active:
+            by_gateway.setdefault(one.gateway, []).append(one)
+    known = {row["gateway"]: row for row in context.store.read_rows("gateways", "gateway", "status", "seen_ns")}
+    admitted = registry.admitted if context.settings.identity is not None else frozenset()
+    barred = registry.barred if context.settings.identity is not None else frozenset()
+    positions = context.settings.web.positions
+    found = [
+        describe_gateway(name, known.get(name), by_gateway.get(name, []), context.now_ns, is_live=is_live)
+        | ({"state": "revoked"} if name in barred else {})
+        | {"position": positions.get(name)}
+        for name in sorted({*known, *admitted})
+    ]
+    return sorted(found, key=lambda one: (-one["worst"], one["state"] == "online", one["gateway"]))
+
+
+def describe_gateway(
+    name: str, row: Mapping[str, Any] | None, alarms: Iterable[Listed], now_ns: int, *, is_live: bool
+) -> Facts:
+    """Return how a gateway is, by its row in the store and its alarms that stand."""
+    status = {} if row is None else json.loads(row["status"])
+    asking = [one for one in alarms if one.state in ASKS]
+    seen_ns = None if row is None else row["seen_ns"] or None
+    state = status.get("state", "never seen") if is_live else "unknown"
+    if state == "online" and seen_ns is not None and now_ns - seen_ns > SILENT_S * NS:
+        state = "silent"
+    return {
+        "gateway": name,
+        "state": state,
+        "seen_ns": seen_ns,
+        "alarms": len(asking),
+        "worst": max((SEVERITIES.index(one.severity) + 1 for one in asking), default=0),
+        "severity": max((one.severity for one in asking), key=SEVERITIES.index, default=""),
+        **{key: status.get(key) for key in OF_STATUS},
+    }
+
+
+def count_gateways(gateways: Iterable[Facts]) -> dict[str, int]:
+    """Return how many gateways are in each state."""
+    counts: dict[str, int] = {}
+    for one in gateways:
+        counts[one["state"]] = counts.get(one["state"], 0) + 1
+    return counts
+
+
+def is_well(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int]) -> bool:
+    """Tell whether nothing asks for anybody."""
+    return service["is_live"] and not any(list_wrong(gateways, counts))
+
+
+def list_wrong(gateways: Iterable[Facts], counts: Mapping[str, int]) -> Iterable[str]:
+    """Yield what is wrong, the worst first."""
+    if count := counts["unacknowledged"]:
+        yield f"{count} alarm{'s stand' if count > 1 else ' stands'} that nobody has acknowledged"
+    if count := counts["acknowledged"]:
+        yield f"{count} acknowledged alarm{'s stand' if count > 1 else ' stands'}"
+    away = [one["gateway"] for one in gateways if one["state"] in ("offline", "silent", "never seen")]
+    if away:
+        yield f"{away[0]} is not heard" if len(away) == 1 else f"{len(away)} gateways are not heard"
+    if count := counts["returned-unacknowledged"]:
+        yield f"{count} alarm{'s are' if count > 1 else ' is'} over and not acknowledged"
+
+
+def say(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int]) -> str:
+    """Return in one sentence whether all is well, and else what is not."""
+    not_live = {
+        "never ran": "The service has never run on this store.",
+        "stopped": "The service does not run: nothing here is newer than its end.",
+        "hangs": "The service hangs: its process is there and does nothing.",
+    }
+    if service["state"] in not_live:
+        return not_live[service["state"]]
+    if not service["is_connected"]:
+        return "The broker is not connected: nobody knows how the gateways are."
+    wrong = list(list_wrong(gateways, counts))
+    if not wrong:
+        return "All is well."
+    text = "; ".join(wrong)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def is_of_site(gateway: str) -> bool:
+    """Tell whether an alarm is of the whole site."""
+    return gateway == ALL
+
+
+PAGE = Page("/", "overview.html", "Overview", read_overview)

@@ -1,0 +1,42 @@
+"""What a page is, and what all of them ask of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
+from fedgate.config.settings.settings import AggregatorSettings
+
+Facts = dict[str, Any]  # of a page, as JSON has them
+
+
+class NotThereError(Exception):
+    """What an address names is not there; the text says what."""
+
+
+@dataclass
+class Context:
+    """What a page may ask of; used by the thread that reads the store alone."""
+
+    settings: AggregatorSettings
+    store: Store
+    now_ns: int
+    alarms: AlarmList = field(default_factory=AlarmList)
+
+
+class Page(NamedTuple):
+    """A page: its address, its template, and what it shows by the parts of its address and its query."""
+
+    path: str
+    template: str
+    title: str
+    read: Callable[[Context, Mapping[str, str]], Facts]
+
+
+def read_first(address: Mapping[str, str]) -> int:
+    """Return from which of a list on a page begins: `first` of its query, 0 where that is no number."""
+    text = address.get("first", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0

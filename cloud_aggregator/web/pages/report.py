@@ -1,0 +1,251 @@
+"""A month of the site for the owner of the structure: made to be printed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from statistics import median
+from typing import NamedTuple
+
+from fedgate.cloud_aggregator.alarms import rates
+from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, Workflow
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.overview import read_gateways, read_service
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.settings.notifications import SEVERITIES
+from fedgate.models.time_units import DAY_NS, NS
+
+MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
+ALARMS_SHOWN, MODELS_SEARCHED, WINDOWS_SHOWN = 100, 1_000, 100
+BATCHES_SEARCHED, LOSSES_SEARCHED, ROUNDS_SEARCHED = 10_000, 10_000, 10_000  # the newest
+NOTHING = Handled()
+
+
+class Month(NamedTuple):
+    """A month as far as it is over; times in ns of Unix time."""
+
+    name: str
+    before: str
+    next: str
+    from_ns: int
+    to_ns: int  # where it ends
+    until_ns: int  # or now, where that is earlier
+
+    def holds(self, t_ns: int | None) -> bool:
+        """Tell whether a moment lies in it."""
+        return t_ns is not None and self.from_ns <= t_ns < self.until_ns
+
+    @property
+    def days(self) -> float:
+        """How long it is so far."""
+        return (self.until_ns - self.from_ns) / DAY_NS
+
+
+def read_report(context: Context, address: Mapping[str, str]) -> Facts:
+    """Return a month, `month` of the query such as 2026-11, without it the present one; raises `NotThereError`."""
+    month = find_month(address.get("month", ""), context.now_ns)
+    alarms, store = context.alarms.read(context.store, context.now_ns), context.store
+    workflow = context.alarms.workflow
+    own = [one for one in alarms if month.holds(one.begun_ns)]
+    own.sort(key=lambda one: (one.label != "damage", -SEVERITIES.index(one.severity), one.begun_ns))
+    outcomes = [follow(one, workflow, month) for one in own]
+    gateways = read_gateways(context, alarms, is_live=read_service(context)["is_live"])
+    return {
+        "month": month._asdict() | {"days": month.days, "is_over": month.until_ns == month.to_ns},
+        "counts": count(own),
+        "times": measure_times(outcomes),
+        "alarms": [
+            one._asdict() | outcome._asdict()
+            for one, outcome in zip(own[:ALARMS_SHOWN], outcomes[:ALARMS_SHOWN], strict=True)
+        ],
+        "rates": measure_rates(alarms, month),
+        "gateways": describe_gateways(context, gateways, own, month),
+        "models": list_models(store, month),
+        "windows": list_windows(workflow, month),
+        "rounds": sum_rounds(store, month),
+        "chart": draw_days(own, month) if own else None,
+    }
+
+
+def find_month(text: str, now_ns: int) -> Month:
+    """Return a month by its name, the present one where it is empty; raises `NotThereError` for what is none, or not
+    begun.
+    """
+    found = MONTH.fullmatch(text or f"{datetime.fromtimestamp(now_ns // NS, UTC):%Y-%m}")
+    if found is None or found[1] == "0000":
+        raise NotThereError(f"month: expected one such as 2026-11, got {text[:20]!r}")
+    year, number = int(found[1]), int(found[2])
+    from_ns = _find_begin_ns(year, number)
+    if from_ns >= now_ns:
+        raise NotThereError(f"month: {found[0]} has not begun yet")
+    to_ns = _find_begin_ns(year, number + 1)
+    names = [f"{year + place // 12:04}-{place % 12 + 1:02}" for place in (number - 2, number)]
+    return Month(found[0], names[0], names[1] if to_ns < now_ns else "", from_ns, to_ns, min(to_ns, now_ns))
+
+
+def _find_begin_ns(year: int, number: int) -> int:
+    """Return when a month begins, counted from January of a year: the 13th is the first of the next."""
+    return round(datetime(year + (number - 1) // 12, (number - 1) % 12 + 1, 1, tzinfo=UTC).timestamp()) * NS
+
+
+class Outcome(NamedTuple):
+    """What became of an alarm; None where it was not acknowledged, or where nobody knows for how long it stood."""
+
+    acknowledged_by: str
+    acknowledged_s: float | None  # after it began
+    stood_s: float | None
+
+
+def follow(one: Listed, workflow: Workflow, month: Month) -> Outcome:
+    """Return what became of an alarm: who acknowledged it, how long after it began, and for how long it stood."""
+    handled = workflow.handled.get(AlarmKey(one.gateway, one.id), NOTHING)
+    end_ns = one.cleared_ns if one.cleared_ns is not None else month.until_ns
+    # A clock that was not set says nothing of how long it stood.
+    stood_s = max(end_ns - one.begun_ns, 0) / NS if one.is_clock_set else None
+    if handled.acknowledged_ns is None:
+        return Outcome("", None, stood_s)
+    return Outcome(handled.acknowledged_by, max(handled.acknowledged_ns - one.begun_ns, 0) / NS, stood_s)
+
+
+def count(alarms: Sequence[Listed]) -> Facts:
+    """Return how many alarms there are of each severity, state, kind and label."""
+    labels = Counter(one.label for one in alarms)
+    return {
+        "alarms": len(alarms),
+        "severities": {name: sum(one.severity == name for one in alarms) for name in SEVERITIES[::-1]},
+        "states": dict(sorted(Counter(one.state for one in alarms).items())),
+        "kinds": dict(sorted(Counter(one.kind for one in alarms).items())),
+        "labels": {name: labels[name] for name in LABELS} | {"none": labels[""]},
+    }
+
+
+def measure_times(outcomes: Sequence[Outcome]) -> Facts:
+    """Return how long it took until alarms were acknowledged, and for how long they stood; None of none."""
+    acknowledged = [one.acknowledged_s for one in outcomes if one.acknowledged_s is not None]
+    stood = [one.stood_s for one in outcomes if one.stood_s is not None]
+    return {
+        "acknowledged": len(acknowledged),
+        "acknowledged_median_s": median(acknowledged) if acknowledged else None,
+        "acknowledged_longest_s": max(acknowledged, default=None),
+        "stood_median_s": median(stood) if stood else None,
+        "stood_longest_s": max(stood, default=None),
+    }
+
+
+def measure_rates(alarms: Iterable[Listed], month: Month) -> Facts:
+    """Return the rates of EEMUA 191 in a month, with what stood at its end."""
+    facts = [
+        rates.Fact(*(one.gateway, one.cause, one.rule, one.begun_ns, _stood_at_end(one, month), one.state, one.label))
+        for one in alarms
+        if one.begun_ns < month.until_ns
+    ]
+    return rates.measure(facts, month.until_ns, month.until_ns - month.from_ns)
+
+
+def _stood_at_end(one: Listed, month: Month) -> bool:
+    return one.is_active or (one.cleared_ns is not None and one.cleared_ns >= month.until_ns)
+
+
+def describe_gateways(
+    context: Context, gateways: Iterable[Facts], alarms: Iterable[Listed], month: Month
+) -> list[Facts]:
+    """Return of each gateway how it is now, what it did without a link, what it lost, and its promise beside what came.
+
+    The store keeps no history of who was online: only when each spoke last, and the windows that it judged without a
+    link and delivered later.
+    """
+    unlinked, lost = sum_unlinked(context, month), sum_losses(context.store, month)
+    anomalies = Counter[str]()
+    false = Counter[str]()
+    for one in alarms:
+        if one.kind == "anomaly" and one.gateway != ALL:
+            anomalies[one.gateway] += 1
+            false[one.gateway] += one.label == "false"
+    found = [
+        {
+            **{name: one[name] for name in ("gateway", "state", "seen_ns", "model_version", "version")},
+            "unlinked_s": unlinked.get(one["gateway"], 0.0),
+            "lost": lost.get(one["gateway"], 0),
+            "promised": (one["promised_alarms_per_day"] or 0.0) * month.days,
+            "anomalies": anomalies[one["gateway"]],
+            "false": false[one["gateway"]],
+        }
+        for one in gateways
+    ]
+    return sorted(found, key=lambda one: one["gateway"])
+
+
+def sum_unlinked(context: Context, month: Month) -> dict[str, float]:
+    """Return for how many seconds each gateway judged windows without a link."""
+    rows = context.store.read_newest("scores", BATCHES_SEARCHED, "gateway", "t_ns", "windows")
+    windows = Counter[str]()
+    for row in rows:
+        if month.holds(row["t_ns"]):
+            windows[row["gateway"]] += row["windows"]
+    return {name: number * context.settings.features.hop_s for name, number in windows.items()}
+
+
+def sum_losses(store: Store, month: Month) -> Counter[str]:
+    """Return how many items each gateway reported as lost whose times reach into a month."""
+    lost = Counter[str]()
+    for row in store.read_newest("losses", LOSSES_SEARCHED, "gateway", "items", "first_ns", "last_ns"):
+        if row["first_ns"] < month.until_ns and row["last_ns"] >= month.from_ns:
+            lost[row["gateway"]] += row["items"]
+    return lost
+
+
+def list_models(store: Store, month: Month) -> list[Facts]:
+    """Return what was done with models, in its order."""
+    columns = {"canary_ns": "given to some first", "released_ns": "released to all", "stopped_ns": "stopped"}
+    rows = store.read_newest("models", MODELS_SEARCHED, "version", *columns)
+    done = [
+        {"t_ns": row[column], "version": row["version"], "what": what}
+        for row in rows
+        for column, what in columns.items()
+        if month.holds(row[column])
+    ]
+    return sorted(done, key=lambda one: (one["t_ns"], one["version"]))
+
+
+def list_windows(workflow: Workflow, month: Month) -> list[Facts]:
+    """Return the maintenance windows that reach into a month, in their order."""
+    own = [one for one in workflow.windows if one.from_ns < min(one.to_ns, month.to_ns) and one.to_ns > month.from_ns]
+    return [vars(one) | {"is_now": False} for one in sorted(own, key=lambda one: one.from_ns)[:WINDOWS_SHOWN]]
+
+
+def sum_rounds(store: Store, month: Month) -> Facts:
+    """Return how many rounds were closed, what they received, and how many updates were refused."""
+    rows = store.read_newest("rounds", ROUNDS_SEARCHED, "closed_ns", "bytes_received", "refused")
+    own = [row for row in rows if month.holds(row["closed_ns"])]
+    return {
+        "closed": len(own),
+        "bytes_received": sum(row["bytes_received"] or 0 for row in own),
+        "refused": sum(row["refused"] for row in own),
+    }
+
+
+def draw_days(alarms: Iterable[Listed], month: Month) -> Facts:
+    """Return how many alarms began on each day, and how many of them were anomalies, as a chart."""
+    days = range(1, -(-(month.until_ns - month.from_ns) // DAY_NS) + 1)
+    of_all, anomalies = Counter[int](), Counter[int]()
+    for one in alarms:
+        day = (one.begun_ns - month.from_ns) // DAY_NS + 1
+        of_all[day] += 1
+        anomalies[day] += one.kind == "anomaly"
+    return {
+        "kind": "day",
+        "is_log": False,
+        "linear_to": 0.0,
+        "x": list(days),
+        "series": [
+            {"label": "alarms", "role": "now", "values": [of_all[day] for day in days]},
+            {"label": "of the structure", "role": "limit", "values": [anomalies[day] for day in days]},
+        ],
+    }
+
+
+PAGE = Page("/report", "report.html", "Report", read_report)

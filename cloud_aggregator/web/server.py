@@ -1,0 +1,81 @@
+"""The process that serves the page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import uvicorn
+
+from fedgate.cloud_aggregator.web.app import Web
+from fedgate.config.runtime.supervisor import Supervisor
+from fedgate.config.settings.settings import AggregatorSettings
+
+LOG = logging.getLogger("fedgate.web")
+CONNECTIONS_MAX = 500
+GO_AFTER_S = 3  # what is under way at the end
+LOOK_S, WORK_S = 0.1, 30.0  # the first as often as uvicorn looks itself
+
+
+class Server:
+    """The page, from its start to its end."""
+
+    def __init__(self, settings: AggregatorSettings) -> None:
+        """Listen; raises `OSError` where the address is taken, `ValueError` where the settings lack something."""
+        web, (host, port) = settings.web, settings.web.address
+        self._web = Web(settings)
+        self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._web.app,
+                http="h11",
+                ws="none",
+                loop="asyncio",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=CONNECTIONS_MAX,
+                timeout_graceful_shutdown=GO_AFTER_S,
+                ssl_certfile=web.certificate_file,
+                ssl_keyfile=web.key_file,
+            )
+        )
+        self._address = f"{'http' if web.certificate_file is None else 'https'}://{web.listen}"
+
+    @property
+    def is_ready(self) -> bool:
+        """True while it serves."""
+        return self._server.started
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        beside = [asyncio.create_task(one) for one in (self._report_work(), self._end_streams())]
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            for task in beside:
+                task.cancel()
+
+    async def _end_streams(self) -> None:
+        """End what would last for ever, once the server is to end."""
+        while not self._server.should_exit:
+            await asyncio.sleep(LOOK_S)
+        await self._web.end_streams()
+
+    async def _report_work(self) -> None:
+        while not self._server.started:
+            await asyncio.sleep(LOOK_S)
+        LOG.info("the page is at %s", self._address)
+        supervisor = Supervisor()
+        while True:
+            supervisor.report_work()
+            await asyncio.sleep(min(supervisor.pause_s, WORK_S))
+
+    def stop(self) -> None:
+        """End soon."""
+        self._server.should_exit = True

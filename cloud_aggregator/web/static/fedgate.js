@@ -1,0 +1,110 @@
+// Charts of the pages, and their renewal when the server says that something has changed.
+"use strict";
+
+const COLOURS = { now: "--now", limit: "--limit", usual: "--usual", low: "--band", high: "--band" };
+
+function formatValue(value) {
+  return value === null || value === undefined ? "–" : String(Number(Number(value).toPrecision(4)));
+}
+
+function describeSeries(one) {
+  const line = { now: { width: 2 }, limit: { width: 2, dash: [8, 4] }, usual: { width: 1.5 } }[one.role] || { width: 1, dash: [3, 3] };
+  return { label: one.label, stroke: readVariable(COLOURS[one.role]), points: { show: false }, value: (_, value) => formatValue(value), ...line };
+}
+
+const UNITS = { time: "UTC", frequency: "Hz", round: "round", day: "day" }; // of the horizontal axis
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]; // steps between ticks
+
+function readVariable(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function isDecade(value) {
+  return value === 0 || Number.isInteger(Math.round(1e6 * Math.log10(Math.abs(value))) / 1e6);
+}
+
+function describeScale(chart) {
+  if (chart.linear_to > 0) return { distr: 4, asinh: chart.linear_to }; // logarithmic on both sides of zero
+  return { distr: chart.is_log ? 3 : 1 };
+}
+
+// Of a chart over days the ticks say the day too.
+function formatMoment(seconds, isOverDays) {
+  const text = new Date(seconds * 1000).toISOString();
+  return isOverDays ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
+}
+
+function draw(element) {
+  const chart = JSON.parse(element.dataset.chart);
+  const isTime = chart.kind === "time", isWhole = ["round", "day"].includes(chart.kind), isCurved = chart.is_log || chart.linear_to > 0;
+  // A logarithmic axis has no zero: what is not above it is not drawn.
+  const columns = chart.series.map((one) => one.values.map((value) => (chart.is_log && value <= 0 ? null : value)));
+  const grid = { stroke: readVariable("--line"), width: 1 }, axis = { stroke: readVariable("--text"), grid, ticks: grid };
+  const isOverDays = isTime && chart.x[chart.x.length - 1] - chart.x[0] > 86400;
+  const formatClock = (seconds) => formatMoment(seconds, isOverDays);
+  const day = new Date(chart.x[0] * 1000).toISOString().slice(0, 10);
+  const options = {
+    width: element.clientWidth || 600,
+    height: 260,
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
+    scales: { x: { time: isTime }, y: describeScale(chart) },
+    axes: [
+      { ...axis, ...(isWhole ? { incrs: WHOLE } : {}), label: isTime ? `UTC, from ${day}` : UNITS[chart.kind], space: isTime ? (isOverDays ? 110 : 90) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
+      { ...axis, size: 70, filter: isCurved ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
+    ],
+    series: [{ label: UNITS[chart.kind], value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
+    bands: chart.kind === "frequency" ? [{ series: [4, 2], fill: readVariable("--band-fill") }] : [],
+  };
+  element.replaceChildren();
+  element.plot = new uPlot(options, [chart.x, ...columns], element);
+  element.drawn = element.dataset.chart;
+}
+
+function drawAll() {
+  for (const element of document.querySelectorAll(".chart")) {
+    if (element.drawn !== element.dataset.chart || !element.firstChild) draw(element);
+  }
+}
+
+// Who has no mouse moves what is too wide by the arrow keys, once it can have the focus.
+function markWide() {
+  for (const table of document.querySelectorAll("table")) {
+    if (table.scrollWidth > table.clientWidth) table.tabIndex = 0;
+    else table.removeAttribute("tabindex");
+  }
+}
+
+function renewLooks() {
+  drawAll();
+  markWide();
+}
+
+function isWriting() {
+  const active = document.activeElement;
+  return active && active.closest("#main form") && active.matches("input, select, textarea");
+}
+
+let isWaiting = false;
+
+function renew() {
+  if (isWriting()) {
+    isWaiting = true; // nobody loses what they write
+    return;
+  }
+  isWaiting = false;
+  htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
+}
+
+addEventListener("DOMContentLoaded", () => {
+  renewLooks();
+  const connection = document.getElementById("connection");
+  document.body.addEventListener("changed", renew);
+  document.body.addEventListener("htmx:sse:error", () => { connection.hidden = false; });
+  document.body.addEventListener("htmx:sse:after:connection", () => { connection.hidden = true; });
+  document.body.addEventListener("htmx:after:swap", renewLooks);
+  document.body.addEventListener("focusout", () => setTimeout(() => { if (isWaiting) renew(); }, 500));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
+  matchMedia("print").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
+  addEventListener("resize", markWide);
+  addEventListener("resize", () => document.querySelectorAll(".chart").forEach((one) => one.plot && one.plot.setSize({ width: one.clientWidth, height: 260 })));
+});

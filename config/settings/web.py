@@ -1,0 +1,94 @@
+"""The page of the aggregator: where it is served, who may see it, and how the site is drawn."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from fedgate.config.protocol.messages import Id
+from fedgate.config.settings.base import FilePath, Table, is_loopback
+from fedgate.config.settings.database import DatabaseUrl
+
+PORT, POSITIONS_MAX = 8470, 10_000
+Role = Literal["viewer", "operator", "admin"]  # each may do what the ones before may
+ROLES: tuple[Role, ...] = get_args(Role)
+USERS, SOCKET = "web-users.json", "orders.socket"
+Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Proxy(Table):
+    """A proxy that logs users in and says in headers who they are; nobody else's headers count."""
+
+    addresses: Annotated[tuple[str, ...], Field(min_length=1, max_length=8)]
+    user_header: Header = "Remote-User"
+    role_header: Header = "Remote-Role"  # viewer, operator or admin; without it: viewer
+
+    @field_validator("addresses")
+    @classmethod
+    def _check_addresses(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        for one in addresses:
+            try:
+                ip_address(one)
+            except ValueError:
+                raise ValueError(f"expected the IP addresses of the proxy, got {one!r}") from None
+        return addresses
+
+
+class WebTable(Table):
+    """Where the page is served, and what is drawn on it."""
+
+    listen: str = f"127.0.0.1:{PORT}"
+    certificate_file: FilePath | None = None  # with its key: the page is served over HTTPS
+    key_file: FilePath | None = None
+    folder: FilePath | None = None  # of the users and the socket for orders; None: the folder of the store
+    session_hours: Annotated[float, Field(gt=0.0, le=24 * 31)] = 12.0  # until one logs in again
+    proxy: Proxy | None = None
+    plan: FilePath | None = None  # an image of the site: SVG, PNG, JPEG or WebP
+    positions: dict[Id, tuple[Fraction, Fraction]] = Field(
+        default={}, max_length=POSITIONS_MAX
+    )  # of gateways on it: shares of its width and its height
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, listen: str) -> str:
+        host, colon, port = listen.rpartition(":")
+        if not (colon and host.strip("[]") and port.isdecimal() and 0 < int(port) < 65_536):
+            raise ValueError(f"expected ADDRESS:PORT such as 127.0.0.1:{PORT}, got {listen!r}")
+        return listen
+
+    @model_validator(mode="after")
+    def _check_together(self) -> WebTable:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file belong together; give both or neither")
+        if self.certificate_file is None and not is_loopback(self.address[0]):
+            raise ValueError(
+                f"listen: at {self.listen} everybody on the way reads passwords; give certificate_file and key_file, "
+                "or listen on 127.0.0.1 behind a proxy with a certificate"
+            )
+        if self.positions and self.plan is None:
+            raise ValueError("positions are places on a plan; give plan, the image of the site")
+        return self
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port of `listen`."""
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
+def locate_folder(web: WebTable, store: Path | DatabaseUrl) -> Path:
+    """Return the folder of the users and the socket; raises `ValueError` where the settings name none."""
+    if web.folder is not None:
+        return web.folder
+    if isinstance(store, Path):
+        return store.parent
+    raise ValueError("web.folder: with a store on a server expected the folder of the page's users and its socket")
+
+
+def locate_socket(web: WebTable, store: Path | DatabaseUrl) -> Path:
+    """Return where the service takes orders of the page; raises `ValueError` as `locate_folder` does."""
+    return locate_folder(web, store) / SOCKET

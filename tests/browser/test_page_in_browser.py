@@ -1,0 +1,190 @@
+"""Goal: in a real browser an operator sees what is wrong and acts on it, and everybody can: with a keyboard, on a
+phone, in the dark; and nothing that a gateway says becomes more than text.
+
+Method: Debian's Chromium by playwright over the real page, axe's rules on every page; no request leaves this machine.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
+
+from fedgate.cloud_aggregator.events import RecordEvidence, RecordGateway
+from fedgate.config.protocol.messages import Status
+from tests.cloud_aggregator.web.test_web_access import list_addresses
+from tests.support.evidence_samples import make_evidence
+from tests.support.web_page import PASSWORD, Site, make_alarm, make_site, open_page
+
+pytestmark = pytest.mark.slow
+AT = "/alarms/north/north.anomaly.2"
+PLAN = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 600"><rect width="1000" height="600" fill="#88a"/></svg>'
+)
+HOSTILE = "\"><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">{{7*7}}"
+PHONE, DESK = ViewportSize(width=360, height=740), ViewportSize(width=1200, height=900)
+Scheme = Literal["light", "dark"]
+OpenTab = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    found = shutil.which("chromium")
+    assert found, "chromium is not installed: sudo apt-get install chromium"
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A page with a plan, and a service that carries out its orders."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "plan.svg").write_text(PLAN)
+    with (
+        open_page(folder, *make_site(), plan=folder / "plan.svg", positions={"north": (0.2, 0.3)}) as site,
+        site.serving(),
+    ):
+        yield site
+
+
+def is_complaint(line: ConsoleMessage) -> bool:
+    """Tell whether something is wrong; a login that fails is answered with 401, which Chromium calls an error."""
+    return line.type == "error" and "status of 401" not in line.text
+
+
+@pytest.fixture
+def tabs(browser: Browser) -> Iterator[OpenTab]:
+    """Opens tabs, of somebody who is logged in where a user is named; what their scripts complain of fails the test, as
+    does a request to anybody but the page.
+    """
+    complaints: list[str] = []
+    contexts: list[BrowserContext] = []
+
+    def open_tab(site: Site, user: str = "", scheme: Scheme = "light") -> Page:
+        at = f"http://127.0.0.1:{site.port}"
+        contexts.append(browser.new_context(base_url=at, viewport=DESK, color_scheme=scheme))
+        tab = contexts[-1].new_page()
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("console", lambda line: complaints.append(line.text) if is_complaint(line) else None)
+        tab.on("request", lambda one: None if one.url.startswith(at) else complaints.append(one.url))
+        if user:
+            tab.goto("/login")
+            tab.get_by_label("Name").fill(user)
+            tab.get_by_label("Password").fill(PASSWORD)
+            tab.get_by_role("button", name="Log in").click()
+            expect(tab.get_by_role("button", name="Log out")).to_be_visible()
+        return tab
+
+    yield open_tab
+    for one in contexts:
+        one.close()
+    assert complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/login", *(path for path in list_addresses() if not path.startswith("/api"))])
+def test_every_page_is_open_to_everybody(tabs: OpenTab, site: Site, path: str, scheme: Scheme) -> None:
+    tab = tabs(site, "" if path == "/login" else "operator", scheme=scheme)
+    tab.goto(path)
+    expect(tab.get_by_role("heading", level=1)).to_be_visible()
+    found = Axe().run(tab)
+    assert found.violations_count == 0, found.generate_report()
+    tab.set_viewport_size(PHONE)
+    width = tab.evaluate("document.documentElement.scrollWidth")
+    assert width <= PHONE["width"], f"{path} is {width} wide on a phone"
+
+
+def test_an_operator_finds_the_alarm_and_acknowledges_it_with_the_keyboard_alone(tabs: OpenTab, site: Site) -> None:
+    site.commit(*make_alarm("south", "anomaly", 1))
+    tab = tabs(site)
+    tab.goto("/")
+    expect(tab).to_have_url(re.compile("/login"))
+    tab.keyboard.type("operator")  # the name has the focus
+    tab.keyboard.press("Tab")
+    tab.keyboard.type(PASSWORD)
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_role("heading", level=1)).to_contain_text("alarm")
+    press_tab_until(tab, "a[href='/alarms/south/south.anomaly.1']")
+    tab.keyboard.press("Enter")
+    expect(tab).to_have_url(re.compile("/alarms/south"))
+    press_tab_until(tab, "form[action='/orders/acknowledge'] button")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#main .notice.good")).to_contain_text("acknowledged")
+    expect(tab.locator("#main .tag.state-acknowledged")).to_be_visible()
+
+
+def press_tab_until(tab: Page, selector: str) -> None:
+    """Go on from one thing to the next until one of these has the focus, and is seen to have it."""
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        if tab.evaluate(f"document.activeElement.matches({selector!r})"):
+            assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+            return
+    raise AssertionError(f"{selector} is not reached by the keyboard")
+
+
+def test_the_page_follows_what_happens(tabs: OpenTab, site: Site) -> None:
+    tab = tabs(site, "viewer")
+    tab.goto("/")
+    site.commit(*make_alarm("west", "anomaly", 0.01, text="the west pier moves"))
+    expect(tab.get_by_text("the west pier moves")).to_be_visible(timeout=60_000)
+    tab.goto(AT)
+    expect(tab.locator("#chart-trail canvas")).to_be_visible()
+    expect(tab.locator("#chart-spectrum canvas")).to_be_visible()
+    assert tab.locator("form[action^='/orders']").count() == 0  # a viewer has no buttons
+    client = site.client("operator")
+    client.press("note", AT, alarms="north/north.anomaly.2", text="looked at it")
+    expect(tab.get_by_text("looked at it")).to_be_visible(timeout=60_000)
+    expect(tab.locator("#chart-trail canvas")).to_be_visible()  # and the chart is still there
+
+
+def test_nobody_loses_what_they_write_when_something_happens(tabs: OpenTab, site: Site) -> None:
+    tab = tabs(site, "operator")
+    tab.goto(AT)
+    note = tab.locator("form[action='/orders/note'] input[name=text]")
+    note.fill("half a sen")
+    site.commit(*make_alarm("east", "anomaly", 1.9, text="a neighbour moves"))
+    note.press_sequentially("tence")
+    expect(note).to_have_value("half a sentence")
+    note.press("Enter")
+    expect(tab.get_by_text("half a sentence")).to_be_visible()
+    expect(tab.get_by_text("a neighbour moves")).to_be_visible()
+
+
+def test_what_gateways_say_stays_text(tabs: OpenTab, site: Site) -> None:
+    evidence = make_evidence(HOSTILE[:100], windows=5, channels=2).model_copy(update={"alarm": "east.anomaly.5"})
+    status = Status(state="online", version=HOSTILE[:60])
+    site.commit(
+        RecordGateway("east", status, 1),
+        *make_alarm("east", "anomaly", 5, text=HOSTILE, feature=HOSTILE[:60], rule=HOSTILE[:60]),
+        RecordEvidence("east", evidence, 1),
+    )
+    tab = tabs(site, "operator")
+    for path in ("/", "/alarms", "/alarms/east/east.anomaly.5"):
+        tab.goto(path)
+        expect(tab.get_by_text("document.title='taken'").first).to_be_visible()
+        assert "taken" not in tab.title()
+        assert tab.locator("img, main script").count() == 0
+
+
+def test_who_is_no_longer_known_is_led_to_the_login(tabs: OpenTab, tmp_path: Path) -> None:
+    with open_page(tmp_path, *make_site(), session_hours=1e-9) as site:
+        tab = tabs(site)
+        tab.goto("/login")
+        tab.get_by_label("Name").fill("viewer")
+        tab.get_by_label("Password").fill("a wrong password")
+        tab.get_by_role("button", name="Log in").click()
+        expect(tab.get_by_role("alert")).to_have_text("The name or the password is wrong.")
+        tab.get_by_label("Name").fill("viewer")
+        tab.get_by_label("Password").fill(PASSWORD)
+        tab.get_by_role("button", name="Log in").click()  # and the session is over at once
+        expect(tab).to_have_url(re.compile("/login"))

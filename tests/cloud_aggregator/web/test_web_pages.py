@@ -1,0 +1,99 @@
+"""Goal: every page is served to who is logged in, and to nobody else, as HTML without anything inline and as JSON.
+
+Method: requests to the application itself, of somebody whom a listed proxy has logged in, over a real store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedgate.cloud_aggregator.events import RecordAlarm, RecordEvidence, RecordGateway, RecordModel, RecordScores
+from fedgate.cloud_aggregator.web.app import PAGES, Web
+from fedgate.config.protocol.messages import Status
+from fedgate.config.protocol.scores import Scores
+from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.gateway_agent.deployment.test_gateway_models import FIRST
+from tests.support.evidence_samples import make_evidence
+from tests.support.page_views import NOW_NS, check_headings, commit, make_settings
+
+HERE = "127.0.0.1"
+ADDRESSES = {
+    "/": "/overview",
+    "/alarms": "/alarms",
+    "/alarms/{gateway}/{alarm}": "/alarms/north/a",
+    "/gateways": "/gateways",
+    "/gateways/{gateway}": "/gateways/north",
+    "/learning": "/learning",
+    "/report": "/report",
+}
+INLINE = re.compile(r"<script(?![^>]* src=)|<style| style=| on[a-z]+=", re.IGNORECASE)
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Web:
+    """The page of a site with one gateway, which trusts a proxy."""
+    values = {"after_ms": (0, 1000), "scores": (1.0, 2.0), "level": 2.0, "model_version": 1}
+    commit(
+        tmp_path,
+        RecordGateway("north", Status(state="online", model_version=1), NOW_NS),
+        RecordModel(FIRST[0], b"body"),
+        RecordAlarm("north", ALARM, NOW_NS, NOW_NS),
+        RecordEvidence("north", make_evidence().model_copy(update={"alarm": "a"}), NOW_NS),
+        RecordScores("north", "s", Scores(t_ns=NOW_NS, **values), NOW_NS),
+    )
+    return Web(make_settings(tmp_path, web={"proxy": {"addresses": [HERE]}}))
+
+
+def ask(web: Web, path: str, user: str = "") -> tuple[int, dict[str, str], str]:
+    """Return what is answered: status, headers and text."""
+    sent: list[MutableMapping[str, Any]] = []
+    where, _, query = path.partition("?")
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), *([(b"remote-user", user.encode())] if user else [])]
+    scope = {
+        **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http"},
+        **{"path": where, "raw_path": where.encode(), "query_string": query.encode(), "root_path": ""},
+        **{"headers": headers, "client": (HERE, 1), "server": (HERE, 80)},
+    }
+    asyncio.run(web.app(scope, receive, send))
+    answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], answered, b"".join(one.get("body", b"") for one in sent[1:]).decode()
+
+
+def test_each_page_is_asked_for_here() -> None:
+    assert ADDRESSES.keys() == {page.path for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.title)
+def test_a_page_is_for_who_is_logged_in_and_has_nothing_inline(web: Web, page: Any) -> None:
+    address = ADDRESSES[page.path]
+    shown = "/" if address == "/overview" else address
+    assert ask(web, shown)[:1] == (303,)
+    assert ask(web, f"/api{address}")[:1] == (401,)
+    status, headers, text = ask(web, shown, "ada")
+    assert status == 200 and "script-src 'self'" in headers["content-security-policy"]
+    assert not INLINE.search(text)
+    check_headings(text)
+    assert 'action="/orders/' not in text  # whom the proxy gives no role is a viewer
+    status, _, facts = ask(web, f"/api{address}", "ada")
+    assert status == 200 and json.loads(facts)
+
+
+@pytest.mark.parametrize("path", ["/gateways/nobody", "/report?month=13", "/gateways/<b>"])
+def test_what_is_not_there_is_said_in_words(web: Web, path: str) -> None:
+    status, _, text = ask(web, path, "ada")
+    assert status == 404 and "<b>" not in text
+    assert json.loads(ask(web, f"/api{path}", "ada")[2])["problem"]
