@@ -53,10 +53,10 @@ class RemoteSystem(AlarmOperator):
         user, number = STRANGER if self._rng.random() < STRANGE else self.name, str(self._count)
         # A gateway that the aggregator has not met yet is none.
         wanted = "either" if wanted == "done" and body["action"] in SITE_WIDE else wanted
-        said = {name: value for name, value in body.items() if name != "who"} | {"request": number}
-        payload = json.dumps(said).encode()
+        action = {name: value for name, value in body.items() if name != "who"} | {"request": number}
+        payload = json.dumps(action).encode()
         self._actions.ask(user, number, payload, wanted)
-        self._world.note(user, f"asks {number}: {said}")
+        self._world.note(user, f"asks {number}: {action}")
         self._say(user, number, payload)
 
     def _say(self, user: str, number: str, payload: bytes) -> None:

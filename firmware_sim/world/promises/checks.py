@@ -269,7 +269,7 @@ class Witness:
             elif isinstance(effect, cloud_events.Answered):
                 self.actions.note_answer(effect.number, effect.text, effect.problem)
         self.releases.committed(effects)
-        self.fetches.committed(effects, self._find_told)
+        self.fetches.committed(effects, self._find_alarms)
         self.certificates.committed(effects)
         self.log.committed(effects, self._step_ns)
         for effect in effects:
@@ -305,10 +305,10 @@ class Witness:
                     self.counts["rounds"] += 1
                     self.counts["late"] += len(late)
 
-    def _find_told(self, key: Key) -> list[Alarm]:
+    def _find_alarms(self, key: Key) -> list[Alarm]:
         """Return what a gateway said of an alarm."""
-        told = (alarm for (gateway, _), alarms in self.alarms.items() if gateway == key.gateway for alarm in alarms)
-        return [alarm for alarm in told if alarm.id == key.alarm]
+        own = (alarm for (gateway, _), alarms in self.alarms.items() if gateway == key.gateway for alarm in alarms)
+        return [alarm for alarm in own if alarm.id == key.alarm]
 
     def _alarm_stored(self, gateway: str, alarm: Alarm) -> None:
         self.stored.add((gateway, alarm.item))

@@ -308,7 +308,7 @@ def taken_along(seen: Witness) -> None:
     heard_of(seen, "two")
     heard_of(seen, "two", said_ns=2, is_committed=False)
     seen.rounds.resumed = lambda state: None  # type: ignore[method-assign]  # there is no training here
-    for one in (seen.releases, seen.log, seen.evidence):
+    for one in (seen.releases, seen.log, seen.fetches, seen.evidence):
         one.opened = lambda store: None  # type: ignore[method-assign]  # nor a store
     seen.cloud_opened(cast(Any, None), cast(Any, None), None)
     seen.cloud_stepped()

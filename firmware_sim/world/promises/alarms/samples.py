@@ -58,8 +58,8 @@ class Fetches:
         """The requests that have no answer."""
         return sorted(key for key in self._asked if key.gateway != self.hostile)
 
-    def committed(self, effects: Sequence[Any], told: Callable[[Key], Collection[Alarm]]) -> None:
-        """Take note of what the aggregator's store holds from now on; `told` returns what was said of an alarm."""
+    def committed(self, effects: Sequence[Any], find_alarms: Callable[[Key], Collection[Alarm]]) -> None:
+        """Take note of what the store holds from now on; `find_alarms` returns what a gateway said under a name."""
         done = {one.number for one in effects if isinstance(one, events.Answered) and one.text != "refused"}
         ordered = {self._orders[number] for number in done & self._orders.keys()}
         recorded = {Key(one.gateway, one.alarm) for one in effects if isinstance(one, events.RecordFetch)}
@@ -75,9 +75,9 @@ class Fetches:
                     self._rows[key] = (False, None)
                     self.counts["fetches"] += 1
                 case events.RecordFetched(gateway=gateway, alarm=alarm):
-                    self._answer(Key(gateway, alarm), effect, told)
+                    self._answer(Key(gateway, alarm), effect, find_alarms)
 
-    def _answer(self, key: Key, fetched: events.RecordFetched, told: Callable[[Key], Collection[Alarm]]) -> None:
+    def _answer(self, key: Key, fetched: events.RecordFetched, find_alarms: Callable[[Key], Collection[Alarm]]) -> None:
         body = fetched.body
         if key not in self._asked:
             self._violate(f"samples of {'/'.join(key)} are answered, and nobody waits for them")
@@ -92,14 +92,18 @@ class Fetches:
         if body is None and not is_refused and not fetched.problem.startswith(GIVEN_UP):
             self._violate(f"samples of {'/'.join(key)} do not come: {fetched.problem}, and the gateway never said so")
         if body is not None:
-            self._compare_samples(key, decode_clip(body, len(body)), told(key))
+            self._compare_samples(key, decode_clip(body, len(body)), find_alarms(key))
 
-    def _compare_samples(self, key: Key, clip: Clip, told: Collection[Alarm]) -> None:
+    def _compare_samples(self, key: Key, clip: Clip, alarms: Collection[Alarm]) -> None:
         name, meta = "/".join(key), clip.meta
         if key.gateway not in self._keeping:
             self._violate(f"samples of {name} came, whose gateway keeps none")
-        if Key(meta.gateway, meta.alarm) != key or meta.t_ns not in {one.t_ns for one in told if one.state == "raised"}:
-            self._violate(f"the clip of {name} is of {meta.gateway}/{meta.alarm} at {meta.t_ns}, told was {told}")
+        if Key(meta.gateway, meta.alarm) != key or meta.t_ns not in {
+            one.t_ns for one in alarms if one.state == "raised"
+        }:
+            self._violate(
+                f"the clip of {name} is of {meta.gateway}/{meta.alarm} at {meta.t_ns}, the gateway had {alarms}"
+            )
         known = self._find_sent(key.gateway)
         for piece in clip.pieces[0]:
             if piece.values.tobytes() not in known:
