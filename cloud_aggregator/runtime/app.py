@@ -59,7 +59,7 @@ def _check_receivers(settings: AggregatorSettings, askers: Sequence[NotifyClient
 
 
 def _open_socket(settings: AggregatorSettings) -> OrderSocket | None:
-    """Return the socket of the page, None where it cannot be made, for alarms must not wait for that."""
+    """Return the socket of the page, which takes orders; None where it cannot be made: alarms do not wait for it."""
     place = settings.aggregator.store
 
     def store_order(kind: str, body: dict[str, Any]) -> int:
@@ -67,10 +67,12 @@ def _open_socket(settings: AggregatorSettings) -> OrderSocket | None:
             return store.order(kind, body)
 
     try:
-        return OrderSocket(locate_socket(settings.web, place), store_order)
+        socket = OrderSocket(locate_socket(settings.web, place), store_order)
     except (OSError, ValueError) as error:
         LOG.warning("the page can give no orders: %s", error)
         return None
+    socket.start()
+    return socket
 
 
 class Aggregator(App):
@@ -116,7 +118,7 @@ class Aggregator(App):
                 waiting = f"{len(queue.items)} changes of alarms wait for it, and the settings have no such receiver"
                 LOG.warning("%s: %s", label(name), waiting)
         self.handlers[Send] = lambda effect: posters[effect.post.channel].send(effect)
-        self._orders = _open_socket(settings)
+        self._orders: OrderSocket | None = None  # of the page, while the service runs
         site = settings.aggregator.site
         actions = watch(site, CLOUD, "action")
         self._status_topic = topic_of(Topic(site, ALL, "status", CLOUD))
@@ -141,8 +143,7 @@ class Aggregator(App):
 
     def begin(self) -> None:
         """Take orders of the page, and let gateways enrol, where the site has identities."""
-        if self._orders is not None:
-            self._orders.start()
+        self._orders = _open_socket(self.settings)
         site, settled = self.settings.aggregator.site, self.service.state.context.settings
         LOG.info("aggregator of site %s, %s; %s", site, settled.algorithm.name, describe_updates(settled))
         if self._enrolment is not None and self.service.state.access.registry is not None:

@@ -61,8 +61,9 @@ class OrderSocket:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take none any more."""
-        self._server.shutdown()
+        """Take none any more; raises nothing where `start` never was."""
+        if self._thread.is_alive():  # else nobody would say that the loop has ended
+            self._server.shutdown()
         self._server.server_close()
         self._path.unlink(missing_ok=True)
 

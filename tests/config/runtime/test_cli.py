@@ -20,7 +20,7 @@ from fedgate.gateway_agent.__main__ import build_parser as of_gateway
 
 Capture = pytest.CaptureFixture[str]
 NO_FACTS = re.compile(
-    r"(init|run|certificate|alarms|gateways|keys|maintenance|metrics|samples)$"
+    r"(init|run|certificate|alarms|gateways|keys|maintenance|metrics|samples|users|web)$"
 )  # they do things, or their parts show facts
 
 
