@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from fedgate.cloud_aggregator.access import admission
@@ -90,10 +89,8 @@ def _carry_out(state: State, order: Ordered) -> tuple[State, Sequence[Wanted], s
         case "keys":
             return state, [TakeKeys(order.number)], "new keys of the site are looked at"
         case "release" | "go-on" | "pause" | "stop":
-            act = partial(deploy.release_ordered, order=order)
-            if order.kind != "release":
-                act = partial(deploy.decide_release, kind=order.kind)
-            releases, effects, text = act(state.releases, context, access.gateways)
+            act = deploy.release_ordered if order.kind == "release" else deploy.decide_release
+            releases, effects, text = act(state.releases, context, access.gateways, order)
             return replace(state, releases=releases), effects, text
         case "alarm":
             _check_gateway(state, body)

@@ -370,11 +370,15 @@ def check_decision(stage: Rollout, kind: str) -> None:
 
 
 def decide_release(
-    releases: Releases, context: Context, statuses: Statuses, kind: str
+    releases: Releases, context: Context, statuses: Statuses, order: Ordered
 ) -> tuple[Releases, list[Effect], str]:
-    """Go on, pause or stop the release at hand. Raises `OrderError`."""
-    stage = releases.rollout
+    """Go on, pause or stop the release at hand. Raises `OrderError`, also where the order names another version: who
+    decides must mean what is under way.
+    """
+    stage, kind, meant = releases.rollout, order.kind, order.body.get("version")
     check_decision(stage, kind)
+    if meant not in (None, stage.version):
+        raise OrderError(f"version {meant} given, and under way is {stage.version}; look at it again, then decide")
     if kind == "pause":
         releases, effects = pause_rollout(releases, context, BY_HAND)
         return releases, effects, f"release of model {stage.version} is paused"

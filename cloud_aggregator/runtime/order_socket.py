@@ -2,8 +2,9 @@
 
     {"kind": "alarm", "body": {...}}, one line of JSON  ->  {"order": 17}, or {"problem": "..."}
 
-Who may connect is who may open the socket: the owner, and the group of its folder where that hands its group on.
-Only orders that an operator at a page gives are taken, none that lets a device in or changes keys.
+Who may connect is who may open the socket: the owner, and the group of its folder where that hands its group on; by
+which name somebody orders is the page's word. Only orders that the page has buttons for are taken: none that lets a
+device in or shuts it out, changes keys, or masks causes and gateways.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedgate.cloud_aggregator.alarms import actions
 from fedgate.cloud_aggregator.storage.database import StoreError
 
 LOG = logging.getLogger("fedgate.orders")
-KINDS = frozenset({"alarm", "samples", "go-on", "pause", "stop", "release", "revoke"})
+KINDS = frozenset({"alarm", "samples", "go-on", "pause", "stop", "release"})
 ORDER_BYTES_MAX = 256 * 1024  # of the names of as many alarms as one action may have
 WITHIN_S = 5.0
 Place = Callable[[str, dict[str, Any]], int]
@@ -74,8 +76,10 @@ class OrderSocket:
             kind, body = order["kind"], order["body"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return {"problem": f"expected one line of JSON with kind and body, at most {ORDER_BYTES_MAX} bytes"}
-        if kind not in KINDS or not isinstance(body, dict):
+        if not isinstance(kind, str) or kind not in KINDS or not isinstance(body, dict):
             return {"problem": f"kind: expected one of {', '.join(sorted(KINDS))}, got {str(kind)[:40]!r}"}
+        if kind == "alarm" and str(body.get("action")) not in actions.OF_ALARMS:
+            return {"problem": f"action: expected one of {', '.join(actions.OF_ALARMS)}"}
         try:
             return {"order": self._place(kind, body)}
         except StoreError as error:

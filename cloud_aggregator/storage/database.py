@@ -46,7 +46,7 @@ class Database(Protocol):
         have not.
         """
 
-    def is_replaced(self) -> bool:
+    def is_replaced(self, db: Connection) -> bool:
         """Tell whether what the last connection that only reads has open is no more the store, as it is now."""
 
     def read_schema_version(self, db: Connection) -> int:

@@ -65,6 +65,7 @@ WATCHED = text("""
 SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),
        set_config('tcp_keepalives_count', '3', false)
 """)
+TABLES = text("SELECT to_regclass('alarm_events')::oid")
 NEXT_TRANSACTION = text("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
 LIMITS, NO_RIGHT = "54", "42501"  # SQLSTATE: what no row or index may exceed; a right that is missing
 NAME_BYTES = 63  # of an application
@@ -79,6 +80,7 @@ class PostgresqlDatabase:
 
     def __init__(self, url: DatabaseUrl) -> None:
         self.name = str(url)
+        self._read_tables: object = None  # see `is_replaced`
         self._held: Connection | None = None
 
     def hold(self, program: str) -> None:
@@ -151,15 +153,23 @@ class PostgresqlDatabase:
 
     def connect_to_read(self) -> Connection:
         """Return a connection whose transactions write nothing."""
-        return self._connect("reader").execution_options(postgresql_readonly=True)
+        db = self._connect("reader").execution_options(postgresql_readonly=True)
+        self._read_tables = self._find_tables(db)
+        return db
 
     def read_change(self, db: Connection) -> object:
         """Return the number of the transaction that comes next, which others that write take."""
         return db.scalar(NEXT_TRANSACTION)
 
-    def is_replaced(self) -> bool:
-        """Return False: a restore copies rows into the tables of the same database."""
-        return False
+    def is_replaced(self, db: Connection) -> bool:
+        """Tell whether a restore has put other tables in the place of those that were there."""
+        with name_errors(self, "cannot be read"):
+            return self._find_tables(db) != self._read_tables
+
+    def _find_tables(self, db: Connection) -> object:
+        """Return by which number the server knows the tables."""
+        with db.begin():
+            return db.scalar(TABLES)
 
     def read_schema_version(self, db: Connection) -> int:
         """Return the number in the table for it."""

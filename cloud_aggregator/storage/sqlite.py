@@ -102,7 +102,7 @@ class SqliteDatabase:
         """Return SQLite's number of the last change by others."""
         return db.exec_driver_sql("PRAGMA data_version").scalar_one()
 
-    def is_replaced(self) -> bool:
+    def is_replaced(self, _db: Connection) -> bool:
         """Tell whether another file has taken the place of the one that is read, or one that did not change is written
         to again.
         """

@@ -186,7 +186,7 @@ class Store:
 
     def is_replaced(self) -> bool:
         """Tell whether a store that was opened to be read is to be opened anew."""
-        return self.database.is_replaced()
+        return self.database.is_replaced(self._db)
 
     @contextmanager
     def _open_transaction(self, what: str) -> Iterator[None]:
@@ -426,11 +426,16 @@ class Store:
         counts += [func.count(ALARMS.c.ended), func.sum(ALARMS.c.received_ns % MARK_MODULUS)]
         return tuple(self._read(select(*counts))[0])
 
-    def read_summaries(self) -> list[Row[Any]]:
-        """Return of all alarms what a list shows, in the order in which they began."""
+    def read_summaries(self, most: int) -> list[Row[Any]]:
+        """Return what a list shows of the alarms that stand and of so many of the newest, in the order in which they
+        began.
+        """
         onset = func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns")
         columns = (ALARMS.c[name] for name in SUMMARY)
-        return list(self._read(select(*columns, onset).order_by(onset, ALARMS.c.gateway)))
+        newest = select(ALARMS.c.received_ns).order_by(ALARMS.c.received_ns.desc()).offset(most - 1).limit(1)
+        since = self._read(newest)
+        is_listed = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= (since[0].received_ns if since else 0))
+        return list(self._read(select(*columns, onset).where(is_listed).order_by(onset, ALARMS.c.gateway)))
 
     def read_alarm(self, gateway: str, alarm: str) -> dict[str, Any] | None:
         """Return the row of an alarm; None where there is none."""

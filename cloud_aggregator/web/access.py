@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from fedgate.cloud_aggregator.web.users import NAME, User, is_password, may, rea
 from fedgate.config.settings.web import ROLES, Proxy, Role
 
 COOKIE = "fedgate-session"
+PROOF = "X-Proxy-Secret"
 FORWARDED = "X-Forwarded-For"
 PROTOCOL = "X-Forwarded-Proto"
 
@@ -35,19 +37,28 @@ class Access:
 
     def __init__(self, users: Path, lasts_s: float, proxy: Proxy | None) -> None:
         self._users, self._proxy = users, proxy
+        secret = None if proxy is None else proxy.secret_file
+        self._secret = "" if secret is None else secret.read_text(encoding="utf-8").strip()
+        if secret is not None and not self._secret:
+            raise ValueError(f"{secret}: expected a secret, such as 'openssl rand -hex 32' makes, got an empty file")
         self.sessions, self.failures = Sessions(lasts_s), FailedLogins()
 
     def find_visitor(self, request: Request) -> Visitor | None:
         """Return who asks; None for nobody who is known. Raises `UsersError`."""
         now_s = time.monotonic()
-        if self.is_of_proxy(request) and (name := self._header(request, "user_header")):
-            role = self._header(request, "role_header") or "viewer"
-            if not NAME.fullmatch(name) or role not in ROLES:
-                return None
-            return Visitor(name, role, self.sessions.of_proxy(name, now_s), is_local=False)
+        if self._proxy is not None and self._proxy.user_header is not None and self.is_of_proxy(request):
+            user, role = self._proxy.user_header, self._proxy.role_header
+            if (name := _read_once(request, user)) and is_same(_read_once(request, PROOF), self._secret):
+                given = _read_once(request, role) or "viewer"
+                known = next((one for one in ROLES if one == given), None)
+                if known is None or not NAME.fullmatch(name) or len(request.headers.getlist(role)) > 1:
+                    return None
+                return Visitor(name, known, self.sessions.of_proxy(name, now_s), is_local=False)
         session = self.sessions.find(request.cookies.get(COOKIE, ""), now_s)
-        user = None if session is None else read_users(self._users).get(session.user)
-        return None if session is None or user is None else Visitor(session.user, user.role, session, is_local=True)
+        account = None if session is None else read_users(self._users).get(session.user)
+        if session is None or account is None or account.hash != session.password_hash:
+            return None
+        return Visitor(session.user, account.role, session, is_local=True)
 
     def is_of_proxy(self, request: Request) -> bool:
         """Tell whether a listed proxy asks, whose headers count."""
@@ -57,7 +68,7 @@ class Access:
         """Return from which address somebody asks, by the word of a listed proxy where it is one."""
         direct = "" if request.client is None else request.client.host
         given = request.headers.get(FORWARDED, "") if self.is_of_proxy(request) else ""
-        return given.rpartition(",")[2].strip()[:64] or direct  # the last is what the proxy saw itself
+        return _name_network(given.rpartition(",")[2].strip()[:64] or direct)  # the last is what the proxy saw itself
 
     def is_secure(self, request: Request) -> bool:
         """Tell whether what is sent back travels encrypted, so that the cookie may insist on it."""
@@ -73,9 +84,20 @@ class Access:
         user = read_users(self._users).get(name)
         return user if is_password(user, password) else None
 
-    def _header(self, request: Request, which: str) -> str:
-        name: str = getattr(self._proxy, which)
-        return request.headers.get(name, "")
+
+def _read_once(request: Request, header: str) -> str:
+    """Return a header; empty where there is none, or several, of which one may be a browser's."""
+    found = request.headers.getlist(header)
+    return found[0] if len(found) == 1 else ""
+
+
+def _name_network(address: str) -> str:
+    """Return an address, of IPv6 the network of 64 bits that one client has to itself."""
+    try:
+        known = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((known, 64), strict=False)) if known.version == 6 else address
 
 
 def is_own_form(visitor: Visitor, token: str) -> bool:

@@ -9,6 +9,7 @@ GET  /static/...                             files of ours, of htmx and of uPlot
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -37,13 +38,14 @@ from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
 from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS, Button, FormError
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
 from fedgate.cloud_aggregator.web.reading import Changes, Reader
-from fedgate.cloud_aggregator.web.users import UsersError
+from fedgate.cloud_aggregator.web.users import User, UsersError
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import USERS, Role, locate_folder, locate_socket
 
 PAGES = (overview.PAGE, alarms.PAGE, alarm.PAGE, gateways.PAGE, gateway.PAGE, learning.PAGE, report.PAGE)
 FOLDER = Path(__file__).parent
-FORM_BYTES_MAX = 64 * 1024
+FORM_BYTES_MAX, FORM_WITHIN_S = 64 * 1024, 10.0
+CHECKED_AT_ONCE = 2  # passwords
 LISTENERS_MAX = 200  # browsers that are told of changes at once
 KEEP_ALIVE_S = 15.0
 ANSWER_WITHIN_S, ANSWER_LOOK_S = 4.0, 0.1
@@ -74,6 +76,7 @@ class Web:
         self._changes = Changes(self._reader)
         self._alarms = AlarmList()
         self._opening = 0  # of the reader, that the list of alarms is of
+        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
         self._templates = Environment(
             loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
@@ -84,7 +87,7 @@ class Web:
             exception_handlers={
                 HTTPException: self._refuse,
                 StoreError: self._say_unreadable,
-                UsersError: self._say_users,
+                UsersError: self._say_unreadable,
             },
         )
         self.app.add_middleware(Headers)
@@ -144,7 +147,10 @@ class Web:
             visitor = self._require(request)
             change = await self._reader.read_change()
             facts = await self._read(page, {**request.query_params, **request.path_params})
-            return self._render(page.template, visitor, title=page.title, change=change, **facts)
+            notices = (
+                [] if request.headers.get("HX-Request") else _take_notices(visitor)
+            )  # which a renewal leaves there
+            return self._render(page.template, visitor, title=page.title, change=change, notices=notices, **facts)
 
         return show
 
@@ -158,21 +164,14 @@ class Web:
     def _render(
         self, template: str, visitor: Visitor | None, status: int = HTTPStatus.OK, /, **facts: Any
     ) -> HTMLResponse:
-        notices = []
-        while visitor is not None and visitor.session.notices:
-            notices.append(visitor.session.notices.popleft())
-        common = {"visitor": visitor, "notices": notices, "now_ns": time.time_ns(), "change": "", "buttons": BUTTONS}
+        common = {"visitor": visitor, "notices": (), "now_ns": time.time_ns(), "change": ""}
         common |= {"site": self._settings.aggregator.site}
         return HTMLResponse(self._templates.get_template(template).render(common | facts), status)
 
     async def _log_in(self, request: Request) -> Response:
         following = _keep_local(request.query_params.get("next", "/"))
         if request.method == "GET":
-            hint = (
-                ""
-                if self._access.has_users()
-                else "Nobody may log in yet: cloud-aggregator users add NAME --role admin"
-            )
+            hint = "" if self._access.has_users() else NOBODY_YET
             return self._render("login.html", None, title="Log in", problem="", hint=hint, next=following)
         form, now_s = await _read_form(request), time.monotonic()
         name, address = form.get("name", "")[:64], self._access.find_address(request)
@@ -184,16 +183,21 @@ class Web:
             return self._render("login.html", None, status, title="Log in", problem=problem, hint="", next=following)
         # Counted before it is known: who asks many times at once has no more tries.
         self._access.failures.note(address, name, now_s)
-        user = await run_in_threadpool(self._access.check_login, name, form.get("password", ""))
+        user = await self._check_password(name, form)
         if user is None:
             problem, status = "The name or the password is wrong.", HTTPStatus.UNAUTHORIZED
             return self._render("login.html", None, status, title="Log in", problem=problem, hint="", next=following)
         self._access.failures.take_back(address, name)
-        token, _ = self._access.sessions.begin(name, now_s)
+        token = self._access.sessions.begin(name, user.hash, now_s)
         response = RedirectResponse(following, HTTPStatus.SEE_OTHER)
         is_secure = self._access.is_secure(request)
         response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_secure, path="/")
         return response
+
+    async def _check_password(self, name: str, form: Mapping[str, str]) -> User | None:
+        """Return the user with the password of a form; a few at a time, for each takes 19 MiB."""
+        async with self._checking:
+            return await run_in_threadpool(self._access.check_login, name, form.get("password", ""))
 
     async def _log_out(self, request: Request) -> Response:
         visitor = self._require(request)
@@ -233,19 +237,20 @@ class Web:
             if answer is not None:
                 text, problem = answer
                 return ("bad", problem) if problem else ("good", text)
-            await self._changes.wait("", ANSWER_LOOK_S)
+            await asyncio.sleep(ANSWER_LOOK_S)
         return "good", f"Order {number} is given; the service has not answered yet."
 
     async def _ask_again(self, visitor: Visitor, form: Mapping[str, str]) -> None:
         """Raise `FormError` where somebody who logged in here does not give the password once more."""
         if not visitor.is_local:
             return
-        address, now_s = "of a button", time.monotonic()
-        if self._access.failures.wait_s(address, visitor.name, now_s) > 0.0:
+        failures, address, now_s = self._access.failures, f"button of {visitor.name}", time.monotonic()
+        if failures.wait_s(address, visitor.name, now_s) > 0.0:
             raise FormError("too many wrong passwords; wait some minutes")
-        if await run_in_threadpool(self._access.check_login, visitor.name, form.get("password", "")) is None:
-            self._access.failures.note(address, visitor.name, now_s)
+        failures.note(address, visitor.name, now_s)
+        if await self._check_password(visitor.name, form) is None:
             raise FormError("the password is wrong, so nothing was ordered")
+        failures.take_back(address, visitor.name)
 
     async def _send_changes(self, request: Request) -> Response:
         """Tell a browser when something in the store has changed; `since` is what its page knows."""
@@ -268,11 +273,11 @@ class Web:
         self._require(request)
         if self._settings.web.plan is None or not self._settings.web.plan.is_file():
             raise HTTPException(HTTPStatus.NOT_FOUND, "web.plan names no image that is there")
-        return FileResponse(self._settings.web.plan)
+        return FileResponse(self._settings.web.plan, headers={"Content-Security-Policy": "default-src 'none'; sandbox"})
 
     async def _refuse(self, request: Request, error: Any) -> Response:
         """Answer what is refused: a page in words, JSON to a program; who is not logged in goes to the login."""
-        is_program = request.url.path.startswith("/api/")
+        is_program = request.url.path == "/events" or request.url.path.startswith("/api/")
         if error.status_code == HTTPStatus.UNAUTHORIZED and not is_program and request.method == "GET":
             if request.headers.get("HX-Request"):
                 return Response(status_code=HTTPStatus.OK, headers={"HX-Redirect": "/login"})
@@ -282,9 +287,6 @@ class Web:
         return self._render("problem.html", None, error.status_code, title="Not shown", problem=error.detail)
 
     async def _say_unreadable(self, request: Request, error: Exception) -> Response:
-        return await self._refuse(request, HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, str(error)))
-
-    async def _say_users(self, request: Request, error: Exception) -> Response:
         return await self._refuse(request, HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, str(error)))
 
 
@@ -314,15 +316,26 @@ async def _read_form(request: Request) -> dict[str, str]:
     if not request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected a form")
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > FORM_BYTES_MAX:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {FORM_BYTES_MAX} bytes")
+    try:
+        async with asyncio.timeout(FORM_WITHIN_S):
+            async for part in request.stream():
+                body += part
+                if len(body) > FORM_BYTES_MAX:
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {FORM_BYTES_MAX} bytes")
+    except TimeoutError:
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, f"expected a form within {FORM_WITHIN_S:g} s") from None
     try:
         fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=2_000)
     except ValueError:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "expected a form in UTF-8") from None
     return {name: "\n".join(values) for name, values in fields.items()}
+
+
+def _take_notices(visitor: Visitor) -> list[tuple[str, str]]:
+    """Return what is to be shown once to somebody, who has seen it then."""
+    taken = list(visitor.session.notices)
+    visitor.session.notices.clear()
+    return taken
 
 
 def _keep_local(address: str) -> str:

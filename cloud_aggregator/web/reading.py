@@ -97,3 +97,4 @@ class Changes:
                 self._known = found
                 self._changed.notify_all()
             await asyncio.sleep(LOOK_S)
+        self._known = ""  # nobody looks on: what is known is of the past

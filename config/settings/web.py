@@ -21,11 +21,14 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Proxy(Table):
-    """A proxy that logs users in and says in headers who they are; nobody else's headers count."""
+    """A proxy before the page, which says from where somebody asks. One that logs users in says in headers who they
+    are, and proves by a secret that it is the proxy: others on its machine have its address.
+    """
 
     addresses: Annotated[tuple[str, ...], Field(min_length=1, max_length=8)]
-    user_header: Header = "Remote-User"
+    user_header: Header | None = None  # such as Remote-User; None: users log in here
     role_header: Header = "Remote-Role"  # viewer, operator or admin; without it: viewer
+    secret_file: FilePath | None = None  # what the header X-Proxy-Secret must hold, for the two others to count
 
     @field_validator("addresses")
     @classmethod
@@ -36,6 +39,15 @@ class Proxy(Table):
             except ValueError:
                 raise ValueError(f"expected the IP addresses of the proxy, got {one!r}") from None
         return addresses
+
+    @model_validator(mode="after")
+    def _check_secret(self) -> Proxy:
+        if self.user_header is not None and self.secret_file is None:
+            raise ValueError(
+                "user_header: whoever reaches the page from an address of the proxy could say who they are; give "
+                "secret_file, and let the proxy send its content as X-Proxy-Secret"
+            )
+        return self
 
 
 class WebTable(Table):

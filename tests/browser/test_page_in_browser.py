@@ -118,7 +118,7 @@ def test_an_operator_finds_the_alarm_and_acknowledges_it_with_the_keyboard_alone
     expect(tab).to_have_url(re.compile("/alarms/south"))
     press_tab_until(tab, "form[action='/orders/acknowledge'] button")
     tab.keyboard.press("Enter")
-    expect(tab.locator("#main .notice.good")).to_contain_text("acknowledged")
+    expect(tab.locator("#notices .notice.good")).to_contain_text("acknowledged")
     expect(tab.locator("#main .tag.state-acknowledged")).to_be_visible()
 
 

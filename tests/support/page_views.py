@@ -45,7 +45,7 @@ def read_facts(folder: Path, page: Page, tables: Any = None, **address: str) -> 
 
 def render(folder: Path, page: Page, facts: Facts, role: Role = "admin") -> str:
     """Return a page as somebody with a role gets it."""
-    visitor = Visitor("ada", role, Session("ada", 0.0, "token"), is_local=True)
+    visitor = Visitor("ada", role, Session("ada", 0.0, "", "token"), is_local=True)
     answer = Web(make_settings(folder))._render(page.template, visitor, title=page.title, **facts)
     assert answer.status_code == 200
     return bytes(answer.body).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row
@@ -21,6 +22,7 @@ from fedgate.config.settings.notifications import SEVERITIES
 
 OPEN = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
 HANDLED = Handled()
+LISTED_MAX = 20_000  # the newest, besides those that stand
 
 
 class Listed(NamedTuple):
@@ -77,7 +79,8 @@ class AlarmList:
             self._over.pop(AlarmKey(event.gateway, event.alarm), None)
         mark = store.read_alarms_mark()
         if mark != self._mark:
-            self._rows, self._mark = store.read_summaries(), mark
+            self._rows, self._mark = store.read_summaries(LISTED_MAX), mark
+            self._forget_removed()
         found, known = list[Listed](), self._over
         self._over = {}
         for row in self._rows:
@@ -88,6 +91,12 @@ class AlarmList:
                 self._over[key] = (row, one)
             found.append(one)
         return found
+
+    def _forget_removed(self) -> None:
+        """Forget what was done about alarms that are listed no more."""
+        listed = {AlarmKey(row.gateway, row.id) for row in self._rows}
+        handled = {key: one for key, one in self._workflow.handled.items() if key in listed}
+        self._workflow = replace(self._workflow, handled=handled)
 
     def _describe(self, key: AlarmKey, row: Row[Any], now_ns: int) -> Listed:
         is_active = row.raised_ns is not None and row.cleared_ns is None

@@ -54,15 +54,20 @@ def _fetch(form: Mapping[str, str]) -> Body:
     return {"alarms": [form.get("alarms", "")]}
 
 
+def _decide(form: Mapping[str, str]) -> Body:
+    """Return for which version the decision is: another may be under way by now."""
+    version = form.get("version", "")
+    if not (version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS):
+        raise FormError("version: expected the number of a model")
+    return {"version": int(version)}
+
+
 def _release(form: Mapping[str, str]) -> Body:
-    to, version = form.get("to", ""), form.get("version", "")
+    to = form.get("to", "")
     if to != "all" and to not in SHARES:
         raise FormError(f"to: expected all, or one of {', '.join(SHARES)} percent")
-    if version and not (version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS):
-        raise FormError("version: expected the number of a model, or nothing for the one that waits")
     share = 1.0 if to == "all" else int(to) / 100
-    which = {"version": int(version)} if version else {}
-    return {"gateways": [], "share": share, "to_all": to == "all", **which}
+    return {"gateways": [], "share": share, "to_all": to == "all", **_decide(form)}
 
 
 BUTTONS = {
@@ -74,7 +79,7 @@ BUTTONS = {
     "assign": Button("operator", "alarm", _act("assign")),
     "fetch": Button("operator", "samples", _fetch),
     "release": Button("admin", "release", _release, asks_again=True),
-    "go-on": Button("admin", "go-on", lambda _form: {}, asks_again=True),
-    "pause": Button("admin", "pause", lambda _form: {}, asks_again=True),
-    "stop": Button("admin", "stop", lambda _form: {}, asks_again=True),
+    "go-on": Button("admin", "go-on", _decide, asks_again=True),
+    "pause": Button("admin", "pause", _decide, asks_again=True),
+    "stop": Button("admin", "stop", _decide, asks_again=True),
 }

@@ -10,7 +10,6 @@ from fedgate.cloud_aggregator.health import SILENT_S, describe_health
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
-from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.models.time_units import NS
 
@@ -20,7 +19,6 @@ OF_STATUS = (
     "promised_alarms_per_day",
 )
 ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
-SEEN_AGO = "seen_ns"
 
 
 def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
@@ -146,11 +144,6 @@ def say(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int]) ->
         return "All is well."
     text = "; ".join(wrong)
     return f"{text[0].upper()}{text[1:]}."
-
-
-def is_of_site(gateway: str) -> bool:
-    """Tell whether an alarm is of the whole site."""
-    return gateway == ALL
 
 
 PAGE = Page("/", "overview.html", "Overview", read_overview)

@@ -84,24 +84,35 @@ function isWriting() {
   return active && active.closest("#main form") && active.matches("input, select, textarea");
 }
 
-let isWaiting = false;
+let isWaiting = false, isRenewing = false, isStale = false;
 
-function renew() {
-  if (isWriting()) {
-    isWaiting = true; // nobody loses what they write
-    return;
+async function renew() {
+  isWaiting = isWriting(); // nobody loses what they write
+  isStale = true;
+  if (isWaiting || isRenewing) return; // of two requests at a time htmx drops one: it may be the one with the news
+  isRenewing = true;
+  try {
+    while (isStale) {
+      isStale = false;
+      await htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
+    }
+  } finally {
+    isRenewing = false;
   }
-  isWaiting = false;
-  htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
 }
 
 addEventListener("DOMContentLoaded", () => {
   renewLooks();
   const connection = document.getElementById("connection");
+  const complain = (event) => {
+    if (event.detail.status === 401 || event.detail.ctx?.response?.status === 401) location.reload(); // to the login
+    connection.hidden = false;
+  };
   document.body.addEventListener("changed", renew);
-  document.body.addEventListener("htmx:sse:error", () => { connection.hidden = false; });
+  setInterval(renew, 60000); // a service that hangs or ends changes nothing, and that is news, too
+  for (const name of ["htmx:sse:error", "htmx:response:error", "htmx:error"]) document.body.addEventListener(name, complain);
   document.body.addEventListener("htmx:sse:after:connection", () => { connection.hidden = true; });
-  document.body.addEventListener("htmx:after:swap", renewLooks);
+  document.body.addEventListener("htmx:after:swap", () => { connection.hidden = true; renewLooks(); });
   document.body.addEventListener("focusout", () => setTimeout(() => { if (isWaiting) renew(); }, 500));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
   matchMedia("print").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));

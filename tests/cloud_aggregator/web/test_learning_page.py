@@ -160,8 +160,7 @@ def test_buttons_are_for_an_admin_and_ask_for_the_password(
 @pytest.mark.parametrize(
     ("form", "body"),
     [
-        ({"to": "all"}, {"gateways": [], "share": 1.0, "to_all": True}),
-        ({"to": "10", "version": ""}, {"gateways": [], "share": 0.1, "to_all": False}),
+        ({"to": "all", "version": "8"}, {"gateways": [], "share": 1.0, "to_all": True, "version": 8}),
         ({"to": "5", "version": "7"}, {"gateways": [], "share": 0.05, "to_all": False, "version": 7}),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from fedgate.cloud_aggregator.web import app
 from fedgate.cloud_aggregator.web.access import COOKIE
 from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS
-from fedgate.cloud_aggregator.web.sessions import FAILURES_MAX, FAILURES_WITHIN_S, FailedLogins, Sessions
+from fedgate.cloud_aggregator.web.sessions import FAILURES_MAX, FAILURES_WITHIN_S, KNOWN_MAX, FailedLogins, Sessions
 from fedgate.cloud_aggregator.web.users import UsersError, put_user, read_users, remove_user
 from fedgate.config.settings.web import USERS
 from tests.support.web_page import PASSWORD, Site, make_site, open_page
@@ -102,10 +103,14 @@ def test_a_button_takes_its_role_and_the_form_of_its_own_session(site: Site, but
     assert site.client().ask("POST", f"/orders/{button}", {"csrf": "guessed"}).status == 401
 
 
-def test_a_user_who_is_removed_or_demoted_is_so_at_once(site: Site, request: pytest.FixtureRequest) -> None:
+def test_a_user_who_is_removed_or_changed_is_so_at_once(site: Site) -> None:
     put_user(site.folder / USERS, "eve", "operator", PASSWORD)
+    before = site.client("eve")
+    put_user(site.folder / USERS, "eve", "operator", PASSWORD)
+    assert before.get("/").status == 303  # whoever knew the password of before is out
     client = site.client("eve")
     put_user(site.folder / USERS, "eve", "viewer", PASSWORD)
+    client.log_in("eve")
     assert client.press("acknowledge").status == 403
     remove_user(site.folder / USERS, "eve")
     assert client.get("/").status == 303
@@ -136,27 +141,51 @@ def test_failures_are_forgotten_and_bounded() -> None:
     failures = FailedLogins()
     for number in range(20_000):
         failures.note(f"10.0.0.{number}", f"name {number}", 1.0)
-    assert failures.wait_s("10.9.9.9", "somebody", 2.0) == FAILURES_WITHIN_S - 1.0  # full: nobody may try for a while
+    assert failures.wait_s("10.9.9.9", "somebody", 2.0) == 0.0  # however many others there were
+    for _ in range(FAILURES_MAX["address"]):
+        failures.note("10.9.9.9", "somebody", 2.0)
+    assert failures.wait_s("10.9.9.9", "somebody else", 2.0) == FAILURES_WITHIN_S - 1.0
+    assert len(failures._counts) <= KNOWN_MAX
     assert failures.wait_s("10.0.0.1", "somebody", FAILURES_WITHIN_S + 1.0) == 0.0
 
 
 def test_a_session_ends_after_its_time() -> None:
     sessions = Sessions(60.0)
-    token, made = sessions.begin("ada", 0.0)
-    assert sessions.find(token, 59.0) is made
+    token = sessions.begin("ada", "hash", 0.0)
+    found = sessions.find(token, 59.0)
+    assert found is not None and found.user == "ada"
     assert sessions.find(token, 60.0) is None
     assert sessions.find(token, 59.0) is None  # nor when a clock would go back
 
 
 def test_a_proxy_is_believed_and_nobody_else(tmp_path: Path) -> None:
-    said = {"Remote_User": "ada", "Remote_Role": "operator"}
+    (tmp_path / "proxy.secret").write_text(f"{PASSWORD}\n")
+    proof = {"X_Proxy_Secret": PASSWORD}
+    given = {"Remote_User": "ada", "Remote_Role": "operator", **proof}
     with open_page(tmp_path, *make_site()) as site:
-        assert site.client().get("/", **said).status == 303
-    with open_page(tmp_path, proxy={"addresses": ["127.0.0.1"]}) as site:
-        assert "ada (operator)" in site.client().get("/", **said).text
-        assert "ada (viewer)" in site.client().get("/", Remote_User="ada").text
-        assert site.client().get("/", Remote_User="ada", Remote_Role="root").status == 303
-        assert site.client().get("/", Remote_User="<script>", Remote_Role="admin").status == 303
+        put_user(site.folder / USERS, "ada", "admin", PASSWORD)
+        assert site.client().get("/", **given).status == 303
+    with open_page(tmp_path, proxy={"addresses": ["127.0.0.1"]}) as site:  # says from where, and not who
+        assert site.client().get("/", **given).status == 303
+    proxy = {"addresses": ["127.0.0.1"], "user_header": "Remote-User", "secret_file": tmp_path / "proxy.secret"}
+    with open_page(tmp_path, proxy=proxy) as site:
+        assert "ada (operator)" in site.client().get("/", **given).text
+        assert "ada (viewer)" in site.client().get("/", Remote_User="ada", **proof).text
+        for wrong in ({"Remote_Role": "root"}, {"Remote_User": "<script>"}, {"X_Proxy_Secret": "another"}):
+            assert site.client().get("/", **given | wrong).status == 303
+        thief = site.client()
+        for cookie in ("proxy ada", "ada"):  # that somebody came by the proxy opens nothing to others
+            thief.cookies = {COOKIE: cookie}
+            assert thief.get("/").status == 303
+
+
+def test_a_header_that_comes_twice_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "proxy.secret").write_text(PASSWORD)
+    proxy = {"addresses": ["127.0.0.1"], "user_header": "Remote-User", "secret_file": tmp_path / "proxy.secret"}
+    with open_page(tmp_path, proxy=proxy) as site, socket.create_connection(("127.0.0.1", site.port)) as wire:
+        lines = ["GET / HTTP/1.1", "Host: x", "Connection: close", f"X-Proxy-Secret: {PASSWORD}", "Remote-User: ada"]
+        wire.sendall("\r\n".join([*lines, "Remote-Role: admin", "Remote-Role: viewer", "", ""]).encode())
+        assert wire.makefile().readline().split()[1] == "303"
 
 
 def test_users_are_kept_whole_and_no_password_is_in_the_file(tmp_path: Path) -> None:

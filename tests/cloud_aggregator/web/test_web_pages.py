@@ -23,7 +23,7 @@ from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.evidence_samples import make_evidence
 from tests.support.page_views import NOW_NS, check_headings, commit, make_settings
 
-HERE = "127.0.0.1"
+HERE, PROOF = "127.0.0.1", "what the proxy alone knows"
 ADDRESSES = {
     "/": "/overview",
     "/alarms": "/alarms",
@@ -48,7 +48,9 @@ def web(tmp_path: Path) -> Web:
         RecordEvidence("north", make_evidence().model_copy(update={"alarm": "a"}), NOW_NS),
         RecordScores("north", "s", Scores(t_ns=NOW_NS, **values), NOW_NS),
     )
-    return Web(make_settings(tmp_path, web={"proxy": {"addresses": [HERE]}}))
+    (tmp_path / "proxy.secret").write_text(PROOF)
+    proxy = {"addresses": [HERE], "user_header": "Remote-User", "secret_file": tmp_path / "proxy.secret"}
+    return Web(make_settings(tmp_path, web={"proxy": proxy}))
 
 
 def ask(web: Web, path: str, user: str = "") -> tuple[int, dict[str, str], str]:
@@ -62,7 +64,10 @@ def ask(web: Web, path: str, user: str = "") -> tuple[int, dict[str, str], str]:
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    headers = [(b"host", b"localhost"), *([(b"remote-user", user.encode())] if user else [])]
+    headers = [
+        (b"host", b"localhost"),
+        *([(b"remote-user", user.encode()), (b"x-proxy-secret", PROOF.encode())] if user else []),
+    ]
     scope = {
         **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http"},
         **{"path": where, "raw_path": where.encode(), "query_string": query.encode(), "root_path": ""},
