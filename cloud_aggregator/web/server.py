@@ -7,6 +7,7 @@ import logging
 import socket
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedgate.cloud_aggregator.web.app import Web
 from fedgate.config.runtime.supervisor import Supervisor
@@ -14,8 +15,26 @@ from fedgate.config.settings.settings import AggregatorSettings
 
 LOG = logging.getLogger("fedgate.web")
 CONNECTIONS_MAX = 500
+ASKED_WITHIN_S = 10.0  # of the first request of a connection
 GO_AFTER_S = 3  # what is under way at the end
 LOOK_S, WORK_S = 0.1, 30.0  # the first as often as uvicorn looks itself
+
+
+class _Protocol(H11Protocol):
+    """HTTP that ends a connection on which nothing is asked for: it would take the place of another."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(ASKED_WITHIN_S, transport.abort)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None:  # a request has begun
+            self._deadline.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        super().connection_lost(exc)
 
 
 class Server:
@@ -29,7 +48,7 @@ class Server:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._web.app,
-                http="h11",
+                http=_Protocol,
                 ws="none",
                 loop="asyncio",
                 log_config=None,

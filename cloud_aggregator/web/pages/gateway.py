@@ -38,8 +38,8 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
         raise NotThereError(f"there is no gateway {name[:64]}")
     status = None if row is None else Status.model_validate_json(row["status"])
     active = [one for one in alarms if one.is_active]
-    is_live = read_service(context)["is_live"]
-    summary = describe_gateway(name, row, active, context.now_ns, is_live=is_live)
+    service = read_service(context)
+    summary = describe_gateway(name, row, active, context.now_ns, service=service)
     summary |= {"state": "revoked"} if name in registry.barred else {}
     problems = [] if status is None else list(list_problems(status))
     return {

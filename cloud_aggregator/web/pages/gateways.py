@@ -14,7 +14,7 @@ ANY = "any"
 def read_list(context: Context, address: Mapping[str, str]) -> Facts:
     """Return the gateways of a state whose names have a text in them, those with something wrong first."""
     alarms = context.alarms.read(context.store, context.now_ns)
-    gateways = read_gateways(context, alarms, is_live=read_service(context)["is_live"])
+    gateways = read_gateways(context, alarms, service=read_service(context))
     state, text, first = address.get("state", ANY), address.get("name", ""), read_first(address)
     chosen = [one for one in gateways if state in (ANY, one["state"]) and text.lower() in one["gateway"].lower()]
     return {

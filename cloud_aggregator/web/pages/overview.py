@@ -25,7 +25,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     """Return the state of the service, the open alarms, the worst first, and the gateways."""
     alarms = context.alarms.read(context.store, context.now_ns)
     service = read_service(context)
-    gateways = read_gateways(context, alarms, is_live=service["is_live"])
+    gateways = read_gateways(context, alarms, service=service)
     still_open = sorted((one for one in alarms if one.state != "normal"), key=lambda one: one.rank)
     counts = count_states(still_open)
     return {
@@ -61,7 +61,7 @@ def read_service(context: Context) -> Facts:
     }
 
 
-def read_gateways(context: Context, alarms: Iterable[Listed], *, is_live: bool) -> list[Facts]:
+def read_gateways(context: Context, alarms: Iterable[Listed], *, service: Facts) -> list[Facts]:
     """Return the gateways, those with something wrong first."""
     registry = context.store.read_registry()
     by_gateway: dict[str, list[Listed]] = {}
@@ -73,7 +73,7 @@ def read_gateways(context: Context, alarms: Iterable[Listed], *, is_live: bool) 
     barred = registry.barred if context.settings.identity is not None else frozenset()
     positions = context.settings.web.positions
     found = [
-        describe_gateway(name, known.get(name), by_gateway.get(name, []), context.now_ns, is_live=is_live)
+        describe_gateway(name, known.get(name), by_gateway.get(name, []), context.now_ns, service=service)
         | ({"state": "revoked"} if name in barred else {})
         | {"position": positions.get(name)}
         for name in sorted({*known, *admitted})
@@ -82,14 +82,15 @@ def read_gateways(context: Context, alarms: Iterable[Listed], *, is_live: bool) 
 
 
 def describe_gateway(
-    name: str, row: Mapping[str, Any] | None, alarms: Iterable[Listed], now_ns: int, *, is_live: bool
+    name: str, row: Mapping[str, Any] | None, alarms: Iterable[Listed], now_ns: int, *, service: Facts
 ) -> Facts:
     """Return how a gateway is, by its row in the store and its alarms that stand."""
     status = {} if row is None else json.loads(row["status"])
     asking = [one for one in alarms if one.state in ASKS]
     seen_ns = None if row is None else row["seen_ns"] or None
-    state = status.get("state", "never seen") if is_live else "unknown"
-    if state == "online" and seen_ns is not None and now_ns - seen_ns > SILENT_S * NS:
+    state = status.get("state", "never seen") if service["is_live"] else "unknown"
+    quiet_since_ns = max(seen_ns or 0, service["broker_since_ns"] or 0)  # nobody could speak before the connection
+    if state == "online" and now_ns - quiet_since_ns > SILENT_S * NS:
         state = "silent"
     return {
         "gateway": name,

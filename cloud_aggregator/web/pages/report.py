@@ -53,7 +53,7 @@ def read_report(context: Context, address: Mapping[str, str]) -> Facts:
     own = [one for one in alarms if month.holds(one.begun_ns)]
     own.sort(key=lambda one: (one.label != "damage", -SEVERITIES.index(one.severity), one.begun_ns))
     outcomes = [follow(one, workflow, month) for one in own]
-    gateways = read_gateways(context, alarms, is_live=read_service(context)["is_live"])
+    gateways = read_gateways(context, alarms, service=read_service(context))
     return {
         "month": month._asdict() | {"days": month.days, "is_over": month.until_ns == month.to_ns},
         "counts": count(own),

@@ -9,11 +9,12 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from fedgate.cloud_aggregator.web import app
+from fedgate.cloud_aggregator.web import app, server
 from fedgate.cloud_aggregator.web.access import COOKIE
 from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS
 from fedgate.cloud_aggregator.web.sessions import FAILURES_MAX, FAILURES_WITHIN_S, KNOWN_MAX, FailedLogins, Sessions
@@ -147,6 +148,22 @@ def test_failures_are_forgotten_and_bounded() -> None:
     assert failures.wait_s("10.9.9.9", "somebody else", 2.0) == FAILURES_WITHIN_S - 1.0
     assert len(failures._counts) <= KNOWN_MAX
     assert failures.wait_s("10.0.0.1", "somebody", FAILURES_WITHIN_S + 1.0) == 0.0
+
+
+def test_who_asks_for_nothing_takes_nobodys_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "ASKED_WITHIN_S", 0.1)
+    monkeypatch.setattr(app, "FORM_WITHIN_S", 0.1)
+    with open_page(tmp_path) as site:
+        for sent in (b"", b"GET / HT"):
+            with socket.create_connection(("127.0.0.1", site.port), timeout=60) as wire:
+                wire.sendall(sent)
+                with suppress(ConnectionResetError):
+                    assert wire.recv(100) == b""
+        with socket.create_connection(("127.0.0.1", site.port), timeout=60) as wire:
+            kind = "Content-Type: application/x-www-form-urlencoded"
+            wire.sendall(f"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n{kind}\r\n\r\n".encode())
+            assert wire.makefile().readline().split()[1] == "408"
+        assert site.client().get("/login").status == 200
 
 
 def test_a_session_ends_after_its_time() -> None:
