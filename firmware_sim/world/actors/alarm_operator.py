@@ -14,7 +14,7 @@ from fedgate.firmware_sim.world.actors.hosts import CloudHost
 from fedgate.firmware_sim.world.actors.operator import Operator
 from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.setup import stream_of
-from fedgate.firmware_sim.world.promises.alarms.log import Wanted
+from fedgate.firmware_sim.world.promises.alarms.log import SITE_WIDE, Wanted
 from fedgate.models.time_units import NS
 
 ACTIONS = {  # how often each is drawn
@@ -96,7 +96,8 @@ class AlarmOperator:
 
     def _order(self) -> None:
         action = str(self._rng.choice(list(ACTIONS), p=self._shares))
-        wanted: Wanted = "refused" if action == "nonsense" else "done"
+        # A gateway that the aggregator has not met yet is none.
+        wanted: Wanted = "refused" if action == "nonsense" else "either" if action in SITE_WIDE else "done"
         self._give(self._nonsense() if action == "nonsense" else self._body(action), wanted)
 
     def _give(self, body: dict[str, Any] | None, wanted: Wanted) -> None:

@@ -16,7 +16,7 @@ from fedgate.firmware_sim.world.actors.hosts import CloudHost
 from fedgate.firmware_sim.world.actors.operator import Operator
 from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.setup import REMOTE, SITE
-from fedgate.firmware_sim.world.promises.alarms.log import SITE_WIDE, Wanted
+from fedgate.firmware_sim.world.promises.alarms.log import Wanted
 
 STRANGER = "stranger"
 STRANGE = 0.15  # share of the actions that are the stranger's
@@ -51,8 +51,6 @@ class RemoteSystem(AlarmOperator):
             return
         self._count += 1
         user, number = STRANGER if self._rng.random() < STRANGE else self.name, str(self._count)
-        # A gateway that the aggregator has not met yet is none.
-        wanted = "either" if wanted == "done" and body["action"] in SITE_WIDE else wanted
         action = {name: value for name, value in body.items() if name != "who"} | {"request": number}
         payload = json.dumps(action).encode()
         self._actions.ask(user, number, payload, wanted)
