@@ -54,3 +54,8 @@ def find_gateway_state(stated: GatewayState, found: Health, *, is_barred: bool) 
     if is_barred:
         return "revoked"
     return stated if found.is_live else "unknown"
+
+
+def is_silent(state: str, seen_ns: int | None, link_ns: int | None, now_ns: int) -> bool:
+    """Tell whether a gateway that counts as online has not spoken for long, where it could: since the connection."""
+    return state == "online" and now_ns - max(seen_ns or 0, link_ns or 0) > SILENT_S * NS

@@ -65,7 +65,8 @@ def _wrap(lines: Sequence[str]) -> list[str]:
     return wrapped
 
 
-def _format_time(t_ns: int) -> str:
+def format_moment(t_ns: int) -> str:
+    """Return a moment of Unix time in UTC, to the second."""
     try:
         return f"{datetime.fromtimestamp(t_ns // NS, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):  # a clock that was never set may say anything
@@ -191,7 +192,7 @@ def _render_spectrum(spectrum: BandSpectrum | None, reason: str) -> list[str]:
     if spectrum is None:
         return [f"spectrum: none ({reason})"] if reason else []
     beyond = [_measure_beyond(spectrum, place) for place in range(len(spectrum.worst))]
-    head = f"spectrum of {cut_text(spectrum.channel, NAME_WIDTH)} at {_format_time(spectrum.t_ns)}, beside "
+    head = f"spectrum of {cut_text(spectrum.channel, NAME_WIDTH)} at {format_moment(spectrum.t_ns)}, beside "
     head += f"{spectrum.healthy_windows} healthy windows"
     if not any(beyond):
         return [f"{head}: no band is outside of its healthy 5 to 95 % quantiles"]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedgate.config.runtime import cli, logs
-from fedgate.config.settings.metrics import read_address
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
+from fedgate.config.settings.web import read_address
 
 if TYPE_CHECKING:
     from fedgate.cloud_aggregator.metrics.families import Metric
@@ -71,7 +71,7 @@ def _choose_address(given: str, settings: AggregatorSettings, config: Path) -> t
 
 
 def _read(settings: AggregatorSettings) -> Iterable[Metric]:
-    from fedgate.cloud_aggregator.commands.site_facts import read_facts
     from fedgate.cloud_aggregator.metrics.families import collect
+    from fedgate.cloud_aggregator.runtime.site_facts import read_facts
 
     return collect(read_facts(settings, time.time_ns()))

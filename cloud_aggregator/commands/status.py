@@ -13,13 +13,12 @@ from fedgate.cloud_aggregator.alarms import register
 from fedgate.cloud_aggregator.alarms.register import OF_OURS
 from fedgate.cloud_aggregator.commands.store import open_store
 from fedgate.cloud_aggregator.events import SaveTraining
-from fedgate.cloud_aggregator.health import SILENT_S, Health, describe_health, find_gateway_state
+from fedgate.cloud_aggregator.health import SILENT_S, Health, describe_health, find_gateway_state, is_silent
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.notifications.post_queue import label
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.rounds.figures import list_figures
 from fedgate.cloud_aggregator.rounds.round import describe_set_back
-from fedgate.config.protocol.messages import Status
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import NS
@@ -101,7 +100,7 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
         if one["is_denied"]:
             one |= {"state": "unknown", "is_silent": False, "identity": "denied"}
     place = _summarise_training(training, settings) if training else None
-    known = {row["gateway"]: Status.model_validate_json(row["status"]) for row in rows}
+    answered = {one["gateway"]: one.get("answered", "") for one in gateways}
     fleet = alarms.fleet
     return {
         "service": _service(found, now_ns),
@@ -115,7 +114,7 @@ def summarise(config: Path, now_ns: int) -> dict[str, Any]:
             for name, one in alarms.queues.items()
         },
         "alarms_refused": alarms.refused,
-        "store_is_older": describe_set_back(known, place["run"], place["round_index"]) if place else "",
+        "store_is_older": describe_set_back(answered, place["run"], place["round_index"]) if place else "",
     }
 
 
@@ -139,8 +138,7 @@ def _summarise_gateway(row: dict[str, Any], found: Health, barred: frozenset[str
     shown = {**json.loads(row["status"]), "gateway": row["gateway"], "seen": cli.format_time(row["seen_ns"] or None)}
     shown["state"] = find_gateway_state(shown["state"], found, is_barred=row["gateway"] in barred)
     shown["unknown_since"] = cli.format_time(found.as_of_ns) if shown["state"] == "unknown" else ""
-    quiet_s = (now_ns - max(row["seen_ns"], found.link_ns or 0)) / NS  # nobody could hear it before the connection
-    shown["is_silent"] = shown["state"] == "online" and quiet_s > SILENT_S
+    shown["is_silent"] = is_silent(shown["state"], row["seen_ns"], found.link_ns, now_ns)
     return shown
 
 

@@ -34,7 +34,7 @@ PREFIX = "fedgate_"
 LABEL_MAX = 64  # characters of a label's value: as many as an id has
 KINDS = ("anomaly", "sensor", FLEET)
 GATEWAY_KINDS = ("anomaly", "sensor")
-STANDING = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service")
+ACTIVE_STATES = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service")
 DROPPED = (*get_args(LossClass), "message", "damaged_body")  # what gateways count of; all else is `other`
 OTHER = "other"
 
@@ -358,11 +358,11 @@ FAMILIES = (
         _by_word(KINDS, lambda site: site.alarms.active),
     ),
     Family(
-        "alarms_standing",
+        "alarms_by_state",
         GAUGE,
         "Alarms that stand by their state of ISA-18.2.",
         ("state",),
-        _by_word(STANDING, lambda site: site.alarms.states),
+        _by_word(ACTIVE_STATES, lambda site: site.alarms.states),
     ),
     Family(
         "alarms_recent",

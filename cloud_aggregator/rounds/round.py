@@ -17,7 +17,7 @@ from fedgate.cloud_aggregator.events import BuildModel, HoldUpdate, Log, Publish
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds import late_updates
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, increment, pack_shared, save_training
-from fedgate.config.protocol.messages import RoundOpen, Status, round_number
+from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
 from fedgate.models.federated.compression_default import update_size
@@ -113,7 +113,8 @@ def compare_store(rounds: Rounds, context: Context, statuses: Statuses) -> tuple
     """Warn where gateways have answered later rounds of this training: this store was set back."""
     if context.uptime_ns - rounds.compared_ns < REMIND_S * NS:
         return rounds, []
-    text = describe_set_back(statuses, rounds.run, rounds.server.round_index) if rounds.opened else ""
+    answered = {name: one.answered for name, one in statuses.items()}
+    text = describe_set_back(answered, rounds.run, rounds.server.round_index) if rounds.opened else ""
     return replace(rounds, compared_ns=context.uptime_ns), [Log("warning", text)] if text else []
 
 
@@ -342,15 +343,15 @@ def _rest(rounds: Rounds, context: Context) -> Rounds:
     return replace(rounds, since_release=0, rest_until_ns=context.uptime_ns + rest_ns)
 
 
-def describe_set_back(gateways: Mapping[str, Status], run: str, round_index: int) -> str:
-    """Return what is wrong where gateways have answered later rounds of this training than the present one; else
-    nothing.
+def describe_set_back(answered: Mapping[str, str], run: str, round_index: int) -> str:
+    """Return what is wrong where gateways have answered, as their statuses say, later rounds of this training than the
+    present one; else nothing.
 
     This store is then a backup of an earlier day, put back. Such an aggregator asks for rounds that were answered, and
     nobody answers twice. It does not begin anew by itself, or any gateway could have it forget a training. It says so
     where an operator looks.
     """
-    names = [name for name, one in gateways.items() if _find_round(one.answered, run) > round_index]
+    names = [name for name, last in answered.items() if _find_round(last, run) > round_index]
     if not names:
         return ""
     who = list_first(sorted(names))

@@ -442,7 +442,7 @@ class Store:
         rows = self._read(select(ALARMS).filter_by(gateway=gateway, id=alarm))
         return rows[0]._asdict() if rows else None
 
-    def read_standing_alarms(self) -> list[AlarmRow]:
+    def read_active_alarms(self) -> list[AlarmRow]:
         """Return what stands: raised and not over."""
         stands = ALARMS.c.raised_ns.is_not(None) & ALARMS.c.cleared_ns.is_(None)
         columns = (ALARMS.c.gateway, ALARMS.c.id, ALARMS.c.cause, ALARMS.c.kind, ALARMS.c.onset_ns, ALARMS.c.begun_ns)
@@ -451,7 +451,7 @@ class Store:
             for row in self._read(select(*columns).where(stands))
         ]
 
-    def read_standing_events(self) -> list[AlarmEvent]:
+    def read_active_events(self) -> list[AlarmEvent]:
         """Return what was done about alarms that stand, about causes and maintenance windows, in its order."""
         is_it = (ALARMS.c.gateway == ALARM_EVENTS.c.gateway) & (ALARMS.c.id == ALARM_EVENTS.c.alarm)
         stands = select(ALARMS.c.id).where(is_it, ALARMS.c.cleared_ns.is_(None)).exists()

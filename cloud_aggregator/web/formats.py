@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from fedgate.models.time_units import DAY_S, HOUR_S, NS
+from fedgate.cloud_aggregator.alarms.evidence_text import format_duration, format_moment
+from fedgate.models.time_units import NS
 
-MINUTE_S = 60.0
 DASH = "–"
 
 
 def show_time(t_ns: int | None) -> str:
     """Return a moment of Unix time in UTC, to the second."""
-    if t_ns is None:
-        return DASH
-    try:
-        return f"{datetime.fromtimestamp(t_ns // NS, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):  # a clock that was never set may say anything
-        return f"{t_ns} ns"
+    return DASH if t_ns is None else format_moment(t_ns)
 
 
 def show_minute(t_ns: int | None) -> str:
@@ -39,13 +33,8 @@ def show_ago(t_ns: int | None, now_ns: int) -> str:
 
 
 def show_duration(seconds: float | None) -> str:
-    """Return a duration in the unit that suits it."""
-    if seconds is None:
-        return DASH
-    for unit_s, word in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
-        if seconds >= 2 * unit_s:
-            return f"{seconds / unit_s:.0f} {word}"
-    return f"{seconds:.0f} s"
+    """Return a duration in the unit that suits it, to two digits."""
+    return DASH if seconds is None else format_duration(float(f"{seconds:.2g}"))
 
 
 def show_number(value: float | None) -> str:

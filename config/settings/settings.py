@@ -23,7 +23,6 @@ from fedgate.config.settings.base import Table as Table
 from fedgate.config.settings.checks import check_algorithm
 from fedgate.config.settings.database import StorePlace
 from fedgate.config.settings.identity import Enrolment, Identity, Membership
-from fedgate.config.settings.metrics import MetricsTable
 from fedgate.config.settings.notifications import (
     AlarmsTable,
     Escalation,
@@ -35,7 +34,7 @@ from fedgate.config.settings.notifications import (
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.samples import FetchTable, SamplesTable
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
-from fedgate.config.settings.web import WebTable
+from fedgate.config.settings.web import MetricsTable, WebTable
 from fedgate.models.alarms.false_alarm_test import block_windows
 from fedgate.models.alarms.threshold import MINIMUM_SCORES
 from fedgate.models.features.spec import FeatureSpec, feature_names

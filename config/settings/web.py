@@ -1,4 +1,4 @@
-"""The page of the aggregator: where it is served, who may see it, and how the site is drawn."""
+"""What is served of the aggregator over HTTP: the page, to whom and with which plan of the site, and the metrics."""
 
 from __future__ import annotations
 
@@ -6,18 +6,42 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from fedgate.config.protocol.messages import Id
 from fedgate.config.settings.base import FilePath, Table, is_loopback
 from fedgate.config.settings.database import DatabaseUrl
 
-PORT, POSITIONS_MAX = 8470, 10_000
+PORT, PORT_MAX, POSITIONS_MAX = 8470, 65_535, 10_000
 Role = Literal["viewer", "operator", "admin"]  # each may do what the ones before may
 ROLES: tuple[Role, ...] = get_args(Role)
 USERS, SOCKET = "web-users.json", "orders.socket"
 Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """Return address and port of `127.0.0.1:8470` or `[::1]:8470`; raises `ValueError`."""
+    host, _, port = text.rpartition(":")
+    problem = f"expected ADDRESS:PORT, such as 127.0.0.1:8470 or [::1]:8470, got {text!r}"
+    if not port.isdecimal() or not port.isascii() or int(port) > PORT_MAX:
+        raise ValueError(problem)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        address = ip_address(bare)
+    except ValueError:
+        raise ValueError(problem) from None
+    if (address.version == 6) != (bare != host):
+        raise ValueError(problem)
+    return bare, int(port)
+
+
+def _check_listen(text: str) -> str:
+    read_address(text)
+    return text
+
+
+Listen = Annotated[str, AfterValidator(_check_listen)]  # ADDRESS:PORT of this machine
 
 
 class Proxy(Table):
@@ -53,7 +77,7 @@ class Proxy(Table):
 class WebTable(Table):
     """Where the page is served, and what is drawn on it."""
 
-    listen: str = f"127.0.0.1:{PORT}"
+    listen: Listen = f"127.0.0.1:{PORT}"
     certificate_file: FilePath | None = None  # with its key: the page is served over HTTPS
     key_file: FilePath | None = None
     folder: FilePath | None = None  # of the users and the socket for orders; None: the folder of the store
@@ -63,14 +87,6 @@ class WebTable(Table):
     positions: dict[Id, tuple[Fraction, Fraction]] = Field(
         default={}, max_length=POSITIONS_MAX
     )  # of gateways on it: shares of its width and its height
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, listen: str) -> str:
-        host, colon, port = listen.rpartition(":")
-        if not (colon and host.strip("[]") and port.isdecimal() and 0 < int(port) < 65_536):
-            raise ValueError(f"expected ADDRESS:PORT such as 127.0.0.1:{PORT}, got {listen!r}")
-        return listen
 
     @model_validator(mode="after")
     def _check_together(self) -> WebTable:
@@ -87,9 +103,14 @@ class WebTable(Table):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and the port of `listen`."""
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        """The address and the port of `listen`."""
+        return read_address(self.listen)
+
+
+class MetricsTable(Table):
+    """Where `cloud-aggregator metrics --listen` serves; it is a process beside the aggregator's."""
+
+    listen: Listen | None = None  # None: nowhere
 
 
 def locate_folder(web: WebTable, store: Path | DatabaseUrl) -> Path:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms.evidence_text import LOG_UNIT, describe_onset, needs_log
+from fedgate.cloud_aggregator.alarms.workflow import LABELS
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.runtime import cli
@@ -41,6 +43,7 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "beside": [other._asdict() for other in find_beside(alarms, one)],
         "lineage": read_lineage(context, row["model_version"]),
         "samples": read_samples(context, *key),
+        "choices": {"hours": SHELVED_H, "labels": LABELS},
         "can_fetch": context.settings.samples.fetch,
     }
 

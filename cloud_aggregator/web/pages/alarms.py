@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedgate.cloud_aggregator.web.pages.alarm_list import count_states
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, read_first
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, list_places, read_first
 
 AT_ONCE = 100
 ANY, OPEN = "any", "open"
@@ -24,16 +24,12 @@ def read_alarms(context: Context, address: Mapping[str, str]) -> Facts:
         and gateway in ("", one.gateway)
     ]
     chosen.sort(key=lambda one: one.rank if state == OPEN else (0, 0, -one.begun_ns))
-    shown = chosen[first : first + AT_ONCE]
     return {
         "state": state,
         "gateway": gateway,
         "counts": count_states(alarms),
-        "count": len(chosen),
-        "first": first,
-        "next": first + AT_ONCE if first + AT_ONCE < len(chosen) else None,
-        "before": max(first - AT_ONCE, 0) if first else None,
-        "alarms": [one._asdict() for one in shown],
+        **list_places(len(chosen), first, AT_ONCE),
+        "alarms": [one._asdict() for one in chosen[first : first + AT_ONCE]],
     }
 
 

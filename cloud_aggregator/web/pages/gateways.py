@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedgate.cloud_aggregator.web.pages.overview import count_gateways, read_gateways, read_service
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, read_first
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, list_places, read_first
 
 AT_ONCE = 100
 ANY = "any"
@@ -21,10 +21,7 @@ def read_list(context: Context, address: Mapping[str, str]) -> Facts:
         "state": state,
         "name": text,
         "counts": count_gateways(gateways),
-        "count": len(chosen),
-        "first": first,
-        "next": first + AT_ONCE if first + AT_ONCE < len(chosen) else None,
-        "before": max(first - AT_ONCE, 0) if first else None,
+        **list_places(len(chosen), first, AT_ONCE),
         "gateways": chosen[first : first + AT_ONCE],
     }
 

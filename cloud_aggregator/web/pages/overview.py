@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedgate.cloud_aggregator.health import SILENT_S, describe_health
+from fedgate.cloud_aggregator.health import describe_health, is_silent
+from fedgate.cloud_aggregator.rounds.round import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
@@ -15,7 +16,7 @@ from fedgate.models.time_units import NS
 
 SHOWN = 50  # open alarms
 OF_STATUS = (
-    *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active"),
+    *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
     "promised_alarms_per_day",
 )
 ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
@@ -27,11 +28,11 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     service = read_service(context)
     gateways = read_gateways(context, alarms, service=service)
     still_open = sorted((one for one in alarms if one.state != "normal"), key=lambda one: one.rank)
-    counts = count_states(still_open)
+    counts, set_back = count_states(still_open), describe_older(context, gateways)
     return {
         "site": context.settings.aggregator.site,
-        "sentence": say(service, gateways, counts),
-        "is_well": is_well(service, gateways, counts),
+        "sentence": say(service, gateways, counts, set_back),
+        "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back)),
         "service": service,
         "alarm_counts": counts,
         "alarms": [one._asdict() for one in still_open[:SHOWN]],
@@ -89,9 +90,7 @@ def describe_gateway(
     asking = [one for one in alarms if one.state in ASKS]
     seen_ns = None if row is None else row["seen_ns"] or None
     state = status.get("state", "never seen") if service["is_live"] else "unknown"
-    quiet_since_ns = max(seen_ns or 0, service["broker_since_ns"] or 0)  # nobody could speak before the connection
-    if state == "online" and now_ns - quiet_since_ns > SILENT_S * NS:
-        state = "silent"
+    state = "silent" if is_silent(state, seen_ns, service["broker_since_ns"], now_ns) else state
     return {
         "gateway": name,
         "state": state,
@@ -111,12 +110,16 @@ def count_gateways(gateways: Iterable[Facts]) -> dict[str, int]:
     return counts
 
 
-def is_well(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int]) -> bool:
-    """Tell whether nothing asks for anybody."""
-    return service["is_live"] and not any(list_wrong(gateways, counts))
+def describe_older(context: Context, gateways: Iterable[Facts]) -> str:
+    """Return what is wrong where the store is of before what gateways have answered; else nothing."""
+    training = context.store.read_training_meta()
+    if training is None:
+        return ""
+    answered = {one["gateway"]: one["answered"] or "" for one in gateways}
+    return describe_set_back(answered, training["run"], training["round_index"])
 
 
-def list_wrong(gateways: Iterable[Facts], counts: Mapping[str, int]) -> Iterable[str]:
+def list_wrong(gateways: Iterable[Facts], counts: Mapping[str, int], set_back: str) -> Iterable[str]:
     """Yield what is wrong, the worst first."""
     if count := counts["unacknowledged"]:
         yield f"{count} alarm{'s stand' if count > 1 else ' stands'} that nobody has acknowledged"
@@ -124,12 +127,14 @@ def list_wrong(gateways: Iterable[Facts], counts: Mapping[str, int]) -> Iterable
         yield f"{count} acknowledged alarm{'s stand' if count > 1 else ' stands'}"
     away = [one["gateway"] for one in gateways if one["state"] in ("offline", "silent", "never seen")]
     if away:
-        yield f"{away[0]} is not heard" if len(away) == 1 else f"{len(away)} gateways are not heard"
+        yield f"{away[0]} does not speak" if len(away) == 1 else f"{len(away)} gateways do not speak"
+    if set_back:
+        yield set_back
     if count := counts["returned-unacknowledged"]:
         yield f"{count} alarm{'s are' if count > 1 else ' is'} over and not acknowledged"
 
 
-def say(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int]) -> str:
+def say(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int], set_back: str) -> str:
     """Return in one sentence whether all is well, and else what is not."""
     not_live = {
         "never ran": "The service has never run on this store.",
@@ -140,7 +145,7 @@ def say(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int]) ->
         return not_live[service["state"]]
     if not service["is_connected"]:
         return "The broker is not connected: nobody knows how the gateways are."
-    wrong = list(list_wrong(gateways, counts))
+    wrong = list(list_wrong(gateways, counts, set_back))
     if not wrong:
         return "All is well."
     text = "; ".join(wrong)

@@ -40,3 +40,10 @@ def read_first(address: Mapping[str, str]) -> int:
     """Return from which of a list on a page begins: `first` of its query, 0 where that is no number."""
     text = address.get("first", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+
+
+def list_places(count: int, first: int, most: int) -> Facts:
+    """Return where in a list a page of so many begins, and where the next one and the one before would."""
+    after = first + most
+    before = max(first - most, 0) if first else None
+    return {"count": count, "first": first, "next": after if after < count else None, "before": before}

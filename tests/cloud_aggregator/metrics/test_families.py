@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from fedgate.cloud_aggregator.commands.site_facts import read_facts
 from fedgate.cloud_aggregator.enrolment import ForgetGateway
 from fedgate.cloud_aggregator.events import RecordCount, RecordGateway
 from fedgate.cloud_aggregator.metrics.facts import SiteFacts
 from fedgate.cloud_aggregator.metrics.families import FAMILIES, OTHER, PREFIX, collect
 from fedgate.cloud_aggregator.runtime.metrics_server import encode
+from fedgate.cloud_aggregator.runtime.site_facts import read_facts
 from fedgate.cloud_aggregator.storage import store as store_module
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.config.settings.settings import AggregatorSettings, load
@@ -77,7 +77,7 @@ def test_a_site_is_told_as_its_store_has_it(made: Path) -> None:
         ("south", "sensor"): 0,
     }
     assert found["alarms_active"] == {("anomaly",): 1, ("sensor",): 1, ("fleet",): 1}
-    standing = {labels[0]: count for labels, count in found["alarms_standing"].items() if count}
+    standing = {labels[0]: count for labels, count in found["alarms_by_state"].items() if count}
     assert standing == {"unacknowledged": 2, "acknowledged": 1}
     assert found["alarms_recent"][("sensor", "24h")] == 2 and found["alarms_recent"][("sensor", "10m")] == 1
     assert found["rounds_total"] == {("closed",): 1, ("given-up",): 0}

@@ -17,7 +17,10 @@ from fedgate.cloud_aggregator.events import RecordGateway
 from fedgate.cloud_aggregator.rounds.round import describe_set_back
 from fedgate.cloud_aggregator.rounds.rounds import save_training
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.web.pages.overview import describe_older, read_gateways, read_service
+from fedgate.cloud_aggregator.web.pages.page import Context
 from fedgate.config.protocol.messages import Status, round_number
+from fedgate.config.settings.settings import AggregatorSettings, load
 from tests.cloud_aggregator.test_aggregator_machine import OPEN, after, body, receipts, update
 from tests.support.sites import T0_NS
 
@@ -43,7 +46,7 @@ def status(answered: str) -> Status:
     ],
 )
 def test_a_later_round_of_the_same_training_is_the_sign_and_nothing_else(answered: str, is_later: bool) -> None:
-    text = describe_set_back({"north": status(answered), "south": status("")}, "run.1", 3)
+    text = describe_set_back({"north": answered, "south": ""}, "run.1", 3)
     assert ("what north have answered: it asks for round 3" in text) == is_later == bool(text)
 
 
@@ -61,6 +64,11 @@ def test_status_says_that_the_store_is_older(tmp_path: Path, capsys: Capture) ->
     assert "WARNING: this store is older than what north have answered" in capsys.readouterr().out
     assert cloud_aggregator([*look, "--json"]) == 0
     assert "set another [algorithm] seed" in json.loads(capsys.readouterr().out)["store_is_older"]
+    settings = load(tmp_path / "site" / "aggregator.toml", AggregatorSettings)
+    with closing(Store(tmp_path / "site" / "aggregator.db", is_read_only=True)) as store:
+        context = Context(settings, store, T0_NS)
+        gateways = read_gateways(context, (), service=read_service(context))
+        assert "older than what north have answered" in describe_older(context, gateways)
 
 
 def test_an_update_for_a_round_to_come_is_refused_with_what_that_means() -> None:

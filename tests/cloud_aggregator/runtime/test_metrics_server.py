@@ -23,8 +23,8 @@ from fedgate.cloud_aggregator.runtime import metrics_server
 from fedgate.cloud_aggregator.runtime.metrics_server import MetricsServer
 from fedgate.cloud_aggregator.storage.store import StoreError
 from fedgate.config.identity.pki import IdentityError
-from fedgate.config.settings.metrics import read_address
 from fedgate.config.settings.settings import AggregatorSettings, SettingsError, load
+from fedgate.config.settings.web import read_address
 from tests.support.metric_samples import make_site, serving_metrics
 from tests.support.waiting import PATIENCE_S, until
 

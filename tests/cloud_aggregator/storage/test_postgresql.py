@@ -15,8 +15,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from fedgate.cloud_aggregator.__main__ import main
-from fedgate.cloud_aggregator.commands.site_facts import read_facts
 from fedgate.cloud_aggregator.events import RecordCount, RecordDiscovery, RecordGateway, RecordService
+from fedgate.cloud_aggregator.runtime.site_facts import read_facts
 from fedgate.cloud_aggregator.storage import postgresql
 from fedgate.cloud_aggregator.storage.store import Store, StoreError, choose_database
 from fedgate.config.settings.database import SCHEME, DatabaseUrl

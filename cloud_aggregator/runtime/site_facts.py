@@ -47,15 +47,15 @@ def read_facts(settings: AggregatorSettings, now_ns: int) -> SiteFacts:
         found = describe_health(beats[0] if beats else None, store.database.find_held_since_ns(), now_ns)
         counts = {row["name"]: row["value"] for row in store.read_rows("counts")}
         training = store.read_training_meta()
-        standing = store.read_standing_alarms()
-        gateways, states = _read_gateways(store, settings, found, standing)
+        raised = store.read_active_alarms()
+        gateways, states = _read_gateways(store, settings, found, raised)
         return SiteFacts(
             site=settings.aggregator.site,
             service=ServiceFacts(found.work == "running", found.is_connected, found.began_ns, found.beat_ns),
             store=_read_store(store, gateways, training),
             gateways=gateways,
             states=states,
-            alarms=_read_alarms(store, counts, standing, now_ns),
+            alarms=_read_alarms(store, counts, raised, now_ns),
             training=_read_training(store, counts, training),
             notifications=_read_notifications(store, settings, counts),
             certificates_until_ns=_read_certificates(settings),
@@ -76,18 +76,18 @@ def _read_certificates(settings: AggregatorSettings) -> dict[str, int]:
 
 def _read_store(store: Store, gateways: tuple[GatewayFacts, ...], training: Mapping[str, Any] | None) -> StoreFacts:
     backup = store.read_backup_note()
-    known = {one.name: one.status for one in gateways if one.status is not None}
+    answered = {one.name: one.status.answered for one in gateways if one.status is not None}
     return StoreFacts(
         store.schema_version,
         store.database.size_bytes(),
         store.database.find_free_bytes(),
         None if backup is None else backup.made_ns,
-        bool(training and describe_set_back(known, training["run"], training["round_index"])),
+        bool(training and describe_set_back(answered, training["run"], training["round_index"])),
     )
 
 
 def _read_gateways(
-    store: Store, settings: AggregatorSettings, found: Health, standing: Sequence[AlarmRow]
+    store: Store, settings: AggregatorSettings, found: Health, raised: Sequence[AlarmRow]
 ) -> tuple[tuple[GatewayFacts, ...], Counter[Any]]:
     """Return the gateways that belong to the site, and how many are in which state."""
     rows, registry = {row["gateway"]: row for row in store.read_rows("gateways")}, store.read_registry()
@@ -96,7 +96,7 @@ def _read_gateways(
     denied = list_denied_names(settings.identity, registry) if registry.list_outlived() else frozenset[str]()
     until_ns = _find_certificate_ends(registry)
     active = defaultdict[str, Counter[str]](Counter)
-    for alarm in standing:
+    for alarm in raised:
         active[alarm.gateway][alarm.kind] += 1
     gateways = list[GatewayFacts]()
     states = Counter[Any](dict.fromkeys(("online", "offline", "revoked", "unknown"), 0))
@@ -121,18 +121,18 @@ def _find_certificate_ends(registry: Registry) -> dict[str, int]:
     return ends
 
 
-def _read_alarms(store: Store, counts: Mapping[str, int], standing: Sequence[AlarmRow], now_ns: int) -> AlarmFacts:
-    workflow = fold(store.read_standing_events())
+def _read_alarms(store: Store, counts: Mapping[str, int], raised: Sequence[AlarmRow], now_ns: int) -> AlarmFacts:
+    workflow = fold(store.read_active_events())
     states = Counter[str](
         find_state(workflow, AlarmKey(one.gateway, one.id), AlarmCondition(one.cause, one.onset_ns, True), now_ns)
-        for one in standing
+        for one in raised
     )
     last_10_minutes, last_day = Counter[str](), Counter[str]()
     for (gateway, kind), (lately, of_day) in store.count_alarms(now_ns - PEAK_NS, now_ns - DAY_NS).items():
         last_10_minutes[KIND_OF_ALL.get(gateway, kind)] += lately
         last_day[KIND_OF_ALL.get(gateway, kind)] += of_day
     return AlarmFacts(
-        active=Counter(KIND_OF_ALL.get(one.gateway, one.kind) for one in standing),
+        active=Counter(KIND_OF_ALL.get(one.gateway, one.kind) for one in raised),
         states=states,
         last_10_minutes=last_10_minutes,
         last_day=last_day,
