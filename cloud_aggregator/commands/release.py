@@ -106,34 +106,9 @@ def _show(arguments: argparse.Namespace) -> None:
     settings = load(arguments.config, AggregatorSettings)
     with open_store(settings.aggregator.store) as store:
         stored, gateways = _read_releases(store), store.read_statuses()
-    stage, base, hop_s = stored.rollout, stored.version, settings.features.hop_s
-    report = rollout.report(stage, gateways, base, settings.release, hop_s)
-    why = stage.why
-    if stage.stage == "watching":
-        _, why = rollout.judge_canaries(stage, report, settings.release, stage.since_ns)
-    rows = [
-        {
-            "gateway": name,
-            "state": gateways[name].state if name in gateways else "unknown",
-            "model_version": gateways[name].model_version if name in gateways else 0,
-            "watched_h": round(report.watched_s.get(name, 0.0) / HOUR_S, 2),
-            "alarms": gateways[name].model_alarms if name in report.watched_s else 0,
-            "rejected": report.rejected.get(name, ""),
-        }
-        for name in stage.canaries
-    ]
-    summary = {
-        "mode": settings.release.mode,
-        "version_of_all": base,
-        "stage": stage.stage,
-        "version": stage.version,
-        "recall": stage.recall,
-        "waiting": stored.waiting.manifest.version if stored.waiting else 0,
-        "why": why,
-        "alarms": report.alarms,
-        "alarms_expected": report.expected,
-        "canaries": rows,
-    }
+    summary = rollout.summarise(stored, gateways, settings.release, settings.features.hop_s)
+    for one in summary["canaries"]:
+        one["watched_h"] = round(one.pop("watched_s") / HOUR_S, 2)
     cli.show(arguments, summary, _format(summary))
 
 

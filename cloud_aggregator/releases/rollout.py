@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median_low
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fedgate.cloud_aggregator.names import list_first
-from fedgate.cloud_aggregator.releases.releases import Rollout
+from fedgate.cloud_aggregator.releases.releases import Releases, Rollout
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.release import ReleaseTable
 from fedgate.models.alarms.false_alarm_test import LEAST_BLOCKS, block_windows, level_at
@@ -119,3 +119,33 @@ def is_alarming(report: Report) -> bool:
 
     at_least = gammainc(report.alarms, report.expected)  # P(N >= alarms) of a Poisson count N, whatever its size
     return bool(at_least <= level_at(report.alarms))
+
+
+def summarise(stored: Releases, gateways: Mapping[str, Status], table: ReleaseTable, hop_s: float) -> dict[str, Any]:
+    """Return how the release at hand stands, canary by canary, as operators are shown it."""
+    stage = stored.rollout
+    found = report(stage, gateways, stored.version, table, hop_s)
+    return {
+        "mode": table.mode,
+        "version_of_all": stored.version,
+        "stage": stage.stage,
+        "version": stage.version,
+        "recall": stage.recall,
+        "waiting": stored.waiting.manifest.version if stored.waiting else 0,
+        "is_under_way": stage.is_under_way,
+        "why": judge_canaries(stage, found, table, stage.since_ns)[1] if stage.stage == "watching" else stage.why,
+        "alarms": found.alarms,
+        "alarms_expected": found.expected,
+        "least_s": found.least_s,
+        "canaries": [
+            {
+                "gateway": name,
+                "state": gateways[name].state if name in gateways else "unknown",
+                "model_version": gateways[name].model_version if name in gateways else 0,
+                "watched_s": found.watched_s.get(name, 0.0),
+                "alarms": gateways[name].model_alarms if name in found.watched_s else 0,
+                "rejected": found.rejected.get(name, ""),
+            }
+            for name in stage.canaries
+        ],
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms.evidence_text import LOG_UNIT, describe_onset, needs_log
@@ -11,7 +12,7 @@ from fedgate.cloud_aggregator.alarms.workflow import LABELS
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page, make_chart, make_series
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.runtime import cli
 from fedgate.models.time_units import HOUR_S, NS
@@ -101,31 +102,24 @@ def draw(evidence: AlarmEvidence) -> dict[str, Any]:
     """Return the charts of the evidence as columns of numbers."""
     charts: dict[str, Any] = {}
     if (trail := evidence.trail) is not None:
-        charts["trail"] = {
-            "kind": "time",
-            "is_log": False,
-            # Scores may be below zero, where no logarithm is: on both sides of that the axis is linear so far.
-            "linear_to": LOG_UNIT * abs(trail.levels[-1]) if needs_log(trail) else 0.0,
-            "x": [trail.first_ns / NS + offset_s for offset_s in trail.offsets_s],
-            "series": [
-                {"label": "score", "role": "now", "values": trail.scores},
-                {"label": "level", "role": "limit", "values": trail.list_levels()},
-            ],
-        }
+        charts["trail"] = make_chart(
+            "time",
+            [trail.first_ns / NS + offset_s for offset_s in trail.offsets_s],
+            [make_series("score", "now", trail.scores), make_series("level", "limit", trail.list_levels())],
+            linear_to=LOG_UNIT * abs(trail.levels[-1]) if needs_log(trail) else 0.0,  # scores may be below zero
+        )
     if (spectrum := evidence.spectrum) is not None:
-        middle = [(low + high) / 2 for low, high in zip(spectrum.edges_hz, spectrum.edges_hz[1:], strict=False)]
-        charts["spectrum"] = {
-            "kind": "frequency",
-            "is_log": True,
-            "linear_to": 0.0,
-            "x": middle,
-            "series": [
-                {"label": "now", "role": "now", "values": spectrum.worst},
-                {"label": "healthy 5 %", "role": "low", "values": spectrum.healthy_5},
-                {"label": "healthy median", "role": "usual", "values": spectrum.healthy_50},
-                {"label": "healthy 95 %", "role": "high", "values": spectrum.healthy_95},
+        charts["spectrum"] = make_chart(
+            "frequency",
+            [(low + high) / 2 for low, high in pairwise(spectrum.edges_hz)],
+            [
+                make_series("now", "now", spectrum.worst),
+                make_series("healthy 5 %", "low", spectrum.healthy_5),
+                make_series("healthy median", "usual", spectrum.healthy_50),
+                make_series("healthy 95 %", "high", spectrum.healthy_95),
             ],
-        }
+            is_log=True,
+        )
     return charts
 
 

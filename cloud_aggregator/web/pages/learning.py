@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator.storage.models_table import state_of
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.buttons import SHARES
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, read_first
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, make_chart, make_series, read_first
 from fedgate.config.protocol.messages import Manifest, Status
 from fedgate.models.time_units import DAY_S
 
@@ -83,13 +83,8 @@ def draw_rounds(store: Store) -> Facts | None:
     rows = store.read_newest("rounds", ROUNDS_DRAWN, "id", "bytes_received")[::-1]
     if len(rows) < ROUNDS_LEAST:
         return None
-    return {
-        "kind": "round",
-        "is_log": False,
-        "linear_to": 0.0,
-        "x": [row["id"] for row in rows],
-        "series": [{"label": "bytes received", "role": "now", "values": [row["bytes_received"] for row in rows]}],
-    }
+    series = [make_series("bytes received", "now", [row["bytes_received"] for row in rows])]
+    return make_chart("round", [row["id"] for row in rows], series)
 
 
 def list_refusals(gateways: Statuses) -> list[Facts]:
@@ -144,37 +139,10 @@ def compare(version: int, gateways: Iterable[Status], hop_s: float) -> Facts:
 
 def read_release(context: Context, gateways: Statuses) -> Facts:
     """Return how the release at hand stands, canary by canary."""
-    stored, table = read_releases(context.store), context.settings.release
-    stage = stored.rollout
-    report = rollout.report(stage, gateways, stored.version, table, context.settings.features.hop_s)
-    why = stage.why
-    if stage.stage == "watching":
-        _, why = rollout.judge_canaries(stage, report, table, stage.since_ns)
-    return {
-        "mode": table.mode,
-        "version_of_all": stored.version,
-        "stage": stage.stage,
-        "version": stage.version,
-        "recall": stage.recall,
-        "waiting": stored.waiting.manifest.version if stored.waiting else 0,
-        "is_under_way": stage.is_under_way,
-        "why": why,
-        "alarms": report.alarms,
-        "expected": report.expected,
-        "least_s": report.least_s,
-        "canaries": [
-            {
-                "gateway": name,
-                "state": gateways[name].state if name in gateways else "unknown",
-                "model_version": gateways[name].model_version if name in gateways else 0,
-                "watched_s": report.watched_s.get(name, 0.0),
-                "alarms": gateways[name].model_alarms if name in report.watched_s else 0,
-                "rejected": report.rejected.get(name, ""),
-            }
-            for name in stage.canaries[:GATEWAYS_SHOWN]
-        ],
-        "canary_count": len(stage.canaries),
-    }
+    table, hop_s = context.settings.release, context.settings.features.hop_s
+    summary = rollout.summarise(read_releases(context.store), gateways, table, hop_s)
+    canaries = summary["canaries"]
+    return summary | {"canaries": canaries[:GATEWAYS_SHOWN], "canary_count": len(canaries)}
 
 
 def read_releases(store: Store) -> Releases:

@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, 
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.overview import read_gateways, read_service
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
+from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page, make_chart, make_series
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.models.time_units import DAY_NS, NS
@@ -236,16 +236,11 @@ def draw_days(alarms: Iterable[Listed], month: Month) -> Facts:
         day = (one.begun_ns - month.from_ns) // DAY_NS + 1
         of_all[day] += 1
         anomalies[day] += one.kind == "anomaly"
-    return {
-        "kind": "day",
-        "is_log": False,
-        "linear_to": 0.0,
-        "x": list(days),
-        "series": [
-            {"label": "alarms", "role": "now", "values": [of_all[day] for day in days]},
-            {"label": "of the structure", "role": "limit", "values": [anomalies[day] for day in days]},
-        ],
-    }
+    series = [
+        make_series("alarms", "now", [of_all[day] for day in days]),
+        make_series("of the structure", "limit", [anomalies[day] for day in days]),
+    ]
+    return make_chart("day", list(days), series)
 
 
 PAGE = Page("/report", "report.html", "Report", read_report)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.pages.page import Facts
+from fedgate.cloud_aggregator.web.pages.page import Facts, make_chart, make_series
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.scores import MS, Scores
 from fedgate.models.time_units import DAY_NS, NS
@@ -58,14 +58,8 @@ def draw(points: list[Point], hop_s: float) -> Facts:
         if one.t_ns - before.t_ns > GAP_HOPS * hop_s * NS:
             rows.append(((before.t_ns + one.t_ns) / 2 / NS, None, None))
         rows.append((one.t_ns / NS, one.score, one.level))
-    seconds, scores, levels = ([row[place] for row in rows] for place in range(3))
-    return {
-        "kind": "time",
-        "is_log": False,
-        "linear_to": 0.0,
-        "x": seconds,
-        "series": [
-            {"label": "score", "role": "now", "values": scores},
-            {"label": "level", "role": "limit", "values": levels},
-        ],
-    }
+    series = [
+        make_series("score", "now", [score for _, score, _ in rows]),
+        make_series("level", "limit", [level for *_, level in rows]),
+    ]
+    return make_chart("time", [seconds for seconds, *_ in rows], series)
