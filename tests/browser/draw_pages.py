@@ -1,0 +1,98 @@
+"""Draw the pictures of the page that the documents show, of a demo that runs: `make pictures`."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+from fedgate.firmware_sim import children
+from fedgate.firmware_sim.demo.page import USER
+
+DESK, PHONE = ViewportSize(width=1100, height=900), ViewportSize(width=390, height=844)
+COLOURS = 64  # of a palette: a page has few
+PATIENCE_S = 60.0
+
+
+class Shot(NamedTuple):
+    """A picture: which page, and how it is looked at."""
+
+    name: str
+    path: str
+    viewport: ViewportSize = DESK
+    is_dark: bool = False
+    is_whole: bool = True
+
+
+def list_shots(alarm: str) -> list[Shot]:
+    """Return the pictures; `alarm` is the address of one."""
+    return [
+        Shot("overview", "/"),
+        Shot("alarm", alarm),
+        Shot("gateway", "/gateways/gateway-1"),
+        Shot("learning", "/learning"),
+        Shot("report", "/report"),
+        Shot("phone", "/", PHONE, is_whole=False),
+        Shot("dark", alarm, is_dark=True, is_whole=False),
+    ]
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """Run Debian's Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def draw(browser: Browser, address: str, password: str, folder: Path) -> list[Path]:
+    """Write the pictures of a page, `page-NAME.png` each, and return where; raises `AssertionError` without an alarm."""
+    state = browser.new_context(base_url=address)
+    tab = state.new_page()
+    log_in(tab, password)
+    told = json.loads(tab.request.get("/api/alarms?state=any").text())["alarms"]
+    alarms = [one for one in told if one["gateway"] == "gateway-1"]
+    assert alarms, "the page has no alarm of gateway-1"
+    kept, written = state.storage_state(), []
+    for shot in list_shots(f"/alarms/gateway-1/{alarms[0]['id']}"):
+        scheme = "dark" if shot.is_dark else "light"
+        look = browser.new_context(base_url=address, storage_state=kept, viewport=shot.viewport, color_scheme=scheme)
+        tab = look.new_page()
+        tab.goto(shot.path)
+        tab.wait_for_function("[...document.querySelectorAll('.chart')].every((one) => one.querySelector('canvas'))")
+        picture = Image.open(io.BytesIO(tab.screenshot(full_page=shot.is_whole)))
+        written.append(folder / f"page-{shot.name}.png")
+        picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(written[-1], optimize=True)
+        look.close()
+    state.close()
+    return written
+
+
+def log_in(tab: Page, password: str) -> None:
+    """Log the demo's user in."""
+    tab.goto("/login")
+    tab.get_by_label("Name").fill(USER)
+    tab.get_by_label("Password").fill(password)
+    tab.get_by_role("button", name="Log in").click()
+    tab.wait_for_url("**/")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Draw into a folder what a page shows: its address, the password, the folder."""
+    address, password, folder = arguments
+    with open_browser() as browser:
+        for path in draw(browser, address, password, Path(folder)):
+            print(f"{path}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
