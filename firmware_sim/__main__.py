@@ -177,8 +177,7 @@ def _demo(arguments: argparse.Namespace) -> None:
         print(f"[{time.monotonic() - started_s:5.1f} s] {text}", flush=True)
 
     say(story.scenario.title)
-    kind = None if arguments.broker == "auto" else arguments.broker
-    setup = demo.Setup(folder, kind, arguments.speed or story.speed)
+    setup = demo.Setup(folder, arguments.broker, arguments.speed or story.speed)
     try:
         with demo.run(story, setup, arguments.algorithm, say) as played:
             table = report.table([evaluate(trace, story.scenario) for trace in played.traces])

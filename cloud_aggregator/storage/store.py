@@ -86,9 +86,10 @@ from fedgate.config.settings.database import DatabaseUrl
 
 OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
 SUMMARY = (
-    *("gateway", "id", "cause", "kind", "severity", "text", "raised_ns", "cleared_ns", "ended", "score", "level"),
-    *("rule", "common", "gateways", "clock", "received_ns"),
+    *("gateway", "id", "cause", "kind", "severity", "text", "raised_ns", "cleared_ns", "score", "level"),
+    *("rule", "common", "clock", "received_ns"),
 )
+AT_ONCE = 500  # rows of a list that need not be in memory together
 MARK_MODULUS = 2**40  # of a moment in ns: sums of so many moments fit a column
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 FOUND_MAX = 11  # alarms that a name may mean: enough to see that it means several
@@ -111,6 +112,23 @@ class BackupNote(NamedTuple):
     made_ns: int
     file: str
     has_keys: bool
+
+
+class AlarmsMark(NamedTuple):
+    """Of all alarms of a store what changes with each of them: how many there are, how many of them were raised and are
+    over, and the sum of the moments at which they were received.
+    """
+
+    alarms: int
+    raised: int
+    over: int
+    received: int
+
+    @classmethod
+    def sum_up(cls, alarms: Iterable[Any]) -> AlarmsMark:
+        """Return what some alarms add to it, by `is_raised`, `cleared_ns` and `received_ns`."""
+        given = [(1, one.is_raised, one.cleared_ns is not None, one.received_ns % MARK_MODULUS) for one in alarms]
+        return cls(*map(sum, zip(*given, strict=True))) if given else cls(0, 0, 0, 0)
 
 
 class AlarmRow(NamedTuple):
@@ -411,31 +429,38 @@ class Store:
         rows = self._read(select(ALARM_EVENTS).filter_by(**of).order_by(ALARM_EVENTS.c.number))
         return [_make_event(row) for row in rows]
 
-    def read_events_after(self, number: int) -> tuple[int, list[AlarmEvent]]:
-        """Return what was done about alarms behind an event with this number, and the number of the last event."""
-        rows = self._read(select(ALARM_EVENTS).where(ALARM_EVENTS.c.number > number).order_by(ALARM_EVENTS.c.number))
+    def read_events_after(self, number: int, most: int | None = None) -> tuple[int, list[AlarmEvent]]:
+        """Return what was done about alarms behind an event with this number, so many at most, and the number of the
+        last of them.
+        """
+        behind = select(ALARM_EVENTS).where(ALARM_EVENTS.c.number > number).order_by(ALARM_EVENTS.c.number)
+        rows = self._read(behind.limit(most))
         return rows[-1].number if rows else number, [_make_event(row) for row in rows]
 
-    def read_alarms_mark(self) -> object:
+    def read_alarms_mark(self) -> AlarmsMark:
         """Return what is another value once an alarm was stored, changed or removed."""
+        received: ColumnElement[Any] = func.coalesce(func.sum(ALARMS.c.received_ns % MARK_MODULUS), 0)
         counts: list[ColumnElement[Any]] = [
             func.count(),
-            func.count(ALARMS.c.raised_ns),
-            func.count(ALARMS.c.cleared_ns),
+            *map(func.count, (ALARMS.c.raised_ns, ALARMS.c.cleared_ns)),
+            received,
         ]
-        counts += [func.count(ALARMS.c.ended), func.sum(ALARMS.c.received_ns % MARK_MODULUS)]
-        return tuple(self._read(select(*counts))[0])
+        return AlarmsMark(*map(int, self._read(select(*counts))[0]))
 
-    def read_summaries(self, most: int) -> list[Row[Any]]:
-        """Return what a list shows of the alarms that stand and of so many of the newest, in the order in which they
-        began.
+    def read_summaries(self, most: int, since_ns: int = 0) -> Iterator[Sequence[Row[Any]]]:
+        """Yield, some at a time, what a list shows of the alarms that stand and of so many of the newest; with a time
+        of those that were received at it or later.
         """
         onset = func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns")
         columns = (ALARMS.c[name] for name in SUMMARY)
-        newest = select(ALARMS.c.received_ns).order_by(ALARMS.c.received_ns.desc()).offset(most - 1).limit(1)
-        since = self._read(newest)
-        is_listed = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= (since[0].received_ns if since else 0))
-        return list(self._read(select(*columns, onset).where(is_listed).order_by(onset, ALARMS.c.gateway)))
+        chosen = ALARMS.c.received_ns >= since_ns
+        if not since_ns:
+            newest = select(ALARMS.c.received_ns).order_by(ALARMS.c.received_ns.desc()).offset(most - 1).limit(1)
+            oldest = self._read(newest)
+            chosen = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= (oldest[0].received_ns if oldest else 0))
+        listed: Select[Any] = select(*columns, onset).where(chosen).execution_options(yield_per=AT_ONCE)
+        with self._open_transaction("read"):
+            yield from self._db.execute(listed).partitions()
 
     def read_alarm(self, gateway: str, alarm: str) -> dict[str, Any] | None:
         """Return the row of an alarm; None where there is none."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -113,8 +113,17 @@ class Web:
 
     @asynccontextmanager
     async def _live(self, _app: Starlette) -> AsyncIterator[None]:
+        with suppress(StoreError):  # who asks is told
+            await self._warm_up()
         yield
         self._reader.close()
+
+    async def _warm_up(self) -> None:
+        """Do what the first to ask would wait for: read all alarms, compile the templates."""
+        for page in PAGES:
+            self._templates.get_template(page.template)
+        facts = await self._read(overview.PAGE, {})
+        self._render(overview.PAGE.template, None, title=overview.PAGE.title, **facts)
 
     async def end_streams(self) -> None:
         """Let nobody wait for a change any more."""

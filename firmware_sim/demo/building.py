@@ -174,12 +174,11 @@ def main(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"[{time.monotonic() - started_s:5.1f} s] {text}\n")
         sys.stdout.flush()
 
-    kind = None if arguments.broker == "auto" else arguments.broker
     try:
         building = shipped_rooms() if arguments.data is None else rooms_of(arguments.data, arguments.channel)
         story, names = building.story, [room.name for room in building.rooms]
         say(f"{story.scenario.title}. {story.scenario.data}")
-        setup = demo.Setup(arguments.out, kind, arguments.speed or story.speed)
+        setup = demo.Setup(arguments.out, arguments.broker, arguments.speed or story.speed)
         with demo.perform(story, names, setup, ALGORITHM, say) as performed:
             verdicts = report(building, performed.received, performed.facts, arguments.out)
             sys.stdout.write(f"{performed.page.describe(is_kept=arguments.keep)}\n")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -32,10 +32,10 @@ Say = Callable[[str], None]
 
 
 class Setup(NamedTuple):
-    """On what a demo is played: its folder, which broker (None: what is there), how many times real time."""
+    """On what a demo is played: its folder, which broker, how many times real time."""
 
     folder: Path
-    broker: brokers.Kind | None
+    broker: Literal["auto", "mosquitto", "embedded"]
     speed: float
 
 

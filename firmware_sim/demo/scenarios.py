@@ -131,7 +131,7 @@ def munich() -> Story:
     alarm = {"false_alarms_per_day": 1.0, "reach": 3.0, "minimum_duration_s": 10.0}
     locations = tuple(f"Munich test bridge, {_describe(channel)} {channel.name}" for channel in healthy.channels)
     story = _story(scenario, sensors, spans, features, alarm, speed=60.0)
-    return replace(story, locations=locations, plan=MUNICH_PLAN, positions=((0.2, 0.5), (0.8, 0.5), (0.5, 0.43)))
+    return replace(story, locations=locations, plan=MUNICH_PLAN, positions=((0.2, 0.58), (0.8, 0.58), (0.5, 0.38)))
 
 
 def _describe(channel: Channel) -> str:

@@ -9,12 +9,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
-from fedgate.firmware_sim import children
 from fedgate.firmware_sim.demo.page import USER
 
 DESK, PHONE = ViewportSize(width=1100, height=900), ViewportSize(width=390, height=844)
@@ -28,7 +27,7 @@ class Shot(NamedTuple):
     name: str
     path: str
     viewport: ViewportSize = DESK
-    is_dark: bool = False
+    scheme: Literal["light", "dark"] = "light"
     is_whole: bool = True
 
 
@@ -41,7 +40,7 @@ def list_shots(alarm: str) -> list[Shot]:
         Shot("learning", "/learning"),
         Shot("report", "/report"),
         Shot("phone", "/", PHONE, is_whole=False),
-        Shot("dark", alarm, is_dark=True, is_whole=False),
+        Shot("dark", alarm, scheme="dark", is_whole=False),
     ]
 
 
@@ -55,7 +54,7 @@ def open_browser() -> Iterator[Browser]:
 
 
 def draw(browser: Browser, address: str, password: str, folder: Path) -> list[Path]:
-    """Write the pictures of a page, `page-NAME.png` each, and return where; raises `AssertionError` without an alarm."""
+    """Write the pictures of a page, `page-NAME.png` each, and return where."""
     state = browser.new_context(base_url=address)
     tab = state.new_page()
     log_in(tab, password)
@@ -64,8 +63,9 @@ def draw(browser: Browser, address: str, password: str, folder: Path) -> list[Pa
     assert alarms, "the page has no alarm of gateway-1"
     kept, written = state.storage_state(), []
     for shot in list_shots(f"/alarms/gateway-1/{alarms[0]['id']}"):
-        scheme = "dark" if shot.is_dark else "light"
-        look = browser.new_context(base_url=address, storage_state=kept, viewport=shot.viewport, color_scheme=scheme)
+        look = browser.new_context(
+            base_url=address, storage_state=kept, viewport=shot.viewport, color_scheme=shot.scheme
+        )
         tab = look.new_page()
         tab.goto(shot.path)
         tab.wait_for_function("[...document.querySelectorAll('.chart')].every((one) => one.querySelector('canvas'))")

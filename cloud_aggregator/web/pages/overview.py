@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedgate.cloud_aggregator.health import describe_health, is_silent
-from fedgate.cloud_aggregator.rounds.round import describe_set_back
+from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.models.time_units import NS
 
-SHOWN = 50  # open alarms
+SHOWN, TILES = 50, 100  # open alarms, gateways; those with something wrong come first
 OF_STATUS = (
     *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
     "promised_alarms_per_day",
@@ -38,6 +38,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
         "alarms": [one._asdict() for one in still_open[:SHOWN]],
         "gateway_counts": count_gateways(gateways),
         "gateways": gateways,
+        "tiles": TILES,
         "has_plan": context.settings.web.plan is not None,
     }
 
