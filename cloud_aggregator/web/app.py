@@ -29,6 +29,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedgate.cloud_aggregator.runtime import freed_memory
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.cloud_aggregator.web import formats
 from fedgate.cloud_aggregator.web.access import COOKIE, Access, Visitor, is_own_form
@@ -124,6 +125,7 @@ class Web:
             self._templates.get_template(page.template)
         facts = await self._read(overview.PAGE, {})
         self._render(overview.PAGE.template, None, title=overview.PAGE.title, **facts)
+        freed_memory.give_back()
 
     async def end_streams(self) -> None:
         """Let nobody wait for a change any more."""
@@ -206,7 +208,9 @@ class Web:
     async def _check_password(self, name: str, form: Mapping[str, str]) -> User | None:
         """Return the user with the password of a form; a few at a time, for each takes 19 MiB."""
         async with self._checking:
-            return await run_in_threadpool(self._access.check_login, name, form.get("password", ""))
+            user = await run_in_threadpool(self._access.check_login, name, form.get("password", ""))
+        freed_memory.give_back()
+        return user
 
     async def _log_out(self, request: Request) -> Response:
         visitor = self._require(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -25,6 +26,8 @@ from fedgate.config.settings.notifications import SEVERITIES
 
 OPEN = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
 
+STATE_RANKS = {name: place for place, name in enumerate(OPEN)}
+SEVERITY_RANKS = {name: place for place, name in enumerate(reversed(SEVERITIES))}
 LISTED_MAX = 20_000  # the newest, besides those that stand
 EVENTS_AT_ONCE = 500
 GROWN_MAX = 1_000  # beyond that, before they are counted anew
@@ -56,11 +59,7 @@ class Listed(NamedTuple):
     @property
     def rank(self) -> tuple[int, int, int]:
         """By which the worst comes first: what nobody has seen to, then severity, then the newest."""
-        return (
-            OPEN.index(self.state) if self.state in OPEN else len(OPEN),
-            -SEVERITIES.index(self.severity),
-            -self.begun_ns,
-        )
+        return STATE_RANKS.get(self.state, len(OPEN)), SEVERITY_RANKS[self.severity], -self.begun_ns
 
 
 class AlarmList:
@@ -155,8 +154,5 @@ class AlarmList:
 
 def count_states(alarms: Iterable[Listed]) -> dict[str, int]:
     """Return how many alarms are in each state but normal."""
-    counts = dict.fromkeys(OPEN, 0)
-    for one in alarms:
-        if one.state in counts:
-            counts[one.state] += 1
-    return counts
+    counts = Counter[str](one.state for one in alarms)
+    return {name: counts[name] for name in OPEN}

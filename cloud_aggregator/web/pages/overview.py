@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from fedgate.cloud_aggregator.health import describe_health, is_silent
@@ -19,6 +22,7 @@ OF_STATUS = (
     *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
     "promised_alarms_per_day",
 )
+STATUSES_KEPT = 1_000
 ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
 
 
@@ -27,7 +31,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     alarms = context.alarms.read(context.store, context.now_ns)
     service = read_service(context)
     gateways = read_gateways(context, alarms, service=service)
-    still_open = sorted((one for one in alarms if one.state != "normal"), key=lambda one: one.rank)
+    still_open = [one for one in alarms if one.state != "normal"]
     counts, set_back = count_states(still_open), describe_older(context, gateways)
     return {
         "site": context.settings.aggregator.site,
@@ -35,7 +39,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
         "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back)),
         "service": service,
         "alarm_counts": counts,
-        "alarms": [one._asdict() for one in still_open[:SHOWN]],
+        "alarms": [one._asdict() for one in heapq.nsmallest(SHOWN, still_open, key=attrgetter("rank"))],
         "gateway_counts": count_gateways(gateways),
         "gateways": gateways,
         "tiles": TILES,
@@ -83,23 +87,30 @@ def read_gateways(context: Context, alarms: Iterable[Listed], *, service: Facts)
     return sorted(found, key=lambda one: (-one["worst"], one["state"] == "online", one["gateway"]))
 
 
+@lru_cache(STATUSES_KEPT)
+def _read_status(text: str) -> Mapping[str, Any]:
+    """Return what is shown of a status; of all gateways of a site few have spoken since a page was shown last."""
+    status = json.loads(text)
+    return {name: status.get(name) for name in OF_STATUS} | {"state": status.get("state", "never seen")}
+
+
 def describe_gateway(
     name: str, row: Mapping[str, Any] | None, alarms: Iterable[Listed], now_ns: int, *, service: Facts
 ) -> Facts:
     """Return how a gateway is, by its row in the store and its alarms that stand."""
-    status = {} if row is None else json.loads(row["status"])
+    status = _read_status("{}" if row is None else row["status"])
     asking = [one for one in alarms if one.state in ASKS]
     seen_ns = None if row is None else row["seen_ns"] or None
-    state = status.get("state", "never seen") if service["is_live"] else "unknown"
+    state = status["state"] if service["is_live"] else "unknown"
     state = "silent" if is_silent(state, seen_ns, service["broker_since_ns"], now_ns) else state
     return {
+        **status,
         "gateway": name,
         "state": state,
         "seen_ns": seen_ns,
         "alarms": len(asking),
         "worst": max((SEVERITIES.index(one.severity) + 1 for one in asking), default=0),
         "severity": max((one.severity for one in asking), key=SEVERITIES.index, default=""),
-        **{key: status.get(key) for key in OF_STATUS},
     }
 
 
