@@ -572,7 +572,9 @@ class Store:
         """Return the named columns (all where none are named) of a table, in the order of its key."""
         table = META.tables[name]
         chosen = [table.c[column] for column in columns] or list(table.c)
-        return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
+        names = [column.name for column in chosen]
+        rows = self._read(select(*chosen).order_by(*table.primary_key))
+        return [dict(zip(names, row, strict=True)) for row in rows]  # faster than `_asdict`
 
     def read_newest(self, name: str, count: int, *columns: str, **of: object) -> list[dict[str, Any]]:
         """Return the named columns (all where none are named) of the last `count` rows of a table by the order of its
@@ -583,7 +585,7 @@ class Store:
         newest_first = [column.desc() for column in table.primary_key]
         statement = select(*chosen).filter_by(**of).order_by(*newest_first).limit(count)
         names = [column.name for column in chosen]
-        return [dict(zip(names, row, strict=True)) for row in self._read(statement)]  # faster than `_asdict`
+        return [dict(zip(names, row, strict=True)) for row in self._read(statement)]
 
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
         with self._open_transaction("read"):

@@ -68,7 +68,7 @@ class Access:
         """Return from which address somebody asks, by the word of a listed proxy where it is one."""
         direct = "" if request.client is None else request.client.host
         given = request.headers.get(FORWARDED, "") if self.is_of_proxy(request) else ""
-        return _name_network(given.rpartition(",")[2].strip()[:64] or direct)  # the last is what the proxy saw itself
+        return name_network(given.rpartition(",")[2].strip()[:64] or direct)  # the last is what the proxy saw itself
 
     def is_secure(self, request: Request) -> bool:
         """Tell whether what is sent back travels encrypted, so that the cookie may insist on it."""
@@ -91,7 +91,7 @@ def _read_once(request: Request, header: str) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def _name_network(address: str) -> str:
+def name_network(address: str) -> str:
     """Return an address, of IPv6 the network of 64 bits that one client has to itself."""
     try:
         known = ip_address(address)

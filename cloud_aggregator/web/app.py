@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -47,7 +48,7 @@ PAGES = (overview.PAGE, alarms.PAGE, alarm.PAGE, gateways.PAGE, gateway.PAGE, le
 FOLDER = Path(__file__).parent
 FORM_BYTES_MAX, FORM_WITHIN_S = 64 * 1024, 10.0
 CHECKED_AT_ONCE = 2  # passwords
-LISTENERS_MAX = 200  # browsers that are told of changes at once
+LISTENERS_MAX, OF_ONE_MAX = 200, 50  # browsers that are told of changes at once; those of one address
 KEEP_ALIVE_S = 15.0
 ANSWER_WITHIN_S, ANSWER_LOOK_S = 4.0, 0.1
 HEADERS = {
@@ -77,6 +78,7 @@ class Web:
         self._changes = Changes(self._reader)
         self._alarms = AlarmList()
         self._opening = 0  # of the reader, that the list of alarms is of
+        self._listening = Counter[str]()  # browsers that are told of changes, by address
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
         self._templates = Environment(
             loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -270,13 +272,21 @@ class Web:
         self._require(request)
         if self._changes.waiting >= LISTENERS_MAX:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{LISTENERS_MAX} browsers listen already")
+        address = self._access.find_address(request)
+        if self._listening[address] >= OF_ONE_MAX:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{OF_ONE_MAX} browsers listen there already")
 
         async def send(known: str) -> EventStream:
-            yield ": listening\n\n"
-            while not self._changes.is_over and self._access.find_visitor(request) is not None:
-                found = await self._changes.wait(known, KEEP_ALIVE_S)
-                yield ": still here\n\n" if found == known else f"event: changed\ndata: {found}\n\n"
-                known = found
+            self._listening[address] += 1
+            try:
+                yield ": listening\n\n"
+                while not self._changes.is_over and self._access.find_visitor(request) is not None:
+                    found = await self._changes.wait(known, KEEP_ALIVE_S)
+                    yield ": still here\n\n" if found == known else f"event: changed\ndata: {found}\n\n"
+                    known = found
+            finally:
+                self._listening[address] -= 1
+                self._listening += Counter()  # which forgets those of whom nobody is left
 
         headers = {"X-Accel-Buffering": "no"}  # of nginx, which holds back what it buffers
         stream = send(request.query_params.get("since", ""))

@@ -9,23 +9,32 @@ import socket
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fedgate.cloud_aggregator.web.access import name_network
 from fedgate.cloud_aggregator.web.app import Web
 from fedgate.config.runtime.supervisor import Supervisor
 from fedgate.config.settings.settings import AggregatorSettings
 
 LOG = logging.getLogger("fedgate.web")
-CONNECTIONS_MAX = 500
+CONNECTIONS_MAX, OF_ONE_MAX = 500, 100  # at a time; those of one address: a dozen browsers behind a router have one
 ASKED_WITHIN_S = 10.0  # of the first request of a connection
 GO_AFTER_S = 3  # what is under way at the end
 LOOK_S, WORK_S = 0.1, 30.0  # the first as often as uvicorn looks itself
 
 
 class _Protocol(H11Protocol):
-    """HTTP that ends a connection on which nothing is asked for: it would take the place of another."""
+    """HTTP that ends a connection on which nothing is asked for, or of an address that has many: it would take the
+    place of another.
+    """
+
+    proxies: frozenset[str] = frozenset()  # whose connections are those of many
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
         self._deadline = self.loop.call_later(ASKED_WITHIN_S, transport.abort)
+        host = self.client[0] if self.client else ""
+        others = [one.client[0] for one in self.connections if isinstance(one, _Protocol) and one.client]
+        if host not in self.proxies and list(map(name_network, others)).count(name_network(host)) > OF_ONE_MAX:
+            transport.abort()
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -44,11 +53,12 @@ class Server:
         """Listen; raises `OSError` where the address is taken, `ValueError` where the settings lack something."""
         web, (host, port) = settings.web, settings.web.address
         self._web = Web(settings)
+        proxies = frozenset() if web.proxy is None else frozenset(web.proxy.addresses)
         self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._web.app,
-                http=_Protocol,
+                http=type("_ProtocolHere", (_Protocol,), {"proxies": proxies}),
                 ws="none",
                 loop="asyncio",
                 log_config=None,
