@@ -1,24 +1,29 @@
-"""Draw the pictures of the page that the documents show, of a demo that runs: `make pictures`."""
+"""Draw the pictures of the page that the documents show, of the demo's story: `make pictures`."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
+from fedgate.firmware_sim import children
 from fedgate.firmware_sim.demo.page import USER
+from tests.support.waiting import until
 
 DESK, PHONE = ViewportSize(width=1100, height=900), ViewportSize(width=390, height=844)
 COLOURS = 64  # of a palette: a page has few
-PATIENCE_S = 60.0
+KEPT = "until Ctrl-C."  # how the demo's last line ends
 
 
 class Shot(NamedTuple):
@@ -51,6 +56,32 @@ def open_browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+class Demo(NamedTuple):
+    """A demo whose processes run on, and where its page is."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    address: str
+    password: str
+
+
+@contextmanager
+def run_demo(folder: Path, *arguments: str) -> Iterator[Demo]:
+    """Play the demo's story, and let all of it run until the `with` block ends."""
+    log = folder.with_name(f"{folder.name}.log")
+    with log.open("wb") as file:
+        command = ("firmware_sim", "demo", "--keep", "--out", str(folder), *arguments)
+        process = children.start_module(*command, stdout=file, stderr=file)
+    try:
+        until(lambda: process.poll() is not None or KEPT in log.read_text(), log.read_text)
+        found = re.search(rf"page: (\S+), user {USER}, password (\S+)", log.read_text())
+        assert found, log.read_text()
+        yield Demo(process, folder, *found.groups())
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def draw(browser: Browser, address: str, password: str, folder: Path) -> list[Path]:
@@ -86,13 +117,12 @@ def log_in(tab: Page, password: str) -> None:
     tab.wait_for_url("**/")
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Draw into a folder what a page shows: its address, the password, the folder."""
-    address, password, folder = arguments
-    with open_browser() as browser:
-        for path in draw(browser, address, password, Path(folder)):
+def main(folder: str) -> None:
+    """Draw the demo's page into a folder."""
+    with TemporaryDirectory() as scratch, run_demo(Path(scratch) / "demo") as demo, open_browser() as browser:
+        for path in draw(browser, demo.address, demo.password, Path(folder)):
             print(f"{path}: {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])
