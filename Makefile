@@ -120,7 +120,7 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv $(VENV)
 
 $(FOR_DEMO): pyproject.toml constraints.txt | $(BIN)/pip
-	@echo "install: fetching the demo's 49 packages into it (140 MB, 440 MB once unpacked); half a minute, more on a small machine"
+	@echo "install: fetching the demo's 57 packages into it (140 MB, 440 MB once unpacked); half a minute, more on a small machine"
 	@$(FETCH) -e '.[demo]'
 	@touch $@
 	@echo "install: done"

@@ -55,6 +55,7 @@ from fedgate.cloud_aggregator.events import (
 )
 from fedgate.cloud_aggregator.samples.fetches import Fetches, restore_fetches
 from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, samples_table, training_table
+from fedgate.cloud_aggregator.storage.alarm_summaries import AlarmsMark, select_mark, select_oldest, select_summaries
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
@@ -85,12 +86,6 @@ from fedgate.config.runtime.sqlite import refuse_schema
 from fedgate.config.settings.database import DatabaseUrl
 
 OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
-SUMMARY = (
-    *("gateway", "id", "cause", "kind", "severity", "text", "raised_ns", "cleared_ns", "score", "level"),
-    *("rule", "common", "clock", "received_ns"),
-)
-AT_ONCE = 500  # rows of a list that need not be in memory together
-MARK_MODULUS = 2**40  # of a moment in ns: sums of so many moments fit a column
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 FOUND_MAX = 11  # alarms that a name may mean: enough to see that it means several
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
@@ -112,23 +107,6 @@ class BackupNote(NamedTuple):
     made_ns: int
     file: str
     has_keys: bool
-
-
-class AlarmsMark(NamedTuple):
-    """Of all alarms of a store what changes with each of them: how many there are, how many of them were raised and are
-    over, and the sum of the moments at which they were received.
-    """
-
-    alarms: int
-    raised: int
-    over: int
-    received: int
-
-    @classmethod
-    def sum_up(cls, alarms: Iterable[Any]) -> AlarmsMark:
-        """Return what some alarms add to it, by `is_raised`, `cleared_ns` and `received_ns`."""
-        given = [(1, one.is_raised, one.cleared_ns is not None, one.received_ns % MARK_MODULUS) for one in alarms]
-        return cls(*map(sum, zip(*given, strict=True))) if given else cls(0, 0, 0, 0)
 
 
 class AlarmRow(NamedTuple):
@@ -439,26 +417,14 @@ class Store:
 
     def read_alarms_mark(self) -> AlarmsMark:
         """Return what is another value once an alarm was stored, changed or removed."""
-        received: ColumnElement[Any] = func.coalesce(func.sum(ALARMS.c.received_ns % MARK_MODULUS), 0)
-        counts: list[ColumnElement[Any]] = [
-            func.count(),
-            *map(func.count, (ALARMS.c.raised_ns, ALARMS.c.cleared_ns)),
-            received,
-        ]
-        return AlarmsMark(*map(int, self._read(select(*counts))[0]))
+        return AlarmsMark(*map(int, self._read(select_mark())[0]))
 
     def read_summaries(self, most: int, since_ns: int = 0) -> Iterator[Sequence[Row[Any]]]:
         """Yield, some at a time, what a list shows of the alarms that stand and of so many of the newest; with a time
         of those that were received at it or later.
         """
-        onset = func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns")
-        columns = (ALARMS.c[name] for name in SUMMARY)
-        chosen = ALARMS.c.received_ns >= since_ns
-        if not since_ns:
-            newest = select(ALARMS.c.received_ns).order_by(ALARMS.c.received_ns.desc()).offset(most - 1).limit(1)
-            oldest = self._read(newest)
-            chosen = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= (oldest[0].received_ns if oldest else 0))
-        listed: Select[Any] = select(*columns, onset).where(chosen).execution_options(yield_per=AT_ONCE)
+        oldest = [] if since_ns else self._read(select_oldest(most))
+        listed = select_summaries(since_ns, oldest[0].received_ns if oldest else 0)
         with self._open_transaction("read"):
             yield from self._db.execute(listed).partitions()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 from itertools import chain
 from operator import attrgetter
 from sys import intern
@@ -21,7 +22,8 @@ from fedgate.cloud_aggregator.alarms.workflow import (
     find_state,
     fold,
 )
-from fedgate.cloud_aggregator.storage.store import AlarmsMark, Store
+from fedgate.cloud_aggregator.storage.alarm_summaries import AlarmsMark
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.notifications import SEVERITIES
 
 OPEN = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
@@ -117,7 +119,8 @@ class AlarmList:
         self._known, self._ordered, self._active = {}, [], set()
         changed = self._describe(store.read_summaries(LISTED_MAX), now_ns)
         self._mark, self._newest_ns = mark, max((one.received_ns for one in changed.values()), default=0)
-        handled = {key: one for key, one in self._workflow.handled.items() if key in changed}
+        known = self._workflow.handled
+        handled = {key: known[key] for key in changed if key in known}  # with the keys that are here: half the memory
         self._workflow = replace(self._workflow, handled=handled)
         return changed
 
@@ -133,11 +136,11 @@ class AlarmList:
         found = {}
         for row in chain.from_iterable(parts):
             gateway, name, cause, kind, severity, text, raised_ns, cleared_ns, score, level, *rest = tuple(row)
-            rule, common, clock, received_ns, begun_ns = rest
+            rule, common, clock, received_ns, onset_ns = rest
             key = AlarmKey(intern(gateway), name)
             one = Listed(
                 *(key.gateway, name, intern(cause), intern(kind), intern(severity), text, "normal"),
-                *(raised_ns is not None and cleared_ns is None, begun_ns, cleared_ns, score, level, "", ""),
+                *(raised_ns is not None and cleared_ns is None, onset_ns, cleared_ns, score, level, "", ""),
                 *(common or "", clock != "unsynchronised", intern(rule or ""), raised_ns is not None, received_ns),
             )
             found[key] = self._renew(key, one, now_ns)
@@ -156,3 +159,16 @@ def count_states(alarms: Iterable[Listed]) -> dict[str, int]:
     """Return how many alarms are in each state but normal."""
     counts = Counter[str](one.state for one in alarms)
     return {name: counts[name] for name in OPEN}
+
+
+def list_worst(alarms: Sequence[Listed], most: int) -> list[Listed]:
+    """Return so many of the alarms that ask for somebody, the worst first; where those of one state are enough, none of
+    a later one is looked at.
+    """
+    worst: list[Listed] = []
+    for state in OPEN:
+        of_state = (one for one in alarms if one.state == state)
+        worst += nsmallest(most - len(worst), of_state, key=attrgetter("rank"))
+        if len(worst) == most:
+            break
+    return worst

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 from fedgate.cloud_aggregator.health import describe_health, is_silent
 from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states, list_worst
 from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.models.time_units import NS
@@ -31,15 +29,14 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     alarms = context.alarms.read(context.store, context.now_ns)
     service = read_service(context)
     gateways = read_gateways(context, alarms, service=service)
-    still_open = [one for one in alarms if one.state != "normal"]
-    counts, set_back = count_states(still_open), describe_older(context, gateways)
+    counts, set_back = count_states(alarms), describe_older(context, gateways)
     return {
         "site": context.settings.aggregator.site,
         "sentence": say(service, gateways, counts, set_back),
         "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back)),
         "service": service,
         "alarm_counts": counts,
-        "alarms": [one._asdict() for one in heapq.nsmallest(SHOWN, still_open, key=attrgetter("rank"))],
+        "alarms": [one._asdict() for one in list_worst(alarms, SHOWN)],
         "gateway_counts": count_gateways(gateways),
         "gateways": gateways,
         "tiles": TILES,
