@@ -84,7 +84,8 @@ function isWriting() {
   return active && active.closest("#main form") && active.matches("input, select, textarea");
 }
 
-const RESTS = 9; // times as long as a renewal took: where something changes every second nobody takes more than a tenth
+// Times as long as a renewal took, and at most so many ms: where something changes every second nobody takes more than a tenth.
+const RESTS = 9, REST_MAX = 10000;
 
 let isWaiting = false, isRenewing = false, isStale = false;
 
@@ -98,7 +99,7 @@ async function renew() {
       isStale = false;
       const begun = performance.now();
       await htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
-      await new Promise((rested) => setTimeout(rested, RESTS * (performance.now() - begun)));
+      await new Promise((rested) => setTimeout(rested, Math.min(RESTS * (performance.now() - begun), REST_MAX)));
     }
   } finally {
     isRenewing = false;
