@@ -6,18 +6,31 @@ import math
 
 import numpy as np
 
-from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
+from fedgate.config.protocol.evidence import make_trail
+from fedgate.config.protocol.messages import (
+    FARTHEST,
+    NAME_MAX,
+    SENSORS_MAX,
+    SHORT_MAX,
+    Device,
+    SourceReport,
+    Status,
+    round_number,
+)
 from fedgate.config.protocol.scores import DIGITS
 from fedgate.config.runtime.version import VERSION
 from fedgate.gateway_agent.deployment.deployment import compute_probation_left_s
 from fedgate.gateway_agent.outbox.outbox import count_held_bytes
 from fedgate.gateway_agent.state import State
 from fedgate.models.federated.wrappers.privacy_ledger import EPSILON
+from fedgate.models.time_units import NS
+
+TRAIL_SHOWN = 30  # windows
 
 
 def status(state: State) -> Status:
     """Return what this gateway publishes of itself."""
-    deployment, models = state.deployment, state.deployment.models
+    deployment, models, exchange = state.deployment, state.deployment.models, state.context.settings.exchange
     return Status(
         state="online",
         version=VERSION,
@@ -63,7 +76,36 @@ def status(state: State) -> Status:
         store_problem=state.context.store.problem,
         stale=state.trust.stale,
         score_over_level=_find_score_over_level(state),
+        trail=make_trail(state.monitor.trail[-TRAIL_SHOWN:]) if exchange.publish_scores else None,
+        sources=describe_sources(state, with_values=exchange.publish_values),
+        compared_windows=models.compared,
+        differing_windows=models.differing,
     )
+
+
+def describe_sources(state: State, *, with_values: bool) -> dict[str, SourceReport]:
+    """Return how each source was received last, as far as its channels are among the first `SENSORS_MAX`."""
+    found, left, context = dict[str, SourceReport](), SENSORS_MAX, state.context
+    for source in context.settings.source:
+        latest = state.monitor.latest.get(source.name)
+        age_ns = context.uptime_ns - state.monitor.received_ns.get(source.name, context.uptime_ns)
+        channels = source.channels[:left]
+        left -= len(channels)
+        shown = channels if with_values and latest is not None else ()
+        if channels:
+            found[source.name] = SourceReport(
+                age_s=None if latest is None else round(age_ns / NS, 1),
+                rate_hz=None if latest is None or latest.rate_hz is None else _round(latest.rate_hz),
+                channels=tuple(one.role for one in channels),
+                units=tuple(one.unit[:NAME_MAX] for one in shown),
+                values=tuple(_round(value) for value, _ in zip(latest.values if latest else (), shown, strict=False)),
+            )
+    return found
+
+
+def _round(value: float) -> float | None:
+    """Return a number with as many digits as anybody reads; None where it is not finite or beyond what is measured."""
+    return float(f"{value:.{DIGITS}g}") if abs(value) <= FARTHEST else None
 
 
 def _find_score_over_level(state: State) -> float | None:
