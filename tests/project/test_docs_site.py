@@ -164,6 +164,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     yield Machine(tmp_path / "machine", monkeypatch)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
 def test_lines_on_a_site_and_its_machine_are_right(page: Path, machine: Machine) -> None:

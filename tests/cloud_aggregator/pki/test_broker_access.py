@@ -280,6 +280,7 @@ def test_a_device_lives_on_under_no_client_id_when_its_name_is_anothers(
                 assert True not in ups and not heard
 
 
+@pytest.mark.soak
 @needs_broker
 @pytest.mark.slow
 def test_what_a_revoked_gateway_retained_is_taken_away(site: Folder, capsys: Capture) -> None:
