@@ -173,7 +173,6 @@ def test_a_backup_of_a_running_store_brings_back_what_a_copy_of_its_file_loses(
         until(lambda: aggregator.service.state.releases.manifest is not None)
 
 
-@pytest.mark.soak
 def test_writing_goes_on_meanwhile_and_the_copy_is_of_one_moment(site: Folder, tmp_path: Path) -> None:
     """A writer that commits as fast as it can would have a copy in steps begin anew for ever."""
     path, copy, stop, waits_s = site.path / "aggregator.db", tmp_path / "copy.db", threading.Event(), list[float]()
@@ -566,7 +565,6 @@ def test_a_manifest_that_somebody_made_up_is_refused(
     assert "its manifest cannot be read (" in capsys.readouterr().err
 
 
-@pytest.mark.soak
 def test_no_bytes_make_it_fall_over(site: Folder, tmp_path: Path, capsys: Capture) -> None:
     """Each is refused in words, or restores what was there: the padding of an archive is nobody's."""
     file, new = tmp_path / "b", tmp_path / "new"
