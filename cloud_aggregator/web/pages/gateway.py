@@ -14,11 +14,12 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
 from fedgate.cloud_aggregator.web.pages.overview import describe_gateway, read_service
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
+from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.cloud_aggregator.web.pages.score_chart import read_chart
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.web.charts import Facts
 from fedgate.models.time_units import DAY_S
 
 ALARMS_SHOWN, LOSSES_SHOWN, ORDERS_SHOWN, WINDOWS_SHOWN = 20, 20, 10, 10
