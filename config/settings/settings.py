@@ -202,6 +202,7 @@ class Exchange(Table):
     status_s: Positive = 60.0
     publish_scores: bool = True
     keep_scores: bool = True  # of those it publishes: while there is no link, for afterwards
+    publish_values: bool = False  # with each status the last value of each channel: samples, which else never leave
     spread_s: NotNegative = 10.0  # within it a fleet sends what gathered in an outage
 
 

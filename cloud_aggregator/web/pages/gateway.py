@@ -26,6 +26,7 @@ ALARMS_SHOWN, LOSSES_SHOWN, ORDERS_SHOWN, WINDOWS_SHOWN = 20, 20, 10, 10
 ORDERS_SEARCHED = 500  # the newest
 NAMES_SHOWN = 50  # of what a gateway says by name: it may say ten thousand
 CERTIFICATES_SHOWN = 5
+NOT_RECEIVED: Facts = {"source": "", "age_s": None, "rate_hz": None, "value": None, "unit": ""}
 SOON_NS = 14 * 86_400 * 10**9  # before its end a certificate is due
 
 
@@ -52,7 +53,7 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
         "channels": [] if status is None else read_channels(context, name, status, active),
         "promise": None if status is None else compare_promise(status, hop_s),
         "labels": count_labels(alarms),
-        "chart": read_chart(store, name, hop_s, context.now_ns),
+        "chart": read_chart(store, name, status, hop_s, context.now_ns),
         "models": [] if status is None else read_models(store, status),
         "release": read_role(store, name),
         "alarms": [one._asdict() for one in choose_alarms(alarms)],
@@ -124,11 +125,14 @@ def describe_status(status: Status) -> Facts:
 
 
 def read_channels(context: Context, gateway: str, status: Status, active: Sequence[Listed]) -> list[Facts]:
-    """Return what is known of the sensors: what was bridged, what is faulty, and how the newest evidence found them."""
+    """Return what is known of the sensors: how they were received, what was bridged, what is faulty, and how the newest
+    evidence found them.
+    """
     rows = context.store.read_newest("evidence", 1, "body", "received_ns", gateway=gateway)
     evidence = AlarmEvidence.model_validate_json(rows[0]["body"]) if rows else None
     health = {one.channel: one for one in evidence.health} if evidence is not None else {}
-    wanted = dict.fromkeys((*context.settings.features.channels, *status.values_filled))
+    received = list_received(status)
+    wanted = dict.fromkeys((*received, *context.settings.features.channels, *status.values_filled))
     faults = {one.cause: one for one in active if one.kind == "sensor"}
     found = []
     for name in islice(wanted, NAMES_SHOWN):
@@ -136,6 +140,7 @@ def read_channels(context: Context, gateway: str, status: Status, active: Sequen
         found.append(
             {
                 "channel": name,
+                **received.get(name, NOT_RECEIVED),
                 "filled": status.values_filled.get(name, 0),
                 "fault": None if fault is None else fault.text or fault.cause,
                 "outside": None if seen is None else seen.outside,
@@ -143,6 +148,16 @@ def read_channels(context: Context, gateway: str, status: Status, active: Sequen
                 "seen_ns": None if seen is None else rows[0]["received_ns"],  # its own clock may be wrong
             }
         )
+    return found
+
+
+def list_received(status: Status) -> dict[str, Facts]:
+    """Return by channel from which source it comes and how it was received last, as the status says."""
+    found = {}
+    for name, one in status.sources.items():
+        for place, channel in enumerate(one.channels):
+            last = {"value": one.values[place], "unit": one.units[place]} if one.values else {}
+            found[channel] = NOT_RECEIVED | {"source": name, "age_s": one.age_s, "rate_hz": one.rate_hz} | last
     return found
 
 

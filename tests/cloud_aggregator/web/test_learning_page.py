@@ -104,7 +104,7 @@ def test_models_stand_beside_what_came_of_them(tmp_path: Path) -> None:
         tmp_path,
         *map(make_model, (1, 2)),
         save_rollout({"stage": "watching", "version": 2, "canaries": ["a"]}, everywhere=1, candidate=2),
-        a=make_status(2, model_alarms=4, **watched),
+        a=make_status(2, model_alarms=4, compared_windows=400, differing_windows=6, **watched),
         b=make_status(1, model_alarms=1, **watched),
         c=make_status(1, model_alarms=2, **watched, rejected={"2": "too slow"}),
     )
@@ -112,6 +112,7 @@ def test_models_stand_beside_what_came_of_them(tmp_path: Path) -> None:
     named = ("version", "state", "in_force", "watched_days", "alarms", "promised", "rejected")
     assert [second[name] for name in named] == [2, "canary", 1, 1.0, 4, 0.5, 1]
     assert [first[name] for name in named] == [1, "everywhere", 2, 2.0, 3, 1.0, 0]
+    assert (second["differing"], second["compared_windows"], first["differing"]) == (0.015, 400, None)
 
 
 def test_a_release_is_shown_canary_by_canary(tmp_path: Path) -> None:

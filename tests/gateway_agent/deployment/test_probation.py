@@ -60,6 +60,21 @@ def test_a_candidate_is_not_blamed_where_nothing_can_be_told(why: str) -> None:
     assert gateway.version == 2
 
 
+def test_windows_on_which_the_two_models_differ_are_counted_while_both_judge() -> None:
+    """Where they are the same none differ; a sensitive one differs on each window that is at its level alone."""
+    gateway, twin = Gateway(CALM, SENSITIVE), Gateway(CALM)
+    for each in (gateway, twin):
+        each.watch(BLOCK, shift=4.0)
+    said = status(gateway.state)
+    at_level = [
+        (now[1] >= now[2]) != (before[1] >= before[2])
+        for now, before in zip(gateway.state.monitor.trail[-BLOCK:], twin.state.monitor.trail[-BLOCK:], strict=True)
+    ]
+    assert said.compared_windows == BLOCK and said.differing_windows > 0
+    assert len(at_level) == BLOCK and said.differing_windows == sum(at_level)
+    assert status(twin.state).compared_windows == 0
+
+
 def test_a_model_that_breaks_the_promise_on_probation_goes_by_itself() -> None:
     """The one before has judged every window meanwhile, so its scores go on as if nothing had been."""
     gateway, twin = Gateway(CALM, SENSITIVE), Gateway(CALM)
