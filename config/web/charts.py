@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.evidence_text import LOG_UNIT, needs_log
+from fedgate.config.protocol.messages import Trail
 from fedgate.models.time_units import NS
 
 GAP_HOPS = 3.0  # without a window, over which no line is drawn
@@ -44,7 +45,7 @@ def draw_evidence(evidence: AlarmEvidence) -> Facts:
             "time",
             [trail.first_ns / NS + offset_s for offset_s in trail.offsets_s],
             [make_series("score", "now", trail.scores), make_series("level", "limit", trail.list_levels())],
-            linear_to=LOG_UNIT * abs(trail.levels[-1]) if needs_log(trail) else 0.0,  # scores may be below zero
+            linear_to=find_linear_part(trail),
         )
     if (spectrum := evidence.spectrum) is not None:
         charts["spectrum"] = make_chart(
@@ -59,6 +60,13 @@ def draw_evidence(evidence: AlarmEvidence) -> Facts:
             is_log=True,
         )
     return charts
+
+
+def find_linear_part(trail: Trail) -> float:
+    """Return below which height the axis of scores is linear, and logarithmic beyond, on both sides of zero, for scores
+    may be below it; 0 for an axis that is linear all over.
+    """
+    return LOG_UNIT * abs(trail.levels[-1]) if needs_log(trail) else 0.0
 
 
 def draw_scores(points: Sequence[Point], hop_s: float) -> Facts:
