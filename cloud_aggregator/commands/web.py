@@ -30,9 +30,12 @@ def add(commands: cli.Commands) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from fedgate.cloud_aggregator.web.server import Server
+    from fedgate.cloud_aggregator.web.app import Web
+    from fedgate.config.web.server import Server
 
     def start() -> Server:
-        return Server(load(arguments.config, AggregatorSettings))
+        settings = load(arguments.config, AggregatorSettings)
+        web = settings.web
+        return Server(Web(settings), web.listen, certificate_file=web.certificate_file, key_file=web.key_file)
 
     return cli.start_and_serve(NAME, arguments, start, OSError)

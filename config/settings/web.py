@@ -1,4 +1,6 @@
-"""What is served of the aggregator over HTTP: the page, to whom and with which plan of the site, and the metrics."""
+"""What is served over HTTP: of the aggregator the page, to whom and with which plan of the site, and the metrics; of a
+gateway its own page.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from fedgate.config.protocol.messages import Id
 from fedgate.config.settings.base import FilePath, Table, is_loopback
 from fedgate.config.settings.database import DatabaseUrl
 
-PORT, PORT_MAX, POSITIONS_MAX = 8470, 65_535, 10_000
+PORT, GATEWAY_PORT, PORT_MAX, POSITIONS_MAX = 8470, 8471, 65_535, 10_000
 Role = Literal["viewer", "operator", "admin"]  # each may do what the ones before may
 ROLES: tuple[Role, ...] = get_args(Role)
 USERS, SOCKET = "web-users.json", "orders.socket"
+GATEWAY_SOCKET = "gateway.socket"  # beside the store, by which the agent tells its page how it is
 Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -105,6 +108,23 @@ class WebTable(Table):
     def address(self) -> tuple[str, int]:
         """The address and the port of `listen`."""
         return read_address(self.listen)
+
+
+class GatewayWebTable(Table):
+    """Where a gateway's own page is served: for who is on the gateway alone."""
+
+    listen: Listen = f"127.0.0.1:{GATEWAY_PORT}"
+
+    @field_validator("listen")
+    @classmethod
+    def _check_loopback(cls, listen: str) -> str:
+        host, port = read_address(listen)
+        if not is_loopback(host):
+            raise ValueError(
+                f"a gateway's page asks nobody who they are, so it is served on the gateway alone, got {listen!r}; "
+                f"expected an address such as 127.0.0.1:{port}, and from elsewhere 'ssh -L {port}:127.0.0.1:{port}'"
+            )
+        return listen
 
 
 class MetricsTable(Table):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 from fedgate.config.protocol.alarm_book import AlarmBook
+from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import TRAIL_MAX, MaintenanceWindows
 from fedgate.gateway_agent.events import Save
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline
@@ -44,6 +45,7 @@ class Monitor:
     values_filled: dict[str, int] = field(default_factory=dict)  # by channel
     lost_by_channel: dict[str, int] = field(default_factory=dict)  # windows, since the start
     trail: tuple[tuple[int, float, float], ...] = ()  # end, height and level of the latest windows that were judged
+    evidence: AlarmEvidence | None = None  # of the latest anomaly that was raised since the start
 
     def note_block(self, uptime_ns: int, block: Block) -> Monitor:
         """Return the monitor after a block, values (T, C) in the units of the settings; one that comes late changes

@@ -14,8 +14,9 @@ from fedgate.cloud_aggregator.storage.models_table import state_of
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.buttons import SHARES
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, make_chart, make_series, read_first
+from fedgate.cloud_aggregator.web.pages.page import Context, Page, read_first
 from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.config.web.charts import Facts, make_chart, make_series
 from fedgate.models.time_units import DAY_S
 
 ROUNDS_SHOWN, ROUNDS_DRAWN, ROUNDS_LEAST, MODELS_SHOWN, ORDERS_SHOWN, GATEWAYS_SHOWN = 20, 200, 3, 10, 30, 50

@@ -10,8 +10,9 @@ from fedgate.cloud_aggregator.health import describe_health, is_silent
 from fedgate.cloud_aggregator.rounds.round import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
+from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.settings.notifications import SEVERITIES
+from fedgate.config.web.charts import Facts
 from fedgate.models.time_units import NS
 
 SHOWN = 50  # open alarms

@@ -14,9 +14,10 @@ from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, 
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.overview import read_gateways, read_service
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page, make_chart, make_series
+from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import SEVERITIES
+from fedgate.config.web.charts import Facts, make_chart, make_series
 from fedgate.models.time_units import DAY_NS, NS
 
 MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")

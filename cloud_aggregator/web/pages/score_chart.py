@@ -5,27 +5,16 @@ while it had no link, or around an alarm. The others are for whoever listens to 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
-from typing import NamedTuple
 
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.pages.page import Facts, make_chart, make_series
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Status, Trail
 from fedgate.config.protocol.scores import MS, Scores
+from fedgate.config.web.charts import Facts, Point, draw_scores
 from fedgate.models.time_units import DAY_NS, NS
 
 BATCHES, TRAILS, WINDOWS = 10, 5, 2_000  # the newest of each
 PAST_NS, AHEAD_NS = 400 * DAY_NS, DAY_NS  # beyond which a clock was wrong, and the axis would show nothing else
-GAP_HOPS = 3.0  # without a window, over which no line is drawn
-
-
-class Point(NamedTuple):
-    """A scored window."""
-
-    t_ns: int
-    score: float
-    level: float
 
 
 def read_chart(store: Store, gateway: str, status: Status | None, hop_s: float, now_ns: int) -> Facts | None:
@@ -35,7 +24,7 @@ def read_chart(store: Store, gateway: str, status: Status | None, hop_s: float, 
     by_time = {one.t_ns: one for one in points if now_ns - PAST_NS < one.t_ns < now_ns + AHEAD_NS}
     out_of_time = len({one.t_ns for one in points} - by_time.keys())
     chosen = [by_time[t_ns] for t_ns in sorted(by_time)][-WINDOWS:]
-    return draw(chosen, hop_s) | {"out_of_time": out_of_time} if points else None
+    return draw_scores(chosen, hop_s) | {"out_of_time": out_of_time} if points else None
 
 
 def _list_batched(store: Store, gateway: str) -> Iterable[Point]:
@@ -55,17 +44,3 @@ def _list_trailed(store: Store, gateway: str) -> Iterable[Point]:
 def _list_points(trail: Trail) -> Iterable[Point]:
     for offset_s, score, level in zip(trail.offsets_s, trail.scores, trail.list_levels(), strict=True):
         yield Point(trail.first_ns + round(offset_s * NS), score, level)
-
-
-def draw(points: list[Point], hop_s: float) -> Facts:
-    """Return scored windows, their times rising, as columns of numbers, with a hole where windows are missing."""
-    rows: list[tuple[float, float | None, float | None]] = []
-    for before, one in pairwise([*points[:1], *points]):
-        if one.t_ns - before.t_ns > GAP_HOPS * hop_s * NS:
-            rows.append(((before.t_ns + one.t_ns) / 2 / NS, None, None))
-        rows.append((one.t_ns / NS, one.score, one.level))
-    series = [
-        make_series("score", "now", [score for _, score, _ in rows]),
-        make_series("level", "limit", [level for *_, level in rows]),
-    ]
-    return make_chart("time", [seconds for seconds, *_ in rows], series)

@@ -33,6 +33,7 @@ from fedgate.config.protocol.evidence import make_trail
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Device, SourceReport, Status
 from fedgate.config.protocol.scores import Scores
+from fedgate.config.web.status_facts import NOT_RECEIVED
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.evidence_samples import make_evidence
@@ -168,12 +169,12 @@ def test_sensors_are_shown_with_what_is_known_of_them(tmp_path: Path) -> None:
     put(tmp_path, RecordAlarm("north", fault, NOW_NS, 1), RecordEvidence("north", evidence, NOW_NS - 9), status=status)
     load, wind = read(tmp_path)["channels"]
     assert load == {
-        **{"channel": "load", **gateway.NOT_RECEIVED, "filled": 7, "fault": "load is stuck"},
+        **{"channel": "load", **NOT_RECEIVED, "filled": 7, "fault": "load is stuck"},
         **{"outside": 0, "features": 0, "seen_ns": NOW_NS - 9},
     }
     assert wind == {
         "channel": "wind",
-        **gateway.NOT_RECEIVED,
+        **NOT_RECEIVED,
         "filled": 1,
         "fault": None,
         "outside": None,

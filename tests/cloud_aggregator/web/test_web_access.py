@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from fedgate.cloud_aggregator.web import app, server
+from fedgate.cloud_aggregator.web import app
 from fedgate.cloud_aggregator.web.access import COOKIE
 from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS
 from fedgate.cloud_aggregator.web.sessions import FAILURES_MAX, FAILURES_WITHIN_S, KNOWN_MAX, FailedLogins, Sessions
 from fedgate.cloud_aggregator.web.users import UsersError, put_user, read_users, remove_user
 from fedgate.config.settings.web import USERS
+from fedgate.config.web import server
 from tests.support.web_page import PASSWORD, Site, make_site, open_page
 
 OPEN = ("/login", "/static/fedgate.css", "/static/htmx.min.js")

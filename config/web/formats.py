@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fedgate.cloud_aggregator.alarms.evidence_text import format_duration, format_moment
+from fedgate.config.protocol.evidence_text import format_duration, format_moment
 from fedgate.models.time_units import NS
 
 DASH = "–"
