@@ -39,6 +39,7 @@ from fedgate.cloud_aggregator.events import (
     RecordAction,
     RecordAlarm,
     RecordCount,
+    RecordDenied,
     RecordDiscovery,
     RecordEvidence,
     RecordFetch,
@@ -47,6 +48,7 @@ from fedgate.cloud_aggregator.events import (
     RecordGateway,
     RecordLoss,
     RecordModel,
+    RecordPresence,
     RecordRound,
     RecordScores,
     RecordService,
@@ -54,7 +56,15 @@ from fedgate.cloud_aggregator.events import (
     SaveTraining,
 )
 from fedgate.cloud_aggregator.samples.fetches import Fetches, restore_fetches
-from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, samples_table, training_table
+from fedgate.cloud_aggregator.storage import (
+    availability_table,
+    history_table,
+    models_table,
+    registry_table,
+    samples_table,
+    training_table,
+)
+from fedgate.cloud_aggregator.storage.availability_table import PresenceRow
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
@@ -105,6 +115,18 @@ def choose_database(place: Path | DatabaseUrl | Database) -> Database:
     return SqliteDatabase(place) if isinstance(place, Path) else place
 
 
+def _begin() -> ColumnElement[int]:
+    """Return when an alarm began, as far as it can be believed: there is an index of it."""
+    return func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns)
+
+
+def _is_of(from_ns: int, until_ns: int) -> ColumnElement[bool]:
+    """Choose the alarms that began within a time, and those that began before it and stood at its end."""
+    stood = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.cleared_ns >= until_ns)
+    begun = _begin()
+    return (begun < until_ns) & ((begun >= from_ns) | stood)
+
+
 class BackupNote(NamedTuple):
     """When a backup was made, where it was written, and whether it has the keys."""
 
@@ -141,6 +163,7 @@ class Store:
         create = create and not is_read_only
         self.database = choose_database(place)
         self.models = models_table.Models(self._read)
+        self._availability = availability_table.AvailabilityRows()
         self._history, self._training = history_table.History(), training_table.TrainingRows()
         with ExitStack() as undo:
             if program:
@@ -226,6 +249,7 @@ class Store:
                 self._training.save(self._db, effect)
             case RecordRound():
                 names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
+                names["figures"] = json.dumps(dict(effect.figures))
                 names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
                 values = {name: value for name, value in vars(effect).items() if name in ROUNDS.c} | names
                 number = self._db.execute(select(func.coalesce(func.max(ROUNDS.c.id), 0))).scalar_one() + 1
@@ -253,6 +277,8 @@ class Store:
                 put(self._db, GATEWAYS, {"gateway": gateway}, last)
             case RecordService():
                 put(self._db, SERVICE, {"id": 1}, vars(effect))
+            case RecordPresence() | RecordDenied():
+                self._availability.apply(self._db, effect)
             case RecordFleet():
                 self._put_fleet(effect)
             case Enqueue(name=name, item=post):  # in its place in the queue, where one of this name waits
@@ -436,6 +462,29 @@ class Store:
         since = self._read(newest)
         is_listed = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= (since[0].received_ns if since else 0))
         return list(self._read(select(*columns, onset).where(is_listed).order_by(onset, ALARMS.c.gateway)))
+
+    def read_begun(self, from_ns: int, until_ns: int, most: int) -> tuple[int, list[Row[Any]]]:
+        """Return how many alarms began within a time, or before it and stood at its end, and what a list shows of so
+        many of them, the last to begin, in the order in which they began.
+        """
+        columns, is_of_it = (ALARMS.c[name] for name in SUMMARY), _is_of(from_ns, until_ns)
+        count = self._read(select(func.count()).select_from(ALARMS).where(is_of_it))[0][0]
+        statement = select(*columns, _begin().label("begun_ns")).where(is_of_it)
+        newest = self._read(statement.order_by(_begin().desc(), ALARMS.c.gateway.desc()).limit(most))
+        return int(count), list(newest[::-1])
+
+    def read_begun_events(self, from_ns: int, until_ns: int) -> list[AlarmEvent]:
+        """Return what was done about these alarms, in its order."""
+        is_it = (ALARMS.c.gateway == ALARM_EVENTS.c.gateway) & (ALARMS.c.id == ALARM_EVENTS.c.alarm)
+        chosen = select(ALARM_EVENTS).join(ALARMS, is_it).where(_is_of(from_ns, until_ns))
+        return [_make_event(row) for row in self._read(chosen.order_by(ALARM_EVENTS.c.number))]
+
+    def read_presence(self, from_ns: int, until_ns: int, most: int) -> list[PresenceRow]:
+        """Return who came and went within a time, so many of the newest rows, in their order, and how each was before
+        it.
+        """
+        rows = self._read(availability_table.choose(from_ns, until_ns, most))
+        return [PresenceRow._make(row) for row in rows[::-1]]
 
     def read_alarm(self, gateway: str, alarm: str) -> dict[str, Any] | None:
         """Return the row of an alarm; None where there is none."""
