@@ -231,8 +231,7 @@ def _close(
     with warnings.catch_warnings(record=True) as caught:  # what the algorithm has to say of its result
         warnings.simplefilter("always")
         server, problem, has_failed = _advance(rounds)
-    if not is_given_up:
-        record = replace(record, figures=describe_advance(rounds.server, server, rounds.began))
+    figures = {} if is_given_up else describe_advance(rounds.server, server, rounds.began)
     remarks = sorted({str(warning.message) for warning in caught})
     algorithm, phase = rounds.algorithm, rounds.server.phase
     is_first = phase - phase % algorithm.stride <= algorithm.setup
@@ -268,7 +267,7 @@ def _close(
             else [BuildModel(rounds.algorithm, rounds.server, rounds.run, len(record.gateways) + len(kept))]
         )
     rounds, opening = open_round(rounds, context, statuses)
-    return rounds, [record, save_training(rounds, context.anchor_ns), *effects, *opening]
+    return rounds, [replace(record, figures=figures), save_training(rounds, context.anchor_ns), *effects, *opening]
 
 
 def _list_abandoned(rounds: Rounds, late: int) -> tuple[int, ...]:

@@ -76,7 +76,7 @@ def read_availability(context: Context, month: Month, service: Facts, unlinked: 
     """Return of the site and of each gateway how long it was how; `service` is how the service is now, `unlinked` for
     how many seconds gateways judged windows that came later.
     """
-    rows = context.store.read_presence(month.from_ns, month.until_ns, ROWS_SEARCHED)
+    rows = context.store.months.read_presence(month.from_ns, month.until_ns, ROWS_SEARCHED)
     end_ns = month.until_ns if service["is_live"] else min(month.until_ns, service["as_of_ns"] or month.until_ns)
     by_name = defaultdict[str, list[PresenceRow]](list)
     for row in rows:

@@ -69,11 +69,11 @@ class Alarms(NamedTuple):
 def read_alarms(context: Context, month: Month, listed: Iterable[Listed]) -> Alarms:
     """Return the alarms of a month, those among them that are `listed` already as they are."""
     store, workflow = context.store, context.alarms.workflow
-    count, rows = store.read_begun(month.from_ns, month.until_ns, ALARMS_SEARCHED)
+    count, rows = store.months.read_alarms(month.from_ns, month.until_ns, ALARMS_SEARCHED)
     known = {AlarmKey(one.gateway, one.id): one for one in listed}
     keys = [AlarmKey(row.gateway, row.id) for row in rows]
     if unknown := set(keys) - known.keys():
-        events = store.read_begun_events(month.from_ns, month.until_ns)
+        events = store.months.read_events(month.from_ns, month.until_ns)
         handled = fold(event for event in events if AlarmKey(event.gateway, event.alarm) in unknown).handled
         workflow = replace(workflow, handled={**workflow.handled, **handled})
     found = [

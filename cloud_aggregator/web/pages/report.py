@@ -116,7 +116,7 @@ def _stood_at_end(one: Listed, month: Month) -> bool:
 def describe_gateways(
     store: Store, gateways: Iterable[Facts], alarms: Iterable[Listed], month: Month, unlinked: Mapping[str, float]
 ) -> list[Facts]:
-    """Return of each gateway how it is now, what it did without a link, what it lost, and what it promised and what came."""
+    """Return of each gateway how it is now, what it did without a link and lost, and what it promised and what came."""
     lost = sum_losses(store, month)
     anomalies = Counter[str]()
     false = Counter[str]()
