@@ -31,7 +31,8 @@ def read_trends(store: Store, month: Month) -> Facts:
     for row in store.read_newest("evidence", EVIDENCE_SEARCHED, "gateway", "t_ns", "body"):
         if month.holds(row["t_ns"]):
             count += 1
-            for one in AlarmEvidence.model_validate_json(row["body"]).contributions:
+            named = {one.feature: one for one in AlarmEvidence.model_validate_json(row["body"]).contributions}
+            for one in named.values():
                 found[Named(row["gateway"], one.feature)].append((row["t_ns"], one))
     often = sorted(found.items(), key=lambda one: (-len(one[1]), one[0]))
     features = [
