@@ -19,7 +19,7 @@ from fedgate.config.protocol.messages import Manifest, Status
 from fedgate.models.time_units import DAY_S
 
 ROUNDS_SHOWN, ROUNDS_DRAWN, ROUNDS_LEAST, MODELS_SHOWN, ORDERS_SHOWN, GATEWAYS_SHOWN = 20, 200, 3, 10, 30, 50
-FIGURES_DRAWN = 4
+FIGURES_DRAWN, DECADES = 4, 30.0  # charts; from one value to another, from when on an axis is logarithmic
 Statuses = Mapping[str, Status]
 
 
@@ -107,7 +107,8 @@ def draw_figure(name: str, points: list[tuple[int, float]]) -> Facts | None:
     values = [value for _, value in points]
     if len(points) < ROUNDS_LEAST or len(set(values)) == 1:
         return None
-    chart = make_chart("round", [x for x, _ in points], [make_series(name, "now", values)], is_log=min(values) > 0)
+    is_log = min(values) > 0 and max(values) > DECADES * min(values)
+    chart = make_chart("round", [x for x, _ in points], [make_series(name, "now", values)], is_log=is_log)
     return {"name": name, "last": values[-1], "chart": chart}
 
 

@@ -106,13 +106,14 @@ def test_figures_of_the_training_at_hand_are_drawn_over_its_rounds(tmp_path: Pat
     rounds = [close(1, "old", change=9.0)]
     for place in range(2, 6):
         varying = {name: value + place for name, value in several.items()}
-        rounds += [close(place, phase=0, change=0.0), close(place, change=1 / place, gamma=2.0, **varying)]
+        rounds += [close(place, phase=0, change=0.0), close(place, change=100.0**-place, gamma=2.0, **varying)]
     put(tmp_path, *rounds, close(6, change=0.1), close(6, phase=0))
     found = read(tmp_path)
     charts = found["convergence"]
     assert [one["name"] for one in charts] == ["change", "figure0", "figure1", "figure2"]
-    assert charts[0]["chart"]["series"][0]["values"] == [1 / 2, 1 / 3, 1 / 4, 1 / 5, 0.1]
-    assert charts[0]["chart"]["is_log"] and charts[0]["last"] == 0.1 and len(charts[1]["chart"]["x"]) == 4
+    assert charts[0]["chart"]["series"][0]["values"] == [1e-4, 1e-6, 1e-8, 1e-10, 0.1]
+    assert [one["chart"]["is_log"] for one in charts[:2]] == [True, False]
+    assert charts[0]["last"] == 0.1 and len(charts[1]["chart"]["x"]) == 4
     assert found["rounds"][1]["figures"] == {"change": 0.1}
     text = render(tmp_path, learning.PAGE, found)
     assert text.count('id="chart-figure-') == 4 and "10 %" in text

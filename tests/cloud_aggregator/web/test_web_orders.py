@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.commands.alarms.alarms import read_rows
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import AlarmEvent, Durable
 from fedgate.cloud_aggregator.runtime.order_socket import KINDS, ORDER_BYTES_MAX, OrderSocket
 from fedgate.cloud_aggregator.storage.database import StoreError
@@ -90,7 +91,8 @@ def test_a_decision_about_a_release_asks_for_the_password(tmp_path: Path) -> Non
 
 
 def test_who_is_shut_out_is_named_twice_and_with_the_password(tmp_path: Path) -> None:
-    with open_page(tmp_path, *make_site()) as site, site.serving():
+    admitted = RecordRegistry((Certificate("a1", "north", "k", 1, 2**62),))
+    with open_page(tmp_path, *make_site(), admitted, has_identity=True) as site, site.serving():
         form = {"gateway": "north", "typed": "north", "password": PASSWORD}
         assert site.client("operator").press("revoke", "/", **form).status == 403
         client = site.client("admin")
@@ -104,8 +106,11 @@ def test_who_is_shut_out_is_named_twice_and_with_the_password(tmp_path: Path) ->
         with closing(Store(tmp_path / "aggregator.db", is_read_only=True)) as store:
             assert store.read_rows("orders") == []
         client.press("revoke", "/gateways/north", **form)
-        assert "this site has no [identity]" in client.get("/gateways/north").text  # the service's own answer
-        (order,) = json.loads(client.get("/api/gateways/north").text)["orders"]
+        page = client.get("/gateways/north").text
+        assert "north is revoked: its messages count no more" in page and "/orders/revoke" not in page
+        facts = json.loads(client.get("/api/gateways/north").text)
+        assert facts["gateway"]["state"] == "revoked" and facts["certificates"][0]["reason"] == "revoked"
+        (order,) = facts["orders"]
         assert (order["who"], order["kind"], order["what"]) == ("admin", "revoke", "gateway north")
 
 
