@@ -3,8 +3,9 @@
     {"kind": "alarm", "body": {...}}, one line of JSON  ->  {"order": 17}, or {"problem": "..."}
 
 Who may connect is who may open the socket: the owner, and the group of its folder where that hands its group on; by
-which name somebody orders is the page's word. Only orders that the page has buttons for are taken: none that lets a
-device in or shuts it out, changes keys, or masks causes and gateways.
+which name somebody orders is the page's word. Only orders that the page has buttons for are taken: one shuts a gateway
+out, and none lets a device in, forgets one, changes keys, or masks causes and gateways. The service signs what it
+orders: the process of the page has no key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.config.runtime.local_socket import LocalSocket
 
 LOG = logging.getLogger("fedgate.orders")
-KINDS = frozenset({"alarm", "samples", "go-on", "pause", "stop", "release"})
+KINDS = frozenset({"alarm", "samples", "go-on", "pause", "stop", "release", "revoke"})
 ORDER_BYTES_MAX = 256 * 1024  # of the names of as many alarms as one action may have
 WITHIN_S = 5.0
 Place = Callable[[str, dict[str, Any]], int]

@@ -16,6 +16,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import RecordEvidence, RecordGateway
 from fedgate.config.protocol.messages import Status
 from tests.cloud_aggregator.web.test_web_access import list_addresses
@@ -120,6 +121,22 @@ def test_an_operator_finds_the_alarm_and_acknowledges_it_with_the_keyboard_alone
     tab.keyboard.press("Enter")
     expect(tab.locator("#notices .notice.good")).to_contain_text("acknowledged")
     expect(tab.locator("#main .tag.state-acknowledged")).to_be_visible()
+
+
+def test_an_admin_shuts_a_gateway_out(tabs: OpenTab, tmp_path: Path) -> None:
+    admitted = RecordRegistry((Certificate("a1", "north", "k", 1, 2**62),))
+    with open_page(tmp_path, *make_site(), admitted, has_identity=True) as site, site.serving():
+        tab = tabs(site, "admin")
+        tab.goto("/gateways/north")
+        expect(tab.get_by_role("button", name="Revoke")).to_be_hidden()
+        tab.get_by_text("Shut this gateway out").click()
+        tab.get_by_label("Its name, to be sure").fill("north")
+        tab.get_by_label("Password").fill(PASSWORD)
+        assert Axe().run(tab).violations_count == 0
+        tab.get_by_role("button", name="Revoke").click()
+        expect(tab.locator("#notices .notice.good")).to_contain_text("north is revoked")
+        expect(tab.get_by_role("heading", level=1)).to_contain_text("Shut out")
+        expect(tab.get_by_role("button", name="Revoke")).to_have_count(0)
 
 
 def press_tab_until(tab: Page, selector: str) -> None:

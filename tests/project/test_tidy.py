@@ -96,8 +96,8 @@ COMPONENTS = (
 )
 TO_COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "pipeline", "sources", "write_budget")),
-    *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "enrolment", "events", "limits", "names")),
-    "cloud_aggregator/notifications",
+    *(f"cloud_aggregator/{name}" for name in ("attempts", "availability", "context", "enrolment", "events", "health")),
+    *(f"cloud_aggregator/{name}" for name in ("limits", "names", "notifications")),
 )
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
 DOES_IO = {"runtime", "storage", "commands", "pki", "backup", "web"}

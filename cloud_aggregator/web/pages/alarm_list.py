@@ -86,7 +86,7 @@ class AlarmList:
         for row in self._rows:
             key = AlarmKey(row.gateway, row.id)
             held = known.get(key)
-            one = held[1] if held is not None and held[0] == row else self._describe(key, row, now_ns)
+            one = held[1] if held is not None and held[0] == row else describe(self._workflow, key, row, now_ns)
             if not one.is_active:
                 self._over[key] = (row, one)
             found.append(one)
@@ -98,16 +98,18 @@ class AlarmList:
         handled = {key: one for key, one in self._workflow.handled.items() if key in listed}
         self._workflow = replace(self._workflow, handled=handled)
 
-    def _describe(self, key: AlarmKey, row: Row[Any], now_ns: int) -> Listed:
-        is_active = row.raised_ns is not None and row.cleared_ns is None
-        handled = self._workflow.handled.get(key, HANDLED)
-        state = find_state(self._workflow, key, AlarmCondition(row.cause, row.begun_ns, is_active), now_ns)
-        return Listed(
-            *(row.gateway, row.id, row.cause, row.kind, row.severity, row.text, state, is_active, row.begun_ns),
-            *(row.cleared_ns, row.score, row.level, handled.label, handled.assignee, row.common or ""),
-            row.clock != "unsynchronised",
-            row.rule or "",
-        )
+
+def describe(workflow: Workflow, key: AlarmKey, row: Row[Any], now_ns: int) -> Listed:
+    """Return an alarm by its row and what was done about it."""
+    is_active = row.raised_ns is not None and row.cleared_ns is None
+    handled = workflow.handled.get(key, HANDLED)
+    state = find_state(workflow, key, AlarmCondition(row.cause, row.begun_ns, is_active), now_ns)
+    return Listed(
+        *(row.gateway, row.id, row.cause, row.kind, row.severity, row.text, state, is_active, row.begun_ns),
+        *(row.cleared_ns, row.score, row.level, handled.label, handled.assignee, row.common or ""),
+        row.clock != "unsynchronised",
+        row.rule or "",
+    )
 
 
 def count_states(alarms: Iterable[Listed]) -> dict[str, int]:

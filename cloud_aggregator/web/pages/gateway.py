@@ -66,6 +66,7 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
         "out_of_service": sorted(cause for gateway, cause in context.alarms.workflow.out if gateway == name),
         "losses": store.read_newest("losses", LOSSES_SHOWN, gateway=name),
         "certificates": list_certificates(registry, name, context.now_ns),
+        "can_be_revoked": context.settings.identity is not None and name in registry.admitted,
         "has_identity": context.settings.identity is not None,
         "orders": list_orders(store, name),
     }

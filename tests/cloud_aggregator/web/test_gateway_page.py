@@ -215,6 +215,27 @@ def test_certificates_say_until_when_they_count(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("role", "reason", "tables", "is_there"),
+    [
+        ("admin", "", IDENTITY, True),
+        ("operator", "", IDENTITY, False),
+        ("admin", "revoked", IDENTITY, False),
+        ("admin", "", None, False),
+    ],
+)
+def test_an_admin_may_shut_out_who_is_in(
+    tmp_path: Path, role: Any, reason: Any, tables: dict[str, Any] | None, is_there: bool
+) -> None:
+    one = Certificate("a1", "north", "k", 1, NOW_NS + DAY_NS, reason)
+    put(tmp_path, RecordRegistry((one,)))
+    facts = read(tmp_path, tables=tables)
+    assert facts["can_be_revoked"] == (is_there or role == "operator")
+    text = render(tmp_path, gateway.PAGE, facts, role)
+    assert ('action="/orders/revoke"' in text) == is_there
+    assert ('name="typed"' in text and 'name="password"' in text) == is_there
+
+
 def test_who_was_let_in_and_has_never_spoken_has_a_page(tmp_path: Path, live: None) -> None:
     put(tmp_path, RecordRegistry((Certificate("a1", "west", "k", 1, NOW_NS + DAY_NS),)))
     facts = read(tmp_path, "west", IDENTITY)
