@@ -31,9 +31,9 @@ class Months:
         """
         columns, is_of_it = (ALARMS.c[name] for name in SUMMARY), _is_of(from_ns, until_ns)
         count = self._read(select(func.count()).select_from(ALARMS).where(is_of_it))[0][0]
-        begun = _begin()
-        statement = select(*columns, begun.label("begun_ns")).where(is_of_it)
-        newest = self._read(statement.order_by(begun.desc(), ALARMS.c.gateway.desc()).limit(most))
+        onset = _begin()
+        statement = select(*columns, onset.label("begun_ns")).where(is_of_it)
+        newest = self._read(statement.order_by(onset.desc(), ALARMS.c.gateway.desc()).limit(most))
         return int(count), list(newest[::-1])
 
     def read_events(self, from_ns: int, until_ns: int) -> list[AlarmEvent]:
@@ -51,13 +51,15 @@ class Months:
 
 
 def _begin() -> ColumnElement[int]:
-    """Return when an alarm began, as far as it can be believed: there is an index of it."""
+    """Return when an alarm began, as far as it can be believed. An index of it saves no time: what stood is to be found
+    among all.
+    """
     return func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns)
 
 
 def _is_of(from_ns: int, until_ns: int) -> ColumnElement[bool]:
-    stood, begun = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.cleared_ns >= until_ns), _begin()
-    return (begun < until_ns) & ((begun >= from_ns) | stood)
+    stood, onset = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.cleared_ns >= until_ns), _begin()
+    return (onset < until_ns) & ((onset >= from_ns) | stood)
 
 
 def make_event(row: Row[Any]) -> AlarmEvent:

@@ -20,8 +20,6 @@ from sqlalchemy import (
     UniqueConstraint,
     Update,
     bindparam,
-    column,
-    func,
     insert,
     update,
 )
@@ -104,7 +102,6 @@ ALARMS = Table(
     Column("store_id", TEXT),  # ... of which store, and ...
     Column("weather", TEXT),  # ... what its gateway measured beside it: ...
     Column("power", TEXT),  # ... and of its supply
-    Index("alarms_begun", func.coalesce(column("begun_ns"), column("onset_ns"))),  # of a month
 )
 # What was done about alarms, causes and maintenance windows, only ever added to; see `alarms.workflow`.
 ALARM_EVENTS = Table(

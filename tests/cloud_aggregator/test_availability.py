@@ -16,6 +16,7 @@ from fedgate.cloud_aggregator import availability, presence
 from fedgate.cloud_aggregator.context import SET_NS
 from fedgate.cloud_aggregator.events import ClockSet, Connection, Received, RecordPresence, Tick
 from fedgate.cloud_aggregator.health import HANGS_S
+from fedgate.cloud_aggregator.limits import HourlyCount
 from fedgate.cloud_aggregator.storage import availability_table
 from fedgate.cloud_aggregator.storage.availability_table import PresenceRow
 from fedgate.cloud_aggregator.storage.store import Store
@@ -24,8 +25,8 @@ from fedgate.cloud_aggregator.web.pages.month import Month
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.database import DatabaseUrl
 from fedgate.models.time_units import HOUR_NS, NS
-from tests.support.cloud_service import T0_NS, Cloud, cloud, heard, mean_of
-from tests.support.sites import topic
+from tests.support.cloud_service import Cloud, cloud, heard, mean_of
+from tests.support.sites import T0_NS, topic
 
 ALL = (0, 2**62, 10**6)
 OFFLINE = Status(state="offline").to_bytes()
@@ -84,8 +85,6 @@ def test_of_a_service_that_was_killed_nothing_is_known_since_its_last_sign(made:
         made.hear(Tick(), after_s=1)
     made.now_ns += 50 * NS
     made.restart()
-    last_s = made.service.store.service().beat_ns / NS if made.service.store.service() else 0
-    assert last_s
     found = rows(made, "")
     assert [state for state, _ in found] == ["connected", "disconnected", "connected"]
     assert found[1][1] == pytest.approx(presence.BEAT_S, abs=2) and found[2][1] == 150.0
@@ -218,7 +217,7 @@ def test_what_was_said_last_of_a_time_counts() -> None:
 
 def test_a_fold_ends_with_its_hour_and_where_a_clock_was_set(made: Cloud) -> None:
     context = made.service.state.context
-    known = availability.Changes(RecordPresence("a", "online", 10, 20), availability.HourlyCount(99, context.uptime_ns))
+    known = availability.Changes(RecordPresence("a", "online", 10, 20), HourlyCount(99, context.uptime_ns))
     near = availability.note_change(known, context, "a", "offline", 30)
     assert (near.row.changes, near.row.until_ns) == (2, 30)
     for at_ns in (19, 11 + HOUR_NS):

@@ -6,6 +6,7 @@ Method: a real store with rounds, models and statuses; the facts as a program ge
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -99,15 +100,16 @@ def test_rounds_come_a_page_at_a_time(tmp_path: Path) -> None:
 
 
 def test_figures_of_the_training_at_hand_are_drawn_over_its_rounds(tmp_path: Path) -> None:
-    def close(place: int, run: str = "new", phase: int = 1, **figures: float) -> RecordRound:
+    def close(place: int, figures: Mapping[str, float], run: str = "new", phase: int = 1) -> RecordRound:
         return RecordRound(run, place, "fedavg", ("a",), 0, place, phase=phase, figures=figures)
 
     several = {f"figure{place}": float(place) for place in range(9)}
-    rounds = [close(1, "old", change=9.0)]
+    rounds = [close(1, {"change": 9.0}, "old")]
     for place in range(2, 6):
         varying = {name: value + place for name, value in several.items()}
-        rounds += [close(place, phase=0, change=0.0), close(place, change=100.0**-place, gamma=2.0, **varying)]
-    put(tmp_path, *rounds, close(6, change=0.1), close(6, phase=0))
+        rounds += [close(place, {"change": 0.0}, phase=0)]
+        rounds += [close(place, {"change": 100.0**-place, "gamma": 2.0, **varying})]
+    put(tmp_path, *rounds, close(6, {"change": 0.1}), close(6, {}, phase=0))
     found = read(tmp_path)
     charts = found["convergence"]
     assert [one["name"] for one in charts] == ["change", "figure0", "figure1", "figure2"]
