@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+KEEP ?=
 DATA ?=
 RESULTS ?= out/results
 SEEDS ?= 0..10000
@@ -33,7 +34,7 @@ WITH_FLOWER := $(PEERS)/.flower-$(FLOWER)
 TO_CLEAN := $(VENV) $(PEERS) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-lstm demo demo-building test numerical check style bench bench-peers fuzz soak soak-tests reproduce named clean
+.PHONY: help install install-lstm demo demo-building test numerical check style bench bench-peers pictures fuzz soak soak-tests reproduce named clean
 
 help: ## Say what each command does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -52,11 +53,11 @@ install-lstm: install ## Add torch for the LSTM detector: the CPU build where th
 	@rm -f $(PLAN)
 	@echo "install-lstm: done"
 
-demo: $(FOR_DEMO) ## Run the whole loop on a real bridge recording; options in ARGS, e.g. ARGS="--scenario footbridge".
-	@$(BIN)/firmware-sim demo $(ARGS)
+demo: $(FOR_DEMO) ## Run the whole loop on a real bridge recording, with its page; KEEP=1 lets it run on, ARGS="--scenario footbridge".
+	@$(BIN)/firmware-sim demo $(if $(KEEP),--keep) $(ARGS)
 
 demo-building: $(FOR_DEMO) ## Run it on five rooms with a fault in each; rooms of your own: ARGS="--data FOLDER".
-	@$(BIN)/firmware-sim demo-building $(ARGS)
+	@$(BIN)/firmware-sim demo-building $(if $(KEEP),--keep) $(ARGS)
 
 # The rules of the house are among the tests, and mypy takes a core that would wait if it came first.
 test: style ## Run the checks and all tests but those of soak: six minutes on two cores.
@@ -84,6 +85,9 @@ bench: install ## Measure speed, memory and size beside their targets, in minute
 
 bench-peers: install $(WITH_FLOWER) ## Measure our exchange and simulation beside Flower's, in the same run: minutes.
 	@$(BIN)/python -m tests.benchmarks.peers.compare $(PEERS)/bin/python
+
+pictures: install ## Draw the page anew for the documents, of a demo that it runs: two minutes, with Chromium.
+	@$(BIN)/python -m tests.browser.draw_pages docs/images
 
 fuzz: install ## Fuzz every reader with atheris, a minute each, where it installs; ARGS="--minutes 5 wire topics".
 	@$(PIP) install atheris 2>/dev/null || true
@@ -116,7 +120,7 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv $(VENV)
 
 $(FOR_DEMO): pyproject.toml constraints.txt | $(BIN)/pip
-	@echo "install: fetching the demo's 49 packages into it (140 MB, 440 MB once unpacked); half a minute, more on a small machine"
+	@echo "install: fetching the demo's 57 packages into it (140 MB, 440 MB once unpacked); half a minute, more on a small machine"
 	@$(FETCH) -e '.[demo]'
 	@touch $@
 	@echo "install: done"

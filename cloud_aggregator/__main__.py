@@ -7,27 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from fedgate.cloud_aggregator.commands import (
-    backup,
-    certificate,
-    doctor,
-    gateways,
-    init,
-    keys,
-    lists,
-    metrics,
-    restore,
-    status,
-    users,
-    web,
-)
-from fedgate.cloud_aggregator.commands import release as release_command
-from fedgate.cloud_aggregator.commands.alarms import alarms, maintenance, notify, samples
-from fedgate.cloud_aggregator.pki import site_keys
 from fedgate.config.runtime import cli, logs
 from fedgate.config.settings.checks import check_budget
 from fedgate.config.settings.settings import AggregatorSettings, load
-from fedgate.config.transport import mqtt
 
 NAME = "cloud-aggregator"
 DESCRIPTION = (
@@ -58,13 +40,41 @@ TRAINS = """example:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
-    return cli.run(NAME, build_parser().parse_args(argv))
+    words = sys.argv[1:] if argv is None else argv
+    return cli.run(NAME, build_parser(is_page=words[:1] == ["web"]).parse_args(argv))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+def build_parser(*, is_page: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of all commands; that of the page's process knows no other, and imports nothing of them."""
+    from fedgate.cloud_aggregator.commands import web
+
     parser = cli.make_parser(NAME, DESCRIPTION, EPILOG)
     commands = cli.add_commands(parser, "aggregator.toml")
+    if is_page:
+        web.add(commands)
+    else:
+        _add_commands(commands)
+    return parser
+
+
+def _add_commands(commands: cli.Commands) -> None:
+    from fedgate.cloud_aggregator.commands import (
+        backup,
+        certificate,
+        doctor,
+        gateways,
+        init,
+        keys,
+        lists,
+        metrics,
+        restore,
+        status,
+        users,
+        web,
+    )
+    from fedgate.cloud_aggregator.commands import release as release_command
+    from fedgate.cloud_aggregator.commands.alarms import alarms, maintenance, notify, samples
+
     for module in (init, gateways, certificate, doctor, keys, release_command, status):
         module.add(commands)
     for module in (alarms, samples, maintenance, lists, notify, metrics, backup, restore, users, web):
@@ -75,7 +85,6 @@ def build_parser() -> argparse.ArgumentParser:
     train = commands.add("train-discriminator", _train_discriminator, TRAIN, description=TRAINED, examples=TRAINS)
     train.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file that defence.network names")
     train.add_argument("--noise", type=float, default=1.0, help="in deviations of each feature (default: 1)")
-    return parser
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -95,8 +104,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    from fedgate.cloud_aggregator.pki import site_keys
     from fedgate.cloud_aggregator.rounds.compression import describe_updates, settle_compression
     from fedgate.cloud_aggregator.runtime import defence, notify_client, webhook_client
+    from fedgate.config.transport import mqtt
 
     settings = load(arguments.config, AggregatorSettings)
     site_keys.release_key(settings.aggregator, settings.identity.folder if settings.identity else None)

@@ -137,6 +137,9 @@ ROUNDS_CLOSED, ROUNDS_GIVEN_UP, ROUNDS_OPEN_MS = "rounds.closed", "rounds.given-
 UPDATES_ADMITTED, UPDATES_REFUSED, UPDATES_BYTES = "updates.admitted", "updates.refused", "updates.bytes"
 
 
+CHANGE = "change"  # of the figures of a round: see `rounds.figures.measure_change`
+
+
 @dataclass(frozen=True)
 class RecordRound:
     """Store that a round was closed."""

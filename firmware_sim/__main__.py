@@ -76,6 +76,7 @@ def _demo_arguments(demo: argparse.ArgumentParser) -> None:
     )
     demo.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings: masking.fewest=3")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
+    demo.add_argument("--keep", action="store_true", help="let all of it run on after the report, until Ctrl-C")
     demo.set_defaults(act=_demo)
 
 
@@ -168,7 +169,7 @@ def _demo(arguments: argparse.Namespace) -> None:
     from fedgate.firmware_sim.demo.scenarios import STORIES
     from fedgate.firmware_sim.evaluate.options import settings_of
 
-    story = replace(STORIES[arguments.scenario](), settings=settings_of(arguments.set))
+    story = replace(STORIES[arguments.scenario]().end_now(), settings=settings_of(arguments.set))
     folder = arguments.out or Path("out") / f"demo-{arguments.scenario}"
     started_s = time.monotonic()
 
@@ -176,13 +177,16 @@ def _demo(arguments: argparse.Namespace) -> None:
         print(f"[{time.monotonic() - started_s:5.1f} s] {text}", flush=True)
 
     say(story.scenario.title)
+    setup = demo.Setup(folder, arguments.broker, arguments.speed or story.speed)
     try:
-        kind = None if arguments.broker == "auto" else arguments.broker
-        played = demo.run(story, folder, kind, arguments.speed or story.speed, arguments.algorithm, say)
+        with demo.run(story, setup, arguments.algorithm, say) as played:
+            table = report.table([evaluate(trace, story.scenario) for trace in played.traces])
+            print(f"\n{table}\n\nreport: {played.paths.html}, {played.paths.png}, {played.paths.json}")
+            print(played.performed.page.describe(is_kept=arguments.keep), flush=True)
+            if arguments.keep:
+                played.performed.stay()
     except (stage.DemoError, BrokerError) as error:
         raise cli.NotDoneError(f"demo failed: {error}") from None
-    table = report.table([evaluate(trace, story.scenario) for trace in played.traces])
-    print(f"\n{table}\n\nreport: {played.paths.html}, {played.paths.png}, {played.paths.json}")
 
 
 def _info(arguments: argparse.Namespace) -> None:

@@ -194,11 +194,12 @@ def _on_free_port(kind: Kind, folder: Path) -> Broker:
     for _ in range(FREE_PORT_ATTEMPTS - 1):
         # Between choosing a free port and binding it, another process may take it: choose again.
         with suppress(PortInUseError):
-            return Broker(kind, Address(HOST, _free_port()), folder)
-    return Broker(kind, Address(HOST, _free_port()), folder)
+            return Broker(kind, Address(HOST, find_free_port()), folder)
+    return Broker(kind, Address(HOST, find_free_port()), folder)
 
 
-def _free_port() -> int:
+def find_free_port() -> int:
+    """Return a port of this machine that nobody listens at."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -45,7 +45,26 @@ def start(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any
         if os.getppid() != parent:  # it ended before the kernel was told
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return subprocess.Popen(command, preexec_fn=end_with_parent, **options)  # noqa: PLW1509, S603 - two system calls; our own commands
+    with _postpone_interrupt():
+        return subprocess.Popen(command, preexec_fn=end_with_parent, **options)  # noqa: PLW1509, S603 - two system calls; our own commands
+
+
+@contextmanager
+def _postpone_interrupt() -> Iterator[None]:
+    """Let Ctrl-C wait until a process has started: Python ignores what is raised in the functions that it calls around
+    a fork, and nobody would ever hear of it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def start_module(module: str, *arguments: str, **options: Any) -> subprocess.Popen[Any]:

@@ -48,7 +48,7 @@ class AlarmCondition(NamedTuple):
     is_active: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Handled:
     """What was done about one alarm."""
 
@@ -62,6 +62,9 @@ class Handled:
     label: str = ""
     assignee: str = ""
     events: int = 0  # of operators
+
+
+UNTOUCHED = Handled()
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class Workflow:
 
 def find_state(workflow: Workflow, key: AlarmKey, alarm: AlarmCondition, now_ns: int) -> State:
     """Return the state of an alarm at a time of day."""
-    handled = workflow.handled.get(key, Handled())
+    handled = workflow.handled.get(key, UNTOUCHED)
     if not alarm.is_active:
         is_closed = handled.acknowledged_ns is not None or handled.is_masked
         return "normal" if is_closed else "returned-unacknowledged"

@@ -18,7 +18,7 @@ from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.notifications.post_queue import label
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
 from fedgate.cloud_aggregator.rounds.figures import list_figures
-from fedgate.cloud_aggregator.rounds.round import describe_set_back
+from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.config.runtime import cli
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import NS

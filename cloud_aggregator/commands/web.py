@@ -30,12 +30,8 @@ def add(commands: cli.Commands) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from fedgate.cloud_aggregator.web.app import Web
-    from fedgate.config.web.server import Server
+    from fedgate.cloud_aggregator.web.app import make_server
 
-    def start() -> Server:
-        settings = load(arguments.config, AggregatorSettings)
-        web = settings.web
-        return Server(Web(settings), web.listen, certificate_file=web.certificate_file, key_file=web.key_file)
-
-    return cli.start_and_serve(NAME, arguments, start, OSError)
+    return cli.start_and_serve(
+        NAME, arguments, lambda: make_server(load(arguments.config, AggregatorSettings)), OSError
+    )

@@ -7,14 +7,13 @@ from itertools import islice
 
 import numpy as np
 
-from fedgate.cloud_aggregator.events import SaveTraining
+from fedgate.cloud_aggregator.events import CHANGE, SaveTraining
 from fedgate.cloud_aggregator.rounds.rounds import list_server_arrays
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.arrays import Array, Arrays, generator
 from fedgate.models.features.spec import feature_names
 from fedgate.models.federated.protocol.algorithm import Server
 
-CHANGE = "change"  # of a round, see `measure_change`
 FIGURES_MAX = 32  # that are kept of a round
 
 

@@ -7,7 +7,7 @@ finds no quorum among those who were drawn, everyone is asked. With fewer gatewa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import replace
 from typing import Literal
 
@@ -18,6 +18,7 @@ from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds import late_updates
 from fedgate.cloud_aggregator.rounds.figures import describe_advance
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, increment, pack_shared, save_training
+from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.config.protocol.messages import RoundOpen, round_number
 from fedgate.config.protocol.topics import ALL
 from fedgate.models.arrays import alike, finite, generator, select
@@ -29,7 +30,6 @@ REMIND_S = 300.0  # brokers drop messages silently: an invitation or a manifest 
 LOST_S = 600.0  # by then whoever holds an answer has sent it
 ABANDONED_KEPT = 64  # rounds: a gateway that was away for more of them is wrong by a step of rounding
 DOUBLINGS_MAX = 8  # of that time: ten minutes become 43 hours
-DIGITS_MAX = 18  # of the index of a round; what a gateway says is not to be trusted to be a number
 
 
 def may_open(rounds: Rounds, context: Context, statuses: Statuses) -> bool:
@@ -343,29 +343,3 @@ def _advance(rounds: Rounds) -> tuple[Server, str, bool]:
 def _rest(rounds: Rounds, context: Context) -> Rounds:
     rest_ns = round(context.settings.rounds.rest_s * NS)
     return replace(rounds, since_release=0, rest_until_ns=context.uptime_ns + rest_ns)
-
-
-def describe_set_back(answered: Mapping[str, str], run: str, round_index: int) -> str:
-    """Return what is wrong where gateways have answered, as their statuses say, later rounds of this training than the
-    present one; else nothing.
-
-    This store is then a backup of an earlier day, put back. Such an aggregator asks for rounds that were answered, and
-    nobody answers twice. It does not begin anew by itself, or any gateway could have it forget a training. It says so
-    where an operator looks.
-    """
-    names = [name for name, last in answered.items() if _find_round(last, run) > round_index]
-    if not names:
-        return ""
-    who = list_first(sorted(names))
-    return (
-        f"this store is older than what {who} have answered: it asks for round {round_index}, and they gave theirs to "
-        "later ones of the same training. Put the newest store back, or set another [algorithm] seed, which begins a "
-        "new training"
-    )
-
-
-def _find_round(answered: str, run: str) -> int:
-    """Return which round of this training a gateway says that it has answered; -1 for none of it."""
-    index = answered.removeprefix(round_number(run, 0)[:-1])
-    is_number = index != answered and index.isdecimal() and len(index) <= DIGITS_MAX
-    return int(index) if is_number else -1

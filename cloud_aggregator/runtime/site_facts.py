@@ -27,7 +27,7 @@ from fedgate.cloud_aggregator.metrics.facts import (
 from fedgate.cloud_aggregator.notifications.post_queue import name_count
 from fedgate.cloud_aggregator.pki.authority import CA, SERVER
 from fedgate.cloud_aggregator.pki.quarantine import list_denied_names
-from fedgate.cloud_aggregator.rounds.round import describe_set_back
+from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.store import AlarmRow, Store
 from fedgate.config.identity import pki
 from fedgate.config.protocol.messages import Status

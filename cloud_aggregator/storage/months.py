@@ -10,13 +10,9 @@ from sqlalchemy import ColumnElement, Row, Select, func, select
 
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.storage import availability_table
+from fedgate.cloud_aggregator.storage.alarm_summaries import SUMMARY
 from fedgate.cloud_aggregator.storage.availability_table import PresenceRow
 from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS
-
-SUMMARY = (
-    *("gateway", "id", "cause", "kind", "severity", "text", "raised_ns", "cleared_ns", "ended", "score", "level"),
-    *("rule", "common", "gateways", "clock", "received_ns"),
-)  # what a list shows of alarms
 
 
 class Months:

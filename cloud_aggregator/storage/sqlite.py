@@ -26,6 +26,7 @@ from fedgate.config.runtime.files import own_as_folder, sync_folder, write_whole
 
 PAGE_BYTES = 16_384  # updates are a megabyte: by the usual 4 KiB they take half as long again
 CHECKPOINT_PAGES = 4_000  # 64 MiB: as large as the file beside the database becomes
+READ_CACHE_KIB = 256  # of one who only reads: the machine keeps the file's pages anyway
 OF_THE_FILE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # primary result codes
 RESTORE = "an older backup is the better one: cloud-aggregator restore FILE --replace"
 
@@ -96,7 +97,10 @@ class SqliteDatabase:
         self._read_file = _, is_live, _ = self._look()
         options = {"mode": "ro", "uri": "true"} | ({} if is_live else {"immutable": "1"})
         with name_errors(self, CANNOT_OPEN):
-            return _make_engine(URL.create("sqlite", database=f"file:{quote(self.name)}", query=options)).connect()
+            db = _make_engine(URL.create("sqlite", database=f"file:{quote(self.name)}", query=options)).connect()
+            db.exec_driver_sql(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
+            db.rollback()
+            return db
 
     def read_change(self, db: Connection) -> object:
         """Return SQLite's number of the last change by others."""

@@ -64,9 +64,10 @@ from fedgate.cloud_aggregator.storage import (
     samples_table,
     training_table,
 )
+from fedgate.cloud_aggregator.storage.alarm_summaries import AlarmsMark, select_mark, select_oldest, select_summaries
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
-from fedgate.cloud_aggregator.storage.months import SUMMARY, make_event
+from fedgate.cloud_aggregator.storage.months import make_event
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.tables import (
     ALARM_EVENTS,
@@ -95,7 +96,6 @@ from fedgate.config.runtime.sqlite import refuse_schema
 from fedgate.config.settings.database import DatabaseUrl
 
 OF_ITS_RAISE = ("text", "level", "model_version", "model_digest", "rule", "feature", "weather", "power")
-MARK_MODULUS = 2**40  # of a moment in ns: sums of so many moments fit a column
 OF_ITS_PEAK = ("score", "severity", "received_ns")
 FOUND_MAX = 11  # alarms that a name may mean: enough to see that it means several
 # The newest of each; of `DISCOVERED_KEPT` documents the oldest were taken back long since, or stay at the broker.
@@ -422,31 +422,26 @@ class Store:
         rows = self._read(select(ALARM_EVENTS).filter_by(**of).order_by(ALARM_EVENTS.c.number))
         return [make_event(row) for row in rows]
 
-    def read_events_after(self, number: int) -> tuple[int, list[AlarmEvent]]:
-        """Return what was done about alarms behind an event with this number, and the number of the last event."""
-        rows = self._read(select(ALARM_EVENTS).where(ALARM_EVENTS.c.number > number).order_by(ALARM_EVENTS.c.number))
+    def read_events_after(self, number: int, most: int | None = None) -> tuple[int, list[AlarmEvent]]:
+        """Return what was done about alarms behind an event with this number, so many at most, and the number of the
+        last of them.
+        """
+        behind = select(ALARM_EVENTS).where(ALARM_EVENTS.c.number > number).order_by(ALARM_EVENTS.c.number)
+        rows = self._read(behind.limit(most))
         return rows[-1].number if rows else number, [make_event(row) for row in rows]
 
-    def read_alarms_mark(self) -> object:
+    def read_alarms_mark(self) -> AlarmsMark:
         """Return what is another value once an alarm was stored, changed or removed."""
-        counts: list[ColumnElement[Any]] = [
-            func.count(),
-            func.count(ALARMS.c.raised_ns),
-            func.count(ALARMS.c.cleared_ns),
-        ]
-        counts += [func.count(ALARMS.c.ended), func.sum(ALARMS.c.received_ns % MARK_MODULUS)]
-        return tuple(self._read(select(*counts))[0])
+        return AlarmsMark(*map(int, self._read(select_mark())[0]))
 
-    def read_summaries(self, most: int) -> list[Row[Any]]:
-        """Return what a list shows of the alarms that stand and of so many of the newest, in the order in which they
-        began.
+    def read_summaries(self, most: int, since_ns: int = 0) -> Iterator[Sequence[Row[Any]]]:
+        """Yield, some at a time, what a list shows of the alarms that stand and of so many of the newest; with a time
+        of those that were received at it or later.
         """
-        onset = func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns")
-        columns = (ALARMS.c[name] for name in SUMMARY)
-        newest = select(ALARMS.c.received_ns).order_by(ALARMS.c.received_ns.desc()).offset(most - 1).limit(1)
-        since = self._read(newest)
-        is_listed = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= (since[0].received_ns if since else 0))
-        return list(self._read(select(*columns, onset).where(is_listed).order_by(onset, ALARMS.c.gateway)))
+        oldest = [] if since_ns else self._read(select_oldest(most))
+        listed = select_summaries(since_ns, oldest[0].received_ns if oldest else 0)
+        with self._open_transaction("read"):
+            yield from self._db.execute(listed).partitions()
 
     def read_alarm(self, gateway: str, alarm: str) -> dict[str, Any] | None:
         """Return the row of an alarm; None where there is none."""
@@ -558,7 +553,9 @@ class Store:
         """Return the named columns (all where none are named) of a table, in the order of its key."""
         table = META.tables[name]
         chosen = [table.c[column] for column in columns] or list(table.c)
-        return [row._asdict() for row in self._read(select(*chosen).order_by(*table.primary_key))]
+        names = [column.name for column in chosen]
+        rows = self._read(select(*chosen).order_by(*table.primary_key))
+        return [dict(zip(names, row, strict=True)) for row in rows]  # faster than `_asdict`
 
     def read_newest(self, name: str, count: int, *columns: str, **of: object) -> list[dict[str, Any]]:
         """Return the named columns (all where none are named) of the last `count` rows of a table by the order of its
@@ -569,7 +566,7 @@ class Store:
         newest_first = [column.desc() for column in table.primary_key]
         statement = select(*chosen).filter_by(**of).order_by(*newest_first).limit(count)
         names = [column.name for column in chosen]
-        return [dict(zip(names, row, strict=True)) for row in self._read(statement)]  # faster than `_asdict`
+        return [dict(zip(names, row, strict=True)) for row in self._read(statement)]
 
     def _read(self, statement: Select[Any]) -> Sequence[Row[Any]]:
         with self._open_transaction("read"):

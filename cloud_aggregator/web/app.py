@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
+from fedgate.cloud_aggregator.runtime import freed_memory
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.cloud_aggregator.web.access import COOKIE, Access, Visitor, is_own_form
 from fedgate.cloud_aggregator.web.order_client import OrderRefusedError, place_order
@@ -41,6 +42,7 @@ from fedgate.config.web.changes import Changes, stream_changes
 from fedgate.config.web.charts import Facts
 from fedgate.config.web.headers import Headers
 from fedgate.config.web.rendering import mount_static, read_templates
+from fedgate.config.web.server import Server
 
 PAGES = (overview.PAGE, alarms.PAGE, alarm.PAGE, gateways.PAGE, gateway.PAGE, learning.PAGE, report.PAGE)
 TEMPLATES = Path(__file__).parent / "templates"
@@ -97,8 +99,18 @@ class Web:
 
     @asynccontextmanager
     async def _live(self, _app: Starlette) -> AsyncIterator[None]:
+        with suppress(StoreError):  # who asks is told
+            await self._warm_up()
         yield
         self._reader.close()
+
+    async def _warm_up(self) -> None:
+        """Do what the first to ask would wait for: read all alarms, compile the templates."""
+        for page in PAGES:
+            self._templates.get_template(page.template)
+        facts = await self._read(overview.PAGE, {})
+        self._render(overview.PAGE.template, None, title=overview.PAGE.title, **facts)
+        freed_memory.give_back()
 
     async def end_streams(self) -> None:
         """Let nobody wait for a change any more."""
@@ -181,7 +193,9 @@ class Web:
     async def _check_password(self, name: str, form: Mapping[str, str]) -> User | None:
         """Return the user with the password of a form; a few at a time, for each takes 19 MiB."""
         async with self._checking:
-            return await run_in_threadpool(self._access.check_login, name, form.get("password", ""))
+            user = await run_in_threadpool(self._access.check_login, name, form.get("password", ""))
+        freed_memory.give_back()
+        return user
 
     async def _log_out(self, request: Request) -> Response:
         visitor = self._require(request)
@@ -239,8 +253,8 @@ class Web:
     async def _send_changes(self, request: Request) -> Response:
         """Tell a browser when something in the store has changed; `since` is what its page knows."""
         self._require(request)
-        known = request.query_params.get("since", "")
-        return stream_changes(self._changes, known, lambda: self._access.find_visitor(request) is not None)
+        known, address = request.query_params.get("since", ""), self._access.find_address(request)
+        return stream_changes(self._changes, known, address, lambda: self._access.find_visitor(request) is not None)
 
     async def _send_plan(self, request: Request) -> Response:
         self._require(request)
@@ -294,3 +308,13 @@ def _keep_local(address: str) -> str:
     """Return an address of ours; `/` for one that would lead elsewhere."""
     is_ours = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if is_ours else "/"
+
+
+def make_server(settings: AggregatorSettings) -> Server:
+    """Return the page as a server; raises `OSError` where its address is taken, `ValueError` where the settings lack
+    something.
+    """
+    web = settings.web
+    proxies = () if web.proxy is None else web.proxy.addresses
+    files = {"certificate_file": web.certificate_file, "key_file": web.key_file}
+    return Server(Web(settings), web.listen, **files, proxies=proxies)

@@ -4,7 +4,7 @@ gateway its own page.
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -37,6 +37,15 @@ def read_address(text: str) -> tuple[str, int]:
     if (address.version == 6) != (bare != host):
         raise ValueError(problem)
     return bare, int(port)
+
+
+def name_network(address: str) -> str:
+    """Return an address, of IPv6 the network of 64 bits that one client has to itself."""
+    try:
+        known = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((known, 64), strict=False)) if known.version == 6 else address
 
 
 def _check_listen(text: str) -> str:

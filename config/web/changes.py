@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 
@@ -11,7 +12,7 @@ from starlette.responses import StreamingResponse
 
 LOOK_S = 1.0  # between two looks at whether something changed
 KEEP_ALIVE_S = 15.0
-LISTENERS_MAX = 200  # browsers that are told of changes at once
+LISTENERS_MAX, OF_ONE_MAX = 200, 50  # browsers that are told of changes at once; those of one address
 
 
 class Changes:
@@ -24,6 +25,7 @@ class Changes:
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self.waiting = 0
+        self.listening = Counter[str]()  # browsers that are told of changes, by address
         self.is_over = False
 
     async def end(self) -> None:
@@ -56,20 +58,28 @@ class Changes:
         self._known = ""  # nobody looks on: what is known is of the past
 
 
-def stream_changes(changes: Changes, known: str, may_listen: Callable[[], bool]) -> StreamingResponse:
-    """Return an answer that tells a browser of changes, as long as it may listen; `known` is what its page knows.
+def stream_changes(changes: Changes, known: str, address: str, may_listen: Callable[[], bool]) -> StreamingResponse:
+    """Return an answer that tells a browser at an address of changes, as long as it may listen; `known` is what its
+    page knows.
 
-    Raises `HTTPException` where as many as may be listen already.
+    Raises `HTTPException` where as many as may be, or of that address as many, listen already.
     """
     if changes.waiting >= LISTENERS_MAX:
         raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{LISTENERS_MAX} browsers listen already")
+    if changes.listening[address] >= OF_ONE_MAX:
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{OF_ONE_MAX} browsers listen there already")
 
     async def send(known: str) -> AsyncIterator[str]:
-        yield ": listening\n\n"
-        while not changes.is_over and may_listen():
-            found = await changes.wait(known, KEEP_ALIVE_S)
-            yield ": still here\n\n" if found == known else f"event: changed\ndata: {found}\n\n"
-            known = found
+        changes.listening[address] += 1
+        try:
+            yield ": listening\n\n"
+            while not changes.is_over and may_listen():
+                found = await changes.wait(known, KEEP_ALIVE_S)
+                yield ": still here\n\n" if found == known else f"event: changed\ndata: {found}\n\n"
+                known = found
+        finally:
+            changes.listening[address] -= 1
+            changes.listening += Counter()  # which forgets those of whom nobody is left
 
     headers = {"X-Accel-Buffering": "no"}  # of nginx, which holds back what it buffers
     return StreamingResponse(send(known), media_type="text/event-stream", headers=headers)

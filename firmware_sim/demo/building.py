@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from fedgate.config.runtime import cli
 from fedgate.firmware_sim.demo.rooms import ALGORITHM, Building, Room, RoomsError, rooms_of, shipped_rooms
 from fedgate.models.arrays import Floats
 from fedgate.models.time_units import DAY_S, HOUR_S
+
+if TYPE_CHECKING:
+    from fedgate.firmware_sim.demo.stage import Watch
 
 OUT = Path("out/demo-building")
 
@@ -156,12 +160,13 @@ def add_arguments(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--out", type=Path, default=OUT, metavar="FOLDER", help=f"where the report goes (default: {OUT})")
     demo.add_argument("--speed", type=float, help="times real time (default: all of it in about half a minute)")
     demo.add_argument("--broker", choices=("auto", "mosquitto", "embedded"), default="auto", help="default: auto")
+    demo.add_argument("--keep", action="store_true", help="let all of it run on after the report, until Ctrl-C")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Play the building; return 0 where every fault was found, 1 where one was not or the demo failed."""
     from fedgate.firmware_sim.broker import BrokerError
-    from fedgate.firmware_sim.demo import building_picture, demo, stage
+    from fedgate.firmware_sim.demo import demo, stage
 
     started_s = time.monotonic()
 
@@ -169,15 +174,28 @@ def main(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"[{time.monotonic() - started_s:5.1f} s] {text}\n")
         sys.stdout.flush()
 
-    folder, kind = arguments.out, None if arguments.broker == "auto" else arguments.broker
     try:
         building = shipped_rooms() if arguments.data is None else rooms_of(arguments.data, arguments.channel)
         story, names = building.story, [room.name for room in building.rooms]
         say(f"{story.scenario.title}. {story.scenario.data}")
-        received, facts = demo.perform(story, names, folder, kind, arguments.speed or story.speed, ALGORITHM, say)
+        setup = demo.Setup(arguments.out, arguments.broker, arguments.speed or story.speed)
+        with demo.perform(story, names, setup, ALGORITHM, say) as performed:
+            verdicts = report(building, performed.received, performed.facts, arguments.out)
+            sys.stdout.write(f"{performed.page.describe(is_kept=arguments.keep)}\n")
+            sys.stdout.flush()
+            if arguments.keep:
+                performed.stay()
     except (stage.DemoError, BrokerError, RoomsError) as error:
         sys.stderr.write(f"firmware-sim: demo-building failed: {error}\n")
         return 1
+    return 1 if any(verdict.delay_s is None for verdict in verdicts) else 0
+
+
+def report(building: Building, received: Watch, facts: dict[str, object], folder: Path) -> list[Verdict]:
+    """Write what became of the faults as a picture and as JSON, print it as a table, and return it."""
+    from fedgate.firmware_sim.demo import building_picture
+
+    story, names = building.story, [room.name for room in building.rooms]
     alarms = {name: alarms_of(building, received.alarms.get(name, [])) for name in names}
     verdicts = [judged(building, room, alarms[room.name]) for room in building.rooms]
     png, figures = folder / "building.png", folder / "building.json"
@@ -186,9 +204,8 @@ def main(arguments: argparse.Namespace) -> int:
     notes = story.scenario.notes
     text = json.dumps({"data": story.scenario.data, "notes": notes, "rooms": rooms, "run": facts}, indent=2)
     figures.write_text(f"{text}\n", encoding="utf-8")
-    missed = [verdict.room for verdict in verdicts if verdict.delay_s is None]
     sys.stdout.write(f"\n{table(verdicts)}\n\n{_explained(building, verdicts)}\n\nreport: {png}, {figures}\n")
-    return 1 if missed else 0
+    return verdicts
 
 
 def _explained(building: Building, verdicts: Sequence[Verdict]) -> str:

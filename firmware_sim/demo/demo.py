@@ -1,18 +1,19 @@
 """`firmware-sim demo`: the whole system doing its job, with real processes over real MQTT on a real recording.
 
-One broker, one aggregator, a gateway agent and a sensor node for each sensor, all processes of their own. The nodes
-replay the commissioning part; the gateways learn, take part in a round and receive the signed model; then the nodes
-replay the rest and we watch, over MQTT as an operator would, what the gateways say of it.
+One broker, one aggregator with its page, a gateway agent and a sensor node for each sensor, all processes of their own.
+The nodes replay the commissioning part; the gateways learn, take part in a round and receive the signed model; then the
+nodes replay the rest and we watch, over MQTT as an operator would, what the gateways say of it.
 """
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,39 @@ from fedgate.firmware_sim import broker as brokers
 from fedgate.firmware_sim import children
 from fedgate.firmware_sim.demo import report, stage
 from fedgate.firmware_sim.demo.outcome import AlarmSpan, Trace
+from fedgate.firmware_sim.demo.page import Page, describe_table, make_page
 from fedgate.firmware_sim.demo.scenarios import Story
 from fedgate.firmware_sim.demo.stage import EXCHANGE_S, EXCHANGES_MAX, PATIENCE_S, DemoError, Watch
 
 LINE_S = 2.0
+LOOK_S = 0.2
 Say = Callable[[str], None]
+
+
+class Setup(NamedTuple):
+    """On what a demo is played: its folder, which broker, how many times real time."""
+
+    folder: Path
+    broker: Literal["auto", "mosquitto", "embedded"]
+    speed: float
+
+
+class Performed(NamedTuple):
+    """A story that was played, while its processes run on: what was heard over MQTT, and facts about the run."""
+
+    received: Watch
+    facts: dict[str, object]
+    page: Page
+    running: dict[str, subprocess.Popen[bytes]]
+
+    def stay(self) -> None:
+        """Return at Ctrl-C; raises `DemoError` where a process ends before."""
+        try:
+            while True:
+                stage.check_running(self.running, self.page.folder, "Ctrl-C")
+                time.sleep(LOOK_S)
+        except KeyboardInterrupt:
+            return
 
 
 class Played(NamedTuple):
@@ -33,6 +62,7 @@ class Played(NamedTuple):
 
     traces: list[Trace]
     paths: report.Paths
+    performed: Performed
 
 
 @dataclass
@@ -46,6 +76,7 @@ class Performance:
     speed: float
     running: dict[str, subprocess.Popen[bytes]]
     received: Watch
+    page: Page
     say: Say
 
     def play(self) -> None:
@@ -53,6 +84,7 @@ class Performance:
         commissioned_s, end_s = self.story.scenario.commissioning[1], self.story.length_s
         self.say(f"waiting for {len(self.names)} gateways")
         self.wait("all gateways online", self.online, PATIENCE_S)
+        self.wait("the page", self.page.is_served, PATIENCE_S)
         self.say(f"commissioning: healthy to {self.story.moment(commissioned_s)}, at {self.speed:g} x real time")
         nodes = self.start_nodes(0.0, commissioned_s)
         patience_s = commissioned_s / self.speed + PATIENCE_S
@@ -77,9 +109,7 @@ class Performance:
         def is_done() -> bool:
             nonlocal next_line_s
             self.received.take(self.say)
-            dead = [name for name, process in self.running.items() if process.poll() is not None]
-            if dead:
-                raise DemoError(f"{dead[0]} ended while we waited for {what}:\n{stage.log_tail(self.folder, dead[0])}")
+            stage.check_running(self.running, self.folder, what)
             if line is not None and time.monotonic() > next_line_s:
                 next_line_s += LINE_S
                 self.say(line())
@@ -135,38 +165,43 @@ class Performance:
         return f"{self.story.moment(at_s)} ({truth}): {listed}"
 
 
-def run(
-    story: Story, folder: Path, kind: brokers.Kind | None, speed: float, algorithm: str, say: Callable[[str], None]
-) -> Played:
-    """Play a story and write its report; raises `DemoError` where anything on the path failed."""
-    names = [f"gateway-{number + 1}" for number in range(len(story.sensors))]
-    received, facts = perform(story, names, folder, kind, speed, algorithm, say)
-    traces = [trace_of(story, name, index, received) for index, name in enumerate(names)]
-    return Played(traces, report.write(story.scenario, traces, folder, facts, received.evidence))
-
-
-def perform(
-    story: Story, names: list[str], folder: Path, kind: brokers.Kind | None, speed: float, algorithm: str, say: Say
-) -> tuple[Watch, dict[str, object]]:
-    """Play a story on gateways of these names; return what was heard over MQTT, and facts about the run.
+@contextmanager
+def run(story: Story, setup: Setup, algorithm: str, say: Say) -> Iterator[Played]:
+    """Play a story and write its report; all of it runs on while the `with` block lasts.
 
     Raises `DemoError` where anything on the path failed.
     """
+    names = [f"gateway-{number + 1}" for number in range(len(story.sensors))]
+    with perform(story, names, setup, algorithm, say) as performed:
+        traces = [trace_of(story, name, index, performed.received) for index, name in enumerate(names)]
+        paths = report.write(story.scenario, traces, setup.folder, performed.facts, performed.received.evidence)
+        yield Played(traces, paths, performed)
+
+
+@contextmanager
+def perform(story: Story, names: list[str], setup: Setup, algorithm: str, say: Say) -> Iterator[Performed]:
+    """Play a story on gateways of these names; all of it runs on while the `with` block lasts.
+
+    Raises `DemoError` where anything on the path failed.
+    """
+    folder = setup.folder
     stage.make_folder(folder)
     started_s = time.monotonic()
-    with brokers.broker(folder, kind or "auto") as broker:
+    with brokers.broker(folder, setup.broker) as broker:
         say(f"broker: {broker.kind} {broker.version} on {broker.address}")
-        stage.write_settings(story, names, folder, broker.address, algorithm)
+        page = make_page(folder)
+        web = describe_table(page, story, names)
+        stage.write_settings(story, names, folder, broker.address, algorithm, web)
         with stage.processes(names, folder) as running, stage.watching(story, broker.address) as received:
-            Performance(story, names, folder, broker.address, speed, running, received, say).play()
-        broker_text = f"{broker.kind} {broker.version}"
-    return received, {
-        "broker": broker_text,
-        "speed": speed,
-        "seconds": round(time.monotonic() - started_s, 1),
-        "algorithm": received.manifest.algorithm if received.manifest else "",
-        "model_digest": received.manifest.model.digest if received.manifest else "",
-    }
+            Performance(story, names, folder, broker.address, setup.speed, running, received, page, say).play()
+            facts: dict[str, object] = {
+                "broker": f"{broker.kind} {broker.version}",
+                "speed": setup.speed,
+                "seconds": round(time.monotonic() - started_s, 1),
+                "algorithm": received.manifest.algorithm if received.manifest else "",
+                "model_digest": received.manifest.model.digest if received.manifest else "",
+            }
+            yield Performed(received, facts, page, running)
 
 
 def trace_of(story: Story, name: str, index: int, received: Watch) -> Trace:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from fedgate.firmware_sim.recordings import Channel, Recording, read, shipped
 from fedgate.models.time_units import DAY_S, NS
 
 HEALTHY, DAMAGED, NEITHER = 0, 1, -1
+MUNICH_PLAN = Path(__file__).with_name("munich-plan.svg")
+GRID_S = 100  # of which the windows of both stories are parts: they are cut alike whenever it is played
 T0_NS = 1_700_000_000 * NS  # the replay's own clock: when its first sample is said to have been taken
 
 
@@ -45,6 +49,8 @@ class Story:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # settings of any algorithm that has them
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the algorithm, beside the quick ones of all demos
     locations: tuple[str, ...] = ()  # of the gateways' devices, one a sensor; empty: the sensors' names
+    plan: Path | None = None  # of the site, an SVG
+    positions: tuple[tuple[float, float], ...] = ()  # of the gateways on it, shares of its width and height
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -55,6 +61,11 @@ class Story:
     def length_s(self) -> float:
         """Length of the replay in recording seconds."""
         return self.spans[-1].end_s
+
+    def end_now(self) -> Story:
+        """Return the story on a clock by which its recording ends now: what its gateways tell is of today."""
+        begin_s = (time.time() - self.length_s) // GRID_S * GRID_S
+        return replace(self, t0_ns=int(begin_s) * NS)
 
     def seconds(self, t_ns: int) -> float:
         """Return a time stamp of the replay as seconds into it."""
@@ -119,7 +130,8 @@ def munich() -> Story:
     ]
     alarm = {"false_alarms_per_day": 1.0, "reach": 3.0, "minimum_duration_s": 10.0}
     locations = tuple(f"Munich test bridge, {_describe(channel)} {channel.name}" for channel in healthy.channels)
-    return replace(_story(scenario, sensors, spans, features, alarm, speed=60.0), locations=locations)
+    story = _story(scenario, sensors, spans, features, alarm, speed=60.0)
+    return replace(story, locations=locations, plan=MUNICH_PLAN, positions=((0.2, 0.58), (0.8, 0.58), (0.5, 0.38)))
 
 
 def _describe(channel: Channel) -> str:

@@ -30,7 +30,7 @@ from fedgate.firmware_sim.demo.scenarios import Story
 from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.federated import ALGORITHMS, build
 from fedgate.models.installed import InstallationError
-from fedgate.models.time_units import NS
+from fedgate.models.time_units import DAY_S, NS
 
 SITE, STREAM = "demo", "sensor"
 MARK = ".firmware-sim-demo"  # of a folder that the next demo may remove
@@ -79,7 +79,9 @@ def quick_settings(
     return {key: value for key, value in quick.items() if key in known} | dict(chosen)
 
 
-def write_settings(story: Story, names: list[str], folder: Path, address: Address, algorithm: str) -> None:
+def write_settings(
+    story: Story, names: list[str], folder: Path, address: Address, algorithm: str, web: Mapping[str, Any]
+) -> None:
     """Write the release key and the settings of all programs, as an operator would have."""
     _call("cloud_aggregator", "init", str(folder), "--loopback")
     table = {"host": address.host, "port": address.port}
@@ -90,9 +92,10 @@ def write_settings(story: Story, names: list[str], folder: Path, address: Addres
         "features": story.features,
         "algorithm": {"name": algorithm, "settings": quick_settings(algorithm, count, story.defaults, story.settings)},
         "rounds": {"quorum": len(names), "deadline_s": PATIENCE_S},
+        "web": dict(web),
     } | dict(story.aggregator)
     (folder / "aggregator.toml").write_text(toml(aggregator), encoding="utf-8")
-    source = {"name": STREAM, "kind": "frames", "silent_after_s": 2 * PATIENCE_S}
+    source = {"name": STREAM, "kind": "frames", "silent_after_s": DAY_S}  # a recording ends
     for name, sensor, place in zip(names, story.sensors, story.places, strict=True):
         channel = {"role": story.features["channels"][0], "unit": sensor.channels[0].unit}
         gateway = {
@@ -134,10 +137,14 @@ def _call(module: str, *arguments: str) -> None:
 
 @contextmanager
 def processes(names: list[str], folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Run the aggregator and the agents, each with a log of its own; end them all, by SIGTERM, and see that they end
-    well.
+    """Run the aggregator, its page and the agents, each with a log of its own; end them all, by SIGTERM, and see that
+    they end well.
     """
-    commands = {"aggregator": ["cloud_aggregator", "run", "-c", str(folder / "aggregator.toml")]}
+    settings = str(folder / "aggregator.toml")
+    commands = {
+        "aggregator": ["cloud_aggregator", "run", "-c", settings],
+        "page": ["cloud_aggregator", "web", "-c", settings],
+    }
     commands |= {name: ["gateway_agent", "run", "-c", str(folder / f"{name}.toml")] for name in names}
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
@@ -156,6 +163,13 @@ def processes(names: list[str], folder: Path) -> Iterator[dict[str, subprocess.P
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def check_running(running: Mapping[str, subprocess.Popen[bytes]], folder: Path, awaited: str) -> None:
+    """Raise `DemoError` where a process has ended while something was waited for."""
+    ended = next((name for name, process in running.items() if process.poll() is not None), None)
+    if ended is not None:
+        raise DemoError(f"{ended} ended while we waited for {awaited}:\n{log_tail(folder, ended)}")
 
 
 def log_tail(folder: Path, name: str) -> str:

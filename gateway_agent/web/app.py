@@ -85,7 +85,7 @@ class Web:
         return HTMLResponse(self._templates.get_template(template).render(common | facts), status)
 
     async def _send_changes(self, request: Request) -> Response:
-        return stream_changes(self._changes, request.query_params.get("since", ""), lambda: True)
+        return stream_changes(self._changes, request.query_params.get("since", ""), "", lambda: True)
 
     async def _refuse(self, request: Request, error: Any) -> Response:
         if request.url.path.startswith("/api/"):

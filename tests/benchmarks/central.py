@@ -86,7 +86,7 @@ def _plain(folder: Path) -> Iterator[tuple[Broker, int]]:
 def _secured(folder: Path) -> Iterator[tuple[Broker, int]]:
     """Run Mosquitto with TLS alone, and a certificate that holds for a day."""
     authority, program = make_certificate(folder), brokers.mosquitto_program()
-    port = brokers._free_port()
+    port = brokers.find_free_port()
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "max_queued_messages 0", "user root"]
     lines += [f"cafile {authority}", f"certfile {folder / 'server.crt'}", f"keyfile {folder / 'server.key'}"]
     (folder / "tls.conf").write_text("\n".join([*lines, "tls_version tlsv1.2", ""]))

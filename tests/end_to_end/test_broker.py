@@ -197,8 +197,8 @@ def test_port_taken_over_while_the_broker_was_down_is_noticed(tmp_path: Path, ki
 def test_free_port_that_was_taken_meanwhile_is_replaced(
     running: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choices = iter([running.port, broker_module._free_port()])
-    monkeypatch.setattr(broker_module, "_free_port", lambda: next(choices))
+    choices = iter([running.port, broker_module.find_free_port()])
+    monkeypatch.setattr(broker_module, "find_free_port", lambda: next(choices))
     with broker(tmp_path, running.kind) as second:
         assert second.port != running.port
 

@@ -42,10 +42,20 @@ def test_kill_9_of_who_started_the_demo_leaves_no_process(tmp_path: Path) -> Non
 
     until(is_running, (tmp_path / "words").read_text)
     below = children.family(starter.pid)
-    assert len(below) >= GATEWAYS + 4  # who started it, the demo, a broker, the aggregator
+    assert len(below) >= GATEWAYS + 5  # who started it, the demo, a broker, the aggregator, its page
     starter.kill()
     starter.wait()
     until(lambda: not any(map(children.is_alive, below)), idle_s=2.0)  # the demo itself would go on for a minute
+
+
+def test_ctrl_c_is_not_lost_while_a_process_starts() -> None:
+    """Python ignores what is raised in the functions that it calls around a fork."""
+    program = (
+        "import os, signal\nfrom fedgate.firmware_sim import children\n"
+        "os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGINT))\n"
+        "try: children.start(['true']); print('lost')\nexcept KeyboardInterrupt: print('interrupted')"
+    )
+    assert children.run([sys.executable, "-c", program], 60.0, text=True).stdout == "interrupted\n"
 
 
 @pytest.mark.soak

@@ -26,12 +26,11 @@ from fedgate.cloud_aggregator.events import (
 from fedgate.cloud_aggregator.runtime.order_socket import OrderSocket
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.app import Web
+from fedgate.cloud_aggregator.web.app import make_server
 from fedgate.cloud_aggregator.web.users import put_user
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import ROLES, SOCKET, USERS
-from fedgate.config.web.server import Server
 from fedgate.models.time_units import HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.evidence_samples import make_evidence
@@ -178,7 +177,7 @@ def open_page(folder: Path, *effects: Durable, has_identity: bool = False, **web
     site.commit(*effects)
     for role in ROLES:
         put_user(folder / USERS, role, role, PASSWORD)
-    server = Server(Web(site.settings), site.settings.web.listen)
+    server = make_server(site.settings)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

@@ -1,28 +1,38 @@
-"""All alarms as the pages list them, kept in memory, so that ten thousand cost one read when one of them changes."""
+"""All alarms as the pages list them, kept in memory: of ten thousand those that changed are read again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
+from itertools import chain
+from operator import attrgetter
+from sys import intern
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row
 
 from fedgate.cloud_aggregator.alarms.workflow import (
+    UNTOUCHED,
     AlarmCondition,
     AlarmKey,
-    Handled,
     State,
     Workflow,
     find_state,
     fold,
 )
+from fedgate.cloud_aggregator.storage.alarm_summaries import AlarmsMark
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.notifications import SEVERITIES
 
 OPEN = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
-HANDLED = Handled()
+
+STATE_RANKS = {name: place for place, name in enumerate(OPEN)}
+SEVERITY_RANKS = {name: place for place, name in enumerate(reversed(SEVERITIES))}
 LISTED_MAX = 20_000  # the newest, besides those that stand
+EVENTS_AT_ONCE = 500
+GROWN_MAX = 1_000  # beyond that, before they are counted anew
 
 
 class Listed(NamedTuple):
@@ -45,24 +55,24 @@ class Listed(NamedTuple):
     common: str
     is_clock_set: bool
     rule: str
+    is_raised: bool  # its raising has come, which may be later than its end
+    received_ns: int  # by the aggregator, of what was heard of it last
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """By which the worst comes first: what nobody has seen to, then severity, then the newest."""
-        return (
-            OPEN.index(self.state) if self.state in OPEN else len(OPEN),
-            -SEVERITIES.index(self.severity),
-            -self.begun_ns,
-        )
+        return STATE_RANKS.get(self.state, len(OPEN)), SEVERITY_RANKS[self.severity], -self.begun_ns
 
 
 class AlarmList:
     """The alarms of a store, of which those that changed are read again; use it from one thread."""
 
     def __init__(self) -> None:
-        self._mark: object = None
-        self._rows: list[Row[Any]] = []
-        self._over: dict[AlarmKey, tuple[Row[Any], Listed]] = {}  # whose state hangs on no time any more
+        self._mark: AlarmsMark | None = None
+        self._known: dict[AlarmKey, Listed] = {}
+        self._ordered: list[Listed] = []
+        self._active: set[AlarmKey] = set()  # whose states hang on the time
+        self._newest_ns = 0  # when one of them was received last
         self._last_event, self._workflow = 0, Workflow()
 
     @property
@@ -70,52 +80,98 @@ class AlarmList:
         """What was done about alarms, causes and maintenance windows until the alarms were read last."""
         return self._workflow
 
-    def read(self, store: Store, now_ns: int) -> list[Listed]:
+    def read(self, store: Store, now_ns: int) -> Sequence[Listed]:
         """Return all alarms at a time of day, in the order in which they began; raises `StoreError`."""
-        self._last_event, events = store.read_events_after(self._last_event)
-        if events:
+        touched = self._read_events(store)
+        changed = self._read_changed(store, now_ns)
+        touched = touched & self._known.keys() | self._active
+        for key in touched - changed.keys():
+            if (one := renew(self._workflow, key, self._known[key], now_ns)) is not self._known[key]:
+                changed[key] = one
+        if changed:
+            self._known |= changed
+            self._ordered = sorted(self._known.values(), key=attrgetter("begun_ns", "gateway"))
+            self._active = {key for key, one in self._known.items() if one.is_active}
+        return self._ordered
+
+    def _read_events(self, store: Store) -> set[AlarmKey]:
+        """Take in what was done since they were read last; return about which alarms."""
+        touched = set[AlarmKey]()
+        while True:
+            self._last_event, events = store.read_events_after(self._last_event, EVENTS_AT_ONCE)
+            if not events:
+                return touched
             self._workflow = fold(events, self._workflow)
-        for event in events:
-            self._over.pop(AlarmKey(event.gateway, event.alarm), None)
-        mark = store.read_alarms_mark()
-        if mark != self._mark:
-            self._rows, self._mark = store.read_summaries(LISTED_MAX), mark
-            self._forget_removed()
-        found, known = list[Listed](), self._over
-        self._over = {}
-        for row in self._rows:
-            key = AlarmKey(row.gateway, row.id)
-            held = known.get(key)
-            one = held[1] if held is not None and held[0] == row else describe(self._workflow, key, row, now_ns)
-            if not one.is_active:
-                self._over[key] = (row, one)
-            found.append(one)
-        return found
+            touched |= {AlarmKey(event.gateway, event.alarm) for event in events}
 
-    def _forget_removed(self) -> None:
-        """Forget what was done about alarms that are listed no more."""
-        listed = {AlarmKey(row.gateway, row.id) for row in self._rows}
-        handled = {key: one for key, one in self._workflow.handled.items() if key in listed}
+    def _read_changed(self, store: Store, now_ns: int) -> dict[AlarmKey, Listed]:
+        """Return the alarms that were stored or changed since they were read last."""
+        mark, before = store.read_alarms_mark(), self._mark
+        if mark == before:
+            return {}
+        if before is not None:
+            changed = self._describe(store.read_summaries(LISTED_MAX, since_ns=self._newest_ns), now_ns)
+            if self._explains(changed, before, mark):
+                self._mark = mark
+                self._newest_ns = max(one.received_ns for one in changed.values())
+                return changed
+        # At first, or some were removed, or the clock of the aggregator went back: nobody knows which changed.
+        self._known, self._ordered, self._active = {}, [], set()
+        changed = self._describe(store.read_summaries(LISTED_MAX), now_ns)
+        self._mark, self._newest_ns = mark, max((one.received_ns for one in changed.values()), default=0)
+        known = self._workflow.handled
+        handled = {key: known[key] for key in changed if key in known}  # with the keys that are here: half the memory
         self._workflow = replace(self._workflow, handled=handled)
+        return changed
+
+    def _explains(self, changed: Mapping[AlarmKey, Listed], before: AlarmsMark, mark: AlarmsMark) -> bool:
+        """Tell whether these and no others make the difference between two marks."""
+        if not changed or len(self._known) + len(changed) > LISTED_MAX + GROWN_MAX:
+            return False
+        old = AlarmsMark.sum_up(self._known[key] for key in changed if key in self._known)
+        new = AlarmsMark.sum_up(changed.values())
+        return all(now - was == one - other for now, was, one, other in zip(mark, before, new, old, strict=True))
+
+    def _describe(self, parts: Iterable[Sequence[Row[Any]]], now_ns: int) -> dict[AlarmKey, Listed]:
+        found = (describe(self._workflow, row, now_ns) for row in chain.from_iterable(parts))
+        return {AlarmKey(one.gateway, one.id): one for one in found}
 
 
-def describe(workflow: Workflow, key: AlarmKey, row: Row[Any], now_ns: int) -> Listed:
-    """Return an alarm by its row and what was done about it."""
-    is_active = row.raised_ns is not None and row.cleared_ns is None
-    handled = workflow.handled.get(key, HANDLED)
-    state = find_state(workflow, key, AlarmCondition(row.cause, row.begun_ns, is_active), now_ns)
-    return Listed(
-        *(row.gateway, row.id, row.cause, row.kind, row.severity, row.text, state, is_active, row.begun_ns),
-        *(row.cleared_ns, row.score, row.level, handled.label, handled.assignee, row.common or ""),
-        row.clock != "unsynchronised",
-        row.rule or "",
+def describe(workflow: Workflow, row: Row[Any], now_ns: int) -> Listed:
+    """Return an alarm at a time of day by its row and what was done about it."""
+    gateway, name, cause, kind, severity, text, raised_ns, cleared_ns, score, level, *rest = tuple(row)
+    rule, common, clock, received_ns, begun_ns = rest
+    one = Listed(
+        *(intern(gateway), name, intern(cause), intern(kind), intern(severity), text, "normal"),
+        *(raised_ns is not None and cleared_ns is None, begun_ns, cleared_ns, score, level, "", ""),
+        *(common or "", clock != "unsynchronised", intern(rule or ""), raised_ns is not None, received_ns),
     )
+    return renew(workflow, AlarmKey(one.gateway, name), one, now_ns)
+
+
+def renew(workflow: Workflow, key: AlarmKey, one: Listed, now_ns: int) -> Listed:
+    """Return an alarm as it is at a time of day, by what was done about it."""
+    handled = workflow.handled.get(key, UNTOUCHED)
+    state = find_state(workflow, key, AlarmCondition(one.cause, one.begun_ns, one.is_active), now_ns)
+    if (one.state, one.label, one.assignee) == (state, handled.label, handled.assignee):
+        return one
+    return one._replace(state=state, label=handled.label, assignee=handled.assignee)
 
 
 def count_states(alarms: Iterable[Listed]) -> dict[str, int]:
     """Return how many alarms are in each state but normal."""
-    counts = dict.fromkeys(OPEN, 0)
-    for one in alarms:
-        if one.state in counts:
-            counts[one.state] += 1
-    return counts
+    counts = Counter[str](one.state for one in alarms)
+    return {name: counts[name] for name in OPEN}
+
+
+def list_worst(alarms: Sequence[Listed], most: int) -> list[Listed]:
+    """Return so many of the alarms that ask for somebody, the worst first; where those of one state are enough, none of
+    a later one is looked at.
+    """
+    worst: list[Listed] = []
+    for state in OPEN:
+        of_state = (one for one in alarms if one.state == state)
+        worst += nsmallest(most - len(worst), of_state, key=attrgetter("rank"))
+        if len(worst) == most:
+            break
+    return worst

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedgate.cloud_aggregator.events import CHANGE
 from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.releases.releases import Releases, restore
-from fedgate.cloud_aggregator.rounds.figures import CHANGE, list_figures
 from fedgate.cloud_aggregator.storage.models_table import state_of
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.buttons import SHARES
@@ -51,6 +51,8 @@ def read_training(context: Context) -> Facts | None:
     stored = context.store.read_training(only_numbers=True)
     if stored is None:
         return None
+    from fedgate.cloud_aggregator.rounds.figures import list_figures  # imports the models, which no other page needs
+
     figures = list_figures(stored, context.settings)
     return {
         "run": stored.meta["run"],

@@ -76,7 +76,5 @@ def read_alarms(context: Context, month: Month, listed: Iterable[Listed]) -> Ala
         events = store.months.read_events(month.from_ns, month.until_ns)
         handled = fold(event for event in events if AlarmKey(event.gateway, event.alarm) in unknown).handled
         workflow = replace(workflow, handled={**workflow.handled, **handled})
-    found = [
-        known.get(key) or describe(workflow, key, row, context.now_ns) for key, row in zip(keys, rows, strict=True)
-    ]
+    found = [known.get(key) or describe(workflow, row, context.now_ns) for key, row in zip(keys, rows, strict=True)]
     return Alarms(found, workflow, count - len(rows))

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from fedgate.cloud_aggregator.health import describe_health, is_silent
 from fedgate.cloud_aggregator.names import list_first
-from fedgate.cloud_aggregator.rounds.round import describe_set_back
+from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states, list_worst
 from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts
 from fedgate.models.time_units import NS
 
-SHOWN = 50  # open alarms
+SHOWN, TILES = 50, 100  # open alarms, gateways; those with something wrong come first
 DENIED_SHOWN = 50
 OF_STATUS = (
     *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
     "promised_alarms_per_day",
 )
+STATUSES_KEPT = 1_000
 ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
 
 
@@ -31,19 +33,19 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     service = read_service(context)
     gateways = read_gateways(context, alarms, service=service)
     denied = [row["gateway"] for row in context.store.read_rows("denied")]
-    still_open = sorted((one for one in alarms if one.state != "normal"), key=lambda one: one.rank)
-    counts, set_back = count_states(still_open), describe_older(context, gateways)
+    counts, set_back = count_states(alarms), describe_older(context, gateways)
     return {
         "site": context.settings.aggregator.site,
         "sentence": say(service, gateways, counts, set_back, denied),
         "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back, denied)),
         "service": service,
         "alarm_counts": counts,
-        "alarms": [one._asdict() for one in still_open[:SHOWN]],
+        "alarms": [one._asdict() for one in list_worst(alarms, SHOWN)],
         "gateway_counts": count_gateways(gateways),
         "gateways": gateways,
         "denied": denied[:DENIED_SHOWN],
         "denied_count": len(denied),
+        "tiles": TILES,
         "has_plan": context.settings.web.plan is not None,
     }
 
@@ -88,23 +90,30 @@ def read_gateways(context: Context, alarms: Iterable[Listed], *, service: Facts)
     return sorted(found, key=lambda one: (-one["worst"], one["state"] == "online", one["gateway"]))
 
 
+@lru_cache(STATUSES_KEPT)
+def _read_status(text: str) -> Mapping[str, Any]:
+    """Return what is shown of a status; of all gateways of a site few have spoken since a page was shown last."""
+    status = json.loads(text)
+    return {name: status.get(name) for name in OF_STATUS} | {"state": status.get("state", "never seen")}
+
+
 def describe_gateway(
     name: str, row: Mapping[str, Any] | None, alarms: Iterable[Listed], now_ns: int, *, service: Facts
 ) -> Facts:
     """Return how a gateway is, by its row in the store and its alarms that stand."""
-    status = {} if row is None else json.loads(row["status"])
+    status = _read_status("{}" if row is None else row["status"])
     asking = [one for one in alarms if one.state in ASKS]
     seen_ns = None if row is None else row["seen_ns"] or None
-    state = status.get("state", "never seen") if service["is_live"] else "unknown"
+    state = status["state"] if service["is_live"] else "unknown"
     state = "silent" if is_silent(state, seen_ns, service["broker_since_ns"], now_ns) else state
     return {
+        **status,
         "gateway": name,
         "state": state,
         "seen_ns": seen_ns,
         "alarms": len(asking),
         "worst": max((SEVERITIES.index(one.severity) + 1 for one in asking), default=0),
         "severity": max((one.severity for one in asking), key=SEVERITIES.index, default=""),
-        **{key: status.get(key) for key in OF_STATUS},
     }
 
 

@@ -59,7 +59,7 @@ def run_peer(folder: Path, command: Sequence[object]) -> dict[str, Any]:
 def flower_exchange(python: Path, folder: Path, *, tls: bool) -> tuple[list[float], float]:
     """Return how long Flower's rounds took, without those of the warm-up, and what its server was busy in one."""
     secured = [make_certificate(folder).parent] if tls else []
-    order = (brokers._free_port(), GATEWAYS, ROUNDS, NUMBERS, *secured)
+    order = (brokers.find_free_port(), GATEWAYS, ROUNDS, NUMBERS, *secured)
     printed = run_peer(folder, [python, "-m", "tests.benchmarks.peers.flower_exchange", *order])
     assert printed["replies"] == [GATEWAYS] * ROUNDS, printed["replies"]
     busy_s = np.diff(printed["busy_s"])[WARM_UP:]

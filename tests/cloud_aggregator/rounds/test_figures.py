@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgate.cloud_aggregator.events import Tick
-from fedgate.cloud_aggregator.rounds.figures import CHANGE, FIGURES_MAX, describe_advance, measure_change
+from fedgate.cloud_aggregator.events import CHANGE, Tick
+from fedgate.cloud_aggregator.rounds.figures import FIGURES_MAX, describe_advance, measure_change
 from fedgate.models.arrays import Arrays
 from fedgate.models.federated.protocol.algorithm import Server
 from tests.support.cloud_service import cloud, mean_of

@@ -14,8 +14,8 @@ import pytest
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.events import RecordGateway
-from fedgate.cloud_aggregator.rounds.round import describe_set_back
 from fedgate.cloud_aggregator.rounds.rounds import save_training
+from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.overview import describe_older, read_gateways, read_service
 from fedgate.cloud_aggregator.web.pages.page import Context

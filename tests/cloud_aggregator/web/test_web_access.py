@@ -5,11 +5,12 @@ Method: the real server on a free port, asked over HTTP as browsers, programs an
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS
 from fedgate.cloud_aggregator.web.sessions import FAILURES_MAX, FAILURES_WITHIN_S, KNOWN_MAX, FailedLogins, Sessions
 from fedgate.cloud_aggregator.web.users import UsersError, put_user, read_users, remove_user
 from fedgate.config.settings.web import USERS
-from fedgate.config.web import server
+from fedgate.config.web import changes, server
+from tests.support.waiting import until
 from tests.support.web_page import PASSWORD, Site, make_site, open_page
 
 OPEN = ("/login", "/static/fedgate.css", "/static/htmx.min.js")
@@ -165,6 +167,53 @@ def test_who_asks_for_nothing_takes_nobodys_place(tmp_path: Path, monkeypatch: p
             wire.sendall(f"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n{kind}\r\n\r\n".encode())
             assert wire.makefile().readline().split()[1] == "408"
         assert site.client().get("/login").status == 200
+
+
+def is_answered(wire: socket.socket) -> bool:
+    """Tell whether a connection is served, and not ended."""
+    try:
+        wire.sendall(b"GET /login HTTP/1.1\r\nHost: x\r\n\r\n")
+        return wire.recv(100).startswith(b"HTTP/1.1 200")
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("is_proxy", [False, True])
+def test_one_address_cannot_take_the_place_of_all_others(
+    is_proxy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a proxy may, whose connections are those of many."""
+    monkeypatch.setattr(server, "OF_ONE_MAX", 3)
+    with open_page(tmp_path, proxy={"addresses": ["127.0.0.1"]} if is_proxy else None) as site, ExitStack() as wires:
+
+        def connect() -> bool:
+            made = socket.create_connection(("127.0.0.1", site.port), timeout=60)
+            return is_answered(wires.enter_context(made))
+
+        assert [connect() for _ in range(3)] == [True] * 3
+        assert connect() is is_proxy
+        wires.close()
+        until(connect)  # once the others have gone
+
+
+def test_one_address_cannot_listen_in_the_place_of_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address as the proxy says it, which all of them have in common."""
+    monkeypatch.setattr(changes, "OF_ONE_MAX", 1)
+    with open_page(tmp_path, proxy={"addresses": ["127.0.0.1"]}) as site, ExitStack() as wires:
+        client = site.client("viewer")
+
+        def listen(address: str) -> int:
+            connection = wires.enter_context(closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)))
+            cookie = f"{COOKIE}={client.cookies[COOKIE]}"
+            connection.request("GET", "/events", headers={"Cookie": cookie, "X-Forwarded-For": address})
+            answer = connection.getresponse()
+            if answer.status == 200:
+                assert answer.readline() == b": listening\n"
+            return answer.status
+
+        assert [listen(one) for one in ("10.0.0.1", "10.0.0.1", "10.0.0.2")] == [200, 503, 200]
+        wires.close()
+        until(lambda: listen("10.0.0.1") == 200)  # once it has gone
 
 
 def test_a_session_ends_after_its_time() -> None:

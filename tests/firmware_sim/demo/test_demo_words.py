@@ -44,9 +44,11 @@ def test_an_alarm_is_told_with_a_time_of_the_replay_or_with_none(
 @pytest.mark.soak
 def test_the_folder_of_a_try_that_failed_serves_the_next_one_and_no_other_folder_does(tmp_path: Path) -> None:
     story = replace(STORY, settings={"nu": "a half"})
+    setup = demo.Setup(tmp_path / "out", "embedded", 1.0)
     for _ in range(2):  # the second is not told of the first one's folder
-        with pytest.raises(DemoError, match=r"^--set: "):
-            demo.perform(story, ["one"], tmp_path / "out", "embedded", 1.0, "fedavg", lambda text: None)
+        performance = demo.perform(story, ["one"], setup, "fedavg", lambda text: None)
+        with pytest.raises(DemoError, match=r"^--set: "), performance:
+            pass
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").touch()
     with pytest.raises(DemoError, match="not the folder of an earlier demo"):
