@@ -160,6 +160,16 @@ def test_without_a_store_there_is_a_page_too_and_it_makes_none(tmp_path: Path) -
         assert list(tmp_path.iterdir()) == []
 
 
+def test_another_user_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "gateway.db")
+
+    with open_gateway_page(tmp_path) as page:
+        monkeypatch.setattr("fedgate.config.runtime.store_lock.find_holder", refuse)
+        found = json.loads(page.client().get("/api/overview").text)
+        assert "as the user of the agent" in found["notice"] and "Permission denied" in found["notice"]
+
+
 def test_an_agent_of_another_version_is_no_error(tmp_path: Path) -> None:
     with open_gateway_page(tmp_path) as page:
         socket = PageSocket(tmp_path / GATEWAY_SOCKET, lambda: b'{"status": {"state": "dancing"}}')
