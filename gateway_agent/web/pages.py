@@ -57,7 +57,7 @@ def describe_state(view: View, now_ns: int) -> Facts:
     snapshot, stored = view.snapshot, view.stored
     facts = {"reported": None, "is_live": snapshot is not None, "notice": explain_silence(view), "now_ns": now_ns}
     if snapshot is None:
-        sentence = stored.summary.get("sentence", "The agent does not answer, and its store cannot be read.")
+        sentence = stored.summary.get("sentence", "The agent does not answer, and its store says nothing.")
         return facts | {"sentence": sentence, "is_well": False}
     status = snapshot.status
     anomalies = [one for one in snapshot.alarms if one.kind == "anomaly"]
@@ -78,6 +78,8 @@ def explain_silence(view: View) -> str:
     if view.snapshot is not None:
         return ""
     shown = view.stored.problem or "What follows is what it stored last."
+    if view.is_running is None:
+        return f"Whether the agent runs cannot be seen from here: start this page as the user of the agent. {shown}"
     if not view.is_running:
         return (
             f"The agent does not run: 'journalctl -u gateway-agent' says why it ended, and 'systemctl start "

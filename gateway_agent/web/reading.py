@@ -48,7 +48,7 @@ class View:
 
     snapshot: Snapshot | None
     stored: Stored
-    is_running: bool
+    is_running: bool | None  # None: that cannot be seen from here
 
 
 class Reader:
@@ -67,8 +67,7 @@ class Reader:
         snapshot = await self.ask()
         loop = asyncio.get_running_loop()
         stored = await loop.run_in_executor(self._thread, self._read_store)
-        is_running = snapshot is not None or store_lock.find_holder(self._settings.gateway.store) is not None
-        return View(snapshot, stored, is_running)
+        return View(snapshot, stored, snapshot is not None or is_held(self._settings.gateway.store))
 
     async def ask(self) -> Snapshot | None:
         """Return what the agent says, None where it does not run or does not answer."""
@@ -117,8 +116,15 @@ class Reader:
         path, found = self._settings.gateway.store, list[int]()
         for one in (path, path.with_name(f"{path.name}-wal")):
             found += _read_change_of(one)
-        is_held = store_lock.find_holder(path) is not None
-        return f"{'-'.join(map(str, found))}-{is_held}"
+        return f"{'-'.join(map(str, found))}-{is_held(path)}"
+
+
+def is_held(store: Path) -> bool | None:
+    """Tell whether an agent runs on a store; None where its lock may not be looked at."""
+    try:
+        return store_lock.find_holder(store) is not None
+    except (OSError, StoreError):
+        return None
 
 
 def _read_change_of(path: Path) -> list[int]:

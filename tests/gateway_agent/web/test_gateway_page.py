@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.config.settings.web import GATEWAY_SOCKET
+from fedgate.firmware_sim import children
 from fedgate.gateway_agent.__main__ import main
 from fedgate.gateway_agent.runtime.page_socket import PageSocket
 from fedgate.gateway_agent.web.app import is_own_name
@@ -30,6 +32,9 @@ from tests.support.agents import changed
 from tests.support.gateway_page import GatewayPage, open_gateway_page
 from tests.support.page_views import EVIL, Markup, check_headings
 from tests.support.sites import gateway_settings, samples
+from tests.support.some_packages import only
+from tests.support.syntax import ROOT
+from tests.support.waiting import PATIENCE_S
 
 
 def read_change(settings: GatewaySettings) -> str:
@@ -155,6 +160,16 @@ def test_without_a_store_there_is_a_page_too_and_it_makes_none(tmp_path: Path) -
         assert list(tmp_path.iterdir()) == []
 
 
+def test_another_user_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "gateway.db")
+
+    with open_gateway_page(tmp_path) as page:
+        monkeypatch.setattr("fedgate.config.runtime.store_lock.find_holder", refuse)
+        found = json.loads(page.client().get("/api/overview").text)
+        assert "as the user of the agent" in found["notice"] and "Permission denied" in found["notice"]
+
+
 def test_an_agent_of_another_version_is_no_error(tmp_path: Path) -> None:
     with open_gateway_page(tmp_path) as page:
         socket = PageSocket(tmp_path / GATEWAY_SOCKET, lambda: b'{"status": {"state": "dancing"}}')
@@ -188,3 +203,12 @@ def test_a_certificate_says_until_when_it_is_good(tmp_path: Path) -> None:
     assert found is not None and found["problem"] == "" and found["not_after_ns"] > found["issued_ns"]
     later = read_certificate(tmp_path / "server.crt", now_ns - 20 * DAY_NS)
     assert found["is_due"] and later is not None and not later["is_due"]
+
+
+def test_without_its_extra_the_command_says_which_one_to_install(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(f"{SETTINGS}\n[web]\n")
+    command = [sys.executable, "-P", "-m", "fedgate.gateway_agent", "web", "-c", str(path)]
+    run = children.run(command, PATIENCE_S, text=True, env=only(tmp_path / "base"), cwd=ROOT)
+    assert run.returncode == 2 and "it comes with fedgate's extra 'web'" in run.stderr
+    assert "Traceback" not in run.stderr
