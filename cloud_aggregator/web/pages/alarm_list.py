@@ -140,10 +140,10 @@ class AlarmList:
 def describe(workflow: Workflow, row: Row[Any], now_ns: int) -> Listed:
     """Return an alarm at a time of day by its row and what was done about it."""
     gateway, name, cause, kind, severity, text, raised_ns, cleared_ns, score, level, *rest = tuple(row)
-    rule, common, clock, received_ns, begun_ns = rest
+    rule, common, clock, received_ns, onset_ns = rest
     one = Listed(
         *(intern(gateway), name, intern(cause), intern(kind), intern(severity), text, "normal"),
-        *(raised_ns is not None and cleared_ns is None, begun_ns, cleared_ns, score, level, "", ""),
+        *(raised_ns is not None and cleared_ns is None, onset_ns, cleared_ns, score, level, "", ""),
         *(common or "", clock != "unsynchronised", intern(rule or ""), raised_ns is not None, received_ns),
     )
     return renew(workflow, AlarmKey(one.gateway, name), one, now_ns)
@@ -152,7 +152,7 @@ def describe(workflow: Workflow, row: Row[Any], now_ns: int) -> Listed:
 def renew(workflow: Workflow, key: AlarmKey, one: Listed, now_ns: int) -> Listed:
     """Return an alarm as it is at a time of day, by what was done about it."""
     handled = workflow.handled.get(key, UNTOUCHED)
-    state = find_state(workflow, key, AlarmCondition(one.cause, one.begun_ns, one.is_active), now_ns)
+    state = find_state(workflow, key, AlarmCondition(one.cause, one.onset_ns, one.is_active), now_ns)
     if (one.state, one.label, one.assignee) == (state, handled.label, handled.assignee):
         return one
     return one._replace(state=state, label=handled.label, assignee=handled.assignee)
