@@ -152,7 +152,7 @@ def describe(workflow: Workflow, row: Row[Any], now_ns: int) -> Listed:
 def renew(workflow: Workflow, key: AlarmKey, one: Listed, now_ns: int) -> Listed:
     """Return an alarm as it is at a time of day, by what was done about it."""
     handled = workflow.handled.get(key, UNTOUCHED)
-    state = find_state(workflow, key, AlarmCondition(one.cause, one.onset_ns, one.is_active), now_ns)
+    state = find_state(workflow, key, AlarmCondition(one.cause, one.begun_ns, one.is_active), now_ns)
     if (one.state, one.label, one.assignee) == (state, handled.label, handled.assignee):
         return one
     return one._replace(state=state, label=handled.label, assignee=handled.assignee)
