@@ -23,14 +23,14 @@ LIVE_MS = 60_000
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[GatewayPage]:
-    """The page of a gateway on which an anomaly stands."""
+    """The page of a gateway on which an anomaly stands; asked for before tabs, which are closed first then."""
     with open_gateway_page(tmp_path) as page:
         yield page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("is_running", [True, False])
-def test_each_page_is_open_to_everybody(tabs: OpenTab, page: GatewayPage, scheme: Scheme, is_running: bool) -> None:
+def test_each_page_is_open_to_everybody(page: GatewayPage, tabs: OpenTab, scheme: Scheme, is_running: bool) -> None:
     tab = tabs(page, scheme=scheme)
 
     def look() -> None:
@@ -52,7 +52,7 @@ def test_each_page_is_open_to_everybody(tabs: OpenTab, page: GatewayPage, scheme
         look()
 
 
-def test_it_follows_the_agent_and_tells_when_that_ends(tabs: OpenTab, page: GatewayPage) -> None:
+def test_it_follows_the_agent_and_tells_when_that_ends(page: GatewayPage, tabs: OpenTab) -> None:
     tab = tabs(page)
     with page.running():
         tab.goto("/")
