@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from fedgate.cloud_aggregator.alarms.workflow import LABELS
+from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.config.protocol.evidence_text import describe_onset
+from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
 from fedgate.config.web.charts import Facts, draw_evidence
 from fedgate.models.time_units import HOUR_S, NS
@@ -38,6 +39,7 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "charts": {} if evidence is None else draw_evidence(evidence),
         "onset": "" if evidence is None else describe_onset(evidence),
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
+        "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
         "before": [other._asdict() for other in find_before(alarms, one)],
         "beside": [other._asdict() for other in find_beside(alarms, one)],
         "lineage": read_lineage(context, row["model_version"]),
@@ -56,6 +58,14 @@ def describe_event(event: AlarmEvent) -> Facts:
         "assign": f"to {body.get('to') or 'nobody'}",
     }.get(event.kind, "")
     return {"t_ns": event.t_ns, "who": event.who, "what": f"{event.kind} {what}".strip(), "text": body.get("text", "")}
+
+
+def find_maintenance(workflow: Workflow, one: Listed, now_ns: int) -> list[Facts]:
+    """Return the maintenance windows of a gateway, and of all, within which an alarm stood or stands."""
+    until_ns = now_ns if one.cleared_ns is None else one.cleared_ns
+    own = (window for window in workflow.windows if window.gateway in (ALL, one.gateway))
+    real = (window for window in own if window.from_ns < window.to_ns)
+    return [vars(window) for window in real if window.from_ns <= until_ns and one.begun_ns < window.to_ns]
 
 
 def find_before(alarms: Sequence[Listed], one: Listed) -> list[Listed]:
