@@ -60,14 +60,14 @@ demo-building: $(FOR_DEMO) ## Run it on five rooms with a fault in each; rooms o
 	@$(BIN)/firmware-sim demo-building $(if $(KEEP),--keep) $(ARGS)
 
 # The rules of the house are among the tests, and mypy takes a core that would wait if it came first.
-test: style ## Run the checks and all tests but those of soak: minutes on two cores.
+test: style ## Run the checks and all tests but those of soak: six minutes on two cores.
 	@echo "test: mypy, pytest"
 	@$(BIN)/mypy & types=$$!; $(BIN)/pytest --benchmark-disable --numprocesses $(TESTERS) --dist worksteal; \
 	tests=$$?; wait $$types && exit $$tests
 
 # What tests the mathematics: it imports the models, and runs no service, no world and no study.
 numerical: install ## Run the tests of the models alone, such as under settings that make another processor of this one.
-	@$(BIN)/pytest --benchmark-disable --numprocesses $(JOBS) --dist worksteal -m "not slow and not soak" $$( \
+	@$(BIN)/pytest --benchmark-disable --numprocesses $(JOBS) --dist worksteal -m "not slow" $$( \
 		grep -rlE '^from fedgate.models' tests/models tests/laws --include 'test_*.py' | \
 		xargs grep -LE '^from (fedgate\.(cloud_aggregator|firmware_sim|gateway_agent\.(events|state))|tests\.support\.sites)')
 
@@ -97,7 +97,7 @@ soak: soak-tests ## Run the long tests, minutes, then 10,000 seeded worlds, hour
 	@echo "soak: worlds $(SEEDS)"
 	@$(BIN)/firmware-sim world --seeds "$(SEEDS)" --jobs "$(JOBS)"
 
-soak-tests: install ## Run the tests that are long and find next to nothing that `make test` does not: minutes.
+soak-tests: install ## Run the tests that `make test` leaves out, and properties with more examples: half an hour.
 	@echo "soak: pytest"
 	@$(BIN)/pytest -m 'soak or hypothesis' --hypothesis-profile long --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
 

@@ -114,6 +114,13 @@ class Revoked:
 
 
 @dataclass(frozen=True)
+class Denied:
+    """Whom the broker denies until it is restarted, of those whose names are good; an event."""
+
+    gateways: frozenset[str]
+
+
+@dataclass(frozen=True)
 class TakeKeys:
     """Go by the statement of keys that an operator has put there."""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from fedgate.cloud_aggregator.enrolment import (
     CertificateRequested,
+    Denied,
     EnrolmentEffect,
     Listed,
     NotStated,
@@ -81,6 +82,7 @@ Event = (
     | Ordered
     | CertificateRequested
     | Revoked
+    | Denied
     | Listed
     | Stated
     | NotStated
@@ -135,6 +137,9 @@ ROUNDS_CLOSED, ROUNDS_GIVEN_UP, ROUNDS_OPEN_MS = "rounds.closed", "rounds.given-
 UPDATES_ADMITTED, UPDATES_REFUSED, UPDATES_BYTES = "updates.admitted", "updates.refused", "updates.bytes"
 
 
+CHANGE = "change"  # of the figures of a round: see `rounds.figures.measure_change`
+
+
 @dataclass(frozen=True)
 class RecordRound:
     """Store that a round was closed."""
@@ -151,6 +156,7 @@ class RecordRound:
     late: tuple[tuple[str, int], ...] = ()  # counted too, after all others: gateway and the round that it answered
     update_bytes: int | None = None  # what the numbers of one update take as they travel; None: of any length
     uncompressed_bytes: int | None = None  # ... and what they would take uncompressed
+    figures: Mapping[str, float] = field(default_factory=dict)  # see `rounds.figures`
     open_ms: int = 0  # since its invitation, or since the service began where that was later
 
 
@@ -212,6 +218,32 @@ class RecordService:
     beat_ns: int
     is_connected: bool
     link_ns: int  # since when that is so
+
+
+PresenceState = Literal["watching", "online", "offline", "gone", "connected", "disconnected"]
+
+
+@dataclass(frozen=True)
+class RecordPresence:
+    """Store a change of a gateway, or, under an empty name, of the service; see `availability`. Of several changes in
+    one row, which takes the place of the last row of that name, the times are those between `t_ns` and `until_ns`.
+    """
+
+    gateway: str
+    state: PresenceState  # from `until_ns` on
+    t_ns: int
+    until_ns: int
+    changes: int = 1
+    online_ns: int = 0
+    watched_ns: int = 0  # of the time online
+    longest_ns: int = 0  # of the times offline
+
+
+@dataclass(frozen=True)
+class RecordDenied:
+    """Store whom the broker denies until it is restarted, of those whose names are good."""
+
+    gateways: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -381,6 +413,8 @@ Durable = (
     | AlarmEvent
     | RecordGateway
     | RecordService
+    | RecordPresence
+    | RecordDenied
     | RecordLoss
     | RecordScores
     | RecordEvidence

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from fedgate.cloud_aggregator import containment, new_keys, orders, presence
-from fedgate.cloud_aggregator.access import admission, duplicates, registry_sync, statuses
+from fedgate.cloud_aggregator.access import admission, attendance, duplicates, registry_sync, statuses
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms import alarm_states, evidence, handling, maintenance, remote_actions, reports
 from fedgate.cloud_aggregator.alarms.records import Alarms
-from fedgate.cloud_aggregator.enrolment import CertificateRequested, Listed, NotStated, Revoked, Stated
+from fedgate.cloud_aggregator.enrolment import CertificateRequested, Denied, Listed, NotStated, Revoked, Stated
 from fedgate.cloud_aggregator.events import (
     Answered,
     BuildModel,
@@ -33,6 +33,7 @@ from fedgate.cloud_aggregator.events import (
     Posted,
     RaiseAlarm,
     Received,
+    RecordDenied,
     StatusChanged,
     Tick,
     Wanted,
@@ -132,6 +133,8 @@ def take_in(state: State, uptime_ns: int, event: Event) -> Result:
             return _put(state, admission.decide_request(state.access, state.context, event))
         case Revoked():
             return state, orders.answer_order(event)
+        case Denied(gateways=gateways):
+            return state, [RecordDenied(gateways)]
         case Listed():
             access, effects = registry_sync.take_list(state.access, event)
             return _forget_strangers(replace(state, access=access)), effects
@@ -187,9 +190,10 @@ def _follow_clock(state: State, anchor_ns: int) -> Result:
     """
     by_ns = anchor_ns - state.context.anchor_ns
     context = replace(state.context, anchor_ns=anchor_ns)
-    state, beat = _put(replace(state, context=context), presence.write_heartbeat(state.presence, context))
+    state, beat = _put(replace(state, context=context), presence.follow_clock(state.presence, by_ns, context))
+    state, repeated = _put(state, attendance.follow_clock(state.access, context))
     saved: list[Effect] = [save_training(state.rounds, anchor_ns), deploy.save(state.releases, context)]
-    return state, [*beat, *saved, Log("warning", f"the wall clock was set by {by_ns / 1e9:+.0f} s")]
+    return state, [*beat, *repeated, *saved, Log("warning", f"the wall clock was set by {by_ns / 1e9:+.0f} s")]
 
 
 def _tick(state: State) -> Result:

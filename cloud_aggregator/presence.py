@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fedgate.cloud_aggregator.availability import Changes, note_change
 from fedgate.cloud_aggregator.context import Context
-from fedgate.cloud_aggregator.events import RecordService
+from fedgate.cloud_aggregator.events import PresenceState, RecordPresence, RecordService
+from fedgate.cloud_aggregator.health import HANGS_S
 from fedgate.config.protocol.messages import Status
 from fedgate.models.time_units import NS
 
@@ -25,9 +27,11 @@ class Presence:
     connected_ns: int = 0  # since when it is connected, or is not
     began_ns: int = 0
     beat_ns: int | None = None  # when its sign of life was stored last; None: it is not to be
+    lost_ns: int | None = None  # Unix time of the last sign of a service that ended without another, until it is stored
+    changes: Changes | None = None  # of the connection, that were stored last
 
 
-Result = tuple[Presence, list[RecordService]]
+Result = tuple[Presence, list[RecordService | RecordPresence]]
 
 
 def start(before: RecordService | None, context: Context) -> Presence:
@@ -35,22 +39,54 @@ def start(before: RecordService | None, context: Context) -> Presence:
     where that had one; `before` is what the store holds.
     """
     since_ns = now_ns = context.uptime_ns
+    lost_ns = None
     if before is not None:
+        lost_ns = before.beat_ns if before.is_connected else None
         last_ns = before.beat_ns if before.is_connected else before.link_ns
         since_ns = min(last_ns - context.anchor_ns, now_ns)
-    return Presence(since_ns, now_ns, now_ns - round(BEAT_S * NS))
+    return Presence(since_ns, now_ns, now_ns - round(BEAT_S * NS), lost_ns)
 
 
 def note_connection(presence: Presence, context: Context) -> Result:
     """Note that the broker's connection came or went."""
-    return write_heartbeat(replace(presence, connected_ns=context.uptime_ns), context)
+    presence, beat = write_heartbeat(replace(presence, connected_ns=context.uptime_ns), context)
+    if not beat:
+        return presence, []
+    return _add_change(presence, context, "connected" if context.is_connected else "disconnected", beat)
+
+
+def _add_change(
+    presence: Presence,
+    context: Context,
+    state: PresenceState,
+    before: list[RecordService | RecordPresence],
+    t_ns: int | None = None,
+) -> Result:
+    changes = note_change(presence.changes, context, "", state, t_ns)
+    return replace(presence, changes=changes), [*before, changes.row]
 
 
 def write_heartbeat_if_due(presence: Presence, context: Context) -> Result:
     """Write that the service works, where that was last written long enough ago."""
     if presence.beat_ns is None or context.uptime_ns - presence.beat_ns < BEAT_S * NS:
         return presence, []
-    return write_heartbeat(presence, context)
+    silent_ns = context.uptime_ns - presence.beat_ns
+    presence, beat = write_heartbeat(presence, context)
+    if not context.is_connected or silent_ns <= HANGS_S * NS:
+        return presence, beat
+    # It did nothing in that time, so nobody watched what came.
+    presence, beat = _add_change(presence, context, "disconnected", beat, context.now_ns - silent_ns)
+    return _add_change(presence, context, "connected", beat)
+
+
+def follow_clock(presence: Presence, by_ns: int, context: Context) -> Result:
+    """Write that the service works after its clock was set: nobody knows of the time that was left out."""
+    presence, beat = write_heartbeat(presence, context)
+    if not beat or not context.is_connected:
+        return presence, beat
+    if by_ns > 0:
+        presence, beat = _add_change(presence, context, "disconnected", beat, context.now_ns - by_ns)
+    return _add_change(presence, context, "connected", beat)
 
 
 def write_heartbeat(presence: Presence, context: Context) -> Result:
@@ -59,7 +95,8 @@ def write_heartbeat(presence: Presence, context: Context) -> Result:
         return presence, []
     began_ns, link_ns = (since_ns + context.anchor_ns for since_ns in (presence.began_ns, presence.connected_ns))
     beat = RecordService(began_ns, context.now_ns, context.is_connected, link_ns)
-    return replace(presence, beat_ns=context.uptime_ns), [beat]
+    lost_ns, presence = presence.lost_ns, replace(presence, beat_ns=context.uptime_ns, lost_ns=None)
+    return (presence, [beat]) if lost_ns is None else _add_change(presence, context, "disconnected", [beat], lost_ns)
 
 
 def find_seen_ns(presence: Presence, context: Context, status: Status, *, is_retained: bool) -> int | None:

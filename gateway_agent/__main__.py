@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from fedgate.config.runtime import cli, logs
-from fedgate.gateway_agent.commands import doctor, enrol, models, status
+from fedgate.gateway_agent.commands import doctor, enrol, models, status, web
 
 if TYPE_CHECKING:
     from fedgate.gateway_agent.runtime.agent import Agent
@@ -25,6 +25,7 @@ EPILOG = """examples:
   gateway-agent run -c gateway.toml       run until SIGTERM or Ctrl-C
   gateway-agent status -c gateway.toml    does it run, baseline, model in force, alarms, what waits to be sent
   gateway-agent models -c gateway.toml    models: in force, before, refused or gone back from, and why
+  gateway-agent web -c gateway.toml       its own page, on this machine alone
 """
 
 
@@ -40,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     run = commands.add("run", _run, "run the agent", shows_facts=False)
     logs.add_options(run)
     commands.add("check", _check, "check the settings and the release key")
-    for module in (status, doctor, enrol, models):
+    for module in (status, doctor, enrol, models, web):
         module.add(commands)
     return parser
 

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from fedgate.config.protocol.messages import SHORT_MAX, Device, Status, round_number
+from fedgate.config.protocol.evidence import make_trail
+from fedgate.config.protocol.messages import (
+    FARTHEST,
+    NAME_MAX,
+    SENSORS_MAX,
+    SHORT_MAX,
+    Device,
+    SourceReport,
+    Status,
+    round_number,
+)
 from fedgate.config.protocol.scores import DIGITS
 from fedgate.config.runtime.version import VERSION
-from fedgate.gateway_agent.deployment.deployment import compute_probation_left_s
+from fedgate.config.settings.settings import GatewaySettings
+from fedgate.gateway_agent.deployment.deployment import Deployment, compute_probation_left_s
 from fedgate.gateway_agent.outbox.outbox import count_held_bytes
 from fedgate.gateway_agent.state import State
 from fedgate.models.federated.wrappers.privacy_ledger import EPSILON
+from fedgate.models.time_units import NS
+
+TRAIL_SHOWN = 30  # windows
 
 
 def status(state: State) -> Status:
     """Return what this gateway publishes of itself."""
-    deployment, models = state.deployment, state.deployment.models
+    deployment, exchange = state.deployment, state.context.settings.exchange
     return Status(
         state="online",
         version=VERSION,
@@ -40,17 +55,10 @@ def status(state: State) -> Status:
         refused_round=state.training.refused_round,
         training_remarks="; ".join(state.training.remarks.values())[:SHORT_MAX],
         answered="" if state.training.answered is None else round_number(*state.training.answered),
-        device=None if (device := state.context.settings.gateway.device) is None else Device(**device.model_dump()),
-        privacy_epsilon=None if (spent := float(state.training.own.get(EPSILON, np.inf))) == np.inf else spent,
-        model_version=deployment.version,
-        model_digest=deployment.manifest.model.digest if deployment.manifest else "",
-        candidate_version=deployment.candidate.version if deployment.candidate else 0,
-        previous_version=models.previous.version,
-        probation_s=compute_probation_left_s(models, state.context.settings) if deployment.trial else 0.0,
-        model_windows=models.windows,
-        model_alarms=models.alarms,
+        device=_describe_device(state),
+        privacy_epsilon=_find_epsilon(state),
         promised_alarms_per_day=state.context.settings.alarm.false_alarms_per_day,
-        rejected={str(one.version): one.why for one in models.rejected},
+        **_describe_models(deployment, state.context.settings),
         store_id=state.context.store_id,
         starts=state.context.starts,
         challenge=state.context.challenge,
@@ -63,7 +71,62 @@ def status(state: State) -> Status:
         store_problem=state.context.store.problem,
         stale=state.trust.stale,
         score_over_level=_find_score_over_level(state),
+        trail=make_trail(state.monitor.trail[-TRAIL_SHOWN:]) if exchange.publish_scores else None,
+        sources=describe_sources(state, with_values=exchange.publish_values),
     )
+
+
+def _describe_models(deployment: Deployment, settings: GatewaySettings) -> dict[str, Any]:
+    """Return what a status says of the models, by its names."""
+    models = deployment.models
+    return {
+        "model_version": deployment.version,
+        "model_digest": deployment.manifest.model.digest if deployment.manifest else "",
+        "candidate_version": deployment.candidate.version if deployment.candidate else 0,
+        "previous_version": models.previous.version,
+        "probation_s": compute_probation_left_s(models, settings) if deployment.trial else 0.0,
+        "model_windows": models.windows,
+        "model_alarms": models.alarms,
+        "rejected": {str(one.version): one.why for one in models.rejected},
+        "compared_windows": models.compared,
+        "differing_windows": models.differing,
+    }
+
+
+def describe_sources(state: State, *, with_values: bool) -> dict[str, SourceReport]:
+    """Return how each source was received last, as far as its channels are among the first `SENSORS_MAX`."""
+    found, left, context = dict[str, SourceReport](), SENSORS_MAX, state.context
+    for source in context.settings.source:
+        latest = state.monitor.latest.get(source.name)
+        age_ns = context.uptime_ns - state.monitor.received_ns.get(source.name, context.uptime_ns)
+        channels = source.channels[:left]
+        left -= len(channels)
+        shown = channels if with_values and latest is not None else ()
+        if channels:
+            found[source.name] = SourceReport(
+                age_s=None if latest is None else round(age_ns / NS, 1),
+                rate_hz=None if latest is None or latest.rate_hz is None else _round(latest.rate_hz),
+                channels=tuple(one.role for one in channels),
+                units=tuple(one.unit[:NAME_MAX] for one in shown),
+                values=tuple(_round(value) for value, _ in zip(latest.values if latest else (), shown, strict=False)),
+            )
+    return found
+
+
+def _round(value: float) -> float | None:
+    """Return a number with as many digits as anybody reads; None where it is not finite or beyond what is measured."""
+    return float(f"{value:.{DIGITS}g}") if abs(value) <= FARTHEST else None
+
+
+def _describe_device(state: State) -> Device | None:
+    device = state.context.settings.gateway.device
+    return None if device is None else Device(**device.model_dump())
+
+
+def _find_epsilon(state: State) -> float | None:
+    """Return what was spent of this gateway's privacy; None where it keeps no account of that."""
+    spent = float(state.training.own.get(EPSILON, np.inf))
+    return spent if math.isfinite(spent) else None
 
 
 def _find_score_over_level(state: State) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fedgate.cloud_aggregator.access.device_sessions import DeviceSessions
 from fedgate.cloud_aggregator.access.registry import Registry
+from fedgate.cloud_aggregator.availability import Changes
 from fedgate.config.protocol.messages import MessageError, Status
 
 
@@ -18,6 +19,7 @@ class Access:
     spent: dict[str, float] = field(default_factory=dict)  # gateway -> the most it said of its privacy, also if revoked
     seen: dict[str, int] = field(default_factory=dict)  # gateway -> when it was last received live, see `presence`
     signs: dict[tuple[str, str], int] = field(default_factory=dict)  # gateway, conflict -> uptime of its latest sign
+    changes: dict[str, Changes] = field(default_factory=dict)  # gateway -> what was stored last, see `availability`
     registry: Registry | None = None  # who belongs to the site; None: everybody whom the broker lets in
     uncertified: int = 0  # how often a device asked for a certificate and got none, since the start
 

@@ -10,7 +10,7 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import Any, Literal
 
-from fedgate.cloud_aggregator.access import duplicates
+from fedgate.cloud_aggregator.access import attendance, duplicates
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.access.registry import Registry, list_changes
 from fedgate.cloud_aggregator.context import SET_NS, Context
@@ -176,8 +176,9 @@ def revoke_gateway(access: Access, context: Context, body: dict[str, Any]) -> An
     gateway, registry = str(body["gateway"]), _require_registry(access)
     check_enrolled(registry, gateway)
     access, stored = _change_registry(access, registry.without(gateway, "revoked", context.now_ns))
+    access, ended = attendance.note_end(access, context, gateway)
     text = f"{gateway} is revoked: its messages count no more"
-    return access.without(gateway), [*stored, DropUploads(gateway)], text
+    return access.without(gateway), [*stored, *ended, DropUploads(gateway)], text
 
 
 def check_enrolled(registry: Registry, gateway: str) -> None:
@@ -206,11 +207,12 @@ def check_known(access: Access, alarmed: Container[str], gateway: str) -> None:
 
 def _forget_device(access: Access, context: Context, gateway: str, how: Literal["removed", "replaced"]) -> Result:
     """Forget what a device that is gone said of itself, end its alarms, and take away what the broker shows of it."""
+    access, ended = attendance.note_end(access, context, gateway)
     access = access.without(gateway)
     access = replace(access, spent={name: most for name, most in access.spent.items() if name != gateway})
     retained = (("status", "agent"), ("manifest", "current"))
     cleared = [Publish(context.topic(gateway, channel, item), b"", retain=True) for channel, item in retained]
-    return access, [ForgetGateway(gateway), *cleared, ForgetDevice(gateway, how)]
+    return access, [ForgetGateway(gateway), *ended, *cleared, ForgetDevice(gateway, how)]
 
 
 def _require_registry(access: Access) -> Registry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedgate.cloud_aggregator.access import duplicates
+from fedgate.cloud_aggregator.access import attendance, duplicates
 from fedgate.cloud_aggregator.access.access import Access
 from fedgate.cloud_aggregator.context import Context
 from fedgate.cloud_aggregator.events import Log, NoteDropped, StatusChanged, Wanted
@@ -36,7 +36,8 @@ def receive_status(access: Access, context: Context, gateway: str, status: Statu
             Log("info", f"status of {gateway}: {_explain_old(access, gateway, status)}"),
         ]
     access = replace(access, gateways={**access.gateways, gateway: status})
-    return access, [duplicates.record(access, gateway), *noticed, *found, StatusChanged(gateway, before)]
+    access, changed = attendance.note_status(access, context, gateway, before, status)
+    return access, [duplicates.record(access, gateway), *changed, *noticed, *found, StatusChanged(gateway, before)]
 
 
 def _explain_old(access: Access, gateway: str, status: Status) -> str:

@@ -30,9 +30,8 @@ def add(commands: cli.Commands) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from fedgate.cloud_aggregator.web.server import Server
+    from fedgate.cloud_aggregator.web.app import make_server
 
-    def start() -> Server:
-        return Server(load(arguments.config, AggregatorSettings))
-
-    return cli.start_and_serve(NAME, arguments, start, OSError)
+    return cli.start_and_serve(
+        NAME, arguments, lambda: make_server(load(arguments.config, AggregatorSettings)), OSError
+    )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from fedgate.cloud_aggregator.enrolment import Revoke, Revoked
+from fedgate.cloud_aggregator.enrolment import Denied, Revoke, Revoked
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import broker_process
 from fedgate.cloud_aggregator.pki.authority import OUTLIVED, Authority
@@ -51,6 +51,7 @@ class BrokerAccess:
         self._undone: Revoke | None = None
         self._is_unread = False  # the broker has files that it has not read
         self._held: frozenset[str] = frozenset()
+        self._noted: frozenset[str] | None = None  # whom the store has as denied, as far as this process knows
         self._restarted_for: frozenset[str] = frozenset()
         self._process: str | None = None  # of the broker, when it was last notified
         self._again_s = 0.0
@@ -112,6 +113,7 @@ class BrokerAccess:
         self._is_unread |= changed | self._authority.write_barred(bar.barred | held)
         by_hand = self.reload() if self._is_unread or bar.ended else ""
         self._held = held
+        self._note_denied(held)
         if self._spec.restart_command and held - self._restarted_for:
             broker_process.restart(self._spec)
             self._restarted_for = held
@@ -126,6 +128,12 @@ class BrokerAccess:
         elif before - held:
             LOG.info("the broker was restarted; good again: %s", ", ".join(sorted(before - held)))
         return by_hand
+
+    def _note_denied(self, held: frozenset[str]) -> None:
+        """Have it stored who is denied, where that is news, or this process has not said it yet."""
+        if held != self._noted:
+            self._noted = held
+            self._put(Denied(held))
 
     def _begin_to_cut(self, names: tuple[str, ...]) -> None:
         threading.Thread(target=self._cut, args=(names,), daemon=True).start()

@@ -16,6 +16,7 @@ from fedgate.cloud_aggregator.context import Context, Statuses
 from fedgate.cloud_aggregator.events import BuildModel, HoldUpdate, Log, Publish, RecordRound, Wanted
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds import late_updates
+from fedgate.cloud_aggregator.rounds.figures import describe_advance
 from fedgate.cloud_aggregator.rounds.rounds import Rounds, increment, pack_shared, save_training
 from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.config.protocol.messages import RoundOpen, round_number
@@ -230,6 +231,7 @@ def _close(
     with warnings.catch_warnings(record=True) as caught:  # what the algorithm has to say of its result
         warnings.simplefilter("always")
         server, problem, has_failed = _advance(rounds)
+    figures = {} if is_given_up else describe_advance(rounds.server, server, rounds.began)
     remarks = sorted({str(warning.message) for warning in caught})
     algorithm, phase = rounds.algorithm, rounds.server.phase
     is_first = phase - phase % algorithm.stride <= algorithm.setup
@@ -265,7 +267,7 @@ def _close(
             else [BuildModel(rounds.algorithm, rounds.server, rounds.run, len(record.gateways) + len(kept))]
         )
     rounds, opening = open_round(rounds, context, statuses)
-    return rounds, [record, save_training(rounds, context.anchor_ns), *effects, *opening]
+    return rounds, [replace(record, figures=figures), save_training(rounds, context.anchor_ns), *effects, *opening]
 
 
 def _list_abandoned(rounds: Rounds, late: int) -> tuple[int, ...]:

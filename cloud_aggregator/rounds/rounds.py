@@ -38,6 +38,7 @@ class Rounds:
     run: str  # names one training: what is trained, and which beginning of it
     training: int  # its number, higher than that of any before it; see `number_training`
     server: Server
+    began: Arrays = field(default_factory=dict)  # the shared parameters with which the training began
     total: Arrays = field(default_factory=dict)
     folded: Arrays = field(default_factory=dict)  # the part of it that is stored as a sum, see `store_counted`
     unfolded_bytes: int = 0  # of the updates that are stored beside it
@@ -108,7 +109,9 @@ def restore(
     settings = context.settings
     run = run_name(settings, beginning)
     server = _put_secret(algorithm.start(generator(settings.algorithm.seed, 0, "cloud")), context.key, run)
-    rounds = Rounds(algorithm, run, number_training(context.now_ns), server, compared_ns=context.uptime_ns)
+    rounds = Rounds(
+        algorithm, run, number_training(context.now_ns), server, server.global_state, compared_ns=context.uptime_ns
+    )
     return rounds if training is None else _resume(rounds, context, training, held)
 
 

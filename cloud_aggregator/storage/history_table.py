@@ -1,5 +1,5 @@
-"""Tombstones, scores, evidence, alarms that are over and what was done about them: of each gateway the newest, by
-number and by bytes.
+"""Tombstones, scores, evidence, who was there when, alarms that are over and what was done about them: of each gateway
+the newest, by number and by bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,15 @@ from collections import Counter
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from fedgate.cloud_aggregator.events import AlarmEvent, RecordEvidence, RecordLoss, RecordScores
+from fedgate.cloud_aggregator.events import (
+    AlarmEvent,
+    RecordDenied,
+    RecordEvidence,
+    RecordLoss,
+    RecordPresence,
+    RecordScores,
+)
+from fedgate.cloud_aggregator.storage.availability_table import AvailabilityRows
 from fedgate.cloud_aggregator.storage.evidence_table import EvidenceRows
 from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS, LOSSES, SCORES
 
@@ -30,7 +38,7 @@ class History:
     def __init__(self) -> None:
         # What was stored of a gateway since its rows were looked through, by this process.
         self._alarms, self._score_bytes, self._events = Counter[str](), Counter[str](), Counter[str]()
-        self._evidence = EvidenceRows()
+        self._evidence, self._availability = EvidenceRows(), AvailabilityRows()
 
     def prune_alarms(self, db: Connection, gateway: str) -> None:
         """Remove the oldest alarms of a gateway that are over, beyond so many or so many bytes.
@@ -56,11 +64,17 @@ class History:
         to_go = select(kept.c.id).where(is_too_old, kept.c.of_cause > 1)
         db.execute(delete(ALARMS).where(ALARMS.c.gateway == gateway, ALARMS.c.id.in_(to_go)))
 
-    def apply(self, db: Connection, effect: RecordLoss | RecordScores | RecordEvidence | AlarmEvent) -> None:
+    def apply(
+        self,
+        db: Connection,
+        effect: RecordLoss | RecordScores | RecordEvidence | AlarmEvent | RecordPresence | RecordDenied,
+    ) -> None:
         """Store one message, within the transaction that is open; one that is here already changes nothing."""
         match effect:
             case RecordEvidence():
                 self._evidence.apply(db, effect)
+            case RecordPresence() | RecordDenied():
+                self._availability.apply(db, effect)
             case RecordLoss():
                 _put_loss(db, effect)
             case AlarmEvent(gateway=gateway):

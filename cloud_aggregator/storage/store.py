@@ -39,6 +39,7 @@ from fedgate.cloud_aggregator.events import (
     RecordAction,
     RecordAlarm,
     RecordCount,
+    RecordDenied,
     RecordDiscovery,
     RecordEvidence,
     RecordFetch,
@@ -47,6 +48,7 @@ from fedgate.cloud_aggregator.events import (
     RecordGateway,
     RecordLoss,
     RecordModel,
+    RecordPresence,
     RecordRound,
     RecordScores,
     RecordService,
@@ -54,10 +56,18 @@ from fedgate.cloud_aggregator.events import (
     SaveTraining,
 )
 from fedgate.cloud_aggregator.samples.fetches import Fetches, restore_fetches
-from fedgate.cloud_aggregator.storage import history_table, models_table, registry_table, samples_table, training_table
+from fedgate.cloud_aggregator.storage import (
+    history_table,
+    models_table,
+    months,
+    registry_table,
+    samples_table,
+    training_table,
+)
 from fedgate.cloud_aggregator.storage.alarm_summaries import AlarmsMark, select_mark, select_oldest, select_summaries
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
+from fedgate.cloud_aggregator.storage.months import make_event
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.tables import (
     ALARM_EVENTS,
@@ -137,6 +147,7 @@ class Store:
         create = create and not is_read_only
         self.database = choose_database(place)
         self.models = models_table.Models(self._read)
+        self.months = months.Months(self._read)
         self._history, self._training = history_table.History(), training_table.TrainingRows()
         with ExitStack() as undo:
             if program:
@@ -221,20 +232,14 @@ class Store:
             case SaveTraining():
                 self._training.save(self._db, effect)
             case RecordRound():
-                names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
-                names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
-                values = {name: value for name, value in vars(effect).items() if name in ROUNDS.c} | names
-                number = self._db.execute(select(func.coalesce(func.max(ROUNDS.c.id), 0))).scalar_one() + 1
-                self._db.execute(insert(ROUNDS).values(id=number, **values))
-                self._db.execute(delete(ROUNDS).where(ROUNDS.c.id <= number - ROUNDS_KEPT))
-                self._count_round(effect)
+                self._record_round(effect)
             case HoldUpdate(gateway=gateway):
                 self._db.execute(delete(HELD).where(HELD.c.gateway == gateway))
                 self._db.execute(insert(HELD), vars(effect))
             case DropHeld(round_index=index):
                 held = delete(HELD)
                 self._db.execute(held if index is None else held.where(HELD.c.round_index == index))
-            case RecordLoss() | RecordScores() | RecordEvidence() | AlarmEvent():
+            case RecordLoss() | RecordScores() | RecordEvidence() | AlarmEvent() | RecordPresence() | RecordDenied():
                 self._history.apply(self._db, effect)
             case RecordFetch() | RecordFetched():
                 samples_table.apply(self._db, effect)
@@ -266,6 +271,16 @@ class Store:
                 self._answer(effect)
             case _:
                 registry_table.apply(self._db, effect)
+
+    def _record_round(self, effect: RecordRound) -> None:
+        names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
+        names["figures"] = json.dumps(dict(effect.figures))
+        names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
+        values = {name: value for name, value in vars(effect).items() if name in ROUNDS.c} | names
+        number = self._db.execute(select(func.coalesce(func.max(ROUNDS.c.id), 0))).scalar_one() + 1
+        self._db.execute(insert(ROUNDS).values(id=number, **values))
+        self._db.execute(delete(ROUNDS).where(ROUNDS.c.id <= number - ROUNDS_KEPT))
+        self._count_round(effect)
 
     def _count_round(self, effect: RecordRound) -> None:
         """Add a round to what is counted of all, also of those whose rows went since."""
@@ -405,7 +420,7 @@ class Store:
     def read_alarm_events(self, **of: str) -> list[AlarmEvent]:
         """Return what was done about alarms, in its order; with values of columns those that have them."""
         rows = self._read(select(ALARM_EVENTS).filter_by(**of).order_by(ALARM_EVENTS.c.number))
-        return [_make_event(row) for row in rows]
+        return [make_event(row) for row in rows]
 
     def read_events_after(self, number: int, most: int | None = None) -> tuple[int, list[AlarmEvent]]:
         """Return what was done about alarms behind an event with this number, so many at most, and the number of the
@@ -413,7 +428,7 @@ class Store:
         """
         behind = select(ALARM_EVENTS).where(ALARM_EVENTS.c.number > number).order_by(ALARM_EVENTS.c.number)
         rows = self._read(behind.limit(most))
-        return rows[-1].number if rows else number, [_make_event(row) for row in rows]
+        return rows[-1].number if rows else number, [make_event(row) for row in rows]
 
     def read_alarms_mark(self) -> AlarmsMark:
         """Return what is another value once an alarm was stored, changed or removed."""
@@ -449,7 +464,7 @@ class Store:
         rows = self._read(
             select(ALARM_EVENTS).where((ALARM_EVENTS.c.alarm == "") | stands).order_by(ALARM_EVENTS.c.number)
         )
-        return [_make_event(row) for row in rows]
+        return [make_event(row) for row in rows]
 
     def count_alarms(self, *since_ns: int) -> dict[tuple[str, str], tuple[int, ...]]:
         """Return how many alarms were received since each of these times, by gateway and kind."""
@@ -561,7 +576,3 @@ class Store:
         """Close the database and let others have it."""
         self._db.close()
         self.database.release()
-
-
-def _make_event(row: Row[Any]) -> AlarmEvent:
-    return AlarmEvent(row.gateway, row.alarm, row.cause, row.t_ns, row.who, row.kind, json.loads(row.body))

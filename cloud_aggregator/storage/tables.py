@@ -60,6 +60,7 @@ ROUNDS = Table(
     Column("late", TEXT),
     Column("update_bytes", BigInteger),
     Column("uncompressed_bytes", BigInteger),
+    Column("figures", TEXT),  # see `rounds.figures`, as JSON
 )
 MODELS = Table(
     "models",
@@ -135,6 +136,24 @@ SERVICE = Table(
     Column("is_connected", Boolean, nullable=False),
     Column("link_ns", BigInteger, nullable=False),
 )
+# Who was there when: a row for each change of a gateway, and under an empty name of the service itself; the newest of
+# each, see `availability`.
+AVAILABILITY = Table(
+    "availability",
+    META,
+    Column("number", NUMBER, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("t_ns", BigInteger, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("until_ns", BigInteger, nullable=False),
+    Column("changes", BigInteger, nullable=False),
+    Column("online_ns", BigInteger, nullable=False),
+    Column("watched_ns", BigInteger, nullable=False),
+    Column("longest_ns", BigInteger, nullable=False),
+    Index("availability_of", "gateway", "number"),
+)
+# Names that are good and that the broker denies until it is restarted, see `pki.quarantine`.
+DENIED = Table("denied", META, Column("gateway", TEXT, primary_key=True))
 # Updates that came after their round, and those counted in an open round whose sum grows with them, as they arrived.
 HELD = Table(
     "held",
@@ -263,7 +282,7 @@ PASSES = Table(
     Column("key", TEXT, nullable=False),
 )
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 
 class OctetLength(GenericFunction[int]):

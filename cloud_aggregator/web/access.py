@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from starlette.requests import Request
 
 from fedgate.cloud_aggregator.web.sessions import FailedLogins, Session, Sessions, is_same
 from fedgate.cloud_aggregator.web.users import NAME, User, is_password, may, read_users
-from fedgate.config.settings.web import ROLES, Proxy, Role
+from fedgate.config.settings.web import ROLES, Proxy, Role, name_network
 
 COOKIE = "fedgate-session"
 PROOF = "X-Proxy-Secret"
@@ -89,15 +88,6 @@ def _read_once(request: Request, header: str) -> str:
     """Return a header; empty where there is none, or several, of which one may be a browser's."""
     found = request.headers.getlist(header)
     return found[0] if len(found) == 1 else ""
-
-
-def name_network(address: str) -> str:
-    """Return an address, of IPv6 the network of 64 bits that one client has to itself."""
-    try:
-        known = ip_address(address)
-    except ValueError:
-        return address
-    return str(ip_network((known, 64), strict=False)) if known.version == 6 else address
 
 
 def is_own_form(visitor: Visitor, token: str) -> bool:

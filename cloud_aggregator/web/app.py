@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -20,49 +19,37 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedgate.cloud_aggregator.runtime import freed_memory
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
-from fedgate.cloud_aggregator.web import formats
 from fedgate.cloud_aggregator.web.access import COOKIE, Access, Visitor, is_own_form
 from fedgate.cloud_aggregator.web.order_client import OrderRefusedError, place_order
 from fedgate.cloud_aggregator.web.pages import alarm, alarms, gateway, gateways, learning, overview, report
 from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
 from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS, Button, FormError
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
-from fedgate.cloud_aggregator.web.reading import Changes, Reader
+from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
+from fedgate.cloud_aggregator.web.reading import Reader
 from fedgate.cloud_aggregator.web.users import User, UsersError
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import USERS, Role, locate_folder, locate_socket
+from fedgate.config.web.changes import Changes, stream_changes
+from fedgate.config.web.charts import Facts
+from fedgate.config.web.headers import Headers
+from fedgate.config.web.rendering import mount_static, read_templates
+from fedgate.config.web.server import Server
 
 PAGES = (overview.PAGE, alarms.PAGE, alarm.PAGE, gateways.PAGE, gateway.PAGE, learning.PAGE, report.PAGE)
-FOLDER = Path(__file__).parent
+TEMPLATES = Path(__file__).parent / "templates"
 FORM_BYTES_MAX, FORM_WITHIN_S = 64 * 1024, 10.0
 CHECKED_AT_ONCE = 2  # passwords
-LISTENERS_MAX, OF_ONE_MAX = 200, 50  # browsers that are told of changes at once; those of one address
-KEEP_ALIVE_S = 15.0
 ANSWER_WITHIN_S, ANSWER_LOOK_S = 4.0, 0.1
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 NOBODY_YET = "Nobody may log in yet: cloud-aggregator users add NAME --role admin"
-EventStream = AsyncIterator[str]
 
 
 class Web:
@@ -75,15 +62,11 @@ class Web:
         self._access = Access(folder / USERS, settings.web.session_hours * 3600.0, settings.web.proxy)
         self._socket = locate_socket(settings.web, settings.aggregator.store)
         self._reader = Reader(settings.aggregator.store)
-        self._changes = Changes(self._reader)
+        self._changes = Changes(self._reader.read_change)
         self._alarms = AlarmList()
         self._opening = 0  # of the reader, that the list of alarms is of
-        self._listening = Counter[str]()  # browsers that are told of changes, by address
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
-        self._templates = Environment(
-            loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-        )
-        self._templates.filters |= formats.FILTERS
+        self._templates = read_templates(TEMPLATES)
         self.app = Starlette(
             routes=self._list_routes(),
             lifespan=self._live,
@@ -110,7 +93,7 @@ class Web:
             Route("/events", self._send_changes),
             Route("/plan", self._send_plan),
             Route("/orders/{button}", self._order, methods=["POST"]),
-            Mount("/static", StaticFiles(directory=FOLDER / "static")),
+            mount_static(),
             *pages,
         ]
 
@@ -178,7 +161,7 @@ class Web:
         self, template: str, visitor: Visitor | None, status: int = HTTPStatus.OK, /, **facts: Any
     ) -> HTMLResponse:
         common = {"visitor": visitor, "notices": (), "now_ns": time.time_ns(), "change": ""}
-        common |= {"site": self._settings.aggregator.site}
+        common |= {"brand": self._settings.aggregator.site}
         return HTMLResponse(self._templates.get_template(template).render(common | facts), status)
 
     async def _log_in(self, request: Request) -> Response:
@@ -270,27 +253,8 @@ class Web:
     async def _send_changes(self, request: Request) -> Response:
         """Tell a browser when something in the store has changed; `since` is what its page knows."""
         self._require(request)
-        if self._changes.waiting >= LISTENERS_MAX:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{LISTENERS_MAX} browsers listen already")
-        address = self._access.find_address(request)
-        if self._listening[address] >= OF_ONE_MAX:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{OF_ONE_MAX} browsers listen there already")
-
-        async def send(known: str) -> EventStream:
-            self._listening[address] += 1
-            try:
-                yield ": listening\n\n"
-                while not self._changes.is_over and self._access.find_visitor(request) is not None:
-                    found = await self._changes.wait(known, KEEP_ALIVE_S)
-                    yield ": still here\n\n" if found == known else f"event: changed\ndata: {found}\n\n"
-                    known = found
-            finally:
-                self._listening[address] -= 1
-                self._listening += Counter()  # which forgets those of whom nobody is left
-
-        headers = {"X-Accel-Buffering": "no"}  # of nginx, which holds back what it buffers
-        stream = send(request.query_params.get("since", ""))
-        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+        known, address = request.query_params.get("since", ""), self._access.find_address(request)
+        return stream_changes(self._changes, known, address, lambda: self._access.find_visitor(request) is not None)
 
     async def _send_plan(self, request: Request) -> Response:
         self._require(request)
@@ -311,27 +275,6 @@ class Web:
 
     async def _say_unreadable(self, request: Request, error: Exception) -> Response:
         return await self._refuse(request, HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, str(error)))
-
-
-class Headers:
-    """Says to browsers what they may do with whatever is answered."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Add the headers, but where a file says itself how long it is good."""
-
-        async def send_more(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = {name.lower() for name, _ in message["headers"]}
-                more = {name: value for name, value in HEADERS.items() if name.lower().encode() not in given}
-                if scope["path"].startswith("/static/"):
-                    more["Cache-Control"] = "no-cache"  # it is asked for each time, and sent where it has changed
-                message["headers"] += [(name.lower().encode(), value.encode()) for name, value in more.items()]
-            await send(message)
-
-        await self._app(scope, receive, send_more if scope["type"] == "http" else send)
 
 
 async def _read_form(request: Request) -> dict[str, str]:
@@ -365,3 +308,13 @@ def _keep_local(address: str) -> str:
     """Return an address of ours; `/` for one that would lead elsewhere."""
     is_ours = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if is_ours else "/"
+
+
+def make_server(settings: AggregatorSettings) -> Server:
+    """Return the page as a server; raises `OSError` where its address is taken, `ValueError` where the settings lack
+    something.
+    """
+    web = settings.web
+    proxies = () if web.proxy is None else web.proxy.addresses
+    files = {"certificate_file": web.certificate_file, "key_file": web.key_file}
+    return Server(Web(settings), web.listen, **files, proxies=proxies)

@@ -11,7 +11,6 @@ from typing import TypeVar
 from fedgate.cloud_aggregator.storage.store import Store, StoreError
 from fedgate.config.settings.database import DatabaseUrl
 
-LOOK_S = 1.0  # between two looks at whether something changed
 Result = TypeVar("Result")
 
 
@@ -57,44 +56,3 @@ class Reader:
         if self._store is not None:
             self._store.close()
             self._store = None
-
-
-class Changes:
-    """Tells everybody who waits that something in the store has changed; looks only while somebody waits."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._known = ""
-        self._changed = asyncio.Condition()
-        self._task: asyncio.Task[None] | None = None
-        self.waiting = 0
-        self.is_over = False
-
-    async def end(self) -> None:
-        """Let nobody wait any more."""
-        async with self._changed:
-            self.is_over = True
-            self._changed.notify_all()
-
-    async def wait(self, known: str, within_s: float) -> str:
-        """Return what `Reader.read_change` says, as soon as that is something else than `known`, or after a time."""
-        self.waiting += 1
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look())
-        try:
-            async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(lambda: self.is_over or self._known not in ("", known))
-        except TimeoutError:
-            return known
-        finally:
-            self.waiting -= 1
-        return self._known or known
-
-    async def _look(self) -> None:
-        while self.waiting:
-            found = await self._reader.read_change()
-            async with self._changed:
-                self._known = found
-                self._changed.notify_all()
-            await asyncio.sleep(LOOK_S)
-        self._known = ""  # nobody looks on: what is known is of the past

@@ -10,32 +10,35 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from fedgate.config.protocol.messages import CONTROLS, Count, Id, Message, MessageError, Moment, Name, escape_text
+from fedgate.config.protocol.messages import (
+    CONTROLS,
+    FARTHEST,
+    Count,
+    Id,
+    Message,
+    MessageError,
+    Moment,
+    Name,
+    NotNegative,
+    Number,
+    Part,
+    Trail,
+    escape_text,
+)
 from fedgate.models.alarms.attribution import Evidence
 
 EVIDENCE_BYTES = 16 * 1024
 DIGITS = 4  # significant ones of every measured number
-CONTRIBUTIONS_MAX, TRAIL_MAX, BANDS_MAX, CHANNELS_MAX = 5, 200, 64, 64
+CONTRIBUTIONS_MAX, BANDS_MAX, CHANNELS_MAX = 5, 64, 64
 TRAIL_LEAST, BANDS_LEAST, CHANNELS_LEAST = 25, 16, 16  # what `fit` leaves of each
 CHANGES_MAX, DECIBELS_MAX = 12, 99  # channels whose bands are compared, and how far they are told apart
 LABEL_MAX, SENTENCE_MAX = 120, 400  # characters
-FARTHEST = 1e30  # of a number: beyond what any sensor measures, and in the bounds of float32
 Label = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=LABEL_MAX)]
 Sentence = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=SENTENCE_MAX)]
-Number = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
-Place = Annotated[int, Field(ge=0, lt=TRAIL_MAX)]
-NotNegative = Annotated[float, Field(ge=0.0, le=FARTHEST)]
-
-
-class Part(BaseModel):
-    """A part of evidence, read as strictly as a message is."""
-
-    model_config = Message.model_config
 
 
 class Standout(Part):
@@ -50,31 +53,6 @@ class Standout(Part):
     median: Number
     spread: NotNegative
     deviation: Number | None
-
-
-class Trail(Part):
-    """Score and level of the latest windows, the oldest first; level i holds from place `level_from[i]` on."""
-
-    first_ns: Moment
-    offsets_s: Annotated[tuple[Number, ...], Field(min_length=1, max_length=TRAIL_MAX)]
-    scores: Annotated[tuple[Number, ...], Field(max_length=TRAIL_MAX)]
-    level_from: Annotated[tuple[Place, ...], Field(min_length=1, max_length=TRAIL_MAX)]  # places in the list
-    levels: Annotated[tuple[Number, ...], Field(max_length=TRAIL_MAX)]
-
-    @model_validator(mode="after")
-    def _fit_together(self) -> Self:
-        places = (*self.level_from, len(self.scores))
-        is_rising = places[0] == 0 and all(one < other for one, other in pairwise(places))
-        if len(self.scores) != len(self.offsets_s) or len(self.levels) != len(self.level_from) or not is_rising:
-            raise ValueError("expected a score for each time, and levels from the first of them on, places rising")
-        return self
-
-    def list_levels(self) -> list[float]:
-        """Return the level of each window."""
-        places = (*self.level_from, len(self.scores))
-        return [
-            level for level, (first, end) in zip(self.levels, pairwise(places), strict=True) for _ in range(first, end)
-        ]
 
 
 class BandSpectrum(Part):

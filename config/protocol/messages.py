@@ -9,9 +9,19 @@ import hashlib
 import json
 import re
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from fedgate.models.alarms.attribution import Evidence
 from fedgate.models.features.spec import FeatureSpec
@@ -39,6 +49,11 @@ MEMBERS_MAX = 1_000  # 36 kB in one message
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
 Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
+FARTHEST = 1e30  # of a number: beyond what any sensor measures, and in the bounds of float32
+Number = Annotated[float, Field(ge=-FARTHEST, le=FARTHEST)]
+NotNegative = Annotated[float, Field(ge=0.0, le=FARTHEST)]
+TRAIL_MAX, SENSORS_MAX = 200, 64  # windows; channels of all sources, of one status
+Place = Annotated[int, Field(ge=0, lt=TRAIL_MAX)]
 
 
 CONTROL = re.compile(f"[{CONTROLS}]")
@@ -97,6 +112,12 @@ class Transfer(Message):
     chunks: Annotated[int, Field(ge=1, le=CHUNKS_MAX)]
 
 
+class Part(BaseModel):
+    """A part of a message, read as strictly as the whole."""
+
+    model_config = Message.model_config
+
+
 class Device(Message):
     """What a gateway watches, for whoever has to mend it; `fedgate.config.settings.settings.DeviceTable` says what
     may stand in it.
@@ -107,6 +128,49 @@ class Device(Message):
     serial: Words = ""
     location: Words = ""
     category: Name = "other"
+
+
+class Trail(Part):
+    """Score and level of the latest windows, the oldest first; level i holds from place `level_from[i]` on."""
+
+    first_ns: Moment
+    offsets_s: Annotated[tuple[Number, ...], Field(min_length=1, max_length=TRAIL_MAX)]
+    scores: Annotated[tuple[Number, ...], Field(max_length=TRAIL_MAX)]
+    level_from: Annotated[tuple[Place, ...], Field(min_length=1, max_length=TRAIL_MAX)]  # places in the list
+    levels: Annotated[tuple[Number, ...], Field(max_length=TRAIL_MAX)]
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        places = (*self.level_from, len(self.scores))
+        is_rising = places[0] == 0 and all(one < other for one, other in pairwise(places))
+        if len(self.scores) != len(self.offsets_s) or len(self.levels) != len(self.level_from) or not is_rising:
+            raise ValueError("expected a score for each time, and levels from the first of them on, places rising")
+        return self
+
+    def list_levels(self) -> list[float]:
+        """Return the level of each window."""
+        places = (*self.level_from, len(self.scores))
+        return [
+            level for level, (first, end) in zip(self.levels, pairwise(places), strict=True) for _ in range(first, end)
+        ]
+
+
+class SourceReport(Part):
+    """A source of a gateway as it was received last: its channels in order and, where they are published, the last
+    value of each, None where it was not finite, with its unit.
+    """
+
+    age_s: NotNegative | None  # None: nothing came since the start
+    rate_hz: NotNegative | None  # as the source says or, of single readings, between the last two
+    channels: Annotated[tuple[Name, ...], Field(max_length=SENSORS_MAX)]
+    units: Annotated[tuple[Name, ...], Field(max_length=SENSORS_MAX)] = ()
+    values: Annotated[tuple[Number | None, ...], Field(max_length=SENSORS_MAX)] = ()
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if len(self.values) != len(self.units) or len(self.values) not in (0, len(self.channels)):
+            raise ValueError(f"expected a value and a unit of each of {len(self.channels)} channels, or none")
+        return self
 
 
 STATUS = "agent"  # item under which a gateway publishes its status, and is answered
@@ -162,6 +226,10 @@ class Status(Message):
     stale: Short = ""  # why what this gateway was told by the aggregator may not be the newest
     # Of the last window that was judged, where scores are published and the level is above 0: from 1 on it is unusual.
     score_over_level: float | None = None
+    trail: Trail | None = None  # of the latest windows, where scores are published
+    sources: Annotated[dict[Name, SourceReport], Field(max_length=SENSORS_MAX)] = {}
+    compared_windows: Count = 0  # that the model in force and the one before have both judged, while it is on probation
+    differing_windows: Count = 0  # of these: one is at its level, the other is not
 
     def compact(self) -> Status:
         """Return the same in a third of the memory: of which keys were given, only what the register of alarms asks is

@@ -34,7 +34,7 @@ from fedgate.config.settings.notifications import (
 from fedgate.config.settings.release import ModelsTable, ReleaseTable, Trust
 from fedgate.config.settings.samples import FetchTable, SamplesTable
 from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rounds, Training
-from fedgate.config.settings.web import MetricsTable, WebTable
+from fedgate.config.settings.web import GatewayWebTable, MetricsTable, WebTable
 from fedgate.models.alarms.false_alarm_test import block_windows
 from fedgate.models.alarms.threshold import MINIMUM_SCORES
 from fedgate.models.features.spec import FeatureSpec, feature_names
@@ -202,6 +202,7 @@ class Exchange(Table):
     status_s: Positive = 60.0
     publish_scores: bool = True
     keep_scores: bool = True  # of those it publishes: while there is no link, for afterwards
+    publish_values: bool = False  # with each status the last value of each channel: samples, which else never leave
     spread_s: NotNegative = 10.0  # within it a fleet sends what gathered in an outage
 
 
@@ -231,6 +232,7 @@ class GatewaySettings(Table):
     exchange: Exchange = Exchange()
     store: StoreTable = StoreTable()
     samples: SamplesTable | None = None
+    web: GatewayWebTable | None = None  # None: the gateway has no page of its own
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:

@@ -1,8 +1,10 @@
-"""What is served of the aggregator over HTTP: the page, to whom and with which plan of the site, and the metrics."""
+"""What is served over HTTP: of the aggregator the page, to whom and with which plan of the site, and the metrics; of a
+gateway its own page.
+"""
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -12,10 +14,11 @@ from fedgate.config.protocol.messages import Id
 from fedgate.config.settings.base import FilePath, Table, is_loopback
 from fedgate.config.settings.database import DatabaseUrl
 
-PORT, PORT_MAX, POSITIONS_MAX = 8470, 65_535, 10_000
+PORT, GATEWAY_PORT, PORT_MAX, POSITIONS_MAX = 8470, 8471, 65_535, 10_000
 Role = Literal["viewer", "operator", "admin"]  # each may do what the ones before may
 ROLES: tuple[Role, ...] = get_args(Role)
 USERS, SOCKET = "web-users.json", "orders.socket"
+GATEWAY_SOCKET = "gateway.socket"  # beside the store, by which the agent tells its page how it is
 Header = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -34,6 +37,15 @@ def read_address(text: str) -> tuple[str, int]:
     if (address.version == 6) != (bare != host):
         raise ValueError(problem)
     return bare, int(port)
+
+
+def name_network(address: str) -> str:
+    """Return an address, of IPv6 the network of 64 bits that one client has to itself."""
+    try:
+        known = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((known, 64), strict=False)) if known.version == 6 else address
 
 
 def _check_listen(text: str) -> str:
@@ -105,6 +117,23 @@ class WebTable(Table):
     def address(self) -> tuple[str, int]:
         """The address and the port of `listen`."""
         return read_address(self.listen)
+
+
+class GatewayWebTable(Table):
+    """Where a gateway's own page is served: for who is on the gateway alone."""
+
+    listen: Listen = f"127.0.0.1:{GATEWAY_PORT}"
+
+    @field_validator("listen")
+    @classmethod
+    def _check_loopback(cls, listen: str) -> str:
+        host, port = read_address(listen)
+        if not is_loopback(host):
+            raise ValueError(
+                f"a gateway's page asks nobody who they are, so it is served on the gateway alone, got {listen!r}; "
+                f"expected an address such as 127.0.0.1:{port}, and from elsewhere 'ssh -L {port}:127.0.0.1:{port}'"
+            )
+        return listen
 
 
 class MetricsTable(Table):

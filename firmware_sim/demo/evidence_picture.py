@@ -16,14 +16,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedgate.cloud_aggregator.alarms.evidence_text import (
+from fedgate.config.protocol.evidence import AlarmEvidence, ChannelHealth
+from fedgate.config.protocol.evidence_text import (
     LOG_UNIT,
     describe_covariates,
     describe_onset,
     format_duration,
     needs_log,
 )
-from fedgate.config.protocol.evidence import AlarmEvidence, ChannelHealth
 from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, ORANGE, VERMILLION
 from fedgate.models.arrays import Floats
 from fedgate.models.time_units import DAY_S, NS

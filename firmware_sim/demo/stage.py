@@ -105,7 +105,7 @@ def write_settings(
             "features": story.features,
             "baseline": {"windows": story.baseline_windows},
             "alarm": story.alarm,
-            "exchange": {"status_s": STATUS_S},
+            "exchange": {"status_s": STATUS_S, "publish_values": True},
         }
         (folder / f"{name}.toml").write_text(toml(gateway), encoding="utf-8")
         np.savez_compressed(

@@ -18,7 +18,7 @@ from fedgate.config.doctor import report
 from fedgate.config.doctor.imports import check_imports
 from fedgate.config.doctor.report import Finding, failure, fit_line, guard, ok, warning
 from fedgate.config.runtime import cli, store_lock
-from fedgate.gateway_agent.commands.store import open_store
+from fedgate.gateway_agent.storage.reading import open_store
 from fedgate.models.time_units import NS
 
 if TYPE_CHECKING:

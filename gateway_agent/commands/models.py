@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedgate.config.runtime import cli
-from fedgate.gateway_agent.commands.store import open_store
+from fedgate.gateway_agent.storage.reading import open_store
 from fedgate.models.time_units import HOUR_S
-
-if TYPE_CHECKING:
-    from fedgate.config.settings.settings import GatewaySettings
 
 TEXT = "Show the model in force, the one before it, how long its probation lasts, and what was refused and why."
 EXAMPLES = """examples:
   gateway-agent models -c gateway.toml          as a table; also while the agent runs
   gateway-agent models -c gateway.toml --json   for machines
 """
-OF_A_MANIFEST = ("algorithm", "detector", "run", "round_index", "gateways")
 
 
 def add(commands: cli.Commands) -> None:
@@ -28,44 +24,12 @@ def add(commands: cli.Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     from fedgate.config.settings.settings import GatewaySettings, load
+    from fedgate.gateway_agent.storage.summary import describe_models
 
     settings = load(arguments.config, GatewaySettings)
     with open_store(settings) as store:
         summary = describe_models(store.read().blobs, settings)
     cli.show(arguments, summary, _format(summary))
-
-
-def describe_models(blobs: dict[str, bytes], settings: GatewaySettings) -> dict[str, Any]:
-    """Return, as JSON-able values, what the store says of models."""
-    from fedgate.gateway_agent.deployment.deployment import compute_probation_left_s, find_in_force, restore_models
-
-    models = restore_models(blobs)
-    candidates = [digest for digest in models.trying if digest not in (models.current.digest, models.previous.digest)]
-    return {
-        "current": describe_model(find_in_force(blobs)),
-        "previous": describe_model(blobs.get(models.other)) if models.previous.version else None,
-        "candidate": candidates[-1] if candidates else None,
-        "newest_version": models.newest,
-        "windows": models.windows,
-        "alarms": models.alarms,
-        "probation_s": compute_probation_left_s(models, settings) if models.previous.version else 0.0,
-        "loads_not_finished": {digest: one.in_all for digest, one in models.trying.items()},
-        "rejected": [{"version": one.version, "why": one.why, "final": one.is_final} for one in models.rejected],
-    }
-
-
-def describe_model(stored: bytes | None) -> dict[str, Any] | None:
-    """Return what is shown of a stored model; None where there is none that can be read."""
-    from fedgate.gateway_agent.deployment.deployment import UNREADABLE, read
-
-    if stored is None:
-        return None
-    try:
-        manifest = read(stored).manifest
-    except UNREADABLE:
-        return None
-    known = {"version": manifest.version, "digest": manifest.model.digest}
-    return known | {name: getattr(manifest, name) for name in OF_A_MANIFEST}
 
 
 def _format(summary: dict[str, Any]) -> str:

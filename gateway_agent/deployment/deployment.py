@@ -135,6 +135,8 @@ class Models:
     alarms: int = 0  # of the structure, raised under it
     blocks: int = 0  # of its probation, in which the model before was calm ...
     alarmed: int = 0  # ... and it was not
+    compared: int = 0  # windows that both judged
+    differing: int = 0  # of these: one was at its level, the other was not
     trying: Mapping[str, LoadAttempts] = field(
         default_factory=lambda: MappingProxyType({})
     )  # digest -> loads not finished

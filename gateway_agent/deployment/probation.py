@@ -12,6 +12,7 @@ from dataclasses import replace
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment.deployment import (
     Deployment,
+    Models,
     Probation,
     Rejected,
     Result,
@@ -24,7 +25,7 @@ from fedgate.gateway_agent.deployment.validation import BLIND_MAX, block_promise
 from fedgate.gateway_agent.events import Log, PublishStatus, SetRefusal, Wanted
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.pipeline.memory import save_memory
-from fedgate.gateway_agent.pipeline.pipeline import UNSEEN, Pipeline, WindowResult, is_alarming, judge_row
+from fedgate.gateway_agent.pipeline.pipeline import UNSEEN, Pipeline, WindowResult, is_alarming, is_at_level, judge_row
 from fedgate.gateway_agent.pipeline.recurrence import BLANK
 from fedgate.models.alarms.false_alarm_test import is_broken, level_at
 from fedgate.models.onnx_policy import ModelRefusedError
@@ -101,13 +102,21 @@ def _compare(
     alarmed = trial.alarmed or is_alarming(pipeline, reading)
     was_alarmed = trial.was_alarmed or is_alarming(before, judged)
     trial = Probation(trial.manifest, before, trial.windows + 1, alarmed, was_alarmed, blind, trial.slow)
-    deployment = replace(deployment, trial=trial)
+    models = _count_difference(deployment.models, is_at_level(pipeline, reading), is_at_level(before, judged))
+    deployment = replace(deployment, trial=trial, models=models)
     if blind > BLIND_MAX:
         text = f"it gave no finite score for {blind} windows that the model before it can score"
         return roll_back(deployment, pipeline, text)
     if trial.windows < block_promise(context)[0]:
         return deployment, pipeline, []
     return _judge_block(deployment, context, pipeline, trial)
+
+
+def _count_difference(models: Models, is_at: bool | None, was_at: bool | None) -> Models:
+    """Count a window that both models judged, by whether the one in force and the one before find it at their level."""
+    if is_at is None or was_at is None:
+        return models
+    return replace(models, compared=models.compared + 1, differing=models.differing + (is_at != was_at))
 
 
 def _judge_block(deployment: Deployment, context: Context, pipeline: Pipeline, trial: Probation) -> Swap:

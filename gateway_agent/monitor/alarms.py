@@ -140,7 +140,8 @@ def queue_anomaly(
     if raised is None:
         return monitor, effects
     recorded = RecordSamples(raised.id, raised.cause, raised.onset_ns, raised.t_ns)
-    return monitor, [*effects, *queue_evidence(monitor, context, raised, reading), recorded]
+    monitor, more = queue_evidence(monitor, context, raised, reading)
+    return monitor, [*effects, *more, recorded]
 
 
 def _describe_evidence(weather: Evidence, power: Evidence, *, is_power_measured: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,21 +41,28 @@ from fedgate.models.features.spec import feature_names
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-def queue_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: WindowResult) -> list[Wanted]:
-    """Return the request that delivers the evidence of an alarm, where the settings want any and the line carries it.
+def queue_evidence(
+    monitor: Monitor, context: Context, alarm: Alarm, reading: WindowResult
+) -> tuple[Monitor, list[Wanted]]:
+    """Keep the evidence of an alarm for who looks at the gateway, and deliver it, where the settings want any and the
+    line carries it.
 
     An error of it is logged: the alarm, which is queued by now, matters more.
     """
     if context.settings.alarm.evidence == "off":
-        return []
+        return monitor, []
     try:
         evidence = gather_evidence(monitor, context, alarm, reading)
     except ValueError as error:
-        return [Log("warning", f"alarm {alarm.cause} has no evidence: {error}")]
+        return monitor, [Log("warning", f"alarm {alarm.cause} has no evidence: {error}")]
+    monitor = replace(monitor, evidence=evidence)
     if len(evidence.to_bytes()) > context.payload_bytes:
-        return [Log("info", f"alarm {alarm.cause} has no evidence: {context.payload_bytes} bytes are too few for it")]
+        return monitor, [
+            Log("info", f"alarm {alarm.cause} has no evidence: {context.payload_bytes} bytes are too few for it")
+        ]
     topic = context.topic("evidence", evidence.item)
-    return [Deliver(evidence.item, Item(topic, (evidence.to_bytes(),), retain=False, priority=EVIDENCE_PRIORITY))]
+    item = Item(topic, (evidence.to_bytes(),), retain=False, priority=EVIDENCE_PRIORITY)
+    return monitor, [Deliver(evidence.item, item)]
 
 
 def gather_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: WindowResult) -> AlarmEvidence:

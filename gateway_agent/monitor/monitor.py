@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
+from typing import NamedTuple
 
 from fedgate.config.protocol.alarm_book import AlarmBook
-from fedgate.config.protocol.evidence import TRAIL_MAX
-from fedgate.config.protocol.messages import MaintenanceWindows
+from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.config.protocol.messages import TRAIL_MAX, MaintenanceWindows
 from fedgate.gateway_agent.events import Save
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline
 from fedgate.gateway_agent.sources.frames import Offsets
+from fedgate.models.time_units import NS
+from fedgate.models.windows.grid import Block
 
 ALARMS = "alarms"  # key of a stored blob
 ANOMALY = "anomaly"  # the cause of an alarm about the structure
+
+
+class Latest(NamedTuple):
+    """The newest sample of a source, in the units of its channels and in their order."""
+
+    t_ns: int
+    rate_hz: float | None  # as the source says or, of single readings, between the last two
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,7 @@ class Monitor:
 
     pipeline: Pipeline
     received_ns: dict[str, int] = field(default_factory=dict)  # source -> when it last spoke, since the boot
+    latest: dict[str, Latest] = field(default_factory=dict)  # source -> its newest sample
     offsets: Offsets = field(default_factory=dict)
     alarms: AlarmBook = field(default_factory=AlarmBook)
     lost_ns: dict[str, int] = field(default_factory=dict)  # channel -> start of its run of lost windows, since the boot
@@ -33,6 +45,20 @@ class Monitor:
     values_filled: dict[str, int] = field(default_factory=dict)  # by channel
     lost_by_channel: dict[str, int] = field(default_factory=dict)  # windows, since the start
     trail: tuple[tuple[int, float, float], ...] = ()  # end, height and level of the latest windows that were judged
+    evidence: AlarmEvidence | None = None  # of the latest anomaly that was raised since the start
+
+    def note_block(self, uptime_ns: int, block: Block) -> Monitor:
+        """Return the monitor after a block, values (T, C) in the units of the settings; one that comes late changes
+        nothing of the newest sample.
+        """
+        received_ns, name = {**self.received_ns, block.stream: uptime_ns}, block.stream
+        before, last = self.latest.get(name), len(block.values) - 1
+        t_ns = block.t_ns + (round(last / block.rate_hz * NS) if block.rate_hz else 0)
+        if last < 0 or (before is not None and t_ns <= before.t_ns):
+            return replace(self, received_ns=received_ns)
+        rate_hz = block.rate_hz or (None if before is None else NS / (t_ns - before.t_ns))
+        newest = Latest(t_ns, rate_hz, tuple(block.values[last].tolist()))
+        return replace(self, received_ns=received_ns, latest={**self.latest, name: newest})
 
     def note_height(self, t_ns: int, height: float) -> Monitor:
         """Return the monitor with a window more in its trail."""
@@ -42,7 +68,7 @@ class Monitor:
     def begin_anew(self) -> Monitor:
         """Return the monitor after the wall clock was set: a run of windows has no common time with what follows."""
         alarm = replace(self.pipeline.alarm, run_ns=None, last_ns=None)  # its onset stays: it is in the alarm's id
-        return replace(self, trail=(), pipeline=replace(self.pipeline, alarm=alarm))
+        return replace(self, trail=(), latest={}, pipeline=replace(self.pipeline, alarm=alarm))
 
 
 def save_alarms(monitor: Monitor) -> Save:

@@ -288,9 +288,14 @@ def make_beside(
 
 def is_alarming(pipeline: Pipeline, reading: WindowResult) -> bool:
     """Tell whether a model alarms with a window just judged: its level is reached, for as long as an alarm takes."""
+    return pipeline.alarm.active and is_at_level(pipeline, reading) is True
+
+
+def is_at_level(pipeline: Pipeline, reading: WindowResult) -> bool | None:
+    """Tell whether a window just judged reaches its model's level; None where it was not judged."""
     if reading.height is None or pipeline.judge is None:
-        return False
-    return pipeline.alarm.active and reading.height.value >= pipeline.judge.levels.raise_level
+        return None
+    return reading.height.value >= pipeline.judge.levels.raise_level
 
 
 def calibrate_model(

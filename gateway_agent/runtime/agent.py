@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL, Channel, Topic, topic_of, watch
@@ -20,6 +21,7 @@ from fedgate.config.runtime.app import App
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings import labelled
 from fedgate.config.settings.settings import GatewaySettings
+from fedgate.config.settings.web import GATEWAY_SOCKET
 from fedgate.config.transport.mqtt import Link, Will
 from fedgate.gateway_agent.deployment.deployment import Examination
 from fedgate.gateway_agent.events import Connection, Event, Received, Tick, Train, Trained
@@ -28,9 +30,12 @@ from fedgate.gateway_agent.runtime.membership import find_files
 from fedgate.gateway_agent.runtime.model_trial import ONE_THREAD
 from fedgate.gateway_agent.runtime.renewal import Renewer
 from fedgate.gateway_agent.runtime.service import Service
-from fedgate.gateway_agent.state import Host
+from fedgate.gateway_agent.state import Host, State
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.gateway_agent.trust.trust import take_none
+
+if TYPE_CHECKING:
+    from fedgate.config.runtime.local_socket import LocalSocket
 
 LOG = logging.getLogger("fedgate.gateway")
 STDERR_TAIL = 400
@@ -70,6 +75,7 @@ class Agent(App):
                 examine=self._examine,
             ),
         )
+        self._page: LocalSocket | None = None  # of the gateway's page, while the agent runs
         self._echo = echo.Echo(topic_of(Topic(settings.gateway.site, settings.gateway.id, "doctor", echo.ITEM)))
         self.links = _make_links(settings, self._receive, lambda up: self.loop.put(Connection(up)))
         self.handlers[Train] = self._start_training
@@ -86,6 +92,7 @@ class Agent(App):
         """Renew the certificate from now on, whenever it is due."""
         if self._renewer is not None:
             self._renewer.start()
+        self._page = _open_page_socket(self.settings, lambda: self.service.state)
         LOG.info("gateway %s watches %d source(s)", self.settings.gateway.id, len(self.settings.source))
 
     def tick(self) -> Tick:
@@ -111,7 +118,9 @@ class Agent(App):
         super().step(events)
 
     def end(self) -> None:
-        """End the renewal and the training."""
+        """End the renewal, the training, and what the page asks."""
+        if self._page is not None:
+            self._page.stop()
         if self._renewer is not None:
             self._renewer.stop()
         if self._child is not None and self._child.poll() is None:
@@ -157,6 +166,25 @@ class Agent(App):
         else:
             lines = complaint.decode(errors="replace").strip().splitlines() or [f"exit code {child.returncode}"]
             self.loop.put(Trained(None, lines[-1][-STDERR_TAIL:]))
+
+
+def _open_page_socket(settings: GatewaySettings, read_state: Callable[[], State]) -> LocalSocket | None:
+    """Return the socket that the gateway's page asks; None where there is no page, or where the socket cannot be made:
+    no sample waits for it.
+    """
+    if settings.web is None:
+        return None
+    from fedgate.gateway_agent.runtime.page_socket import PageSocket  # what most gateways never need
+    from fedgate.gateway_agent.snapshot import describe_now
+
+    try:
+        path = settings.gateway.store.parent / GATEWAY_SOCKET
+        socket = PageSocket(path, lambda: describe_now(read_state()))
+    except OSError as error:
+        LOG.warning("the gateway's page shows nothing but what is stored: %s (%s)", GATEWAY_SOCKET, error)
+        return None
+    socket.start()
+    return socket
 
 
 def _make_links(

@@ -7,17 +7,17 @@ Method: Debian's Chromium by playwright over the real page, axe's rules on every
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import RecordEvidence, RecordGateway
 from fedgate.config.protocol.messages import Status
+from tests.browser.conftest import PHONE, OpenTab, Scheme
 from tests.cloud_aggregator.web.test_web_access import list_addresses
 from tests.support.evidence_samples import make_evidence
 from tests.support.web_page import PASSWORD, Site, make_alarm, make_site, open_page
@@ -28,20 +28,6 @@ PLAN = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 600"><rect width="1000" height="600" fill="#88a"/></svg>'
 )
 HOSTILE = "\"><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">{{7*7}}"
-PHONE, DESK = ViewportSize(width=360, height=740), ViewportSize(width=1200, height=900)
-Scheme = Literal["light", "dark"]
-OpenTab = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium."""
-    found = shutil.which("chromium")
-    assert found, "chromium is not installed: sudo apt-get install chromium"
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")
@@ -54,40 +40,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         site.serving(),
     ):
         yield site
-
-
-def is_complaint(line: ConsoleMessage) -> bool:
-    """Tell whether something is wrong; a login that fails is answered with 401, which Chromium calls an error."""
-    return line.type == "error" and "status of 401" not in line.text
-
-
-@pytest.fixture
-def tabs(browser: Browser) -> Iterator[OpenTab]:
-    """Opens tabs, of somebody who is logged in where a user is named; what their scripts complain of fails the test, as
-    does a request to anybody but the page.
-    """
-    complaints: list[str] = []
-    contexts: list[BrowserContext] = []
-
-    def open_tab(site: Site, user: str = "", scheme: Scheme = "light") -> Page:
-        at = f"http://127.0.0.1:{site.port}"
-        contexts.append(browser.new_context(base_url=at, viewport=DESK, color_scheme=scheme))
-        tab = contexts[-1].new_page()
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("console", lambda line: complaints.append(line.text) if is_complaint(line) else None)
-        tab.on("request", lambda one: None if one.url.startswith(at) else complaints.append(one.url))
-        if user:
-            tab.goto("/login")
-            tab.get_by_label("Name").fill(user)
-            tab.get_by_label("Password").fill(PASSWORD)
-            tab.get_by_role("button", name="Log in").click()
-            expect(tab.get_by_role("button", name="Log out")).to_be_visible()
-        return tab
-
-    yield open_tab
-    for one in contexts:
-        one.close()
-    assert complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -120,6 +72,22 @@ def test_an_operator_finds_the_alarm_and_acknowledges_it_with_the_keyboard_alone
     tab.keyboard.press("Enter")
     expect(tab.locator("#notices .notice.good")).to_contain_text("acknowledged")
     expect(tab.locator("#main .tag.state-acknowledged")).to_be_visible()
+
+
+def test_an_admin_shuts_a_gateway_out(tabs: OpenTab, tmp_path: Path) -> None:
+    admitted = RecordRegistry((Certificate("a1", "north", "k", 1, 2**62),))
+    with open_page(tmp_path, *make_site(), admitted, has_identity=True) as site, site.serving():
+        tab = tabs(site, "admin")
+        tab.goto("/gateways/north")
+        expect(tab.get_by_role("button", name="Revoke")).to_be_hidden()
+        tab.get_by_text("Shut this gateway out").click()
+        tab.get_by_label("Its name, to be sure").fill("north")
+        tab.get_by_label("Password").fill(PASSWORD)
+        assert Axe().run(tab).violations_count == 0
+        tab.get_by_role("button", name="Revoke").click()
+        expect(tab.locator("#notices .notice.good")).to_contain_text("north is revoked")
+        expect(tab.get_by_role("heading", level=1)).to_contain_text("Shut out")
+        expect(tab.get_by_role("button", name="Revoke")).to_have_count(0)
 
 
 def press_tab_until(tab: Page, selector: str) -> None:

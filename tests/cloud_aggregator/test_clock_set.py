@@ -60,6 +60,7 @@ def lived(folder: Path, steps: dict[int, int]) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.soak
 @settings(max_examples=5, deadline=None)
 @given(
     steps=st.dictionaries(st.integers(0, MINUTES - 1), st.integers(-50 * YEAR_S, 50 * YEAR_S), min_size=1, max_size=4)

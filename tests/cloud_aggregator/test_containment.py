@@ -64,6 +64,7 @@ def active(service: Service, gateway: str) -> list[str]:
     return [one.alarm.cause for one in register.select_active(service.state.alarms.book, gateway)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("handler", [divide_by_nothing, record_too_much])
 def test_what_came_with_a_poisoned_message_is_stored_and_answered(
     place: Path | DatabaseUrl, monkeypatch: pytest.MonkeyPatch, handler: Handler

@@ -43,6 +43,7 @@ from fedgate.cloud_aggregator.events import (
     Publish,
     RecordAlarm,
     RecordCount,
+    RecordDenied,
     RecordDiscovery,
     RecordEvidence,
     RecordFetch,
@@ -50,6 +51,7 @@ from fedgate.cloud_aggregator.events import (
     RecordGateway,
     RecordLoss,
     RecordModel,
+    RecordPresence,
     RecordRound,
     RecordScores,
     RecordService,
@@ -65,7 +67,14 @@ from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, d
 from fedgate.cloud_aggregator.rounds import round
 from fedgate.cloud_aggregator.runtime.app import LOG
 from fedgate.cloud_aggregator.state import Stored
-from fedgate.cloud_aggregator.storage import evidence_table, history_table, models_table, samples_table, store
+from fedgate.cloud_aggregator.storage import (
+    availability_table,
+    evidence_table,
+    history_table,
+    models_table,
+    samples_table,
+    store,
+)
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import (
@@ -335,6 +344,8 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "alarm_events": lambda number: [AlarmEvent("west", f"{number}", "", number, "ann", "note", {"text": "seen"})],
     "service": lambda number: [RecordService(number, number, True, number)],
     "gateways": lambda number: [RecordGateway("west", READY, number)],
+    "availability": lambda number: [RecordPresence("west", "online", number, number)],
+    "denied": lambda number: [RecordDenied(frozenset({f"{number}"}))],
     "held": lambda number: [held(number)],
     "losses": lambda number: [RecordLoss("west", STONE.model_copy(update={"id": f"{number}"}), number)],
     "evidence": lambda number: [
@@ -352,7 +363,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
     "certificates": certified,
     "passes": admitted,
 }
-ONE = {"training", "training_arrays", "backup", "rollout", "service", "gateways", "held", "counts"}
+ONE = {"training", "training_arrays", "backup", "rollout", "service", "gateways", "denied", "held", "counts"}
 LOOKED_THROUGH = 5  # alarms, and their events
 
 
@@ -367,8 +378,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(history_table, name, KEPT)
     for name in ("ALARMS_BETWEEN", "EVENTS_BETWEEN"):
         monkeypatch.setattr(history_table, name, LOOKED_THROUGH)
-    monkeypatch.setattr(evidence_table, "KEPT", KEPT)
-    monkeypatch.setattr(evidence_table, "BETWEEN", 1)
+    for table in (availability_table, evidence_table):
+        monkeypatch.setattr(table, "KEPT", KEPT)
+        monkeypatch.setattr(table, "BETWEEN", 1)
     monkeypatch.setattr(samples_table, "KEPT", KEPT)
     row_bytes = len(BATCH.to_bytes()) + history_table.ROW_BYTES
     monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)

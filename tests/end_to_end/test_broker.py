@@ -143,6 +143,7 @@ def test_ends_with_the_block_even_after_an_error(tmp_path: Path, kind: Kind) -> 
     assert not is_running(started.pid)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_restart_comes_back_on_the_same_port(tmp_path: Path, kind: Kind) -> None:
     with broker(tmp_path, kind) as started:
@@ -158,6 +159,7 @@ def test_restart_comes_back_on_the_same_port(tmp_path: Path, kind: Kind) -> None
         assert not is_running(started.pid)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_what_survives_is_what_the_module_says(tmp_path: Path, kind: Kind, end: str) -> None:
@@ -173,6 +175,7 @@ def test_what_survives_is_what_the_module_says(tmp_path: Path, kind: Kind, end: 
     assert first == (b"before" if (kind, end) == ("mosquitto", "stop") else b"after")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_port_in_use_is_named_and_its_owner_is_not_taken_for_ours(running: Broker, tmp_path: Path, kind: Kind) -> None:
     with pytest.raises(PortInUseError, match=rf"127\.0\.0\.1:{running.port}"), broker(tmp_path, kind, running.port):
@@ -180,6 +183,7 @@ def test_port_in_use_is_named_and_its_owner_is_not_taken_for_ours(running: Broke
     assert is_running(running.pid)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_port_taken_over_while_the_broker_was_down_is_noticed(tmp_path: Path, kind: Kind) -> None:
     with broker(tmp_path / "ours", kind) as ours:
@@ -189,6 +193,7 @@ def test_port_taken_over_while_the_broker_was_down_is_noticed(tmp_path: Path, ki
         assert not is_running(ours.pid) and ours.pid != theirs.pid
 
 
+@pytest.mark.soak
 def test_free_port_that_was_taken_meanwhile_is_replaced(
     running: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +232,7 @@ def test_without_mosquitto_auto_is_embedded(tmp_path: Path, monkeypatch: pytest.
         pass
 
 
+@pytest.mark.soak
 def test_who_goes_over_the_subscriptions_of_the_embedded_broker_is_not_ended_by_another() -> None:
     subscriptions = Subscriptions(north=[], south=[])
     for topic in subscriptions:

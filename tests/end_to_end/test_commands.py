@@ -83,6 +83,7 @@ def test_a_wrong_call_ends_with_code_2_and_the_usage(name: str, arguments: list[
     assert ended.value.code == 2 and f"usage: {name}" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 @each_command
 def test_each_command_is_one_that_a_shell_can_run(name: str) -> None:
     done = children.run_module(name.replace("-", "_"), "--version", idle_s=PATIENCE_S)
@@ -113,6 +114,7 @@ BAD_FILES = {
 }
 
 
+@pytest.mark.soak
 @each_command
 @pytest.mark.parametrize("fault", BAD_FILES)
 def test_check_finds_what_run_would_stumble_over(name: str, fault: str, folder: Path, capsys: Capture) -> None:
@@ -130,6 +132,7 @@ def test_check_finds_what_run_would_stumble_over(name: str, fault: str, folder: 
             assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("body", [None, b"", b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", b"\xff"])
 @each_command
 def test_a_key_that_cannot_be_used_is_named(name: str, body: bytes | None, folder: Path, capsys: Capture) -> None:

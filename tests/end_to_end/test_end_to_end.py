@@ -149,6 +149,7 @@ def test_every_story_says_what_is_true_when() -> None:
         assert story.label(story.scenario.damage_start_s - 0.5, story.scenario.damage_start_s + 0.5) == -1
 
 
+@pytest.mark.soak
 def test_a_demo_that_cannot_start_says_why_and_fails(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file where the folder should be")
     command = [sys.executable, "-P", "-m", "fedgate.firmware_sim", "demo", "--out", str(tmp_path / "taken")]

@@ -126,6 +126,7 @@ OWN_SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", OWN_SETTINGS)
 def test_what_a_gateway_sets_for_itself_reaches_its_training(case: str) -> None:
     name, settings, own = OWN_SETTINGS[case]
@@ -154,6 +155,7 @@ def test_a_share_of_the_gateways_is_drawn_as_by_the_loop() -> None:
     assert {len(record.gateways) for record in made.cloud_shelf.rounds} == {2}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "seed"), seeded(4))
 def test_a_bad_link_changes_nothing(name: str, seed: int) -> None:
     made = site(name, seed)
@@ -194,6 +196,7 @@ def test_power_cuts_anywhere_change_nothing(name: str, seed: int) -> None:
     assert all(state.monitor.pipeline.judge for state in made.agents.values())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_alarms_reach_the_registry_once_whatever_the_link(tmp_path: Path, seed: int) -> None:
     made = site(seed=seed)
@@ -296,6 +299,7 @@ def test_a_quorum_beyond_the_gateways_waits_and_keeps_what_it_has() -> None:
     assert_same_as_loop(made, loop(made))
 
 
+@pytest.mark.soak
 def test_an_aggregator_that_rests_rests_on_after_a_restart_and_no_longer() -> None:
     made = site(rest_s=1_000.0)
     made.commission()

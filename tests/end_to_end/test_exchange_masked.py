@@ -49,6 +49,7 @@ def go_to(made: Site, until: Callable[[], bool]) -> None:
     raise AssertionError(f"it never was so; the last words were {made.log[-8:]}")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("step", [SHARES, INPUT, UNMASK])
 def test_a_gateway_that_vanishes_after_an_exchange_holds_up_nobody_and_counts_where_its_input_came(step: int) -> None:
     """After its keys, after its shares, after its input: the sum is that of those whose inputs are here."""
@@ -92,6 +93,7 @@ SILENT: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("why", SILENT)
 def test_a_fleet_that_has_nothing_to_send_rests_and_does_not_spin(why: str) -> None:
     """It has keys, and only in the third exchange turns out to have no input."""

@@ -111,6 +111,7 @@ def has_come(here: socket.socket) -> bool:
     return bool(select.select([here], [], [], 0.0)[0])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("module", ["gateway_agent", "cloud_aggregator"])
 def test_without_any_broker_it_starts_goes_on_and_ends_at_once(module: str, tmp_path: Path) -> None:
     """The port belongs to one who takes connections and never says a word, which is worse than nobody."""
@@ -159,6 +160,7 @@ def state_of(heard: dict[str, bytes], where: str) -> Any:
     return json.loads(heard.get(where, b'{"state": null}'))["state"]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_broker_that_comes_later_is_found_and_the_end_is_told(tmp_path: Path) -> None:
     """It is also named as the broker of the sensors: the two connections of one gateway must not end each other."""
@@ -236,6 +238,7 @@ def test_with_the_cloud_away_a_gateway_goes_on_watching_and_delivers_its_alarms_
     assert whole(tmp_path / "gateway.db") and whole(tmp_path / "aggregator.db")
 
 
+@pytest.mark.soak
 def test_a_service_whose_store_cannot_be_had_now_is_tried_again(tmp_path: Path) -> None:
     """The service units take 2 for the end of all tries; a lock and a full disk are not that."""
     write(tmp_path, free_port())

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import pyarrow.parquet
+import pytest
 
 from fedgate.firmware_sim import children
 from tests.support.recording_samples import mat_bytes, npz_bytes, wav_bytes
@@ -95,6 +96,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
 }
 
 
+@pytest.mark.soak
 def test_bombs_are_refused_in_bounded_memory(tmp_path: Path) -> None:
     paths = []
     for name, (ending, made) in BOMBS.items():

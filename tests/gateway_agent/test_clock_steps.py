@@ -146,6 +146,7 @@ def waited(steps: dict[int, int]) -> list[list[tuple[str, str]]]:
     return found
 
 
+@pytest.mark.soak
 @hypothesis.settings(max_examples=10, deadline=None)
 @hypothesis.given(
     steps=st.dictionaries(st.integers(0, 119), st.integers(-50 * YEAR_S, 50 * YEAR_S), min_size=1, max_size=4)

@@ -107,6 +107,7 @@ def called(environment: dict[str, str], *words: str) -> Any:
     return children.run([sys.executable, *words], PATIENCE_S, text=True, env=environment, cwd=ROOT)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("code", [LAWS, GATEWAY], ids=["laws", "gateway"])
 def test_the_installed_package_keeps_the_laws_and_runs_on_a_gateway(environment: dict[str, str], code: str) -> None:
     done = called(environment, "-c", code)
@@ -128,6 +129,7 @@ def evaluated(environment: dict[str, str], table: str, algorithm: str) -> Any:
     return called(environment, "-P", "-m", "fedgate.firmware_sim", *words)
 
 
+@pytest.mark.soak
 def test_its_algorithm_is_evaluated(environment: dict[str, str], table: str) -> None:
     done = evaluated(environment, table, "mean-distance")
     assert done.returncode == 0, done.stderr
@@ -136,6 +138,7 @@ def test_its_algorithm_is_evaluated(environment: dict[str, str], table: str) -> 
     assert done.returncode == 2 and "algorithm 'mean-distance' is unknown; expected one of fedavg," in done.stderr
 
 
+@pytest.mark.soak
 def test_its_settings_are_shown_and_a_demo_takes_its_name(environment: dict[str, str]) -> None:
     done = called(environment, "-P", "-m", "fedgate.firmware_sim", "evaluate", "--help")
     assert "  mean-distance: normalisation=own\n" in done.stdout, done.stderr
@@ -143,6 +146,7 @@ def test_its_settings_are_shown_and_a_demo_takes_its_name(environment: dict[str,
     assert ",mean-distance," in "".join(done.stdout.split()), done.stderr  # which argparse breaks at the hyphen
 
 
+@pytest.mark.soak
 def test_what_another_package_lacks_is_told_in_a_line(environment: dict[str, str], table: str, tmp_path: Path) -> None:
     metadata = tmp_path / "lacking-2.0.dist-info"
     metadata.mkdir()
@@ -177,6 +181,7 @@ def settings_file(folder: Path, algorithm: str, settings: str) -> str:
     return str(path)
 
 
+@pytest.mark.soak
 def test_the_settings_of_an_aggregator_may_name_it(environment: dict[str, str], tmp_path: Path) -> None:
     path = settings_file(tmp_path, "mean-distance", 'normalisation = "none"')
     done = called(environment, "-c", SETTINGS, path)

@@ -237,6 +237,7 @@ def unit_of(rows: Floats) -> float:
     return float(run(algorithm, {"west": {FEATURES: rows}}, rounds=1).server.global_state[COMMON])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("bits", [np.float64, np.float32])
 def test_a_common_unit_is_the_same_for_rows_on_the_edge_between_two(bits: type) -> None:
     """Rows of length 1 with eight features have a mean square of 1 / 8: half way, in octaves, from 1 / 4 to 1 / 2."""

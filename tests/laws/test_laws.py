@@ -204,6 +204,7 @@ def without_a_centre(_: Any) -> Any:
     return unpacked
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("changes", "law"),
     [

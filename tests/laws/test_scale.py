@@ -106,6 +106,7 @@ AS_THEY_ARE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", [*ALGORITHMS, *(name for name in AS_THEY_ARE if name not in ALGORITHMS)])
 def test_a_common_unit_is_no_part_of_a_training(case: str) -> None:
     """With features as they are, in ten-thousandths, kernels of width 1 / F saw nothing at all, and neither did a
@@ -200,6 +201,7 @@ def test_a_drift_is_a_drift_in_any_unit(factor: float) -> None:
     assert said[0] == said[1] and any(said[0])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("exponents", [(-20, -20, -20), (20, -20, 7), (-33, 20, 0)])
 def test_rules_raise_alike_whatever_the_units_of_features(exponents: tuple[int, int, int]) -> None:
     """With a floor of 1e-9 a strain of 1e-12 had no deviation that counted."""

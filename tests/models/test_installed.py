@@ -98,6 +98,7 @@ def test_a_name_of_ours_looks_for_no_entry_point(numbers: Registry[int], monkeyp
     assert numbers["one"] == 1 and "one" in numbers
 
 
+@pytest.mark.soak
 def test_the_agent_has_no_registry_and_no_laws() -> None:
     run = children.run([sys.executable, "-c", LOADED], PATIENCE_S, text=True, cwd=ROOT)
     loaded = set(run.stdout.split())

@@ -58,6 +58,7 @@ def test_every_name_is_there_and_no_other() -> None:
         fedgate.models.__getattr__("Fedrated")
 
 
+@pytest.mark.soak
 def test_recordings_are_read_without_any_extra_and_the_estimator_names_the_one_it_needs(tmp_path: Path) -> None:
     shape, said = printed(WITHOUT_EXTRAS, only(tmp_path / "base"))
     assert shape == "(72, 1)"

@@ -27,6 +27,7 @@ DEMO = (
 GATEWAYS = 3
 
 
+@pytest.mark.soak
 def test_kill_9_of_who_started_the_demo_leaves_no_process(tmp_path: Path) -> None:
     """The demo, its broker, its aggregator and its agents are of three generations."""
     command = [sys.executable, "-c", DEMO.format(out=str(tmp_path / "demo"))]
@@ -57,6 +58,7 @@ def test_ctrl_c_is_not_lost_while_a_process_starts() -> None:
     assert children.run([sys.executable, "-c", program], 60.0, text=True).stdout == "interrupted\n"
 
 
+@pytest.mark.soak
 def test_modules_of_ours_start_wherever_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what lies there under their names, or under those of libraries, is not loaded."""
     monkeypatch.chdir(tmp_path)
@@ -67,6 +69,7 @@ def test_modules_of_ours_start_wherever_one_is(tmp_path: Path, monkeypatch: pyte
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.soak
 def test_a_wait_goes_on_while_something_below_us_works_and_no_longer() -> None:
     working = f"import time; end = time.monotonic() + {6 * CALL_S}\nwhile time.monotonic() < end: pass"
     child = children.start([sys.executable, "-c", working])
@@ -85,6 +88,7 @@ def test_a_look_that_comes_late_counts_as_one(monkeypatch: pytest.MonkeyPatch) -
     assert [patience.is_over() for _ in range(3)] == [False, False, True]
 
 
+@pytest.mark.soak
 def test_what_works_for_ever_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "LONGEST", 3)
     with children.start([sys.executable, "-c", "while True: pass"]) as child:

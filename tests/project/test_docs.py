@@ -122,6 +122,7 @@ PAGES_WITH_COMMANDS = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
 def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +194,7 @@ PAGES_WITH_PYTHON = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("page", PAGES_WITH_PYTHON, ids=lambda page: page.name)
 def test_python_snippets_run_and_make_the_pictures_that_they_save(page: Path, tmp_path: Path) -> None:
     script = "\n".join(blocks(page, "python"))

@@ -133,6 +133,8 @@ class Machine:
             if not config.exists():
                 shutil.copy(config.parent / "gateway.toml", config)
         if program == "gateway-agent":
+            if words[0] == "web" and "\n[web]" not in (text := config.read_text("utf-8")):
+                config.write_text(f'{text}\n[web]\nlisten = "127.0.0.1:{free_port()}"\n', "utf-8")
             with closing(GatewayStore(load(config, GatewaySettings).gateway.store)):
                 pass
         else:
@@ -164,6 +166,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     yield Machine(tmp_path / "machine", monkeypatch)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
 def test_lines_on_a_site_and_its_machine_are_right(page: Path, machine: Machine) -> None:

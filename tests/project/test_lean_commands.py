@@ -79,6 +79,7 @@ def test_the_list_of_commands_loads_no_library() -> None:
     }
 
 
+@pytest.mark.soak
 def test_recordings_are_looked_into_and_labelled_without_any_extra(tmp_path: Path) -> None:
     out = tmp_path / "faults.csv"
     config = ["-c", str(ROOT / "config" / "gateway.toml"), "--label", "1", "--out", str(out), "--channels", "FRC-01"]
@@ -90,12 +91,14 @@ def test_recordings_are_looked_into_and_labelled_without_any_extra(tmp_path: Pat
     assert out.read_text().count("\n") > 100
 
 
+@pytest.mark.soak
 def test_what_is_lacking_is_named_with_the_extra_that_brings_it(tmp_path: Path) -> None:
     said = said_by(tmp_path, "demo", "--out", str(tmp_path / "out"))
     assert "needs the package matplotlib, which is not installed; it comes with fedgate's extra 'demo'" in said
     assert "pip install '.[demo]' in a checkout" in said and "'FILE.whl[demo]'" in said
 
 
+@pytest.mark.soak
 def test_an_algorithm_is_evaluated_without_what_only_tests_and_clusters_need(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", x=np.random.default_rng(0).normal(size=(60, 2)), label=np.arange(60) > 50)
     words = ["evaluate", "--data", str(tmp_path / "t.npz"), "--repeats", "1", "--clients", "2", "--jobs", "1"]
@@ -105,6 +108,7 @@ def test_an_algorithm_is_evaluated_without_what_only_tests_and_clusters_need(tmp
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "extra"), [("x.mat", "train"), ("x.parquet", "sim"), ("x.mseed", "mseed")])
 def test_a_format_names_the_extra_that_reads_it(tmp_path: Path, name: str, extra: str) -> None:
     (tmp_path / name).write_bytes(b"anything")

@@ -46,12 +46,13 @@ ARROWS = {
 # A researcher imports from `fedgate.models` what counts bytes and reads files, so its names lead up the arrows: each is
 # looked up when asked for, and importing the package alone loads nothing.
 LEADS_UP = {"models/__init__.py": {"firmware_sim"}}
+PAGES = ("config/web/", "gateway_agent/web/")  # in a process of its own, which a gateway need not have
 ONLY_IN = {
     "paho": ("config/transport/", "firmware_sim/broker.py", "tests/"),
     "torch": ("models/detectors/recurrent/torch_training.py",),
     "prometheus_client": ("cloud_aggregator/metrics/", "cloud_aggregator/runtime/metrics_server.py", "tests/"),
-    "starlette": ("cloud_aggregator/pki/enrolment_server.py", "cloud_aggregator/web/"),
-    "uvicorn": ("cloud_aggregator/pki/enrolment_server.py", "cloud_aggregator/web/"),
+    "starlette": ("cloud_aggregator/pki/enrolment_server.py", "cloud_aggregator/web/", *PAGES),
+    "uvicorn": ("cloud_aggregator/pki/enrolment_server.py", "config/web/"),
 }
 # What a function, a class, an argument or a variable of the services is never called.
 NAMED_PLAINLY = {"config", "gateway_agent", "cloud_aggregator"}
@@ -69,6 +70,7 @@ BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 BEYOND_BASE_INSTALL = {
     "models/detectors/base/graph.py": {"onnx"},
     "models/detectors/recurrent/torch_training.py": {"torch"},
+    **{folder: {"starlette", "uvicorn", "jinja2"} for folder in PAGES},
 }
 NEVER_IN_THE_AGENT = {
     "scipy",
@@ -81,6 +83,7 @@ NEVER_IN_THE_AGENT = {
     "amqtt",
     "starlette",
     "uvicorn",
+    "jinja2",
 }
 
 # A component takes its own record, the context and values: it imports no other component, not even its record. Nor
@@ -93,8 +96,8 @@ COMPONENTS = (
 )
 TO_COMPONENTS = (
     *(f"gateway_agent/{name}" for name in ("context", "events", "feature_row", "pipeline", "sources", "write_budget")),
-    *(f"cloud_aggregator/{name}" for name in ("attempts", "context", "enrolment", "events", "limits", "names")),
-    "cloud_aggregator/notifications",
+    *(f"cloud_aggregator/{name}" for name in ("attempts", "availability", "context", "enrolment", "events", "health")),
+    *(f"cloud_aggregator/{name}" for name in ("limits", "names", "notifications")),
 )
 MACHINES = {"gateway_agent", "cloud_aggregator"}  # pure but for their commands and the folders that do the I/O
 DOES_IO = {"runtime", "storage", "commands", "pki", "backup", "web"}
@@ -175,7 +178,8 @@ def third_party(file: Source) -> Iterator[Finding]:
 def base_install(file: Source) -> Iterator[Finding]:
     if not file.path.startswith(ON_A_GATEWAY):
         return
-    allowed = BASE_INSTALL | BEYOND_BASE_INSTALL.get(file.path, set()) | {*PACKAGES} | sys.stdlib_module_names
+    beyond = next((names for path, names in BEYOND_BASE_INSTALL.items() if file.path.startswith(path)), set[str]())
+    allowed = BASE_INSTALL | beyond | {*PACKAGES} | sys.stdlib_module_names
     for statement in run_on_import(file.tree.body):
         for line, module in imported(statement, file.package):
             if module.partition(".")[0] not in allowed:

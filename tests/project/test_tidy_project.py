@@ -187,6 +187,7 @@ def test_no_file_names_a_path_of_one_machine() -> None:
     assert not faults, told(faults)
 
 
+@pytest.mark.soak
 def test_every_file_in_tests_takes_part() -> None:
     faults = list(uncollected((name_of(path) for path in walk(ROOT / "tests")), sources()))
     assert not faults, told(faults)

@@ -51,6 +51,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "env"
 
 
+@pytest.mark.soak
 def test_the_wheel_brings_one_package_with_its_data_and_every_module_but_studies(installed: Path) -> None:
     (packages,) = installed.glob("lib/python*/site-packages")
     brought = {entry.name for entry in packages.iterdir() if not entry.name.endswith(".dist-info")}
@@ -66,6 +67,7 @@ def test_the_wheel_brings_one_package_with_its_data_and_every_module_but_studies
     assert {path for path in there if "__pycache__" not in path.parts} == ours
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("program", ["gateway-agent", "cloud-aggregator", "firmware-sim"])
 def test_the_programs_of_the_wheel_run_anywhere(installed: Path, program: str, tmp_path: Path) -> None:
     """The packages that they need are those of this environment; fedgate itself is the wheel's."""

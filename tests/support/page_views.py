@@ -13,10 +13,11 @@ from fedgate.cloud_aggregator.events import Durable
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.access import Visitor
 from fedgate.cloud_aggregator.web.app import Web
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
+from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.cloud_aggregator.web.sessions import Session
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import Role
+from fedgate.config.web.charts import Facts
 from tests.support.sites import FEATURES, SITE
 
 NOW_NS = 1_790_000_000 * 10**9  # 2026-09-21 13:33:20 UTC

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from fedgate.cloud_aggregator.enrolment import Revoke, Revoked
 from fedgate.cloud_aggregator.events import (
     AlarmEvent,
     Connection,
@@ -25,7 +26,7 @@ from fedgate.cloud_aggregator.events import (
 from fedgate.cloud_aggregator.runtime.order_socket import OrderSocket
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.server import Server
+from fedgate.cloud_aggregator.web.app import make_server
 from fedgate.cloud_aggregator.web.users import put_user
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
@@ -124,7 +125,10 @@ class Site:
                 started.set()
                 while not over.wait(0.02):
                     for order in service.read_orders():
-                        service.step_all(time.time_ns() - begun_ns, [order])
+                        for effect in service.step_all(time.time_ns() - begun_ns, [order]):
+                            if isinstance(effect, Revoke):  # of which no broker is told here
+                                done = Revoked(effect.order, effect.answer, "")
+                                service.step_all(time.time_ns() - begun_ns, [done])
 
         socket, thread = OrderSocket(self.folder / SOCKET, store_order), threading.Thread(target=work, daemon=True)
         socket.start()
@@ -166,14 +170,14 @@ def make_site() -> list[Durable]:
 
 
 @contextmanager
-def open_page(folder: Path, *effects: Durable, **web: Any) -> Iterator[Site]:
+def open_page(folder: Path, *effects: Durable, has_identity: bool = False, **web: Any) -> Iterator[Site]:
     """Serve the page of a site that holds these; its users are called as their roles are."""
-    site = Site(folder, make_settings(folder, web), 0)
+    site = Site(folder, make_settings(folder, web, has_identity=has_identity), 0)
     site.port = site.settings.web.address[1]
     site.commit(*effects)
     for role in ROLES:
         put_user(folder / USERS, role, role, PASSWORD)
-    server = Server(site.settings)
+    server = make_server(site.settings)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -184,8 +188,9 @@ def open_page(folder: Path, *effects: Durable, **web: Any) -> Iterator[Site]:
         thread.join()
 
 
-def make_settings(folder: Path, web: dict[str, Any]) -> AggregatorSettings:
+def make_settings(folder: Path, web: dict[str, Any], *, has_identity: bool = False) -> AggregatorSettings:
     """Return the settings of a site in a folder."""
     listen = {"listen": f"127.0.0.1:{free_port()}", **web}
     own = {"site": SITE, "store": folder / "aggregator.db"}
-    return AggregatorSettings.model_validate({"aggregator": own, "features": FEATURES, "web": listen})
+    more = {"identity": {"folder": folder}} if has_identity else {}
+    return AggregatorSettings.model_validate({"aggregator": own, "features": FEATURES, "web": listen, **more})

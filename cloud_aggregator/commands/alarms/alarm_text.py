@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from fedgate.cloud_aggregator.alarms.evidence_text import WIDTH, format_duration, render_evidence
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.config.protocol.evidence import cut_text
+from fedgate.config.protocol.evidence_text import WIDTH, format_duration, render_evidence
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
 from fedgate.models.time_units import NS

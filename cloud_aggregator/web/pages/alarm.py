@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any
 
-from fedgate.cloud_aggregator.alarms.evidence_text import LOG_UNIT, describe_onset, needs_log
-from fedgate.cloud_aggregator.alarms.workflow import LABELS
+from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page, make_chart, make_series
-from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
+from fedgate.config.protocol.evidence_text import describe_onset
+from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
+from fedgate.config.web.charts import Facts, draw_evidence
 from fedgate.models.time_units import HOUR_S, NS
 
 BEFORE_SHOWN, BESIDE_SHOWN, ROUNDS_SHOWN = 10, 20, 20
@@ -37,9 +36,10 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     return {
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         "evidence": None if evidence is None else evidence.model_dump(mode="json"),
-        "charts": {} if evidence is None else draw(evidence),
+        "charts": {} if evidence is None else draw_evidence(evidence),
         "onset": "" if evidence is None else describe_onset(evidence),
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
+        "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
         "before": [other._asdict() for other in find_before(alarms, one)],
         "beside": [other._asdict() for other in find_beside(alarms, one)],
         "lineage": read_lineage(context, row["model_version"]),
@@ -58,6 +58,14 @@ def describe_event(event: AlarmEvent) -> Facts:
         "assign": f"to {body.get('to') or 'nobody'}",
     }.get(event.kind, "")
     return {"t_ns": event.t_ns, "who": event.who, "what": f"{event.kind} {what}".strip(), "text": body.get("text", "")}
+
+
+def find_maintenance(workflow: Workflow, one: Listed, now_ns: int) -> list[Facts]:
+    """Return the maintenance windows of a gateway, and of all, within which an alarm stood or stands."""
+    until_ns = now_ns if one.cleared_ns is None else one.cleared_ns
+    own = (window for window in workflow.windows if window.gateway in (ALL, one.gateway))
+    real = (window for window in own if window.from_ns < window.to_ns)
+    return [vars(window) for window in real if window.from_ns <= until_ns and one.begun_ns < window.to_ns]
 
 
 def find_before(alarms: Sequence[Listed], one: Listed) -> list[Listed]:
@@ -96,31 +104,6 @@ def read_samples(context: Context, gateway: str, alarm: str) -> Facts | None:
     columns = ("gateway", "alarm", "requested_ns", "received_ns", "problem", "size_bytes")
     rows = context.store.read_rows("samples", *columns)
     return next((row for row in rows if (row["gateway"], row["alarm"]) == (gateway, alarm)), None)
-
-
-def draw(evidence: AlarmEvidence) -> dict[str, Any]:
-    """Return the charts of the evidence as columns of numbers."""
-    charts: dict[str, Any] = {}
-    if (trail := evidence.trail) is not None:
-        charts["trail"] = make_chart(
-            "time",
-            [trail.first_ns / NS + offset_s for offset_s in trail.offsets_s],
-            [make_series("score", "now", trail.scores), make_series("level", "limit", trail.list_levels())],
-            linear_to=LOG_UNIT * abs(trail.levels[-1]) if needs_log(trail) else 0.0,  # scores may be below zero
-        )
-    if (spectrum := evidence.spectrum) is not None:
-        charts["spectrum"] = make_chart(
-            "frequency",
-            [(low + high) / 2 for low, high in pairwise(spectrum.edges_hz)],
-            [
-                make_series("now", "now", spectrum.worst),
-                make_series("healthy 5 %", "low", spectrum.healthy_5),
-                make_series("healthy median", "usual", spectrum.healthy_50),
-                make_series("healthy 95 %", "high", spectrum.healthy_95),
-            ],
-            is_log=True,
-        )
-    return charts
 
 
 PAGE = Page("/alarms/{gateway}/{alarm}", "alarm.html", "Alarm", read_alarm)

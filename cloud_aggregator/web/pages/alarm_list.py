@@ -86,7 +86,7 @@ class AlarmList:
         changed = self._read_changed(store, now_ns)
         touched = touched & self._known.keys() | self._active
         for key in touched - changed.keys():
-            if (one := self._renew(key, self._known[key], now_ns)) is not self._known[key]:
+            if (one := renew(self._workflow, key, self._known[key], now_ns)) is not self._known[key]:
                 changed[key] = one
         if changed:
             self._known |= changed
@@ -133,26 +133,29 @@ class AlarmList:
         return all(now - was == one - other for now, was, one, other in zip(mark, before, new, old, strict=True))
 
     def _describe(self, parts: Iterable[Sequence[Row[Any]]], now_ns: int) -> dict[AlarmKey, Listed]:
-        found = {}
-        for row in chain.from_iterable(parts):
-            gateway, name, cause, kind, severity, text, raised_ns, cleared_ns, score, level, *rest = tuple(row)
-            rule, common, clock, received_ns, onset_ns = rest
-            key = AlarmKey(intern(gateway), name)
-            one = Listed(
-                *(key.gateway, name, intern(cause), intern(kind), intern(severity), text, "normal"),
-                *(raised_ns is not None and cleared_ns is None, onset_ns, cleared_ns, score, level, "", ""),
-                *(common or "", clock != "unsynchronised", intern(rule or ""), raised_ns is not None, received_ns),
-            )
-            found[key] = self._renew(key, one, now_ns)
-        return found
+        found = (describe(self._workflow, row, now_ns) for row in chain.from_iterable(parts))
+        return {AlarmKey(one.gateway, one.id): one for one in found}
 
-    def _renew(self, key: AlarmKey, one: Listed, now_ns: int) -> Listed:
-        """Return an alarm as it is at a time of day, by what was done about it."""
-        handled = self._workflow.handled.get(key, UNTOUCHED)
-        state = find_state(self._workflow, key, AlarmCondition(one.cause, one.begun_ns, one.is_active), now_ns)
-        if (one.state, one.label, one.assignee) == (state, handled.label, handled.assignee):
-            return one
-        return one._replace(state=state, label=handled.label, assignee=handled.assignee)
+
+def describe(workflow: Workflow, row: Row[Any], now_ns: int) -> Listed:
+    """Return an alarm at a time of day by its row and what was done about it."""
+    gateway, name, cause, kind, severity, text, raised_ns, cleared_ns, score, level, *rest = tuple(row)
+    rule, common, clock, received_ns, onset_ns = rest
+    one = Listed(
+        *(intern(gateway), name, intern(cause), intern(kind), intern(severity), text, "normal"),
+        *(raised_ns is not None and cleared_ns is None, onset_ns, cleared_ns, score, level, "", ""),
+        *(common or "", clock != "unsynchronised", intern(rule or ""), raised_ns is not None, received_ns),
+    )
+    return renew(workflow, AlarmKey(one.gateway, name), one, now_ns)
+
+
+def renew(workflow: Workflow, key: AlarmKey, one: Listed, now_ns: int) -> Listed:
+    """Return an alarm as it is at a time of day, by what was done about it."""
+    handled = workflow.handled.get(key, UNTOUCHED)
+    state = find_state(workflow, key, AlarmCondition(one.cause, one.begun_ns, one.is_active), now_ns)
+    if (one.state, one.label, one.assignee) == (state, handled.label, handled.assignee):
+        return one
+    return one._replace(state=state, label=handled.label, assignee=handled.assignee)
 
 
 def count_states(alarms: Iterable[Listed]) -> dict[str, int]:

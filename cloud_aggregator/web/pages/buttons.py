@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fedgate.cloud_aggregator.alarms.workflow import LABELS
+from fedgate.config.protocol.messages import NAME_MAX, escape_text
 from fedgate.config.settings.web import Role
 from fedgate.models.time_units import HOUR_S
 
@@ -70,6 +71,14 @@ def _release(form: Mapping[str, str]) -> Body:
     return {"gateways": [], "share": share, "to_all": to == "all", **_decide(form)}
 
 
+def _revoke(form: Mapping[str, str]) -> Body:
+    """Return which gateway is to be shut out; its name must be typed too, for that cannot be taken back."""
+    gateway = form.get("gateway", "")
+    if not gateway or form.get("typed", "").strip() != gateway:
+        raise FormError(f"type the name of the gateway, {escape_text(gateway[:NAME_MAX])}, to shut it out")
+    return {"gateway": gateway}
+
+
 BUTTONS = {
     "acknowledge": Button("operator", "alarm", _act("acknowledge")),
     "shelve": Button("operator", "alarm", _act("shelve", "hours")),
@@ -82,4 +91,5 @@ BUTTONS = {
     "go-on": Button("admin", "go-on", _decide, asks_again=True),
     "pause": Button("admin", "pause", _decide, asks_again=True),
     "stop": Button("admin", "stop", _decide, asks_again=True),
+    "revoke": Button("admin", "revoke", _revoke, asks_again=True),
 }

@@ -14,16 +14,22 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
 from fedgate.cloud_aggregator.web.pages.overview import describe_gateway, read_service
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page
+from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.cloud_aggregator.web.pages.score_chart import read_chart
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
-from fedgate.models.time_units import DAY_S
+from fedgate.config.web.charts import Facts
+from fedgate.config.web.status_facts import (
+    compare_promise,
+    describe_channels,
+    describe_doing,
+    describe_status,
+    list_problems,
+)
 
 ALARMS_SHOWN, LOSSES_SHOWN, ORDERS_SHOWN, WINDOWS_SHOWN = 20, 20, 10, 10
 ORDERS_SEARCHED = 500  # the newest
-NAMES_SHOWN = 50  # of what a gateway says by name: it may say ten thousand
 CERTIFICATES_SHOWN = 5
 SOON_NS = 14 * 86_400 * 10**9  # before its end a certificate is due
 
@@ -51,7 +57,7 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
         "channels": [] if status is None else read_channels(context, name, status, active),
         "promise": None if status is None else compare_promise(status, hop_s),
         "labels": count_labels(alarms),
-        "chart": read_chart(store, name, hop_s, context.now_ns),
+        "chart": read_chart(store, name, status, hop_s, context.now_ns),
         "models": [] if status is None else read_models(store, status),
         "release": read_role(store, name),
         "alarms": [one._asdict() for one in choose_alarms(alarms)],
@@ -60,6 +66,7 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
         "out_of_service": sorted(cause for gateway, cause in context.alarms.workflow.out if gateway == name),
         "losses": store.read_newest("losses", LOSSES_SHOWN, gateway=name),
         "certificates": list_certificates(registry, name, context.now_ns),
+        "can_be_revoked": context.settings.identity is not None and name in registry.admitted,
         "has_identity": context.settings.identity is not None,
         "orders": list_orders(store, name),
     }
@@ -82,78 +89,20 @@ def say(summary: Facts, status: Status | None, problems: int) -> str:
     }
     if state in away:
         return away[state]
-    doing = "online" if status is None else say_doing(status)
+    doing = "online" if status is None else describe_doing(status)
     count = summary["alarms"]
     alarms = f"; {count} alarm{'s stand' if count > 1 else ' stands'}" if count else ""
     more = f"; it reports {problems} problem{'s' if problems > 1 else ''}" if problems else ""
     return f"Online, {doing}{alarms}{more}."
 
 
-def say_doing(status: Status) -> str:
-    """Return what a gateway that is online does."""
-    if status.baseline_windows < status.baseline_needed:
-        return f"learns what is normal there: {status.baseline_windows} of {status.baseline_needed} windows"
-    if status.model_version == 0:
-        return "waits for its first model"
-    if status.settling:
-        return f"lets model {status.model_version} see its first windows"
-    return f"watches with model {status.model_version}"
-
-
-def list_problems(status: Status) -> Iterable[str]:
-    """Yield what a gateway itself says is not as it should be."""
-    named = {
-        "store": status.store_problem,
-        "link": status.link,
-        "may not know the newest": status.stale,
-        "refused": status.refusal,
-        "training": status.training_remarks,
-    }
-    yield from (f"{what}: {text}" for what, text in named.items() if text)
-    if status.clock == "unsynchronised":
-        yield "clock: not synchronised, so its times are its own"
-
-
-def describe_status(status: Status) -> Facts:
-    """Return a status as it is shown: of what may be ten thousand names the first."""
-    facts = status.model_dump(mode="json")
-    for name in ("dropped", "rejected", "values_filled"):
-        facts[name] = dict(islice(facts[name].items(), NAMES_SHOWN))
-    return facts | {"libraries": facts["libraries"][:NAMES_SHOWN]}
-
-
 def read_channels(context: Context, gateway: str, status: Status, active: Sequence[Listed]) -> list[Facts]:
-    """Return what is known of the sensors: what was bridged, what is faulty, and how the newest evidence found them."""
+    """Return what is known of the sensors: by the status, by the alarms that stand, and by the newest evidence."""
     rows = context.store.read_newest("evidence", 1, "body", "received_ns", gateway=gateway)
     evidence = AlarmEvidence.model_validate_json(rows[0]["body"]) if rows else None
-    health = {one.channel: one for one in evidence.health} if evidence is not None else {}
-    wanted = dict.fromkeys((*context.settings.features.channels, *status.values_filled))
-    faults = {one.cause: one for one in active if one.kind == "sensor"}
-    found = []
-    for name in islice(wanted, NAMES_SHOWN):
-        seen, fault = health.get(name), faults.get(f"faulty-{name}")
-        found.append(
-            {
-                "channel": name,
-                "filled": status.values_filled.get(name, 0),
-                "fault": None if fault is None else fault.text or fault.cause,
-                "outside": None if seen is None else seen.outside,
-                "features": None if seen is None else seen.features,
-                "seen_ns": None if seen is None else rows[0]["received_ns"],  # its own clock may be wrong
-            }
-        )
-    return found
-
-
-def compare_promise(status: Status, hop_s: float) -> Facts:
-    """Return how many alarms a gateway promised for the time that it watched with its model, and how many came."""
-    days = status.model_windows * hop_s / DAY_S
-    return {
-        "days": days,
-        "promised_per_day": status.promised_alarms_per_day,
-        "promised": status.promised_alarms_per_day * days,
-        "raised": status.model_alarms,
-    }
+    faults = {one.cause: one.text for one in active if one.kind == "sensor"}
+    seen_ns = rows[0]["received_ns"] if rows else None  # its own clock may be wrong
+    return describe_channels(context.settings.features.channels, status, status.sources, faults, evidence, seen_ns)
 
 
 def count_labels(alarms: Iterable[Listed]) -> Facts:

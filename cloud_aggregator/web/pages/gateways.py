@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedgate.cloud_aggregator.web.pages.overview import count_gateways, read_gateways, read_service
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, list_places, read_first
+from fedgate.cloud_aggregator.web.pages.page import Context, Page, list_places, read_first
+from fedgate.config.web.charts import Facts
 
 AT_ONCE = 100
 ANY = "any"

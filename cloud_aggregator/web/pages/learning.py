@@ -7,17 +7,20 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedgate.cloud_aggregator.events import CHANGE
 from fedgate.cloud_aggregator.releases import rollout
 from fedgate.cloud_aggregator.releases.releases import Releases, restore
 from fedgate.cloud_aggregator.storage.models_table import state_of
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.buttons import SHARES
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page, make_chart, make_series, read_first
+from fedgate.cloud_aggregator.web.pages.page import Context, Page, read_first
 from fedgate.config.protocol.messages import Manifest, Status
+from fedgate.config.web.charts import Facts, make_chart, make_series
 from fedgate.models.time_units import DAY_S
 
 ROUNDS_SHOWN, ROUNDS_DRAWN, ROUNDS_LEAST, MODELS_SHOWN, ORDERS_SHOWN, GATEWAYS_SHOWN = 20, 200, 3, 10, 30, 50
+FIGURES_DRAWN, DECADES = 4, 30.0  # charts; from one value to another, from when on an axis is logarithmic
 Statuses = Mapping[str, Status]
 
 
@@ -30,6 +33,7 @@ def read_learning(context: Context, address: Mapping[str, str]) -> Facts:
         "training": read_training(context),
         "rounds": [describe_round(row) for row in known[first : first + ROUNDS_SHOWN]],
         "round_chart": draw_rounds(store),
+        "convergence": draw_convergence(store),
         "first": first,
         "next": first + ROUNDS_SHOWN if len(known) > first + ROUNDS_SHOWN else None,
         "before": max(first - ROUNDS_SHOWN, 0) if first else None,
@@ -43,9 +47,7 @@ def read_learning(context: Context, address: Mapping[str, str]) -> Facts:
 
 
 def read_training(context: Context) -> Facts | None:
-    """Return where the training at hand is, with the numbers that its algorithm keeps; None where there is none. The
-    store has the last of these numbers alone: how they changed from round to round is kept by nobody.
-    """
+    """Return where the training at hand is, with the numbers that its algorithm keeps; None where there is none."""
     stored = context.store.read_training(only_numbers=True)
     if stored is None:
         return None
@@ -73,6 +75,7 @@ def describe_round(row: Mapping[str, Any]) -> Facts:
         "gateways": row["gateways"].split(),
         "empty": (row["empty"] or "").split(),
         "late": [{"gateway": name, "round": int(index)} for name, _, index in late],
+        "figures": json.loads(row["figures"] or "{}"),
         "bytes_received": row["bytes_received"],
         "update_bytes": row["update_bytes"],
         "compression": sizes[1] / sizes[0] if sizes[0] and sizes[1] else None,
@@ -86,6 +89,30 @@ def draw_rounds(store: Store) -> Facts | None:
         return None
     series = [make_series("bytes received", "now", [row["bytes_received"] for row in rows])]
     return make_chart("round", [row["id"] for row in rows], series)
+
+
+def draw_convergence(store: Store) -> list[Facts]:
+    """Return how figures went over the newest rounds of the training at hand, a chart each: how much a round changed
+    first, then those that changed at all, in the order of their names. Of rounds of several exchanges the last exchange
+    is drawn.
+    """
+    rows = store.read_newest("rounds", ROUNDS_DRAWN, "id", "run", "phase", "figures")[::-1]
+    own = [row for row in rows if row["run"] == rows[-1]["run"]]
+    last = max((row["phase"] or 0 for row in own), default=0)
+    closed = [(row["id"], json.loads(row["figures"] or "{}")) for row in own if (row["phase"] or 0) == last]
+    names = sorted({name for _, figures in closed for name in figures}, key=lambda name: (name != CHANGE, name))
+    charts = [draw_figure(name, [(x, one[name]) for x, one in closed if name in one]) for name in names]
+    return [one for one in charts if one is not None][:FIGURES_DRAWN]
+
+
+def draw_figure(name: str, points: list[tuple[int, float]]) -> Facts | None:
+    """Return a figure over rounds; None where the rounds are too few, or it is always the same."""
+    values = [value for _, value in points]
+    if len(points) < ROUNDS_LEAST or len(set(values)) == 1:
+        return None
+    is_log = min(values) > 0 and max(values) > DECADES * min(values)
+    chart = make_chart("round", [x for x, _ in points], [make_series(name, "now", values)], is_log=is_log)
+    return {"name": name, "last": values[-1], "chart": chart}
 
 
 def list_refusals(gateways: Statuses) -> list[Facts]:
@@ -123,13 +150,17 @@ def describe_model(row: Mapping[str, Any], state: str) -> Facts:
 
 
 def compare(version: int, gateways: Iterable[Status], hop_s: float) -> Facts:
-    """Return what came of a model where it is in force: for how long it was watched with, and alarms beside those that
-    were promised; and how many gateways did not take it.
+    """Return what came of a model where it is in force: for how long it was watched with, alarms beside those that were
+    promised, and the share of windows of its probation on which it and the one before differed, None where no window
+    was judged by both; and how many gateways did not take it.
     """
     known = list(gateways)
     having = [one for one in known if one.model_version == version]
     days = sum(one.model_windows for one in having) * hop_s / DAY_S
+    compared, differing = (sum(getattr(one, f"{what}_windows") for one in having) for what in ("compared", "differing"))
     return {
+        "compared_windows": compared,
+        "differing": differing / compared if compared else None,
         "in_force": len(having),
         "watched_days": days,
         "alarms": sum(one.model_alarms for one in having),

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from fedgate.cloud_aggregator.health import describe_health, is_silent
+from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states, list_worst
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, Page
+from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.settings.notifications import SEVERITIES
+from fedgate.config.web.charts import Facts
 from fedgate.models.time_units import NS
 
 SHOWN, TILES = 50, 100  # open alarms, gateways; those with something wrong come first
+DENIED_SHOWN = 50
 OF_STATUS = (
     *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
     "promised_alarms_per_day",
@@ -29,16 +32,19 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     alarms = context.alarms.read(context.store, context.now_ns)
     service = read_service(context)
     gateways = read_gateways(context, alarms, service=service)
+    denied = [row["gateway"] for row in context.store.read_rows("denied")]
     counts, set_back = count_states(alarms), describe_older(context, gateways)
     return {
         "site": context.settings.aggregator.site,
-        "sentence": say(service, gateways, counts, set_back),
-        "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back)),
+        "sentence": say(service, gateways, counts, set_back, denied),
+        "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back, denied)),
         "service": service,
         "alarm_counts": counts,
         "alarms": [one._asdict() for one in list_worst(alarms, SHOWN)],
         "gateway_counts": count_gateways(gateways),
         "gateways": gateways,
+        "denied": denied[:DENIED_SHOWN],
+        "denied_count": len(denied),
         "tiles": TILES,
         "has_plan": context.settings.web.plan is not None,
     }
@@ -128,7 +134,9 @@ def describe_older(context: Context, gateways: Iterable[Facts]) -> str:
     return describe_set_back(answered, training["run"], training["round_index"])
 
 
-def list_wrong(gateways: Iterable[Facts], counts: Mapping[str, int], set_back: str) -> Iterable[str]:
+def list_wrong(
+    gateways: Iterable[Facts], counts: Mapping[str, int], set_back: str, denied: Sequence[str]
+) -> Iterable[str]:
     """Yield what is wrong, the worst first."""
     if count := counts["unacknowledged"]:
         yield f"{count} alarm{'s stand' if count > 1 else ' stands'} that nobody has acknowledged"
@@ -137,13 +145,18 @@ def list_wrong(gateways: Iterable[Facts], counts: Mapping[str, int], set_back: s
     away = [one["gateway"] for one in gateways if one["state"] in ("offline", "silent", "never seen")]
     if away:
         yield f"{away[0]} does not speak" if len(away) == 1 else f"{len(away)} gateways do not speak"
+    if denied:
+        names = list_first(denied)
+        yield f"the broker denies {names} until it is restarted"
     if set_back:
         yield set_back
     if count := counts["returned-unacknowledged"]:
         yield f"{count} alarm{'s are' if count > 1 else ' is'} over and not acknowledged"
 
 
-def say(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int], set_back: str) -> str:
+def say(
+    service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int], set_back: str, denied: Sequence[str]
+) -> str:
     """Return in one sentence whether all is well, and else what is not."""
     not_live = {
         "never ran": "The service has never run on this store.",
@@ -154,7 +167,7 @@ def say(service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int], se
         return not_live[service["state"]]
     if not service["is_connected"]:
         return "The broker is not connected: nobody knows how the gateways are."
-    wrong = list(list_wrong(gateways, counts, set_back))
+    wrong = list(list_wrong(gateways, counts, set_back, denied))
     if not wrong:
         return "All is well."
     text = "; ".join(wrong)

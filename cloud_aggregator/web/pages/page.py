@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
 from fedgate.config.settings.settings import AggregatorSettings
-
-Facts = dict[str, Any]  # of a page, as JSON has them
+from fedgate.config.web.charts import Facts
 
 
 class NotThereError(Exception):
@@ -47,17 +46,3 @@ def list_places(count: int, first: int, most: int) -> Facts:
     after = first + most
     before = max(first - most, 0) if first else None
     return {"count": count, "first": first, "next": after if after < count else None, "before": before}
-
-
-def make_series(label: str, role: str, values: Sequence[float | None]) -> Facts:
-    """Return a line of a chart; its role says how it is drawn: `now`, `limit`, `usual`, `low` or `high`."""
-    return {"label": label, "role": role, "values": values}
-
-
-def make_chart(
-    kind: str, x: Sequence[float], series: Sequence[Facts], *, is_log: bool = False, linear_to: float = 0.0
-) -> Facts:
-    """Return a chart as columns of numbers. Its axis is linear, logarithmic, or logarithmic on both sides of zero from
-    `linear_to` on.
-    """
-    return {"kind": kind, "is_log": is_log, "linear_to": linear_to, "x": x, "series": series}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from statistics import median
 from typing import NamedTuple
 
@@ -13,83 +11,49 @@ from fedgate.cloud_aggregator.alarms import rates
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, Workflow
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.availability import read_availability
+from fedgate.cloud_aggregator.web.pages.feature_trends import read_trends
+from fedgate.cloud_aggregator.web.pages.month import Month, find_month, read_alarms
 from fedgate.cloud_aggregator.web.pages.overview import read_gateways, read_service
-from fedgate.cloud_aggregator.web.pages.page import Context, Facts, NotThereError, Page, make_chart, make_series
+from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import SEVERITIES
+from fedgate.config.web.charts import Facts, make_chart, make_series
 from fedgate.models.time_units import DAY_NS, NS
 
-MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 ALARMS_SHOWN, MODELS_SEARCHED, WINDOWS_SHOWN = 100, 1_000, 100
 BATCHES_SEARCHED, LOSSES_SEARCHED, ROUNDS_SEARCHED = 10_000, 10_000, 10_000  # the newest
 NOTHING = Handled()
 
 
-class Month(NamedTuple):
-    """A month as far as it is over; times in ns of Unix time."""
-
-    name: str
-    before: str
-    next: str
-    from_ns: int
-    to_ns: int  # where it ends
-    until_ns: int  # or now, where that is earlier
-
-    def holds(self, t_ns: int | None) -> bool:
-        """Tell whether a moment lies in it."""
-        return t_ns is not None and self.from_ns <= t_ns < self.until_ns
-
-    @property
-    def days(self) -> float:
-        """How long it is so far."""
-        return (self.until_ns - self.from_ns) / DAY_NS
-
-
 def read_report(context: Context, address: Mapping[str, str]) -> Facts:
     """Return a month, `month` of the query such as 2026-11, without it the present one; raises `NotThereError`."""
     month = find_month(address.get("month", ""), context.now_ns)
-    alarms, store = context.alarms.read(context.store, context.now_ns), context.store
-    workflow = context.alarms.workflow
+    listed, store = context.alarms.read(context.store, context.now_ns), context.store
+    alarms, workflow, left_out = read_alarms(context, month, listed)
     own = [one for one in alarms if month.holds(one.begun_ns)]
     own.sort(key=lambda one: (one.label != "damage", -SEVERITIES.index(one.severity), one.begun_ns))
     outcomes = [follow(one, workflow, month) for one in own]
-    gateways = read_gateways(context, alarms, service=read_service(context))
+    service = read_service(context)
+    gateways, unlinked = read_gateways(context, listed, service=service), sum_unlinked(context, month)
     return {
         "month": month._asdict() | {"days": month.days, "is_over": month.until_ns == month.to_ns},
         "counts": count(own),
+        "alarms_left_out": left_out,
         "times": measure_times(outcomes),
         "alarms": [
             one._asdict() | outcome._asdict()
             for one, outcome in zip(own[:ALARMS_SHOWN], outcomes[:ALARMS_SHOWN], strict=True)
         ],
         "rates": measure_rates(alarms, month),
-        "gateways": describe_gateways(context, gateways, own, month),
+        "availability": read_availability(context, month, service, unlinked),
+        "gateways": describe_gateways(store, gateways, own, month, unlinked),
+        "trends": read_trends(store, month),
         "models": list_models(store, month),
         "windows": list_windows(workflow, month),
         "rounds": sum_rounds(store, month),
         "chart": draw_days(own, month) if own else None,
     }
-
-
-def find_month(text: str, now_ns: int) -> Month:
-    """Return a month by its name, the present one where it is empty; raises `NotThereError` for what is none, or not
-    begun.
-    """
-    found = MONTH.fullmatch(text or f"{datetime.fromtimestamp(now_ns // NS, UTC):%Y-%m}")
-    if found is None or found[1] == "0000":
-        raise NotThereError(f"month: expected one such as 2026-11, got {text[:20]!r}")
-    year, number = int(found[1]), int(found[2])
-    from_ns = _find_begin_ns(year, number)
-    if from_ns >= now_ns:
-        raise NotThereError(f"month: {found[0]} has not begun yet")
-    to_ns = _find_begin_ns(year, number + 1)
-    names = [f"{year + place // 12:04}-{place % 12 + 1:02}" for place in (number - 2, number)]
-    return Month(found[0], names[0], names[1] if to_ns < now_ns else "", from_ns, to_ns, min(to_ns, now_ns))
-
-
-def _find_begin_ns(year: int, number: int) -> int:
-    """Return when a month begins, counted from January of a year: the 13th is the first of the next."""
-    return round(datetime(year + (number - 1) // 12, (number - 1) % 12 + 1, 1, tzinfo=UTC).timestamp()) * NS
 
 
 class Outcome(NamedTuple):
@@ -151,14 +115,10 @@ def _stood_at_end(one: Listed, month: Month) -> bool:
 
 
 def describe_gateways(
-    context: Context, gateways: Iterable[Facts], alarms: Iterable[Listed], month: Month
+    store: Store, gateways: Iterable[Facts], alarms: Iterable[Listed], month: Month, unlinked: Mapping[str, float]
 ) -> list[Facts]:
-    """Return of each gateway how it is now, what it did without a link, what it lost, and its promise beside what came.
-
-    The store keeps no history of who was online: only when each spoke last, and the windows that it judged without a
-    link and delivered later.
-    """
-    unlinked, lost = sum_unlinked(context, month), sum_losses(context.store, month)
+    """Return of each gateway how it is now, what it did without a link and lost, and what it promised and what came."""
+    lost = sum_losses(store, month)
     anomalies = Counter[str]()
     false = Counter[str]()
     for one in alarms:

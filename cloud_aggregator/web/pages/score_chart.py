@@ -1,39 +1,30 @@
-"""Scores of a gateway as far as the store has them: made while it had no link, or around an alarm. What a gateway sends
-of its scores while it has a link is for whoever listens then, and nobody keeps it.
+"""Scores of a gateway as far as the store has them: the newest, of its last status, and of before those that were made
+while it had no link, or around an alarm. The others are for whoever listens to MQTT, and nobody keeps them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
-from typing import NamedTuple
 
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.pages.page import Facts, make_chart, make_series
 from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.config.protocol.messages import Status, Trail
 from fedgate.config.protocol.scores import MS, Scores
+from fedgate.config.web.charts import Facts, Point, draw_scores
 from fedgate.models.time_units import DAY_NS, NS
 
 BATCHES, TRAILS, WINDOWS = 10, 5, 2_000  # the newest of each
 PAST_NS, AHEAD_NS = 400 * DAY_NS, DAY_NS  # beyond which a clock was wrong, and the axis would show nothing else
-GAP_HOPS = 3.0  # without a window, over which no line is drawn
 
 
-class Point(NamedTuple):
-    """A scored window."""
-
-    t_ns: int
-    score: float
-    level: float
-
-
-def read_chart(store: Store, gateway: str, hop_s: float, now_ns: int) -> Facts | None:
+def read_chart(store: Store, gateway: str, status: Status | None, hop_s: float, now_ns: int) -> Facts | None:
     """Return the newest scores of a gateway with their level, as a chart; None where there are none."""
-    points = [*_list_batched(store, gateway), *_list_trailed(store, gateway)]
+    latest = [] if status is None or status.trail is None else _list_points(status.trail)
+    points = [*_list_batched(store, gateway), *_list_trailed(store, gateway), *latest]
     by_time = {one.t_ns: one for one in points if now_ns - PAST_NS < one.t_ns < now_ns + AHEAD_NS}
     out_of_time = len({one.t_ns for one in points} - by_time.keys())
     chosen = [by_time[t_ns] for t_ns in sorted(by_time)][-WINDOWS:]
-    return draw(chosen, hop_s) | {"out_of_time": out_of_time} if points else None
+    return draw_scores(chosen, hop_s) | {"out_of_time": out_of_time} if points else None
 
 
 def _list_batched(store: Store, gateway: str) -> Iterable[Point]:
@@ -47,19 +38,9 @@ def _list_trailed(store: Store, gateway: str) -> Iterable[Point]:
     for row in store.read_newest("evidence", TRAILS, "body", gateway=gateway):
         trail = AlarmEvidence.model_validate_json(row["body"]).trail
         if trail is not None:
-            for offset_s, score, level in zip(trail.offsets_s, trail.scores, trail.list_levels(), strict=True):
-                yield Point(trail.first_ns + round(offset_s * NS), score, level)
+            yield from _list_points(trail)
 
 
-def draw(points: list[Point], hop_s: float) -> Facts:
-    """Return scored windows, their times rising, as columns of numbers, with a hole where windows are missing."""
-    rows: list[tuple[float, float | None, float | None]] = []
-    for before, one in pairwise([*points[:1], *points]):
-        if one.t_ns - before.t_ns > GAP_HOPS * hop_s * NS:
-            rows.append(((before.t_ns + one.t_ns) / 2 / NS, None, None))
-        rows.append((one.t_ns / NS, one.score, one.level))
-    series = [
-        make_series("score", "now", [score for _, score, _ in rows]),
-        make_series("level", "limit", [level for *_, level in rows]),
-    ]
-    return make_chart("time", [seconds for seconds, *_ in rows], series)
+def _list_points(trail: Trail) -> Iterable[Point]:
+    for offset_s, score, level in zip(trail.offsets_s, trail.scores, trail.list_levels(), strict=True):
+        yield Point(trail.first_ns + round(offset_s * NS), score, level)

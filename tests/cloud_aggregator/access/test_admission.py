@@ -28,6 +28,7 @@ from fedgate.cloud_aggregator.events import (
     Publish,
     RecordAlarm,
     RecordGateway,
+    RecordPresence,
     Tick,
     Wanted,
 )
@@ -269,6 +270,8 @@ def test_a_revoked_gateway_is_out_at_once_and_the_round_does_not_wait_for_it() -
     for problem in ("", "no broker"):
         _, told = after(state, Revoked(1, "north is revoked", problem))
         assert only(told, Answered).text == "north is revoked" and problem in only(told, Answered).problem
+    gone = only(effects, RecordPresence)
+    assert (gone.gateway, gone.state) == ("north", "gone")
     bar = only(effects, Revoke)
     assert (bar.cut, bar.barred, [serial for serial, _ in bar.ended]) == (("north",), {"north"}, ["north"])
     assert state.access.gateways.keys() == {"south"} and state.rounds.server.round_index == 1

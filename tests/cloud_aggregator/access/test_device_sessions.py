@@ -282,6 +282,7 @@ ACTS = ["speak", "speak", "hear", "hear", "hear", "answer", "answer", "restart",
 STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30), st.integers(1, 2**40)), max_size=120)
 
 
+@pytest.mark.soak
 @given(steps=STEPS)
 def test_a_gateway_that_is_alone_never_looks_like_two_nor_like_what_it_was(steps: list[tuple[str, int, int]]) -> None:
     """Whatever is lost, repeated, late by whatever time and in whatever order, in both directions, and whatever time

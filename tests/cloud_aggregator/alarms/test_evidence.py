@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.alarms import evidence as receiving
-from fedgate.cloud_aggregator.alarms.evidence_text import WIDTH, describe_onset, render_evidence
 from fedgate.cloud_aggregator.events import RecordEvidence
 from fedgate.cloud_aggregator.storage import evidence_table
 from fedgate.cloud_aggregator.storage.store import Store
@@ -16,13 +15,13 @@ from fedgate.config.protocol.evidence import (
     BANDS_MAX,
     CHANNELS_MAX,
     SENTENCE_MAX,
-    TRAIL_MAX,
     AlarmEvidence,
     BandChange,
     ChannelHealth,
     make_trail,
 )
-from fedgate.config.protocol.messages import CONTROL, Receipt
+from fedgate.config.protocol.evidence_text import WIDTH, describe_onset, render_evidence
+from fedgate.config.protocol.messages import CONTROL, TRAIL_MAX, Receipt
 from fedgate.config.settings.database import DatabaseUrl
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts

@@ -113,6 +113,7 @@ def doctor_says(settings: Path, capsys: Capture) -> dict[str, dict[str, str]]:
     return {one["name"]: one for one in (found["findings"] if isinstance(found, dict) else found)}
 
 
+@pytest.mark.soak
 @needs_broker
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -142,6 +142,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 # --- the way there and back -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_backup_of_a_running_store_brings_back_what_a_copy_of_its_file_loses(
     site: Folder, tmp_path: Path, passphrase: Path, capsys: Capture
 ) -> None:
@@ -548,6 +549,7 @@ def test_long_work_says_how_far_it_is(
     assert "cloud-aggregator: copying: 100% of 50" in said and " rows\n" in said
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "change", [{"folder": ""}, {"made_ns": "now"}, {"facts": {}}, {"parts": 7}, {"schema_version": -1}]
 )

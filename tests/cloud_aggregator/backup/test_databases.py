@@ -69,6 +69,7 @@ def filled(store: Store) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("source", "target"), [("sqlite", "postgresql"), ("postgresql", "sqlite"), ("postgresql", "postgresql")]
 )
@@ -104,6 +105,7 @@ def test_every_row_of_every_table_comes_back_on_either_kind(
         assert back.order("token", {}) == before["orders"][-1]["number"] + 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", PLACES)
 def test_every_command_reads_and_orders_beside_a_service(
     kind: str, tmp_path: Path, server: Server, capsys: Capture, monkeypatch: pytest.MonkeyPatch

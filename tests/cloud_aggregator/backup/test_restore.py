@@ -72,6 +72,7 @@ def service_finds(path: Path) -> set[str] | None:
         return None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("there", some(["whole", "damaged", "none"], 2))
 def test_a_cut_anywhere_leaves_a_store_or_what_the_same_command_puts_right(
     there: str, site: Folder, tmp_path: Path

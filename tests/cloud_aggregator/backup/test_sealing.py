@@ -50,6 +50,7 @@ def test_what_is_sealed_comes_back_and_in_no_other_order(length: int, monkeypatc
             unsealed(other)
 
 
+@pytest.mark.soak
 def test_a_guess_is_dear() -> None:
     assert (sealing.SCRYPT_N, sealing.SCRYPT_R, sealing.SCRYPT_P) == (2**17, 8, 1)  # 128 MiB each
     assert unsealed(sealed(b"content")) == b"content"

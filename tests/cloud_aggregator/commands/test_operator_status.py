@@ -88,6 +88,7 @@ def record(gateway: str, age_s: float, state: Any = "online") -> RecordGateway:
     return RecordGateway(gateway, Status(state=state), time.time_ns() - round(age_s * NS))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("beat_s", "is_connected", "held_s", "work", "words", "code", "state"),
     [
@@ -272,6 +273,7 @@ def test_the_sign_costs_one_commit_a_minute(tmp_path: Path) -> None:
         assert len(written) == 10
 
 
+@pytest.mark.soak
 def test_a_service_that_ended_without_a_word_shows_at_once(tmp_path: Path, capsys: Capture) -> None:
     port = free_port()
     write(tmp_path, port)
@@ -290,6 +292,7 @@ def test_a_service_that_ended_without_a_word_shows_at_once(tmp_path: Path, capsy
     assert "DOES NOT RUN" in line(settings, capsys, 2)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_what_the_broker_had_kept_is_no_live_message(tmp_path: Path, capsys: Capture) -> None:
     port, where = free_port(), topic("north", "status", "agent")

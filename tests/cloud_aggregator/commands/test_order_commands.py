@@ -52,6 +52,7 @@ def opened(folder: Path, *, create: bool = False) -> Iterator[Store]:
         yield store
 
 
+@pytest.mark.soak
 def test_orders_reach_a_service_that_runs_and_wait_for_one_that_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_nobody_is_revoked_where_nobody_is_enrolled(tmp_path: Path) -> None:
         assert refused.returncode == 2 and "needs [identity]" in refused.stderr and store.read_orders() == []
 
 
+@pytest.mark.soak
 def test_a_revoke_that_the_broker_cannot_be_told_says_so(tmp_path: Path) -> None:
     """It is done all the same, and ends with 1, for somebody must look after the broker."""
     site = founded(tmp_path / "site").path

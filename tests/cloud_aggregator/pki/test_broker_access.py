@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedgate.cloud_aggregator.__main__ import main as cloud_aggregator
 from fedgate.cloud_aggregator.access.registry import Registry
-from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry, Revoke
+from fedgate.cloud_aggregator.enrolment import Certificate, Denied, RecordRegistry, Revoke
 from fedgate.cloud_aggregator.events import Event
 from fedgate.cloud_aggregator.pki import broker_access, broker_process
 from fedgate.cloud_aggregator.pki.broker_access import BrokerAccess
@@ -168,6 +168,19 @@ def test_a_name_with_another_device_is_denied_until_the_broker_is_another_proces
         Quarantine(site.path / "seen.json")
 
 
+def test_who_is_denied_is_said_once_and_once_more_when_nobody_is(site: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Event] = []
+    spec = Identity(folder=site.path, reload_command=("true",))
+    access = BrokerAccess(site.settings, spec, site.authority, said.append)
+    monkeypatch.setattr(broker_process, "find_running", lambda _spec: "first")
+    access.bar(wanted(OLD, NEW))
+    access.bar(wanted(OLD, NEW))
+    assert said == [Denied(frozenset({"north"}))]
+    monkeypatch.setattr(broker_process, "find_running", lambda _spec: "second")
+    access.tick()
+    assert said[1:] == [Denied(frozenset())]
+
+
 def test_the_restart_command_makes_a_name_good_again_and_only_where_it_worked(
     site: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +293,7 @@ def test_a_device_lives_on_under_no_client_id_when_its_name_is_anothers(
                 assert True not in ups and not heard
 
 
+@pytest.mark.soak
 @needs_broker
 @pytest.mark.slow
 def test_what_a_revoked_gateway_retained_is_taken_away(site: Folder, capsys: Capture) -> None:

@@ -149,6 +149,7 @@ def pair(mine: Files) -> bytes:
     return mine.key.read_bytes()
 
 
+@pytest.mark.soak
 def test_a_power_cut_anywhere_in_a_change_of_the_key_leaves_the_old_pair_or_the_new_one(
     site: Folder, tmp_path: Path, capsys: Capture, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -273,6 +274,7 @@ def renewer(folder: Path, gateway: str, address: str) -> Renewer:
     return Renewer(settings, settings.identity)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_the_agent_renews_by_the_wall_clock_however_it_jumps(
     token: Token, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -324,6 +326,7 @@ def test_settings_that_miss_a_file_say_so(tmp_path: Path, site: Folder, capsys: 
     assert whole.identity == Membership(enrolment=f"localhost:{site.port + 1}")
 
 
+@pytest.mark.soak
 def test_the_agent_itself_never_loads_what_works_with_keys() -> None:
     modules = "fedgate.gateway_agent.runtime.agent, fedgate.gateway_agent.__main__"
     code = f"import sys, {modules}; sys.exit('cryptography' in sys.modules)"

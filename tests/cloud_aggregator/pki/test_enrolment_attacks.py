@@ -68,6 +68,7 @@ def impostor(evil: Folder, site: Folder, root_key: Path, keys: bytes) -> Iterato
         server.shutdown()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["its own", "its own under the site's root", "changed", "another site's"])
 def test_who_stands_between_is_told_nothing_whatever_keys_it_says(
     kind: str, site: Folder, capsys: pytest.CaptureFixture[str], tmp_path: Path

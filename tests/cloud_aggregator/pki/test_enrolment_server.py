@@ -66,6 +66,7 @@ def is_served(site: Folder) -> bool:
 
 
 # Under one address each is a race that may be lost and then takes seconds.
+@pytest.mark.soak
 @pytest.mark.parametrize(("source", "to_serve"), [("127.0.0.1", 5), ("127.0.0.2", 18)])
 def test_who_says_nothing_and_comes_again_and_again_keeps_nobody_out(site: Folder, source: str, to_serve: int) -> None:
     stopping, opened = threading.Event(), []

@@ -133,6 +133,7 @@ def test_a_reconnect_sends_no_bodies_and_who_lacks_them_asks(tmp_path: Path) -> 
         assert len(said_under("chunk", made.hear(want))) == transfer.chunks
 
 
+@pytest.mark.soak
 def test_the_memory_of_a_round_does_not_grow_with_the_gateways(tmp_path: Path) -> None:
     """A sum is a sum: what a gateway costs is its name, its status and a digest."""
     peaks = []

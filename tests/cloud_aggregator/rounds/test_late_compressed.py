@@ -127,6 +127,7 @@ FATES = st.lists(
 )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("share", [1.0, 0.4])
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(fates=FATES, late_rounds=st.integers(1, 3), seed=st.integers(0, 2**32 - 1))

@@ -235,6 +235,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.soak
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(steps=STEPS, late_rounds=st.integers(1, 3))
 def test_the_model_is_that_of_the_updates_that_the_rounds_name(

@@ -91,6 +91,7 @@ WRAPPINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("wrapping", WRAPPINGS, ids=str)
 def test_leaving_takes_back_what_was_given_whatever_is_around_the_algorithm(wrapping: dict[str, Any]) -> None:
     """What is left is what the others alone would have given behind the same setup, whose sums stay."""

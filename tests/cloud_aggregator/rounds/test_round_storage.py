@@ -51,6 +51,7 @@ def in_store(made: Cloud) -> list[str]:
     return [row["gateway"] for row in made.service.store.read_rows("held", "gateway")]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("algorithm", [mean_of(SIZE), half_of(SIZE)], ids=["as it came", "half of it"])
 @pytest.mark.parametrize("updates_at_most", [0, 1, 3, 20])
 def test_a_round_goes_on_with_the_same_sum_whenever_it_is_interrupted(

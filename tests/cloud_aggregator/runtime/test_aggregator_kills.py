@@ -189,6 +189,7 @@ def checked(run: Run) -> Server:
     return server
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "each"), some([("fedavg", 3), *((name, 1) for name in CHOICES)]))
 def test_a_kill_at_any_instant_leaves_the_model_that_its_updates_make(name: str, each: int, tmp_path: Path) -> None:
     def keep(instant: int) -> Path:
@@ -204,6 +205,7 @@ def test_a_kill_at_any_instant_leaves_the_model_that_its_updates_make(name: str,
     judge_kills(name, whole, whole.copies[::each])
 
 
+@pytest.mark.soak
 def test_a_kill_leaves_the_same_on_a_server(tmp_path: Path, server: postgresql.Server) -> None:
     """Some instants: a commit that the server has taken is there whoever is killed then."""
     url = server.new_schema()

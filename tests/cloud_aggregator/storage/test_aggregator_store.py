@@ -185,6 +185,7 @@ def test_updates_that_the_same_commit_drops_are_not_written(path: Path) -> None:
     store.close()
 
 
+@pytest.mark.soak
 def test_a_power_cut_leaves_whole_commits_in_their_order(place: Place) -> None:
     last = 0
     for _ in range(KILLS):

@@ -29,9 +29,11 @@ from fedgate.cloud_aggregator.web.pages import gateway, gateways
 from fedgate.cloud_aggregator.web.pages.orders import WHAT_MAX
 from fedgate.cloud_aggregator.web.pages.page import NotThereError
 from fedgate.cloud_aggregator.web.pages.score_chart import WINDOWS
+from fedgate.config.protocol.evidence import make_trail
 from fedgate.config.protocol.losses import Tombstone
-from fedgate.config.protocol.messages import Device, Status
+from fedgate.config.protocol.messages import Device, SourceReport, Status
 from fedgate.config.protocol.scores import Scores
+from fedgate.config.web.status_facts import NOT_RECEIVED
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.evidence_samples import make_evidence
@@ -167,11 +169,12 @@ def test_sensors_are_shown_with_what_is_known_of_them(tmp_path: Path) -> None:
     put(tmp_path, RecordAlarm("north", fault, NOW_NS, 1), RecordEvidence("north", evidence, NOW_NS - 9), status=status)
     load, wind = read(tmp_path)["channels"]
     assert load == {
-        **{"channel": "load", "filled": 7, "fault": "load is stuck"},
+        **{"channel": "load", **NOT_RECEIVED, "filled": 7, "fault": "load is stuck"},
         **{"outside": 0, "features": 0, "seen_ns": NOW_NS - 9},
     }
     assert wind == {
         "channel": "wind",
+        **NOT_RECEIVED,
         "filled": 1,
         "fault": None,
         "outside": None,
@@ -210,6 +213,27 @@ def test_certificates_say_until_when_they_count(tmp_path: Path) -> None:
         ("b2", "", True),
         ("a1", "replaced", False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("role", "reason", "tables", "is_there"),
+    [
+        ("admin", "", IDENTITY, True),
+        ("operator", "", IDENTITY, False),
+        ("admin", "revoked", IDENTITY, False),
+        ("admin", "", None, False),
+    ],
+)
+def test_an_admin_may_shut_out_who_is_in(
+    tmp_path: Path, role: Any, reason: Any, tables: dict[str, Any] | None, is_there: bool
+) -> None:
+    one = Certificate("a1", "north", "k", 1, NOW_NS + DAY_NS, reason)
+    put(tmp_path, RecordRegistry((one,)))
+    facts = read(tmp_path, tables=tables)
+    assert facts["can_be_revoked"] == (is_there or role == "operator")
+    text = render(tmp_path, gateway.PAGE, facts, role)
+    assert ('action="/orders/revoke"' in text) == is_there
+    assert ('name="typed"' in text and 'name="password"' in text) == is_there
 
 
 def test_who_was_let_in_and_has_never_spoken_has_a_page(tmp_path: Path, live: None) -> None:
@@ -302,3 +326,26 @@ def test_its_page_has_its_headings_in_order(tmp_path: Path) -> None:
     status, effects = make_everything("text", "name")
     put(tmp_path, *effects, status=status)
     check_headings(render(tmp_path, gateway.PAGE, read(tmp_path)))
+
+
+def test_the_newest_scores_are_those_of_the_last_status(tmp_path: Path) -> None:
+    trail = make_trail([(NOW_NS - (9 - place) * NS, float(place), 4.0) for place in range(9)])
+    put(tmp_path, status=WATCHING.model_copy(update={"trail": trail}))
+    score, level = read(tmp_path)["chart"]["series"]
+    assert score["values"] == list(map(float, range(9))) and level["values"] == [4.0] * 9
+
+
+def test_sensors_are_shown_as_the_last_status_had_them(tmp_path: Path) -> None:
+    sources = {
+        EVIL: SourceReport(age_s=0.4, rate_hz=100.0, channels=("load", EVIL), units=("kN", EVIL), values=(210.6, None)),
+        "idle": SourceReport(age_s=None, rate_hz=None, channels=("wind",)),
+    }
+    put(tmp_path, status=WATCHING.model_copy(update={"sources": sources}))
+    facts = read(tmp_path)
+    load, other, idle = (one for one in facts["channels"] if one["channel"] in ("load", EVIL, "wind"))
+    assert (load["value"], load["unit"], load["rate_hz"], load["age_s"]) == (210.6, "kN", 100.0, 0.4)
+    assert (other["value"], other["source"]) == (None, EVIL)
+    assert (idle["source"], idle["age_s"], idle["value"]) == ("idle", None, None)
+    markup = render(tmp_path, gateway.PAGE, facts)
+    assert "210.6 kN" in markup and "100 Hz" in markup
+    assert EVIL not in markup

@@ -6,6 +6,7 @@ Method: a real store with rounds, models and statuses; the facts as a program ge
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,40 @@ def test_rounds_come_a_page_at_a_time(tmp_path: Path) -> None:
     assert "/learning?&amp;first=20" in render(tmp_path, learning.PAGE, pages[0])
 
 
+def test_figures_of_the_training_at_hand_are_drawn_over_its_rounds(tmp_path: Path) -> None:
+    def close(place: int, figures: Mapping[str, float], run: str = "new", phase: int = 1) -> RecordRound:
+        return RecordRound(run, place, "fedavg", ("a",), 0, place, phase=phase, figures=figures)
+
+    several = {f"figure{place}": float(place) for place in range(9)}
+    rounds = [close(1, {"change": 9.0}, "old")]
+    for place in range(2, 6):
+        varying = {name: value + place for name, value in several.items()}
+        rounds += [close(place, {"change": 0.0}, phase=0)]
+        rounds += [close(place, {"change": 100.0**-place, "gamma": 2.0, **varying})]
+    put(tmp_path, *rounds, close(6, {"change": 0.1}), close(6, {}, phase=0))
+    found = read(tmp_path)
+    charts = found["convergence"]
+    assert [one["name"] for one in charts] == ["change", "figure0", "figure1", "figure2"]
+    assert charts[0]["chart"]["series"][0]["values"] == [1e-4, 1e-6, 1e-8, 1e-10, 0.1]
+    assert [one["chart"]["is_log"] for one in charts[:2]] == [True, False]
+    assert charts[0]["last"] == 0.1 and len(charts[1]["chart"]["x"]) == 4
+    assert found["rounds"][1]["figures"] == {"change": 0.1}
+    text = render(tmp_path, learning.PAGE, found)
+    assert text.count('id="chart-figure-') == 4 and "10 %" in text
+
+
+def test_of_two_rounds_no_figure_is_drawn(tmp_path: Path) -> None:
+    put(tmp_path, *(RecordRound("r", place, "f", ("a",), 0, 1, figures={"change": 1.0 / place}) for place in (1, 2)))
+    assert read(tmp_path)["convergence"] == []
+
+
 def test_models_stand_beside_what_came_of_them(tmp_path: Path) -> None:
     watched = {"model_windows": DAY_OF_WINDOWS, "promised_alarms_per_day": 0.5}
     put(
         tmp_path,
         *map(make_model, (1, 2)),
         save_rollout({"stage": "watching", "version": 2, "canaries": ["a"]}, everywhere=1, candidate=2),
-        a=make_status(2, model_alarms=4, **watched),
+        a=make_status(2, model_alarms=4, compared_windows=400, differing_windows=6, **watched),
         b=make_status(1, model_alarms=1, **watched),
         c=make_status(1, model_alarms=2, **watched, rejected={"2": "too slow"}),
     )
@@ -112,6 +140,7 @@ def test_models_stand_beside_what_came_of_them(tmp_path: Path) -> None:
     named = ("version", "state", "in_force", "watched_days", "alarms", "promised", "rejected")
     assert [second[name] for name in named] == [2, "canary", 1, 1.0, 4, 0.5, 1]
     assert [first[name] for name in named] == [1, "everywhere", 2, 2.0, 3, 1.0, 0]
+    assert (second["differing"], second["compared_windows"], first["differing"]) == (0.015, 400, None)
 
 
 def test_a_release_is_shown_canary_by_canary(tmp_path: Path) -> None:

@@ -16,14 +16,17 @@ from fedgate.cloud_aggregator.events import (
     AlarmEvent,
     Durable,
     RecordAlarm,
+    RecordEvidence,
     RecordGateway,
     RecordLoss,
     RecordModel,
+    RecordPresence,
     RecordRound,
     RecordScores,
+    RecordService,
     SaveRollout,
 )
-from fedgate.cloud_aggregator.web.pages import report
+from fedgate.cloud_aggregator.web.pages import availability, month, report
 from fedgate.cloud_aggregator.web.pages.page import NotThereError
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Status
@@ -31,6 +34,7 @@ from fedgate.config.protocol.scores import Scores
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
+from tests.support.evidence_samples import make_evidence
 from tests.support.page_views import EVIL, NOW_NS, Markup, check_headings, commit, read_facts, render
 
 
@@ -86,7 +90,7 @@ def test_what_is_no_month_so_far_has_no_report(tmp_path: Path, month: str) -> No
     ],
 )
 def test_months_follow_one_another(name: str, before: str, after: str, days: float) -> None:
-    found = report.find_month(name, NOW_NS)
+    found = month.find_month(name, NOW_NS)
     assert (found.before, found.next, found.days) == (before, after, days)
 
 
@@ -237,6 +241,96 @@ def test_what_a_gateway_wrote_is_text_and_no_markup(tmp_path: Path) -> None:
     plain, evil = (Markup(one).elements for one in documents)
     assert plain == evil
     check_headings(documents[1])
+
+
+def test_alarms_of_a_month_are_found_however_many_came_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedgate.cloud_aggregator.web.pages.alarm_list.LISTED_MAX", 3)
+    commit(
+        tmp_path,
+        *make_alarm("a", AUGUST, 2),
+        *make_alarm("b", AUGUST + HOUR_NS, 2),
+        do("a", "acknowledge", AUGUST + HOUR_NS),
+        do("a", "label", AUGUST + HOUR_NS, label="damage"),
+        *(one for place in range(9) for one in make_alarm(f"later{place}", SEPTEMBER + place, 1)),
+    )
+    found = read(tmp_path)
+    assert [(one["id"], one["label"], one["acknowledged_by"]) for one in found["alarms"]] == [
+        ("a", "damage", "ben"),
+        ("b", "", ""),
+    ]
+    assert found["counts"]["states"] == {"normal": 1, "returned-unacknowledged": 1}
+    assert found["alarms_left_out"] == 0
+
+
+def test_where_not_all_alarms_are_looked_at_it_says_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(month, "ALARMS_SEARCHED", 4)
+    commit(tmp_path, *(one for place in range(9) for one in make_alarm(f"{place}", AUGUST + place, 1)))
+    found = read(tmp_path)
+    assert (found["alarms_left_out"], found["counts"]["alarms"]) == (5, 4)
+    assert {one["id"] for one in found["alarms"]} == {"5", "6", "7", "8"}
+    assert "There are 5 alarms more" in render(tmp_path, report.PAGE, found)
+
+
+def test_it_says_who_was_there(tmp_path: Path) -> None:
+    def change(gateway: str, state: Any, day: float) -> RecordPresence:
+        t_ns = AUGUST + round(day * DAY_NS)
+        return RecordPresence(gateway, state, t_ns, t_ns)
+
+    commit(
+        tmp_path,
+        change("", "connected", -3),
+        change("north", "watching", -2),
+        change("north", "offline", 10),
+        change("north", "online", 12),
+        change("", "disconnected", 21),
+        change("south", "online", 29),
+        change("", "connected", 30),
+    )
+    found = read(tmp_path)["availability"]
+    day_s = DAY_NS / NS
+    assert (found["known_s"], found["unknown_s"]) == (22 * day_s, 9 * day_s)
+    north, south = found["gateways"]
+    named = ("total_s", "online_s", "offline_s", "unknown_s", "watched_s", "longest_outage_s")
+    assert [north[name] / day_s for name in named] == [31, 20, 2, 9, 10, 2]
+    assert [south[name] / day_s for name in named] == [2, 1, 0, 1, 0, 0]
+    assert (north["outages"], north["longest_outage_ns"]) == (1, AUGUST + 10 * DAY_NS)
+    assert found["site"]["online_s"] == 21 * day_s
+    text = render(tmp_path, report.PAGE, read(tmp_path))
+    assert "2026-08-11 00:00, north" in text and "63.64 %" in text
+
+
+def test_of_a_service_that_does_not_run_nothing_is_known_since_its_last_sign(tmp_path: Path) -> None:
+    beat_ns = SEPTEMBER + DAY_NS
+    connected = RecordPresence("", "connected", AUGUST, AUGUST)
+    online = RecordPresence("north", "online", AUGUST, AUGUST)
+    commit(tmp_path, RecordService(AUGUST, beat_ns, True, AUGUST), connected, online)
+    (north,) = read(tmp_path, "2026-09")["availability"]["gateways"]
+    assert north["online_s"] == DAY_NS / NS
+    assert north["unknown_s"] == (NOW_NS - beat_ns) / NS
+
+
+def test_where_more_changed_than_is_looked_at_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(availability, "ROWS_SEARCHED", 3)
+    commit(tmp_path, *(RecordPresence("north", "online", AUGUST + place, AUGUST + place) for place in range(5)))
+    found = read(tmp_path)
+    assert found["availability"]["is_cut"]
+    assert "There were more changes" in render(tmp_path, report.PAGE, found)
+
+
+def test_values_of_features_are_those_of_alarms_of_the_month(tmp_path: Path) -> None:
+    one = make_evidence()
+    known = one.contributions[0]
+    one = one.model_copy(update={"contributions": (known,)})
+    times = (AUGUST - 1, AUGUST, AUGUST + 5, AUGUST + 9, SEPTEMBER)
+    made = [one.model_copy(update={"alarm": f"a{place}", "t_ns": t_ns}) for place, t_ns in enumerate(times)]
+    commit(tmp_path, *(RecordEvidence("north", evidence, NOW_NS) for evidence in made))
+    found = read(tmp_path)["trends"]
+    (feature,) = found["features"]
+    assert (found["evidence"], feature["alarms"], feature["feature"]) == (3, 3, known.feature)
+    chart = feature["chart"]
+    assert chart["x"] == [t_ns / NS for t_ns in times[1:4]]
+    assert chart["series"][0]["values"] == [known.value] * 3
+    check_headings(render(tmp_path, report.PAGE, read(tmp_path)))
 
 
 def test_a_month_without_anything_has_a_report(tmp_path: Path) -> None:

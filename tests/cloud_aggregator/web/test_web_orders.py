@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.commands.alarms.alarms import read_rows
+from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import AlarmEvent, Durable
 from fedgate.cloud_aggregator.runtime.order_socket import KINDS, ORDER_BYTES_MAX, OrderSocket
 from fedgate.cloud_aggregator.storage.database import StoreError
@@ -87,6 +88,30 @@ def test_a_decision_about_a_release_asks_for_the_password(tmp_path: Path) -> Non
         with closing(Store(tmp_path / "aggregator.db", is_read_only=True)) as store:
             (order,) = store.read_rows("orders")
         assert json.loads(order["body"])["who"] == "admin"
+
+
+def test_who_is_shut_out_is_named_twice_and_with_the_password(tmp_path: Path) -> None:
+    admitted = RecordRegistry((Certificate("a1", "north", "k", 1, 2**62),))
+    with open_page(tmp_path, *make_site(), admitted, has_identity=True) as site, site.serving():
+        form = {"gateway": "north", "typed": "north", "password": PASSWORD}
+        assert site.client("operator").press("revoke", "/", **form).status == 403
+        client = site.client("admin")
+        for wrong, problem in (
+            ({"typed": "south"}, "type the name of the gateway, north, to shut it out"),
+            ({"gateway": "", "typed": ""}, "type the name of the gateway"),
+            ({"password": PASSWORD[1:]}, "the password is wrong, so nothing was ordered"),
+        ):
+            client.press("revoke", "/", **form | wrong)
+            assert problem in client.get("/").text
+        with closing(Store(tmp_path / "aggregator.db", is_read_only=True)) as store:
+            assert store.read_rows("orders") == []
+        client.press("revoke", "/gateways/north", **form)
+        page = client.get("/gateways/north").text
+        assert "north is revoked: its messages count no more" in page and "/orders/revoke" not in page
+        facts = json.loads(client.get("/api/gateways/north").text)
+        assert facts["gateway"]["state"] == "revoked" and facts["certificates"][0]["reason"] == "revoked"
+        (order,) = facts["orders"]
+        assert (order["who"], order["kind"], order["what"]) == ("admin", "revoke", "gateway north")
 
 
 def test_a_change_reaches_a_browser_that_waits_for_it(tmp_path: Path) -> None:
@@ -198,7 +223,7 @@ def test_the_socket_takes_orders_of_a_page_and_nothing_else(tmp_path: Path) -> N
             long,
         ):
             assert "problem" in ask(path, wrong + b"\n")
-        for kind in ("token", "keys", "certified", "remove", "revoke"):
+        for kind in ("token", "keys", "certified", "remove"):
             assert kind not in KINDS
             assert "problem" in ask(path, json.dumps({"kind": kind, "body": {}}).encode() + b"\n")
         with socket.socket(socket.AF_UNIX) as silent:  # says nothing, and keeps nobody else waiting for ever

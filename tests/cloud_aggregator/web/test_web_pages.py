@@ -14,14 +14,24 @@ from typing import Any
 
 import pytest
 
-from fedgate.cloud_aggregator.events import RecordAlarm, RecordEvidence, RecordGateway, RecordModel, RecordScores
+from fedgate.cloud_aggregator.events import (
+    RecordAlarm,
+    RecordDenied,
+    RecordEvidence,
+    RecordGateway,
+    RecordModel,
+    RecordScores,
+    RecordService,
+)
+from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.web.app import PAGES, Web
+from fedgate.cloud_aggregator.web.pages import overview
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.scores import Scores
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.evidence_samples import make_evidence
-from tests.support.page_views import NOW_NS, check_headings, commit, make_settings
+from tests.support.page_views import NOW_NS, check_headings, commit, make_settings, read_facts, render
 
 HERE, PROOF = "127.0.0.1", "what the proxy alone knows"
 ADDRESSES = {
@@ -51,6 +61,23 @@ def web(tmp_path: Path) -> Web:
     (tmp_path / "proxy.secret").write_text(PROOF)
     proxy = {"addresses": [HERE], "user_header": "Remote-User", "secret_file": tmp_path / "proxy.secret"}
     return Web(make_settings(tmp_path, web={"proxy": proxy}))
+
+
+def test_who_is_denied_at_the_broker_is_on_the_first_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SqliteDatabase, "find_held_since_ns", lambda _self: 1)
+    names = [f"<b>{place:03}" for place in range(overview.DENIED_SHOWN + 7)]
+    beat = RecordService(1, NOW_NS, True, 1)
+    commit(tmp_path, beat)
+    assert read_facts(tmp_path, overview.PAGE)["is_well"]
+    commit(tmp_path, RecordDenied(frozenset(names)))
+    found = read_facts(tmp_path, overview.PAGE)
+    assert not found["is_well"] and found["sentence"].startswith("The broker denies <b>000, ")
+    assert (found["denied"], found["denied_count"]) == (names[: overview.DENIED_SHOWN], len(names))
+    text = render(tmp_path, overview.PAGE, found)
+    assert "<b>" not in text and "and 7 more" in text
+    check_headings(text)
+    commit(tmp_path, RecordDenied(frozenset()))
+    assert read_facts(tmp_path, overview.PAGE)["denied"] == []
 
 
 def ask(web: Web, path: str, user: str = "") -> tuple[int, dict[str, str], str]:

@@ -72,6 +72,7 @@ def test_one_line_each_and_the_exit_code_tells(capsys: pytest.CaptureFixture[str
     assert said["findings"][1] == {"name": "c", "level": "failure", "text": "gone", "advice": "fetch"}
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "file"), [(gateway_agent, "gateway.toml"), (cloud_aggregator, "aggregator.toml")])
 def test_without_a_broker_it_ends_and_says_what_is_missing(
@@ -91,6 +92,7 @@ def test_without_a_broker_it_ends_and_says_what_is_missing(
     assert {"clock", "disk", "release key", "store", "import numpy"} <= {one["name"] for one in said}
 
 
+@pytest.mark.soak
 def test_each_fault_of_the_settings_is_a_line(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = site / "gateway.toml"
     file.write_text(
@@ -131,6 +133,7 @@ def test_what_is_missing_or_broken_otherwise_is_told_apart(tmp_path: Path, monke
     assert [(one.level, one.text) for one in optional] == [("ok", "scikit-learn is not installed: no training")]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_every_library_here_passes_its_trial() -> None:
     names = tuple(name for name in TRIALS if name != "torch")

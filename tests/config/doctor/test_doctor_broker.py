@@ -126,6 +126,7 @@ def test_a_broker_without_mqtt_5_is_well_and_said_to_hide_things(tmp_path: Path)
     assert found["broker may say"].level == "ok" and found["broker login"].text.endswith("which speaks MQTT 3.1.1")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("speaks_5", [True, False])
 def test_all_is_tried_by_the_version_that_the_services_would_speak(
     tmp_path: Path, speaks_5: bool, monkeypatch: pytest.MonkeyPatch

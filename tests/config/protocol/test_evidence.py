@@ -15,15 +15,13 @@ from fedgate.config.protocol.evidence import (
     CHANNELS_MAX,
     CONTRIBUTIONS_MAX,
     EVIDENCE_BYTES,
-    FARTHEST,
     LABEL_MAX,
-    TRAIL_MAX,
     AlarmEvidence,
     fit,
     make_trail,
     round_number,
 )
-from fedgate.config.protocol.messages import MessageError
+from fedgate.config.protocol.messages import FARTHEST, TRAIL_MAX, MessageError
 from tests.support.evidence_samples import T0_NS, make_evidence
 
 AIMED_BYTES = 8 * 1024

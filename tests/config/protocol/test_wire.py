@@ -163,6 +163,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.soak
 @settings(max_examples=300)
 @given(st.fixed_dictionaries({}, optional={"arrays": json_values, "meta": json_values, "format": json_values}))
 def test_random_headers_are_refused_or_read(head: dict[str, Any]) -> None:

@@ -62,6 +62,7 @@ def holder(store: Path, between: str = "") -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "name"), some([("gateway_agent", "gateway"), ("cloud_aggregator", "aggregator")]))
 def test_a_second_service_on_a_store_ends_at_once_and_names_the_first(module: str, name: str, tmp_path: Path) -> None:
@@ -173,6 +174,7 @@ def may_hide() -> bool:
     return shutil.which("unshare") is not None and children.run([*HIDDEN, "true"], PATIENCE_S).returncode == 0
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not may_hide(), reason="this user may not have process numbers of its own (unshare --user --pid)")
 def test_a_holder_in_another_container_is_one_without_a_number(tmp_path: Path) -> None:
     write(tmp_path, free_port())

@@ -103,6 +103,7 @@ def process(command: list[Any], log: Path, environment: dict[str, str]) -> Itera
         running.wait()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("manager", "module"), crossed(ADDRESSES, tuple(SERVICES)), indirect=["manager"])
 def test_a_service_says_that_it_works_until_its_loop_hangs(module: str, manager: Manager, tmp_path: Path) -> None:
     name = SERVICES[module]
@@ -129,6 +130,7 @@ def test_a_service_says_that_it_works_until_its_loop_hangs(module: str, manager:
     assert manager.heard("READY=1") == 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("manager", "module"), crossed(ADDRESSES, tuple(SERVICES)), indirect=["manager"])
 def test_a_service_says_that_it_ends(module: str, manager: Manager, tmp_path: Path) -> None:
     write(tmp_path, free_port())

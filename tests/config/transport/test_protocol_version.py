@@ -85,6 +85,7 @@ def test_what_is_retained_is_told_as_it_comes_where_the_version_can(kind: Kind, 
     assert told == ([(topics[0], b"kept")] if kind == "mosquitto" else [])
 
 
+@pytest.mark.soak
 def test_a_version_that_was_refused_is_not_asked_for_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with broker(tmp_path, "embedded") as started, Ends(started.port, "north") as north:
         wait(lambda: north.connections[-1])

@@ -58,6 +58,7 @@ def recorded(settings: GatewaySettings, *names: str) -> Recording:
     return join([in_roles(name, load_recording(name), spec, roles) for name in names], spec.window_s)
 
 
+@pytest.mark.soak
 def test_damage_is_found_where_it_was_recorded(config: Path, tmp_path: Path, capsys: Capture) -> None:
     assert call(config, tmp_path, HEALTHY_FILE, DAMAGED_FILE, "--json") == 0
     facts = json.loads(capsys.readouterr().out)
@@ -118,6 +119,7 @@ def test_what_the_user_says_of_damage_counts(config: Path, tmp_path: Path, capsy
     assert facts["gateways"][0]["windows_damaged"] == 19  # of 10 s each 5 s, wholly within
 
 
+@pytest.mark.soak
 def test_a_recording_of_which_nothing_is_known_counts_as_healthy(config: Path, tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "load.csv"
     values = np.random.default_rng(0).normal(size=90_000)

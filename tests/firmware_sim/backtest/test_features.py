@@ -82,6 +82,7 @@ def test_without_damage_features_are_described_alone(folder: Path, capsys: Captu
     assert {one["auc"] for one in facts["features"]} == {None}
 
 
+@pytest.mark.soak
 def test_the_picture_shows_spectra_and_features_and_is_the_same_each_time(folder: Path, tmp_path: Path) -> None:
     words = ["munich_bridge/ref_load_01", "munich_bridge/lowered_load_01", "--channels", "FRC-01"]
     config = ["-c", str(folder / "site" / "gateway.toml")]

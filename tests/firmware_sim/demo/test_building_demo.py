@@ -170,6 +170,7 @@ def test_limits_are_the_range_of_the_commissioning(shipped: Building) -> None:
     assert [at_s / HOUR_S - border for at_s in found] == [4, 81]
 
 
+@pytest.mark.soak
 def test_the_picture_is_drawn_the_same_twice_with_and_without_anything_heard(shipped: Building) -> None:
     nothing: dict[str, Sequence[RoomAlarm]] = {room.name: () for room in shipped.rooms}
     alarms = nothing | {"room-2": (alarm(shipped.watched_s + DAY_S), alarm(shipped.watched_s + 2 * DAY_S))}
@@ -209,6 +210,7 @@ def own_rooms(folder: Path, count: int = 5, minutes: int = 12_000, period_s: int
     return folder
 
 
+@pytest.mark.soak
 def test_rooms_of_ones_own_keep_their_hours_and_become_quarters(tmp_path: Path) -> None:
     own = rooms.rooms_of(own_rooms(tmp_path, minutes=6_000), None)
     begun = datetime.fromtimestamp(own.story.t0_ns / NS, UTC)

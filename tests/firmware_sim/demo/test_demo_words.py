@@ -41,6 +41,7 @@ def test_an_alarm_is_told_with_a_time_of_the_replay_or_with_none(
     assert len(said) == 1 and f"{words}what it is" in said[0]
 
 
+@pytest.mark.soak
 def test_the_folder_of_a_try_that_failed_serves_the_next_one_and_no_other_folder_does(tmp_path: Path) -> None:
     story = replace(STORY, settings={"nu": "a half"})
     setup = demo.Setup(tmp_path / "out", "embedded", 1.0)
@@ -60,6 +61,7 @@ def test_an_algorithm_that_learns_from_labels_is_refused() -> None:
         quick_settings("robust-svm-admm", 3, {}, {})
 
 
+@pytest.mark.soak
 def test_the_help_lists_the_algorithms_that_need_no_labels_and_loads_no_library_of_theirs() -> None:
     program = (
         "import sys; from fedgate.firmware_sim.__main__ import main\n"

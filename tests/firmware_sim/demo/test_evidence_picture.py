@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedgate.config.protocol.evidence import BANDS_MAX, CHANNELS_MAX, TRAIL_MAX, AlarmEvidence, BandChange
+from fedgate.config.protocol.evidence import BANDS_MAX, CHANNELS_MAX, AlarmEvidence, BandChange
+from fedgate.config.protocol.messages import TRAIL_MAX
 from fedgate.firmware_sim.demo.evidence_page import show_evidence
 from fedgate.firmware_sim.demo.evidence_picture import draw_evidence
 from tests.support.evidence_samples import make_evidence

@@ -152,6 +152,7 @@ def test_limits_name_what_was_missed_and_where_the_model_adds_nothing() -> None:
     assert "nothing is known" in report.limits(SCENARIO, [evaluate(make_trace(**nothing()), SCENARIO)])[0]
 
 
+@pytest.mark.soak
 def test_picture_shows_damage_alarms_and_every_gateway() -> None:
     png = picture.draw(SCENARIO, [make_trace()])
     assert png == picture.draw(SCENARIO, [make_trace()])
@@ -219,6 +220,7 @@ def test_page_stands_alone_and_says_everything(tmp_path: Path) -> None:
         assert expected in text
 
 
+@pytest.mark.soak
 def test_report_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     report.write(SCENARIO, [make_trace()], tmp_path, {})
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -76,6 +76,7 @@ def same(one: float, other: float) -> bool:
     return one == pytest.approx(other, rel=1e-12, abs=1e-12, nan_ok=True)
 
 
+@pytest.mark.soak
 @given(
     cells(),
     st.sampled_from(["f", "auc.{draw}"]),
@@ -108,6 +109,7 @@ def test_a_table_holds_what_plain_python_makes_of_the_cells(
         assert same(flat[place].spread, spread_of(spread, group)), place
 
 
+@pytest.mark.soak
 @given(cells(), st.sampled_from(["f", "auc.{draw}"]), st.sampled_from([{"method": "a"}, {"seed": 0, "method": "b"}]))
 def test_differences_are_to_the_cell_that_is_alike_in_all_else(results: Results, of: str, minus: Axes) -> None:
     lines = lines_of(results, of)
@@ -138,6 +140,7 @@ def test_differences_are_to_the_cell_that_is_alike_in_all_else(results: Results,
 tried = st.lists(values, min_size=1, max_size=5)
 
 
+@pytest.mark.soak
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), tried, min_size=1), st.booleans(), st.booleans())
 def test_the_best_and_the_worst_of_what_was_tried_are_taken(
     decides: dict[str, list[float]], lowest: bool, both: bool

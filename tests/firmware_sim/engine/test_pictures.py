@@ -99,6 +99,7 @@ def test_names_are_places_in_the_order_in_which_they_come(drawn: Drawn, kind: st
     assert legend(figure) == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_there_is_a_panel_for_each_value_and_one_look_for_each_name(drawn: Drawn, kind: str) -> None:
     results = cells([1, 2], ["a", "b", "c", "d"])
@@ -115,6 +116,7 @@ def test_there_is_a_panel_for_each_value_and_one_look_for_each_name(drawn: Drawn
     }, "beside the same others"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("count", "shape"), [(1, (1, 1)), (2, (1, 2)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3)), (7, (3, 3))]
 )
@@ -155,6 +157,7 @@ def test_many_lines_are_told_apart(drawn: Drawn) -> None:
     assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == 24
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("log", ["", "xy"])
 def test_one_point_is_drawn_whatever_it_is(drawn: Drawn, kind: str, log: str) -> None:
@@ -196,6 +199,7 @@ def test_a_log_axis_names_the_places(drawn: Drawn) -> None:
     assert ticks(panel) == ["1", "5", "200"] and panel.get_xscale() == "log" and panel.get_yscale() == "linear"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 17, 90])
 @pytest.mark.parametrize("length", [3, 24])
 def test_labels_neither_run_into_each_other_nor_out_of_the_picture(drawn: Drawn, count: int, length: int) -> None:
@@ -223,6 +227,7 @@ def test_texts_are_written_as_they_are(drawn: Drawn) -> None:
     assert len(legend(figure)) == len(strange)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_figures_are_the_same_picture(tmp_path: Path, kind: str) -> None:
     section = Section.model_validate({"kind": kind, "rows": ["at"], "columns": ["method"], "figures": {"AUC": "auc"}})

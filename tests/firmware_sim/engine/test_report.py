@@ -365,6 +365,7 @@ def test_the_page_is_whole_and_says_what_the_markdown_says(tmp_path: Path) -> No
     assert counts == {"h1": 1, "h2": 1, "table": 1, "tr": 6, "th": 3, "td": 15, "strong": 2, "li": 2, "img": 1}
 
 
+@pytest.mark.soak
 @given(st.text(max_size=30).map(lambda text: HOSTILE + text))
 def test_nothing_breaks_out_of_the_page(text: str) -> None:
     results: Results = [({"method": text}, {"f": 1.0})]

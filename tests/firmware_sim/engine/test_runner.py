@@ -102,6 +102,7 @@ def test_a_stopped_study_goes_on_with_what_is_missing(study: Path, capsys: pytes
     assert run(study) == 0 and measured(study) == [1, 2, 3]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("left", [b"\n", b"", b'{"key": "x"}\n', b'[1]\n{"key": 5', b"\xff\xfe{}\n"])
 def test_a_line_that_cannot_be_read_is_measured_again(study: Path, left: bytes) -> None:
     run(study)
@@ -112,6 +113,7 @@ def test_a_line_that_cannot_be_read_is_measured_again(study: Path, left: bytes) 
     assert run(study) == 0 and measured(study) == [1, 2, 3, 3]
 
 
+@pytest.mark.soak
 def test_words_measure_nothing_anew_and_other_settings_and_fresh_do(study: Path) -> None:
     run(study)
     for before, after in (("Cubes", "Powers of three"), ('"Powers"', '"Numbers"'), ("digits = 0", "digits = 1")):
@@ -244,6 +246,7 @@ def test_check_says_what_a_study_is_without_its_data(study: Path, capsys: pytest
     assert main(["check", str(study)]) == 2
 
 
+@pytest.mark.soak
 def test_another_run_of_the_same_study_is_refused_and_another_study_is_not(
     study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -277,6 +280,7 @@ def test_progress_says_how_far_it_is_and_how_long_it_will_take(study: Path, monk
     assert said == ["cubes: 3 cells, 3 of them measured before"]
 
 
+@pytest.mark.soak
 def test_workers_measure_what_one_process_measures(study: Path) -> None:
     found = run_here(study, jobs=2)
     assert sorted(measured(study)) == [1, 2, 3]
@@ -292,6 +296,7 @@ def test_a_study_whose_times_want_the_machine_is_measured_alone(study: Path) -> 
     assert "at most 1 at a time" in run_here(study, jobs=2).text and measured(study) == [1, 2, 3]
 
 
+@pytest.mark.soak
 def test_a_cell_that_fails_in_a_worker_is_named_and_what_others_have_begun_is_kept(study: Path) -> None:
     rewrite(study, "[1, 2, 3]", "[1, 2, 3, 4, 5, 6, 7, 8, 9]")
     (study.parent / "raise-1").touch()
@@ -304,6 +309,7 @@ def test_a_cell_that_fails_in_a_worker_is_named_and_what_others_have_begun_is_ke
     assert sorted(measured(study)) == list(range(1, 10)), "each once"
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_killed_is_named_and_what_was_finished_is_kept(study: Path) -> None:
     (study.parent / "kill-3").touch()
     with pytest.raises(StudyError, match=r"a worker was killed, most likely for want of memory; .* fewer --jobs"):
@@ -313,6 +319,7 @@ def test_a_worker_that_is_killed_is_named_and_what_was_finished_is_kept(study: P
     assert [done.figures["power"] for done in run_here(study, jobs=2).measured] == [1.0, 8.0, 27.0]
 
 
+@pytest.mark.soak
 def test_workers_end_with_the_process_that_started_them(study: Path) -> None:
     for number in (1, 2, 3):
         (study.parent / f"wait-{number}").touch()
@@ -357,6 +364,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[Any]]
         log.close()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_cluster_measures_what_one_process_measures(
     study: Path, scheduler: tuple[str, list[subprocess.Popen[Any]]]

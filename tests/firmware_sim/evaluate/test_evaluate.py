@@ -83,6 +83,7 @@ def csv_file(tmp_path: Path) -> str:
     return written(tmp_path / "cloud.csv", cloud())
 
 
+@pytest.mark.soak
 def test_a_seed_fixes_every_figure_but_the_times(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
     options = ("--data", csv_file, "--clients", "3", "--repeats", "2", "--fresh")
     first, again, other = (result(capsys, *options, "--seed", seed) for seed in ("5", "5", "6"))
@@ -91,6 +92,7 @@ def test_a_seed_fixes_every_figure_but_the_times(capsys: pytest.CaptureFixture[s
     assert lines(first) != lines(other)
 
 
+@pytest.mark.soak
 def test_the_first_runs_do_not_depend_on_how_many_follow(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
     one = lines(result(capsys, "--data", csv_file, "--repeats", "1"))[FIRST]["AUC"]
     two = lines(result(capsys, "--data", csv_file, "--repeats", "2", "--fresh"))[FIRST]["AUC"]
@@ -179,6 +181,7 @@ def test_iid_parts_are_equal_and_drawn_from_the_seed(count: int, clients: int, s
     assert np.array_equal(owners, partition(np.zeros((count, 1)), clients, "iid", seed))
 
 
+@pytest.mark.soak
 def test_one_client_without_noise_is_an_svdd_of_its_support_vectors(
     capsys: pytest.CaptureFixture[str], csv_file: str
 ) -> None:
@@ -195,6 +198,7 @@ def test_one_client_without_noise_is_an_svdd_of_its_support_vectors(
     assert mean(report, "distance") == pytest.approx(roc_auc_score(rows.y, distances))
 
 
+@pytest.mark.soak
 def test_bytes_are_those_of_the_wire_for_the_share_that_takes_part(
     capsys: pytest.CaptureFixture[str], csv_file: str
 ) -> None:
@@ -207,6 +211,7 @@ def test_bytes_are_those_of_the_wire_for_the_share_that_takes_part(
     assert mean(report, "fedavg", "kB down") == 4e-3 * len(encode({**model, "step": np.array(3)}))  # and the end
 
 
+@pytest.mark.soak
 def test_clients_that_are_never_drawn_score_in_their_own_units_under_masks_too(
     capsys: pytest.CaptureFixture[str], csv_file: str
 ) -> None:
@@ -215,6 +220,7 @@ def test_clients_that_are_never_drawn_score_in_their_own_units_under_masks_too(
     assert 0.0 <= mean(result(capsys, *options, *settings), "federated-subspace") <= 1.0
 
 
+@pytest.mark.soak
 def test_json_holds_every_method_and_run_beside_table_and_page(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:
@@ -261,6 +267,7 @@ def test_where_nobody_is_judged_the_page_says_so(capsys: pytest.CaptureFixture[s
     assert Path(report["page"]).read_text("utf-8").count("no client has scored rows of both classes") == 2
 
 
+@pytest.mark.soak
 def test_labelled_classes_train_and_f1_has_the_constant_answer_beside_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -273,6 +280,7 @@ def test_labelled_classes_train_and_f1_has_the_constant_answer_beside_it(
     assert mean(report, "always", "F1") == pytest.approx(2 / 3)
 
 
+@pytest.mark.soak
 def test_another_column_may_hold_the_classes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = Path(written(tmp_path / "cloud.csv", cloud()))
     before = mean(result(capsys, "--data", str(path), "--repeats", "1"))
@@ -283,6 +291,7 @@ def test_another_column_may_hold_the_classes(capsys: pytest.CaptureFixture[str],
     assert "expected one column 'label'" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 def test_clients_with_too_few_rows_are_counted_and_the_others_go_on(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -294,6 +303,7 @@ def test_clients_with_too_few_rows_are_counted_and_the_others_go_on(
     assert mean(report, f"{FIRST}, local", "could not train") == 4
 
 
+@pytest.mark.soak
 def test_an_algorithm_that_takes_several_clients_is_measured_and_has_no_baseline_of_one(
     capsys: pytest.CaptureFixture[str], csv_file: str
 ) -> None:
@@ -313,6 +323,7 @@ def test_a_budget_of_privacy_that_lasts_for_no_update_is_named(
     assert "privacy.epsilon: 0.1 given, a budget that is spent before anything is sent" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 def test_a_file_says_the_same_as_options_which_win(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:
@@ -340,6 +351,7 @@ run = 1
     assert "Seed 8." in won["about"] and "nu=0.2, gamma=1" in won["about"]
 
 
+@pytest.mark.soak
 def test_several_splits_are_one_comparison_with_a_panel_each(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:
@@ -411,6 +423,7 @@ def test_the_shipped_recordings_tell_damage_from_health(capsys: pytest.CaptureFi
     assert "normalisation=own" in report["about"]
 
 
+@pytest.mark.soak
 def test_a_data_set_that_changed_is_measured_anew(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
     first = lines(result(capsys, "--data", csv_file, "--repeats", "1"))
     text = Path(csv_file).read_text()

@@ -75,6 +75,7 @@ def test_a_table_reads_the_same_in_every_packing(tmp_path: Path) -> None:
         assert np.array_equal(table.rows.y, rows.y)
 
 
+@pytest.mark.soak
 def test_a_table_is_read_as_a_recording_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What `info` reads, `evaluate` reads: decimal commas, other encodings, a column of time, text, parquet."""
     rows = cloud()
@@ -119,6 +120,7 @@ def test_a_split_of_a_folder_with_labels_trains_on_early_damage_too(tmp_path: Pa
     assert whole.row_counts == [76, 76] == [len(rows.y) for rows in whole.test.values()]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["support-vector-election", "fedavg"])
 def test_each_gateway_is_scored_in_its_own_units_even_when_it_was_never_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str
@@ -332,6 +334,7 @@ def test_each_group_is_a_gateway_that_keeps_its_rows(names: tuple[str, ...], tmp
             assert np.array_equal(split.test[name].x, np.concatenate([x[y == 0][21:], x[y == 1]]))
 
 
+@pytest.mark.soak
 def test_evaluate_says_who_the_groups_are_and_what_it_cannot_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -368,6 +371,7 @@ def test_a_column_of_words_in_an_npz_is_named_with_the_option_that_takes_it(
     assert "--groups" not in one_line(capsys, "--data", path)
 
 
+@pytest.mark.soak
 def test_a_gateway_without_anomalies_trains_and_counts_in_no_mean(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ Studies = dict[Path, tuple[Spec, list[Cell]]]
 by_file = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 
 
+@pytest.mark.soak
 @by_file
 def test_every_case_is_valid_in_full_and_in_short(path: Path, studies: Studies) -> None:
     spec, every = studies[path]
@@ -138,6 +139,7 @@ def test_the_first_cell_of_a_simulation_shows_something_in_short(tmp_path: Path)
     assert "| weather | front | " in (tmp_path / "fleet-causes-short.md").read_text("utf-8")
 
 
+@pytest.mark.soak
 def test_what_is_shipped_is_measured_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "munich.json"
     given = ["measure", str(MUNICH), "--short", "--jobs", "1", "--results", str(tmp_path), "--json", str(out)]
@@ -152,6 +154,7 @@ def test_what_is_shipped_is_measured_in_short(tmp_path: Path, capsys: pytest.Cap
     assert best["federated subspace"] > 0.95 and best["PCA residual, local"] > 0.95
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", GOLDEN)
 def test_a_cell_has_the_figures_of_before(method: str, studies: Studies) -> None:
     """Areas are counts of pairs, the same to the digit on any processor; what is sent is compressed, so its length is

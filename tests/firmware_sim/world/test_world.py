@@ -49,6 +49,7 @@ def test_no_promise_breaks_in_any_world(first: int) -> None:
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.soak
 def test_a_world_without_faults_keeps_its_promises_and_is_alive() -> None:
     outcome = world.run(4, 0.5, Faults(work=Work(damage=30.0)))
     assert outcome.violations == ()
@@ -56,6 +57,7 @@ def test_a_world_without_faults_keeps_its_promises_and_is_alive() -> None:
     assert outcome.counts["cuts"] == 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("hours", some([0.1, 0.4]))
 def test_equal_seeds_give_equal_histories_in_any_process(hours: float) -> None:
     code = f"from fedgate.firmware_sim.world import world; print('\\n'.join(world.run(11, {hours}).history))"
@@ -215,6 +217,7 @@ def test_a_second_answer_under_the_same_keys_is_seen() -> None:
         assert said == [f"gateway-001 answered exchange {step} of a masked round twice under the same keys"]
 
 
+@pytest.mark.soak
 def test_what_a_killed_world_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
     with children.start([sys.executable, "-c", ""]) as child:
         child.wait()

@@ -205,6 +205,7 @@ def test_the_witness_sees(wrong: Callable[[Said], None], tmp_path: Path) -> None
     assert len(seen.violations) == 1
 
 
+@pytest.mark.soak
 def test_certificates_are_renewed_and_one_is_revoked() -> None:
     outcome = world.run(SEED)
     assert outcome.violations == ()
@@ -212,6 +213,7 @@ def test_certificates_are_renewed_and_one_is_revoked() -> None:
     assert outcome == world.run(SEED)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("where", "name", "bug", "said"),
     some(

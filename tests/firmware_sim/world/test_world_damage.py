@@ -124,6 +124,7 @@ def test_who_takes_part_was_counted_or_refuses() -> None:
     assert rounds.took_part == set()
 
 
+@pytest.mark.soak
 def test_a_world_sees_a_gateway_that_never_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alarms, "queue_anomaly", lambda state, *_: (state, []))
     assert any("raised no alarm" in text for text in world.run(DAMAGED).violations)

@@ -61,6 +61,7 @@ def numbers(path: Path) -> list[int]:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("cut", range(CUTS))
 def test_a_torn_commit_is_there_or_not_and_takes_none_before_it_along(tmp_path: Path, cut: int) -> None:
     path, rng = tmp_path / "one.db", np.random.default_rng(cut)
@@ -89,6 +90,7 @@ def test_a_cut_in_a_checkpoint_loses_nothing(tmp_path: Path, cut: int) -> None:
     assert numbers(path) == list(range(20)) and complaint(path) == ""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", some([GatewayStore, CloudStore]))
 def test_of_a_cut_commit_that_repeats_what_was_there_all_or_nothing_is_found(tmp_path: Path, kind: Any) -> None:
     """Goal: the witness knows whether a commit is there by what it changed, in real files."""

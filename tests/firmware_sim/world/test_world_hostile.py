@@ -73,6 +73,7 @@ def test_what_was_seen_is_drawn_broken_and_swollen() -> None:
     assert len(swollen({"text": "", "device": {"model": ""}}, 10_000, rng)) == 10_000
 
 
+@pytest.mark.soak
 def test_it_keeps_to_what_a_gateway_may_write() -> None:
     allowed = world_hostile.may_write()
     assert allowed["status"] in ("agent", "doctor") and allowed["alarm"] == "+" and "manifest" not in allowed
@@ -224,6 +225,7 @@ def build_believing(releases: Releases, context: CloudContext, statuses: Statuse
     return build_model(releases, context, statuses, wanted)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("where", "name", "bug", "seed", "faults", "said"),
     some(

@@ -121,6 +121,7 @@ def test_the_witness_sees(
     assert broker.violations
 
 
+@pytest.mark.soak
 def test_a_world_with_narrow_lines_keeps_its_promises() -> None:
     outcome = world.run(3, 0.3, Faults(capacity=Capacity(bytes_per_s=2_000.0, word_s=2.0)))
     assert outcome.violations == () and outcome.counts["models"] > 0

@@ -158,6 +158,7 @@ def test_an_aggregator_owes_canaries_their_model_and_all_a_word_on_it() -> None:
     assert recalled.keys() == watching.keys()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("where", "name", "broken", "seed"),
     some(
@@ -227,6 +228,7 @@ def nobody_answers(state: State, until_s: float) -> list[str]:
     return [said.split()[2].rstrip(",") for said in watched.said]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("alarms", "updates", "turns"), [(32, 0, 1), (33, 0, 2), (65, 0, 3), (31, 5, 5)])
 def test_what_shares_the_room_is_owed_in_turns_and_the_agent_keeps_them(
     alarms: int, updates: int, turns: int, monkeypatch: pytest.MonkeyPatch

@@ -186,6 +186,7 @@ def test_a_processor_is_slow_for_a_while_and_never_when_nothing_fails_any_more()
     assert stopwatch() == stopwatch()
 
 
+@pytest.mark.soak
 def test_probations_end_and_models_that_are_too_slow_are_gone_back_from() -> None:
     """In a world in which windows are short and rounds are rare."""
     outcome = world.run(PATIENT, 0.6, Faults(work=Work(damage=0.0), processor=Processor(slow=4.0, slow_s=600.0)))

@@ -123,6 +123,7 @@ def test_the_witness_sees(wrong: Callable[[Said], None], tmp_path: Path) -> None
     assert len(seen.violations) == 1
 
 
+@pytest.mark.soak
 def test_orders_are_answered_and_releases_are_staged_and_stopped() -> None:
     """In a world in which nothing fails; what is ordered is drawn from its seed."""
     outcome = world.run(SEED, 0.5, Faults(operator=Orders(orders=60.0)))

@@ -31,6 +31,7 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> None:
     run_deadline.watch_scoring(SOON_S, SOON_S / 10)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("watching")
 def test_a_run_that_does_not_end_is_ended_and_the_next_one_is_not() -> None:
     endless, sound = Scorer(ENDLESS, {}), Scorer(FIRST[1], {})

@@ -43,6 +43,7 @@ def job(body: bytes, width: int = WIDTH, rows: int = 40) -> Examination:
     return Examination(body, {}, x[:4], x, np.array([NEW_SERIES] + [0] * (rows - 1)), x[:20])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["svdd", "esn", "recurrent"])
 def test_our_models_come_through(kind: str) -> None:
     name, fit = FITS[kind]
@@ -137,6 +138,7 @@ def hidden_file(place: str) -> bytes:
     return outer(nodes, [stored_elsewhere(beyond, place)])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("place", ["key.bin", "../key.bin", "/etc/hostname", "/proc/self/environ"])
 def test_a_file_is_not_read_even_where_the_reader_is_deceived(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,6 +153,7 @@ def test_a_file_is_not_read_even_where_the_reader_is_deceived(
         examine(job(hidden_file(place)))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("trick", some(list(tricks()), 3))
 def test_whatever_comes_past_the_reader_ends_in_time_and_harms_nothing(trick: str) -> None:
     try:
@@ -161,11 +164,13 @@ def test_whatever_comes_past_the_reader_ends_in_time_and_harms_nothing(trick: st
         assert isinstance(found, Tried)
 
 
+@pytest.mark.soak
 def test_a_model_that_never_ends_is_ended() -> None:
     with pytest.raises(ModelRefusedError, match="was not done within 2 s in a process of its own"):
         examine(job(hours(3, 1_000_000)), within_s=2.0)
 
 
+@pytest.mark.soak
 def test_a_model_that_takes_too_much_of_the_processor_or_of_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "from fedgate.gateway_agent.runtime import model_trial; model_trial.CPU_S = 1; model_trial.main()"
     with pytest.raises(ModelRefusedError, match="took more than 50 s of the processor"):
@@ -218,6 +223,7 @@ def test_onnxruntime_tells_its_maker_nothing(tmp_path: Path, monkeypatch: pytest
     assert ended.stdout.split() == ["1", str(tmp_path)] and not list(tmp_path.iterdir()), ended.stderr
 
 
+@pytest.mark.soak
 def test_the_running_agent_tries_models_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     key = tmp_path / "release.pub"
     key.write_bytes(KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
@@ -281,6 +287,7 @@ def test_a_model_that_nothing_could_try_waits_and_is_tried_again() -> None:
     assert state.deployment.manifest == SECOND[0] and status(state).refusal == ""
 
 
+@pytest.mark.soak
 def test_the_process_has_what_the_model_will_see(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list[Tried]()
     state, _ = offered(trying(in_force(), lambda given: found.append(examine(given))), SECOND)
@@ -289,6 +296,7 @@ def test_the_process_has_what_the_model_will_see(monkeypatch: pytest.MonkeyPatch
     )
 
 
+@pytest.mark.soak
 def test_it_takes_no_module_from_where_somebody_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "numpy.py").write_text("open('ran', 'w').close()")
     monkeypatch.chdir(tmp_path)

@@ -166,6 +166,7 @@ def test_a_model_in_force_takes_back_what_was_said_of_models_and_not_why_a_round
     assert status(state).refusal == (said if stays else "")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fault", SPOILED)
 def test_a_bad_model_leaves_the_one_in_force_and_says_why(fault: str) -> None:
     make, words = SPOILED[fault]

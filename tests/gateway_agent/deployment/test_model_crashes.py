@@ -57,6 +57,7 @@ def start(folder: Path, settings: GatewaySettings, boot_id: str) -> subprocess.C
     return children.run(command, PATIENCE_S, text=True)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_model_that_ends_the_process_at_each_start_gives_way_to_the_one_before(tmp_path: Path) -> None:
     gateway = Gateway(CALM, SENSITIVE)

@@ -27,6 +27,7 @@ from tests.support.sites import SITE, WINDOWS, frame, samples
 from tests.support.watchers import BLOCK, CALM, DEVIATION, FRAME, LEVEL, SENSITIVE, THIRD, Gateway, model
 
 
+@pytest.mark.soak
 def test_a_candidate_that_alarms_where_the_model_in_force_is_calm_is_refused_for_good() -> None:
     gateway, twin = Gateway(CALM), Gateway(CALM)
     for each in (gateway, twin):
@@ -45,6 +46,7 @@ def test_a_candidate_that_alarms_where_the_model_in_force_is_calm_is_refused_for
     assert gateway.version == 3 and status(gateway.state).refusal == ""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("why", ["damage", "few windows", "no model in force"])
 def test_a_candidate_is_not_blamed_where_nothing_can_be_told(why: str) -> None:
     gateway = Gateway() if why == "no model in force" else Gateway(CALM)
@@ -60,6 +62,22 @@ def test_a_candidate_is_not_blamed_where_nothing_can_be_told(why: str) -> None:
     assert gateway.version == 2
 
 
+def test_windows_on_which_the_two_models_differ_are_counted_while_both_judge() -> None:
+    """Where they are the same none differ; a sensitive one differs on each window that is at its level alone."""
+    gateway, twin = Gateway(CALM, SENSITIVE), Gateway(CALM)
+    for each in (gateway, twin):
+        each.watch(BLOCK, shift=4.0)
+    said = status(gateway.state)
+    at_level = [
+        (now[1] >= now[2]) != (before[1] >= before[2])
+        for now, before in zip(gateway.state.monitor.trail[-BLOCK:], twin.state.monitor.trail[-BLOCK:], strict=True)
+    ]
+    assert said.compared_windows == BLOCK and said.differing_windows > 0
+    assert len(at_level) == BLOCK and said.differing_windows == sum(at_level)
+    assert status(twin.state).compared_windows == 0
+
+
+@pytest.mark.soak
 def test_a_model_that_breaks_the_promise_on_probation_goes_by_itself() -> None:
     """The one before has judged every window meanwhile, so its scores go on as if nothing had been."""
     gateway, twin = Gateway(CALM, SENSITIVE), Gateway(CALM)
@@ -90,6 +108,7 @@ def test_a_model_that_breaks_the_promise_on_probation_goes_by_itself() -> None:
     assert (gateway.version, status(gateway.state).previous_version) == (3, 1)
 
 
+@pytest.mark.soak
 def test_after_its_probation_a_model_is_proven_also_across_restarts() -> None:
     gateway = Gateway(CALM, SENSITIVE, models={"probation_s": 3.0 * STORED_S})
     gateway.watch(round(STORED_S) + FRAME)
@@ -103,6 +122,7 @@ def test_after_its_probation_a_model_is_proven_also_across_restarts() -> None:
     assert gateway.version == 2 and gateway.state.monitor.pipeline.alarm.active
 
 
+@pytest.mark.soak
 def test_a_gateway_whose_power_fails_every_ten_minutes_comes_to_the_end_of_a_probation() -> None:
     probation_s, cut_s = 2_400.0, 600
     gateway = Gateway(CALM, SENSITIVE, models={"probation_s": probation_s})

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.config.protocol.evidence import EVIDENCE_BYTES, TRAIL_MAX, AlarmEvidence, count_json_bytes
-from fedgate.config.protocol.messages import CONTROL, Alarm
+from fedgate.config.protocol.evidence import EVIDENCE_BYTES, AlarmEvidence, count_json_bytes
+from fedgate.config.protocol.messages import CONTROL, TRAIL_MAX, Alarm
 from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, ClockSet, Effect, Enqueue, Log, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import evidence

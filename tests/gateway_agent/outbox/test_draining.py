@@ -41,6 +41,7 @@ def site() -> Site:
     return made
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("restarted", RESTARTS)
 @pytest.mark.parametrize("arrived", [0, 1, 2])
 def test_a_transfer_goes_on_whoever_is_restarted_in_its_middle(restarted: str, arrived: int) -> None:

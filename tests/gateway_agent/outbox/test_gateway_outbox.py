@@ -162,6 +162,7 @@ def test_the_pause_between_tries_grows_is_bounded_and_ends_with_the_first_answer
     assert words(effects) == [b"first"] or state.context.now_ns - state.outbox.sent_ns["first"] < 38 * NS
 
 
+@pytest.mark.soak
 def test_a_fleet_does_not_return_in_step() -> None:
     """100 gateways lose and get their broker in the same second; each has an alarm, an update and scores to send."""
     first_s: dict[str, Counter[int]] = {"alarm": Counter(), "update": Counter()}

@@ -40,6 +40,7 @@ def stones(state: State) -> dict[str, Tombstone]:
     return {stone.kind: stone for stone in found}
 
 
+@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
 def test_bytes_stay_below_the_bound_and_every_item_is_delivered_told_or_held(

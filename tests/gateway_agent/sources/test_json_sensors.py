@@ -78,6 +78,7 @@ def readings(count: int) -> list[tuple[str, bytes]]:
     return messages
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_json_sensors_become_a_baseline_and_their_silence_an_alarm(tmp_path: Path) -> None:
     make_key(tmp_path / "release.key", tmp_path / "release.pub")

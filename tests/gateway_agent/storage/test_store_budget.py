@@ -52,6 +52,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return figures
 
 
+@pytest.mark.soak
 def test_a_day_stays_far_below_the_budget(day: dict[str, int]) -> None:
     budget = StoreTable().flash_bytes_per_day
     assert 0 < day["day"] < budget / 2

@@ -63,6 +63,7 @@ def raised(agent_outbox: dict[str, Item]) -> list[Alarm]:
     return [alarm for alarm in found if alarm.state == "raised"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["byte", "zeros", "rubbish", "short"])
 def test_an_agent_starts_on_a_file_that_is_damaged_anywhere(commissioned: Path, tmp_path: Path, kind: str) -> None:
     whole, rng = commissioned.read_bytes(), np.random.default_rng(["byte", "zeros", "rubbish", "short"].index(kind))

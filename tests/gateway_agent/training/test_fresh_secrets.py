@@ -62,6 +62,7 @@ class Listening(Site):
         raise AssertionError(f"round {round_index} never came; the last words were {self.log[-8:]}")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("wrapping", [MASKED, NOISED], ids=["masked", "noised"])
 @pytest.mark.parametrize("another_run_between", [True, False])
 def test_a_training_that_is_resumed_from_a_backup_meets_no_key_and_no_noise_again(
@@ -91,6 +92,7 @@ def test_a_training_that_is_resumed_from_a_backup_meets_no_key_and_no_noise_agai
             assert (answers[0][name] == answers[1][name]).mean() < 0.5
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("step", [SHARES, INPUT])
 def test_who_starts_anew_drops_out_of_the_masked_round(step: int) -> None:
     """An image that is put back would go a step a second time, with other rows under the same masks."""
@@ -105,6 +107,7 @@ def test_who_starts_anew_drops_out_of_the_masked_round(step: int) -> None:
     assert any(update for (who, _, at), (update, *_) in made.heard.items() if who == "south" and at > begun + STEPS)
 
 
+@pytest.mark.soak
 def test_no_round_is_answered_twice_whatever_training_was_between() -> None:
     """The store of the aggregator is put back by hand, and with it a training that gateways know to be over."""
     made = Listening(NOISED)

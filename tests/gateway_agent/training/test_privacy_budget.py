@@ -52,6 +52,7 @@ def told(made: Site) -> list[float | None]:
     return [made.cloud.access.gateways[name].privacy_epsilon for name in NAMES]
 
 
+@pytest.mark.soak
 def test_the_budget_is_kept_over_power_cuts_and_trainings_and_then_a_gateway_falls_silent() -> None:
     made = site(releases=3)
     made.run(made.in_force)
@@ -102,6 +103,7 @@ def test_a_power_cut_between_training_and_sending_tells_nothing_twice() -> None:
         assert int(state.training.own[RELEASES]) == 2  # one for each exchange, however often it was asked
 
 
+@pytest.mark.soak
 def test_noise_of_the_gateways_under_masks_ends_rests_and_releases() -> None:
     made = site(releases=50, masking={"fewest": 3})
     made.run(made.in_force)
@@ -115,6 +117,7 @@ def test_noise_of_the_gateways_under_masks_ends_rests_and_releases() -> None:
     assert told(made) == [pytest.approx(epsilon_after(4))] * 3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("lost", [["own"], ["privacy"], ["own", "privacy"]])
 def test_a_damaged_row_begins_no_account_anew(lost: list[str], tmp_path: Path) -> None:
     """One flipped byte dropped the account, and the gateway spent its whole budget again."""

@@ -66,6 +66,7 @@ def child(given: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         return children.run(command, PATIENCE_S, stdin=order)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", some(BY_LIBRARY, 3))
 def test_a_child_gives_the_bytes_of_the_function(name: str) -> None:
     given = job(name)
@@ -184,6 +185,7 @@ def test_what_a_training_warns_of_is_said_beside_a_spent_budget(monkeypatch: pyt
     assert wire.decode(answer(job()))[1] == {"remarks": ["all lie outside", "no noise is left"]}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_gateway_of_no_weight_sends_nothing_but_what_it_takes_back(name: str) -> None:
     arrays, order = wire.decode(job(name))

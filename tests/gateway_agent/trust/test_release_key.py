@@ -62,6 +62,7 @@ def test_a_file_that_is_no_key_is_named(key_file: Path) -> None:
         signature_worker.check(key_file.with_name("nowhere.pub"))
 
 
+@pytest.mark.soak
 def test_the_agents_process_never_loads_the_library() -> None:
     code = "import sys, fedgate.gateway_agent.runtime.agent; print('cryptography' in sys.modules)"
     done = children.run([sys.executable, "-c", code], PATIENCE_S, text=True)
@@ -69,6 +70,7 @@ def test_the_agents_process_never_loads_the_library() -> None:
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.soak
 def test_the_agent_carries_no_algorithm_and_no_detector() -> None:
     """They belong to the training child; each would cost every gateway memory for as long as it runs."""
     ours = "(name for name in sys.modules if name.startswith('fedgate.models.'))"

@@ -324,6 +324,7 @@ def is_whole(site: Folder) -> Keys:
     return keys
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("what", ["release", "authority", "release and authority", "finish"])
 @pytest.mark.parametrize("cut", range(9))
 def test_a_cut_at_any_file_leaves_a_site_that_works(

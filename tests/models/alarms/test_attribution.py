@@ -49,6 +49,7 @@ def of_power(found: Floats, is_from_boot: bool | None = None) -> str:
     return power_of(COLUMNS, BASELINE, found, is_from_boot=is_from_boot)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("count", [1, 5, 50, 300])
 def test_what_the_cold_does_is_mostly_explained_and_a_change_beside_it_never(count: int) -> None:
     cold = [of_weather(rows(seed, count, cold=COLD)) for seed in range(1, 21)]

@@ -39,6 +39,7 @@ def days_until(reference: Reference, state: DriftState, scores: Floats) -> tuple
     return math.inf, state
 
 
+@pytest.mark.soak
 def test_false_drifts_are_as_rare_as_promised() -> None:
     """Run lengths are about exponential, so the mean of 150 scatters by 8 %; the theory itself is good to 20 %."""
     rng = np.random.default_rng(1)

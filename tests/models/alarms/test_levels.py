@@ -160,6 +160,7 @@ def test_reach_bounds_extrapolated_levels_only(seed: int, count: int, reach: flo
     assert bound.median <= bound.clear_level < bound.raise_level
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("reach", "scores"), [(1.0, 30), (2.0, 30), (3.0, 30), (2.0, 60)])
 def test_what_a_bound_costs_is_as_stated(reach: float, scores: int) -> None:
     drawn = np.random.default_rng(5).exponential(size=(20_000, scores))

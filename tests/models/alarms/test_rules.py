@@ -41,6 +41,7 @@ from tests.support.rule_twin import (
 STRIDE = 3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", JUDGING)
 def test_a_rule_alone_is_its_definition(name: str) -> None:
     known = calibrated(spec_of(name))
@@ -77,6 +78,7 @@ def _noting(calls: list[str], name: str, whole: Callable[..., Floats], *given: F
     return whole(*given)
 
 
+@pytest.mark.soak
 def test_the_largest_height_wins() -> None:
     together = calibrated(spec_of(*JUDGING))
     heights, _ = walked(together, range(COUNT))
@@ -100,6 +102,7 @@ def uninterrupted() -> Walk:
     return walked_whole(KNOWN, range(COUNT))
 
 
+@pytest.mark.soak
 @given(cut=st.integers(0, COUNT))
 @settings(max_examples=10, deadline=None)
 def test_a_restart_changes_nothing(uninterrupted: Walk, cut: int) -> None:

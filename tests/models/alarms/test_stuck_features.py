@@ -107,6 +107,7 @@ def test_by_default_the_calendar_and_what_only_switches_is_context(switch: float
     assert known.stuck["stuck"].tolist() == [12.0] and not alone.left_out
 
 
+@pytest.mark.soak
 def test_what_was_constant_all_along_is_never_stuck() -> None:
     values = building()
     for known in (of_building(values), of_building(values, "temperature", "switch")):

@@ -87,6 +87,7 @@ steps_s = st.lists(st.sampled_from([0, 1, 1, 1, 2, 5, -1, -100]), min_size=1, ma
 walks = st.lists(st.tuples(scores, steps_s), max_size=12)  # each score stays for some steps of time
 
 
+@pytest.mark.soak
 @settings(max_examples=300)
 @given(durations_s, durations_s, walks)
 def test_machine_equals_the_naive_simulation(
@@ -101,6 +102,7 @@ def test_machine_equals_the_naive_simulation(
     assert kinds == ["raised", "cleared"] * (len(kinds) // 2) + ["raised"] * (len(kinds) % 2)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("minimum_s", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("clear_s", [0.0, 1.0, 2.0])
 def test_machine_equals_the_naive_simulation_on_all_short_sequences(minimum_s: float, clear_s: float) -> None:
@@ -154,6 +156,7 @@ def test_severity_counts_heights_of_the_level_over_the_median() -> None:
 DISTRIBUTIONS = {"exponential": scipy.stats.expon(), "normal": scipy.stats.norm(), "uniform": scipy.stats.uniform()}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("rate", [0.05, 0.002])
 def test_an_observed_quantile_keeps_its_promise(name: str, rate: float) -> None:
@@ -167,6 +170,7 @@ def test_an_observed_quantile_keeps_its_promise(name: str, rate: float) -> None:
     assert rates.mean() == pytest.approx(rate, rel=4 / math.sqrt(20 * 300))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("count", [20, 72, 300, 2000])
 def test_an_extrapolated_level_keeps_its_promise_for_exponential_tails(count: int) -> None:
     """A rate not much rarer than one score in a sample: the mean of rarer ones would take millions of samples."""
@@ -179,6 +183,7 @@ def test_an_extrapolated_level_keeps_its_promise_for_exponential_tails(count: in
     assert rates.mean() == pytest.approx(rate, rel=0.1)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("count", "factor"), [(20, 5.0), (72, 2.5), (300, 1.6), (2000, 1.3)])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_an_extrapolated_level_is_near_the_true_one(name: str, count: int, factor: float) -> None:

@@ -104,6 +104,7 @@ def test_the_score_is_that_of_a_loop_over_steps(params: Arrays) -> None:
     np.testing.assert_array_equal(esn.score(params, x), esn.carried(params, x)[0])
 
 
+@pytest.mark.soak
 @given(cuts=st.lists(st.integers(0, 50), max_size=5))
 @settings(deadline=None, max_examples=15)
 def test_a_stream_in_pieces_scores_as_the_whole_here_and_in_onnx(cuts: list[int]) -> None:
@@ -227,6 +228,7 @@ def oscillation(turn: float, rows: int, seed: int) -> Floats:
     return np.asarray(np.sqrt(2.0) * np.sin(phase)[:, None] + 0.05 * rng.normal(size=(rows, 1)))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("settings", "found_at_least", "found_at_most"),
     [({"leak": 0.5, "spectral_radius": 0.95}, 0.85, 1.0), ({"leak": 1.0, "spectral_radius": 0.0}, 0.0, 0.1)],

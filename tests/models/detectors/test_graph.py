@@ -137,6 +137,7 @@ def test_the_detector_keeps_the_law(fitted: tuple[str, Arrays], law: DetectorLaw
     assert list(law(Fitted(DETECTORS[name], params, noise(1)))) == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("distance", [1e1, 1e3, 1e6])
 def test_far_points_score_as_far(fitted: tuple[str, Arrays], distance: float) -> None:
     name, params = fitted

@@ -181,6 +181,7 @@ def test_a_processor_without_bfloat16_trains_in_float32_and_says_so(monkeypatch:
     assert equal(found, expected)  # that it was tried costs no random number
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("cell", ["lstm", "gru", "linear"])
 def test_it_learns_to_predict_better_than_persistence(cell: str) -> None:
     network = Recurrent.model_validate({"cell": cell, "steps": STEPS})

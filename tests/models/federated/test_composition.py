@@ -75,6 +75,7 @@ def composed(name: str, settings: dict[str, Any], keys: tuple[str, ...]) -> Algo
     return with_update_filter(algorithm, Defence(kind="statistic")) if "defence" in keys else algorithm
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("pair", list(itertools.combinations([step.key for step in STEPS], 2)), ids="-".join)
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
 def test_a_pair_composes_or_is_refused_with_the_reason_of_the_table(

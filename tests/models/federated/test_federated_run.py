@@ -187,6 +187,7 @@ def test_phases_of_the_setup_run_once() -> None:
     assert (emptied.phase, emptied.cohort_index) == (1, 6)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["fedavg", "federated-subspace", "support-vector-election", "incfed"])
 def test_a_gateway_of_no_weight_is_as_if_it_were_not_there(name: str) -> None:
     settings = {"network": {"washout": 5}, "ridge": 1.0} if name == "incfed" else {}

@@ -37,6 +37,7 @@ def twin(how: str, t_s: NDArray[np.float64], values: NDArray[np.float64]) -> dic
     return {key: OF[how](samples) for key, samples in found.items()}
 
 
+@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from(HOWS))
 def test_windows_equal_the_twin_however_blocks_are_cut(data: st.DataObject, how: str) -> None:

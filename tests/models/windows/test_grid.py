@@ -74,6 +74,7 @@ def test_a_lost_block_loses_exactly_the_windows_it_touches(lost: int, hop_s: flo
     assert len(found) == len(expected) - (1 if lost == 19 else 0)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("error_ppm", [200, -200])
 def test_a_clock_200_ppm_off_loses_nothing_over_a_million_samples(error_ppm: int) -> None:
     rate_hz, rows = 600.0, 600

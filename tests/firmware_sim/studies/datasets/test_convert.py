@@ -127,6 +127,7 @@ STREAMS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", STREAMS)
 def test_what_a_publisher_hands_out_becomes_what_studies_read(name: str, tiny: Path, tmp_path: Path) -> None:
     given, source, found = tiny / "streams" / name, tmp_path / "source", tmp_path / "data" / "streams" / name
@@ -189,6 +190,7 @@ HEADERS = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_keeps_its_numbers_and_gets_a_header_and_labels(name: str, tmp_path: Path) -> None:
     source, count = tmp_path / "source", TABLES[name].rows

@@ -32,6 +32,7 @@ def subjects(tiny: Path) -> tuple[Subject, ...]:
     return load(tiny / FOLDER, SPEC)
 
 
+@pytest.mark.soak
 def test_windows_are_those_of_a_gateway_with_the_label_of_their_last_second(subjects: tuple[Subject, ...]) -> None:
     subject, arrays = subjects[1], wrist(1)
     assert subject.name == "S03"

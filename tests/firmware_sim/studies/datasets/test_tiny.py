@@ -34,6 +34,7 @@ SLOW = {  # whose first cell takes more than ten seconds
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_case_of_a_study_is_valid(path: Path, tiny: Path) -> None:
     spec = load_spec(path)

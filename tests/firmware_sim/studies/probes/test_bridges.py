@@ -118,6 +118,7 @@ def test_healthy_windows_that_all_score_alike_divide_by_no_zero(bridge: Bridge) 
     assert np.isfinite(calibrated(BridgeMethod(algorithm="distance", data="local"), one, 0).z[name]).all()
 
 
+@pytest.mark.soak
 def test_what_is_reported_chooses_neither_settings_nor_alarm_level(data: Path) -> None:
     one, other = (measure(case(test_setups=[setup]), data) for setup in (4, 5))
     assert one["level"] == other["level"] != ALARM_Z
@@ -130,6 +131,7 @@ def test_where_nothing_can_be_chosen_alarms_are_raised_at_three_spreads(data: Pa
     assert (found["level"], found["choice"]) == (ALARM_Z, 0.0)
 
 
+@pytest.mark.soak
 def test_damage_is_told_and_every_figure_is_there(data: Path) -> None:
     found = measure(case(), data)
     assert found["fleet.auc"] > 0.9 and found["gateway.auc"] > 0.9 and found["choice"] > 0.9

@@ -98,6 +98,7 @@ def test_who_is_not_elected_sends_its_loss_and_nothing_more() -> None:
         assert 8 * 512 < coefficients < 8 * 512 + 400 if elected else coefficients == 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("normalisation", ["none", "own"])
 def test_a_gateway_with_garbage_is_never_elected(normalisation: str) -> None:
     """Noise that fills space instead of a cloud, whatever unit it is in: no sphere is small around it."""

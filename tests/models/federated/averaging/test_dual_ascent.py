@@ -87,6 +87,7 @@ def test_it_is_the_one_class_svm_of_its_effective_share(nu: float, gamma: float)
     assert 1.0 / total == pytest.approx(theirs.offset_[0] / scale, abs=1e-4)
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::fedgate.models.detectors.base.checks.FitWarning")  # which is what it says
 def test_nu_is_not_the_share_outside_and_what_acts_is_told() -> None:
     """In many dimensions a small ν acts as a large one, and a moderate ν as all rows being at the cap."""

@@ -66,12 +66,14 @@ def autograd(classes: int, weights: Floats, seed: int) -> tuple[Floats, Floats]:
     return expected, fisher(readout, states)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_slope_and_fisher_information_are_those_of_autograd(classes: int) -> None:
     expected, found = autograd(classes, np.linspace(1.0, 4.0, classes), seed=classes)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.soak
 def test_adam_is_that_of_torch() -> None:
     torch = pytest.importorskip("torch", reason="torch is in the extra [lstm] only")
     rng = np.random.default_rng(4)

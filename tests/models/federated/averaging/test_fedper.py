@@ -52,6 +52,7 @@ def test_only_the_shared_block_travels(share: float, count: int) -> None:
     assert outcome.server.global_state["weights"].shape == (count,)
 
 
+@pytest.mark.soak
 def test_it_ends_at_the_joint_optimum_of_shared_and_own_weights() -> None:
     """The whole problem at once, in the weights themselves: Σ p_k (1/2 |w|² + 1/2 |h_k|² + mean hinge / ν)."""
     data, nu, shared_count = fleet(3), 0.5, 4

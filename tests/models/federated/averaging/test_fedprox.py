@@ -75,6 +75,7 @@ def test_a_gateways_step_is_the_optimum_of_its_proximal_problem() -> None:
     np.testing.assert_allclose(change, dual_of_one_gateway(phi, anchor, nu, mu), atol=1e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mu", [0.1, 1.0])
 def test_it_ends_where_fedavg_ends(mu: float) -> None:
     """The term is on how far a round moves, so it vanishes where nothing moves: later, the same model."""

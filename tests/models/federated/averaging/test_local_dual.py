@@ -40,6 +40,7 @@ UNLIKE = {"small": (20, -2.0), "middle": (50, 0.0), "large": (90, 2.0)}
 ONE_CLASS: dict[str, Any] = {"components": 64, "normalisation": "none"}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("nu", "settings"), crossed([0.05, 0.1, 0.3], [{}, {"epochs": 1}, {"rate": 0.5}]), ids=str)
 def test_gateways_of_unlike_data_and_size_end_at_the_pooled_one_class_svm(nu: float, settings: dict[str, Any]) -> None:
     data = blobs(6, UNLIKE)
@@ -88,6 +89,7 @@ def test_training_twice_for_one_step_is_training_once(rounds: int) -> None:
     assert encode(once) == encode(twice) and encode(sent) == encode(again)
 
 
+@pytest.mark.soak
 def test_who_has_no_part_in_the_shared_model_sends_the_solution_of_its_own_rows() -> None:
     train, server, own, data = moves(40, epochs=200)
     alone = pooled(server, {"a": data}, 0.1)
@@ -126,6 +128,7 @@ def unlike(seed: int, count: int = 10) -> dict[str, Arrays]:
     return {f"g{k}": {FEATURES: rng.normal(rng.normal(0.0, 2.0, 3), 1.0, (40, 3))} for k in range(count)}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("nu", "seed"), crossed([0.05, 0.1, 0.2], [3, 4, 5]))
 def test_after_ten_rounds_of_unlike_gateways_about_nu_of_the_rows_is_outside(seed: int, nu: float) -> None:
     data = unlike(seed)
@@ -152,6 +155,7 @@ def test_a_border_is_that_of_the_model_received_but_in_the_first_step() -> None:
     assert found == pytest.approx(float(expected))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("fraction", "least", "outside"), [(0.5, 0.7, (0.05, 0.5)), (0.2, 0.3, (0.1, 0.6))])
 def test_with_some_of_the_unlike_gateways_at_a_time_the_model_is_one_of_the_last(
     fraction: float, least: float, outside: tuple[float, float]

@@ -122,6 +122,7 @@ def gap(settings: dict[str, Any], data: dict[str, Arrays], seed: int) -> float:
     return (found - least) / least
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("draws", "most_that_do_not"), some([(2, 0), (20, 2)]))
 def test_many_epochs_drift_from_the_pooled_optimum_and_the_proximal_term_holds_them(
     draws: int, most_that_do_not: int
@@ -216,6 +217,7 @@ def test_sgd_on_the_dual_is_the_listing_of_the_paper(eta: float) -> None:
     np.testing.assert_allclose(moved(algorithm, shared, rows), -expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.soak
 def test_sgd_on_the_dual_ends_at_the_pooled_optimum_with_or_without_the_term() -> None:
     for mu in (0.0, 1.0):
         assert gap({"local": "dual-sgd", "mu": mu, "rounds": 150}, fleet(9), 0) < 1e-3

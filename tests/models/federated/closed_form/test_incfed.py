@@ -139,6 +139,7 @@ EXCHANGES = st.lists(
 )
 
 
+@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(EXCHANGES)
 def test_the_sum_is_that_of_what_was_counted_last_of_each(exchanges: list[tuple[dict[str, Visit], bool]]) -> None:
@@ -271,6 +272,7 @@ def test_a_sum_in_units_of_fixed_point_is_the_sum() -> None:
     assert np.abs(scores[0] - scores[1]).max() < 1e-5
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("units", "most_bytes"), [(200, 0.17e6), (500, 1.02e6)])
 def test_the_upload_is_a_triangle(units: int, most_bytes: float) -> None:
     network = {"units": units, "direct": False, "washout": 0, "task": "classify", "classes": 3}

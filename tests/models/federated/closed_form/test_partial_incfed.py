@@ -65,6 +65,7 @@ def test_all_units_chosen_is_incfed() -> None:
     assert close(turned.server.global_state["readout"], whole, 1e-5)  # directions are float32
 
 
+@pytest.mark.soak
 @settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(["importance", "random"]),
@@ -136,6 +137,7 @@ def test_made_up_input_has_a_variance_of_one() -> None:
     assert slowness.min() < 0.4 and slowness.max() > 0.98
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("cohort", "neurons"), [(1, 40), (2, 30), (3, 20), (8, 8), (100, 1), (None, 10)])
 def test_the_papers_rule_shares_the_units_among_gateways(cohort: int | None, neurons: int) -> None:
     algorithm = partial_incfed(2, network=Network(units=40, washout=0), select="principal", cohort=cohort)
@@ -143,6 +145,7 @@ def test_the_papers_rule_shares_the_units_among_gateways(cohort: int | None, neu
     assert shared["directions"].shape == (40, neurons)
 
 
+@pytest.mark.soak
 def test_what_is_uploaded_is_the_share_of_the_square_that_was_promised() -> None:
     network = {"units": 500, "direct": False, "washout": 0, "task": "classify", "classes": 3}
     square, rows = 8 * (501 * 501 + 3 * 501), series(1, 20, 3)

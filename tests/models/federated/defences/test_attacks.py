@@ -129,6 +129,7 @@ def test_what_is_said_to_stand_a_lie_stands_it(table: dict[tuple[str, Lie | None
         assert table[answer, lie] < 0.5, (answer, lie)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("answer", [answer for answer in ANSWERS if answer != "mean"])
 def test_who_claims_the_most_is_one_that_turns_its_sign(answer: str) -> None:
     """Whatever judges directions or distances gives it no more weight than any other; the plain mean is all its."""

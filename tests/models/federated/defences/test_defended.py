@@ -82,6 +82,7 @@ def total_of(exchange: Exchange, names: tuple[str, ...] = NAMES) -> Arrays:
     return total
 
 
+@pytest.mark.soak
 def test_what_is_admitted_adds_up_in_any_order(exchanges: list[Exchange]) -> None:
     for exchange in exchanges:
         merge, (a, b, c, _) = exchange.phase.reducer.merge, admitted(exchange)
@@ -173,6 +174,7 @@ CLAIMED = [case for case in CASES if case[0] in AVERAGES] + [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("factor", [1.0 / 64.0, 200.0])
 @pytest.mark.parametrize(("name", "kind"), CLAIMED)
 def test_what_a_gateway_claims_to_weigh_moves_nothing(name: str, kind: str, factor: float) -> None:
@@ -221,6 +223,7 @@ def refusals(algorithm: Algorithm, data: dict[str, Arrays], **options: Any) -> t
     return names, outcome.server.global_state
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "federated-subspace"])
 def test_flipped_labels_are_refused_by_trusted_tables(name: str) -> None:
     algorithm = plain(name)

@@ -89,6 +89,7 @@ def test_the_same_generator_gives_the_same_bytes_and_they_survive_the_wire() -> 
     np.testing.assert_array_equal(judged_clean(received, changes), judged_clean(networks[0], changes))
 
 
+@pytest.mark.soak
 def test_it_tells_updates_of_noisy_gateways_from_others() -> None:
     defended = algorithm()
     network = train_discriminator(defended, TRUSTED, cloud(), noise=5.0, rounds=60, epochs=40)
@@ -131,6 +132,7 @@ def test_another_training_is_refused_naming_both(settings: dict[str, Any], seed:
         check_context(network, algorithm(**settings).start(cloud(seed)).global_state)
 
 
+@pytest.mark.soak
 def test_it_needs_tables_that_teach_and_an_algorithm_of_one_exchange() -> None:
     short = {name: array[:2] for name, array in TRUSTED[0].items()}
     for tables, reason in (([], "got none"), ([short], "may be shorter than a washout")):

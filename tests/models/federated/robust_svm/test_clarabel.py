@@ -156,6 +156,7 @@ def in_units(ball: Ball, unit: float) -> Ball:
     return ball._replace(radius=ball.radius * unit, kappa=None if ball.kappa is None else ball.kappa * unit)
 
 
+@pytest.mark.soak
 @settings(max_examples=100, deadline=None)
 @given(
     seed=SEEDS,
@@ -182,6 +183,7 @@ def test_the_best_weights_are_clarabels(
     assert ours.value == here.value and np.array_equal(ours.w * unit, here.w)
 
 
+@pytest.mark.soak
 @settings(max_examples=100, deadline=None)
 @given(
     seed=SEEDS,

@@ -51,6 +51,7 @@ def parts_of(data: dict[str, Arrays], one: int, other: int) -> list[Part]:
     return parts
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", some(NAMES))
 def test_each_pair_ends_at_the_optimum_over_the_gateways_that_know_it(name: str) -> None:
     data = fleet()

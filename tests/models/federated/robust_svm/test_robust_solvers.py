@@ -51,6 +51,7 @@ def balls(draw: st.DrawFn, least: float = 1e-4) -> Ball:
     return Ball(draw(st.floats(least, 2.0)), kappa, draw(st.sampled_from(NORMS)))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("kappa", "radius"), crossed([None, 0.3, 3.0], [0.01, 0.1, 0.6]))
 def test_the_worst_case_against_brute_force_on_four_points(norm: Norm, kappa: float | None, radius: float) -> None:
@@ -88,6 +89,7 @@ def test_a_wide_box_is_no_box(seed: int, ball: Ball) -> None:
     assert worst_case(x, y, w, ball, UNIT).value <= wide.value + 1e-9
 
 
+@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, ball=balls())
 def test_subgradients_lie_below_the_risk(seed: int, ball: Ball) -> None:
@@ -130,6 +132,7 @@ def test_the_optimum_is_that_of_the_program_written_out(norm: Norm, kappa: float
     assert solution.gap <= 1e-7
 
 
+@pytest.mark.soak
 @settings(max_examples=80, deadline=None)
 @given(
     seed=SEEDS,
@@ -151,6 +154,7 @@ def test_the_proximal_solution_satisfies_the_definition(
         assert risk(other, z, ball) >= here + slope @ (other - w) - slack
 
 
+@pytest.mark.soak
 @settings(max_examples=80, deadline=None)
 @given(seed=SEEDS, ball=balls(), rho=st.sampled_from([0.0, 0.01, 3.0]))
 def test_the_lower_bound_holds_for_any_multipliers(seed: int, ball: Ball, rho: float) -> None:
@@ -162,6 +166,7 @@ def test_the_lower_bound_holds_for_any_multipliers(seed: int, ball: Ball, rho: f
     assert bound <= risk(best, z, ball) + proximal.value(best) + 1e-9
 
 
+@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(
     seed=SEEDS,

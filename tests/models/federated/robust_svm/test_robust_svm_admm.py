@@ -85,6 +85,7 @@ def weights_of(outcome: Outcome) -> Floats:
     return w
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("norm", "kappa"), crossed(NORMS, [0.7, None]))
 def test_the_limit_is_the_optimum_of_the_mixture_problem(norm: Norm, kappa: float | None) -> None:
     data, ball = fleet(), Ball(PLAIN["radius"], kappa, norm)
@@ -93,6 +94,7 @@ def test_the_limit_is_the_optimum_of_the_mixture_problem(norm: Norm, kappa: floa
     assert value(w, parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kappa", some([0.7, None]))
 def test_label_costs_of_their_own_count(kappa: float | None) -> None:
     data = fleet(large={KAPPA: 0.1}, middle={KAPPA: np.inf}, small={KAPPA: 3.0, RADIUS: 0.1})
@@ -111,6 +113,7 @@ def test_balls_of_their_own_that_are_those_of_all_change_no_byte(name: str) -> N
     assert encode(outcomes[0].server.global_state) == encode(outcomes[1].server.global_state)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("weights", some(["samples", "equal"]))
 def test_radii_and_weights_of_their_own_count(weights: str) -> None:
     data = fleet(large={RADIUS: 0.1}, middle={WEIGHT: 9.0}, small={RADIUS: 0.005, WEIGHT: 0.5})
@@ -164,6 +167,7 @@ def test_of_many_rows_an_even_spread_is_trained_on_and_all_count(name: str) -> N
     np.testing.assert_allclose(sent[0][values] / 101.0, sent[1][values] / 11.0, rtol=1e-12)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("norm", some(NORMS))
 def test_one_gateway_alone_finds_its_optimum(norm: Norm) -> None:
     data, ball = labelled(5, 60), Ball(0.02, 0.7, norm)
@@ -194,6 +198,7 @@ def test_a_wrong_answer_to_the_same_question_is_not_counted_twice() -> None:
         server, own = algorithm.phases[0].advance(server, {**update, PROPOSALS: update[PROPOSALS] * 0.9}), again
 
 
+@pytest.mark.soak
 def test_lost_updates_do_no_harm() -> None:
     """A gateway whose updates are lost for a while has moved on its own; what it sends later is as good as ever."""
     algorithm, data = build(NAME, 2, PLAIN), fleet()
@@ -210,6 +215,7 @@ def test_lost_updates_do_no_harm() -> None:
     assert value(imported(server.global_state)[0], parts) == pytest.approx(mixture_optimum(parts).value, rel=1e-4)
 
 
+@pytest.mark.soak
 def test_reg_is_admm_with_labels_too_dear_to_change() -> None:
     regular, dear = (weights_of(trained(fleet(), kappa=kappa, rounds=40)) for kappa in (None, 1e6))
     np.testing.assert_allclose(regular, dear, atol=1e-4)
@@ -224,6 +230,7 @@ def test_strong_convexity_by_theorem_3() -> None:
     assert all(a < b for a, b in itertools.pairwise(growing))
 
 
+@pytest.mark.soak
 def test_auto_takes_what_theorem_3_asks_for_and_shrinks_the_weights() -> None:
     data = fleet()
     auto = trained(data, strong_convexity="auto", rounds=40)
@@ -239,6 +246,7 @@ def test_a_strong_convexity_too_weak_for_theorem_3_is_told() -> None:
         assert float(kept[MARGIN]) == pytest.approx((mu or 0.0) - needed)
 
 
+@pytest.mark.soak
 def test_strong_convexity_is_part_of_the_limit() -> None:
     """With µ the limit minimises risk plus µ/2 |w|²; no point near it is better."""
     data, mu = fleet(), 0.2
@@ -250,6 +258,7 @@ def test_strong_convexity_is_part_of_the_limit() -> None:
         assert value(other, parts) + mu / 2.0 * other @ other >= here - 1e-6
 
 
+@pytest.mark.soak
 def test_fault_classes_are_told_apart() -> None:
     rng = np.random.default_rng(9)
     middles = np.array([(0.0, 0.0), (4.0, 0.0), (0.0, 4.0)])
@@ -260,6 +269,7 @@ def test_fault_classes_are_told_apart() -> None:
     assert (fault_classes.classify(params, fresh) == y).mean() > 0.9
 
 
+@pytest.mark.soak
 def test_a_gateway_that_knows_one_class_only_takes_part() -> None:
     data = fleet()
     data["healthy"] = {FEATURES: data["large"][FEATURES], LABELS: np.zeros(SIZES["large"], dtype=np.int64)}

@@ -35,6 +35,7 @@ def somewhere(seed: int) -> Arrays:
     return {"weights": rng.normal(size=(1, 2)), "intercept": rng.normal(size=1), STEP: np.array(5.0)}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("norm", "box"), crossed(["1", "2", "inf"], [None, WIDE]))
 def test_it_goes_to_the_optimum_of_the_mixture_problem(norm: Norm, box: tuple[float, float] | None) -> None:
     """Where no sample is stopped by the box, that is the optimum that ADMM goes to."""

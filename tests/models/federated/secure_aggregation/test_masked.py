@@ -151,6 +151,7 @@ def restarted(algorithm: Algorithm) -> Algorithm:
     return algorithm._replace(phases=tuple(map(closing, algorithm.phases)))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["fedavg", "incfed"])
 def test_a_cloud_that_starts_anew_in_every_exchange_ends_in_the_same_model(name: str) -> None:
     algorithm = plain(name)
@@ -190,6 +191,7 @@ def holds_all_of(server: Server, data: dict[str, Arrays]) -> bool:
     return equal(split(server.server_state)[0], run(SUMS, data, seed=ROUND_SEED).server.server_state, 1e-4)
 
 
+@pytest.mark.soak
 def test_those_who_leave_together_take_their_rows_back_under_masks() -> None:
     data = eight()
     first = took_part(SUMS_MASKED, data)
@@ -200,6 +202,7 @@ def test_those_who_leave_together_take_their_rows_back_under_masks() -> None:
     assert not third.updates[INPUT] and holds_all_of(third.server, others)  # the last ones stay
 
 
+@pytest.mark.soak
 def test_who_leaves_alone_waits_for_others_and_so_does_what_one_has_new() -> None:
     """Else the change of the sum is what that one gateway had sent, or has new."""
     data, later = eight(), rows_of_fleet(2)
@@ -216,6 +219,7 @@ def test_who_leaves_alone_waits_for_others_and_so_does_what_one_has_new() -> Non
     assert equal(split(third.server.server_state)[0], split(again)[0], 1e-4)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("leavers", some([6, 8, 7], 2))
 def test_nobody_leaves_where_too_few_would_be_left(leavers: int) -> None:
     """The sum of one or two who are left would be in the open."""
@@ -226,6 +230,7 @@ def test_nobody_leaves_where_too_few_would_be_left(leavers: int) -> None:
     assert not second.updates[INPUT] and holds_all_of(second.server, data)
 
 
+@pytest.mark.soak
 def test_what_the_cloud_says_of_who_stays_must_be_signed_by_these() -> None:
     """A cloud that says that more stay would have all others leave, and be left with the rows of one."""
     data = eight()
@@ -245,6 +250,7 @@ def test_what_the_cloud_says_of_who_stays_must_be_signed_by_these() -> None:
             SUMS_MASKED.phases[INPUT].train({**shared, "masking.part": lie}, own, LEAVE, generator(3, 9, "x"))
 
 
+@pytest.mark.soak
 def test_rows_that_are_exchanged_for_others_are_exchanged_under_masks() -> None:
     algorithm = build("incfed", FEATURE_COUNT, {"ridge": 1.0, "masking": {"fewest": 3}})
     data, later = data_of(algorithm), {name: gateway.data for name, gateway in fleet(SEED + 1).items()}
@@ -326,6 +332,7 @@ def test_data_without_a_secret_is_an_error() -> None:
         algorithm.phases[0].train(server.global_state, {}, {FEATURES: np.ones((1, 2))}, generator(0, 0, "x"))
 
 
+@pytest.mark.soak
 def test_masks_load_no_cipher_before_they_are_needed() -> None:
     modules = "fedgate.models.federated.secure_aggregation.wrapper, fedgate.models.federated.registry"
     assert "cryptography" not in loaded_by(modules)

@@ -77,6 +77,7 @@ def test_a_tenth_of_those_who_are_left_drops_out_at_each_step() -> None:
     assert is_sum(made, data, sorted(came[INPUT]))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("step", some(range(STEPS)))
 def test_a_fifth_that_misses_one_step_only_is_survived(step: int) -> None:
     names = names_of(100)
@@ -166,6 +167,7 @@ def test_a_gateway_without_anything_to_say_is_a_drop_out() -> None:
     assert is_sum(made, data, [name for name in data if name != "gateway-001"])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("step", "few"), some([(0, 2), (1, 0), (2, 2), (3, 0), (4, 2), (1, 2), (2, 0), (3, 2), (4, 0)], 3)
 )
@@ -187,6 +189,7 @@ def test_sums_of_changes_stay_right_wherever_a_round_is_lost(step: int, few: int
     np.testing.assert_allclose(found["gram"], expected["gram"], atol=20 * QUANTUM)
 
 
+@pytest.mark.soak
 def test_the_list_of_lost_rounds_has_an_end() -> None:
     data, algorithm = rows_of(names_of(3), 2), masked_adding(2)
     server, digests = algorithm.start(generator(0, 0, "cloud")), []
@@ -200,6 +203,7 @@ def test_the_list_of_lost_rounds_has_an_end() -> None:
     np.testing.assert_array_equal(told.global_state["masking.lost"], lost)
 
 
+@pytest.mark.soak
 def test_a_gateway_is_told_apart_whose_input_was_not_counted() -> None:
     """Refused in the third exchange, it drops out; its next input says so to the inner algorithm."""
     algorithm = build("incfed", 3, {"ridge": 1.0, "masking": {"fewest": 3, "threshold": 0.51}})

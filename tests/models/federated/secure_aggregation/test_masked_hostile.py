@@ -87,6 +87,7 @@ def test_tampered_shares_of_a_drop_outs_key_are_found_too() -> None:
     check_sum(found, [name for name in NAMES if name != AWAY])
 
 
+@pytest.mark.soak
 def test_several_who_lie_side_by_side_or_not_are_named_and_the_sum_is_right() -> None:
     """Wherever they are in the order in which shares are tried: half of what is beyond the threshold may lie."""
     names = names_of(21)

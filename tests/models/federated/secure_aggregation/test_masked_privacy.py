@@ -303,6 +303,7 @@ FIRST = [(name, 0) for name in ADDITIVE]
 MORE = [(name, seed) for name in ADDITIVE for seed in range(1, SEEDS.get(name, 1))]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "seed"), some([*FIRST, *MORE], len(FIRST)))
 def test_from_all_sums_of_a_training_nothing_of_one_gateway_is_determined(name: str, seed: int) -> None:
     """Gateways join late, have news or none, drop out, leave and come back; what the cloud opened are equations in what

@@ -314,6 +314,7 @@ def covered_by_hand(fits: list[Arrays], share: float) -> list[int]:
     return taken
 
 
+@pytest.mark.soak
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0.05, 1.0))
 def test_a_member_that_two_others_cover_is_left_out(seed: int, share: float) -> None:

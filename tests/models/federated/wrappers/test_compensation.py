@@ -143,6 +143,7 @@ def labelled(count: int = 3) -> Data:
     return {f"gateway-{k}": {FEATURES: np.concatenate([rows(k), unusual(k)]), LABELS: y} for k in range(count)}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "whiten"), crossed(sorted(ALGORITHMS.keys() - WINDOWED), [None, 1]))
 def test_every_algorithm_takes_it_and_exports_it(name: str, whiten: int | None) -> None:
     chosen = {"compensate": WEATHER, "whiten": whiten}

@@ -229,6 +229,7 @@ def test_neighbours_differ_by_no_more_than_the_sensitivity(others: list[Arrays],
     assert np.linalg.norm(total([*others, one]) - total([*others, others[0]])) <= 2 * clip + slack
 
 
+@pytest.mark.soak
 def test_an_attacker_does_no_better_than_epsilon_allows() -> None:
     """The best test of one who knows all but one update, over 4,000 draws; with half the noise it does better."""
     privacy = Privacy(clip=2.0, noise_multiplier=1.5, epsilon=9.0, delta=1e-2)

@@ -175,6 +175,7 @@ def counting_into(sent: list[int]) -> Callable[[str, Arrays], None]:
     return lambda _, update: sent.append(len(encode(update)))
 
 
+@pytest.mark.soak
 def test_int8_takes_a_quarter_of_the_bytes_at_no_loss() -> None:
     data = {name: each.data for name, each in fleet(5, labelled=True, rows=100).items()}
     chosen = {"loss": "logistic", "components": 4096, "rounds": 5}

@@ -16,6 +16,7 @@ SPECTRUM = Spectrum(window_s=20.48, low_hz=2.0, high_hz=20.0, segment_s=2.56, ov
 RATE_HZ, WINDOW = 100.0, 2048
 
 
+@pytest.mark.soak
 def test_windows_of_a_bridge_are_of_its_states_and_setups_and_healthy_ones_overlap(tiny: Path) -> None:
     bridge = load("z24", tiny / "streams" / "z24_bridge", SPECTRUM)
     states = dict.fromkeys(("01", "02"), HEALTHY) | dict.fromkeys(("05", "17"), DAMAGED)

@@ -36,6 +36,7 @@ def source(name: DataSet, **given: object) -> Source:
     return Source.model_validate({"data_set": name, "folder": FOLDERS.get(name, ""), **given})
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", get_args(DataSet))
 def test_no_row_that_is_watched_trains_or_sets_a_level(name: DataSet, tiny: Path) -> None:
     for part in PARTS:

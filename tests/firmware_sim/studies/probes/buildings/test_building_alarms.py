@@ -44,6 +44,7 @@ def guard_of(method: Method, sensor: Sensor, merge_s: float = MERGE_S) -> Guard:
     return make_guard(method, sensor, merge_s, None)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_faults_of_rooms_are_found(tmp_path: Path) -> None:
     write_tiny(tmp_path, "streams/keti_rooms")

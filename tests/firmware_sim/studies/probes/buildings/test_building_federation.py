@@ -35,6 +35,7 @@ def found(data: Path, model: str = "federated", sensors: int = 4, **settings: An
     return measure(Case.model_validate(case), data)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_what_travels_is_weighed(data: Path) -> None:
     plain, small = found(data), found(data, compression={"number": "int8"})

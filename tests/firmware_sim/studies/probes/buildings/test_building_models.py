@@ -63,6 +63,7 @@ def fitted(
     return fit(Case(task=task_of(name), method=method), Training(streams, TRAINS), Choice(settings, rounds))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", METHODS)
 def test_no_method_sees_what_is_to_come(name: str, data: Path) -> None:
     method, settings = METHODS[name]

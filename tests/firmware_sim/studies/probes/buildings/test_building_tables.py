@@ -44,6 +44,7 @@ def case_of(task: Task, **method: Any) -> Case:
     return Case(task=task, method=Method.model_validate(method))
 
 
+@pytest.mark.soak
 def test_figures_are_of_the_gateways_that_a_method_has_something_for(data: Path) -> None:
     persistence, ridge = (
         measure(case_of(AHEAD, model=model, tried=tried), data)

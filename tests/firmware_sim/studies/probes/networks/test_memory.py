@@ -33,6 +33,7 @@ def network(leak: float = 1.0, radius: float = 0.9) -> dict[str, Any]:
     return {"model": "network", "leak": leak, "spectral_radius": radius}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("task", ["NARMA-10", "supply air temperature"])
 def test_memory_lowers_the_error_where_the_past_tells(task: str, data: Path) -> None:
     remembers, forgets = (found(data, task, network(leak=0.3, radius=radius)) for radius in (0.9, 0.0))
@@ -42,6 +43,7 @@ def test_memory_lowers_the_error_where_the_past_tells(task: str, data: Path) -> 
     assert remembers["size"] == forgets["size"] > present["size"]
 
 
+@pytest.mark.soak
 def test_a_network_tells_tones_that_no_line_through_the_past_does(data: Path) -> None:
     assert found(data, "bearing condition", network(leak=0.3))["report|1e-06"] > 0.5
     assert found(data, "bearing condition", {"model": "lags", "lags": 0})["report|1e-06"] < 0.3

@@ -53,6 +53,7 @@ def calm(values: Floats) -> Stretch:
     return scored(values, [0] * len(values))._replace(role=np.full(len(values), CALIBRATE))
 
 
+@pytest.mark.soak
 def test_a_pump_in_small(data: Path) -> None:
     pump = {"data_set": "skab", "folder": PUMP, "targets": [7], "smooth": [1, 5], "most_per_day": 1e6}
     found = measure(case(pump, {**ESN, "task": "reconstruct", "data": "federated"}), data)
@@ -81,6 +82,7 @@ def test_bridges_in_small(data: Path) -> None:
     assert munich["auc|1"] > 0.99 and munich["choice|1"] == 0.0
 
 
+@pytest.mark.soak
 def test_what_is_reported_does_not_change_what_chooses(data: Path, tmp_path: Path) -> None:
     valves = write_tiny(tmp_path, PUMP) / PUMP / "valve1"
     for index in range(8, 16):

@@ -74,6 +74,7 @@ def mean_auc(figures: Figures) -> float:
     return float(np.mean([value for name, value in figures.items() if name.startswith("auc.")]))
 
 
+@pytest.mark.soak
 def test_signals_and_the_clock_tell_stress_and_federation_costs_bytes_alone(data: Path) -> None:
     clock, logistic = (measure(case_of(name), data) for name in ("clock alone", "logistic, moving averages"))
     federated, pooled = (measure(case_of(name, repeats=2), data) for name in ("ESN, IncFed", "ESN, pooled"))
@@ -87,6 +88,7 @@ def test_signals_and_the_clock_tell_stress_and_federation_costs_bytes_alone(data
     assert 0.0 < federated["reservoirs"] < 0.2 and "reservoirs" not in clock
 
 
+@pytest.mark.soak
 def test_a_network_with_a_bias_tells_the_time_without_a_signal(data: Path) -> None:
     whole = CELLS["ESN with a bias that hears nothing", "recording"]
     case = whole.model_copy(update={**QUICK, "method": whole.method.model_copy(update={"repeats": 1})})
@@ -100,6 +102,7 @@ def test_every_method_of_the_file_can_be_measured(method: str, subjects: list[Su
     assert np.isfinite(fit(case, values, subjects[:2], 0).score(subjects[3])).all()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", ["clock alone", "logistic, moving averages", "ESN, IncFed"])
 def test_who_is_reported_chooses_nothing(method: str, data: Path, with_a_stranger: Path) -> None:
     """With another subject as S02, whoever is left out beside it is scored as before, and no one else is."""

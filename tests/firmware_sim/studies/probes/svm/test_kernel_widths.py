@@ -80,6 +80,7 @@ def test_losses_and_verdict_by_hand() -> None:
     assert summarise(case_of("svdd", loses=-0.3), draws)["as_wanted"] == 0.0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", IN_FORCE)
 def test_every_method_is_measured_with_every_width(method: str, tmp_path: Path) -> None:
     found = measure(case_of(method, most_rows=30), write_outliers(tmp_path, ("a.csv",)))

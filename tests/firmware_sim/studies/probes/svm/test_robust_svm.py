@@ -62,6 +62,7 @@ def test_every_method_is_measured_at_every_setting() -> None:
     assert min(value for key, value in figures.items() if key.startswith(("seconds.", "ms."))) > 0.0
 
 
+@pytest.mark.soak
 def test_a_cell_is_a_function_of_its_case(tmp_path: Path) -> None:
     write_table(tmp_path, "sonar", gap=True)
     source = {"table": "sonar", "clients": 3}
@@ -69,6 +70,7 @@ def test_a_cell_is_a_function_of_its_case(tmp_path: Path) -> None:
     assert without_times(first) == without_times(again) != without_times(other)
 
 
+@pytest.mark.soak
 def test_what_is_chosen_never_saw_the_test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """With test labels turned round the figures differ, but what was chosen is the same setting."""
     seen, drawn = [], draw_split

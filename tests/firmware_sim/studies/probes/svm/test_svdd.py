@@ -105,6 +105,7 @@ def test_clients_train_on_the_rows_of_the_form(
     assert counts == [rows]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", METHODS)
 def test_a_value_is_chosen_without_a_look_at_the_rows_that_are_reported(
     method: str, data: Path, monkeypatch: pytest.MonkeyPatch

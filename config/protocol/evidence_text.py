@@ -14,9 +14,9 @@ from fedgate.config.protocol.evidence import (
     BandSpectrum,
     ChannelHealth,
     Standout,
-    Trail,
     cut_text,
 )
+from fedgate.config.protocol.messages import Trail
 from fedgate.models.time_units import NS
 
 WIDTH = 100

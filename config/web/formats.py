@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fedgate.cloud_aggregator.alarms.evidence_text import format_duration, format_moment
+from fedgate.config.protocol.evidence_text import format_duration, format_moment
 from fedgate.models.time_units import NS
 
 DASH = "–"
@@ -28,13 +28,13 @@ def show_iso(t_ns: int | None) -> str:
 
 
 def show_ago(t_ns: int | None, now_ns: int) -> str:
-    """Return how long ago a moment was, to two digits or so."""
+    """Return how long ago a moment was."""
     return DASH if t_ns is None else f"{show_duration(max(now_ns - t_ns, 0) / NS)} ago"
 
 
 def show_duration(seconds: float | None) -> str:
-    """Return a duration in the unit that suits it, to two digits."""
-    return DASH if seconds is None else format_duration(float(f"{seconds:.2g}"))
+    """Return a duration in the unit that suits it, to three digits."""
+    return DASH if seconds is None else format_duration(seconds)
 
 
 def show_number(value: float | None) -> str:

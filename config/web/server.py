@@ -1,18 +1,20 @@
-"""The process that serves the page."""
+"""The process that serves a page."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
 import uvicorn
+from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fedgate.cloud_aggregator.web.access import name_network
-from fedgate.cloud_aggregator.web.app import Web
 from fedgate.config.runtime.supervisor import Supervisor
-from fedgate.config.settings.settings import AggregatorSettings
+from fedgate.config.settings.web import name_network, read_address
 
 LOG = logging.getLogger("fedgate.web")
 CONNECTIONS_MAX, OF_ONE_MAX = 500, 100  # at a time; those of one address: a dozen browsers behind a router have one
@@ -46,19 +48,37 @@ class _Protocol(H11Protocol):
         super().connection_lost(exc)
 
 
-class Server:
-    """The page, from its start to its end."""
+class Web(Protocol):
+    """A page: the application, and how what would last for ever is ended."""
 
-    def __init__(self, settings: AggregatorSettings) -> None:
-        """Listen; raises `OSError` where the address is taken, `ValueError` where the settings lack something."""
-        web, (host, port) = settings.web, settings.web.address
-        self._web = Web(settings)
-        proxies = frozenset() if web.proxy is None else frozenset(web.proxy.addresses)
+    app: Starlette
+
+    async def end_streams(self) -> None:
+        """Let nobody wait for a change any more."""
+
+
+class Server:
+    """A page, from its start to its end."""
+
+    def __init__(
+        self,
+        web: Web,
+        listen: str,
+        *,
+        certificate_file: Path | None = None,
+        key_file: Path | None = None,
+        proxies: Sequence[str] = (),
+    ) -> None:
+        """Listen at `ADDRESS:PORT`, over HTTPS where there is a certificate; connections of `proxies`, which are those
+        of many, are not counted by address. Raises `OSError` where the address is taken.
+        """
+        host, port = read_address(listen)
+        self._web = web
         self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._server = uvicorn.Server(
             uvicorn.Config(
-                self._web.app,
-                http=type("_ProtocolHere", (_Protocol,), {"proxies": proxies}),
+                web.app,
+                http=type("_ProtocolHere", (_Protocol,), {"proxies": frozenset(proxies)}),
                 ws="none",
                 loop="asyncio",
                 log_config=None,
@@ -67,11 +87,11 @@ class Server:
                 server_header=False,
                 limit_concurrency=CONNECTIONS_MAX,
                 timeout_graceful_shutdown=GO_AFTER_S,
-                ssl_certfile=web.certificate_file,
-                ssl_keyfile=web.key_file,
+                ssl_certfile=certificate_file,
+                ssl_keyfile=key_file,
             )
         )
-        self._address = f"{'http' if web.certificate_file is None else 'https'}://{web.listen}"
+        self._address = f"{'http' if certificate_file is None else 'https'}://{listen}"
 
     @property
     def is_ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""The agent's store as commands read it, also while the agent runs."""
+"""The agent's store as others read it, also while the agent runs."""
 
 from __future__ import annotations
 

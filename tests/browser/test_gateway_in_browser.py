@@ -1,0 +1,70 @@
+"""Goal: in a real browser who stands before a gateway sees what it does, live, whatever they see with.
+
+Method: Debian's Chromium by playwright over the gateway's page, axe's rules on each; no request leaves this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.browser.conftest import PHONE, OpenTab, Scheme
+from tests.gateway_agent.monitor.test_gateway_sensors import START_S, feed
+from tests.support.gateway_page import GatewayPage, open_gateway_page
+from tests.support.sites import samples
+
+pytestmark = pytest.mark.slow
+LIVE_MS = 60_000
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[GatewayPage]:
+    """The page of a gateway on which an anomaly stands; asked for before tabs, which are closed first then."""
+    with open_gateway_page(tmp_path) as page:
+        yield page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_each_page_is_open_to_everybody(page: GatewayPage, tabs: OpenTab, scheme: Scheme, is_running: bool) -> None:
+    tab = tabs(page, scheme=scheme)
+
+    def look() -> None:
+        for path in ("/", "/device"):
+            tab.goto(path)
+            expect(tab.get_by_role("heading", level=1)).to_be_visible()
+            found = Axe().run(tab)
+            assert found.violations_count == 0, found.generate_report()
+            size = tab.viewport_size
+            tab.set_viewport_size(PHONE)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+            assert size is not None
+            tab.set_viewport_size(size)
+
+    if is_running:
+        with page.running():
+            look()
+    else:
+        look()
+
+
+def test_it_follows_the_agent_and_tells_when_that_ends(page: GatewayPage, tabs: OpenTab) -> None:
+    tab = tabs(page)
+    with page.running():
+        tab.goto("/")
+        for chart in ("trail", "spectrum", "scores"):
+            expect(tab.locator(f"#chart-{chart} canvas")).to_be_visible()
+        expect(tab.get_by_role("heading", level=1)).to_have_text("The agent watches with model 1: anomaly.")
+        page.state, _ = feed(page.state, samples(45, 40), START_S + 45)
+        expect(tab.get_by_role("heading", level=1)).to_have_text(
+            "The agent watches with model 1: no alarm.", timeout=LIVE_MS
+        )
+        expect(tab.get_by_role("heading", name="The proof of the last anomaly, which is over")).to_be_visible()
+        expect(tab.locator("#chart-trail canvas")).to_be_visible()
+    expect(tab.get_by_role("heading", level=1)).to_contain_text("The agent does not run", timeout=LIVE_MS)
+    with page.running():
+        expect(tab.get_by_role("heading", level=1)).to_contain_text("The agent watches", timeout=LIVE_MS)

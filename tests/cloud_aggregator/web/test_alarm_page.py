@@ -1,0 +1,50 @@
+"""Goal: the page of an alarm says under which maintenance it fell, and how old it is to the hour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm
+from fedgate.cloud_aggregator.web.pages import alarm
+from fedgate.config.protocol.topics import ALL
+from fedgate.config.web.formats import show_ago
+from fedgate.models.time_units import DAY_NS, HOUR_NS
+from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.page_views import EVIL, NOW_NS, commit, read_facts, render
+
+ONSET_NS, END_NS = NOW_NS - 5 * HOUR_NS, NOW_NS - 2 * HOUR_NS
+RAISED = ALARM.model_copy(update={"t_ns": ONSET_NS, "onset_ns": ONSET_NS})
+CLEARED = RAISED.model_copy(update={"state": "cleared", "t_ns": END_NS})
+
+
+@pytest.mark.parametrize(
+    ("gateway", "first_h", "last_h", "is_shown"),
+    [
+        ("north", 6, 1, True),
+        (ALL, 4, 3, True),
+        ("north", 9, 5.5, False),
+        ("north", 1, -2, False),
+        ("south", 6, 1, False),
+        ("north", 6, 6, False),
+    ],
+)
+def test_maintenance_within_which_an_alarm_stood_is_said(
+    gateway: str, first_h: float, last_h: float, is_shown: bool, tmp_path: Path
+) -> None:
+    times = {"from_ns": NOW_NS - round(first_h * HOUR_NS), "to_ns": NOW_NS - round(last_h * HOUR_NS)}
+    window = AlarmEvent(gateway, "", "", NOW_NS - DAY_NS, "ada", "window", {"window": 1, **times, "text": EVIL})
+    records = [RecordAlarm("north", one, NOW_NS, ONSET_NS) for one in (RAISED, CLEARED)]
+    commit(tmp_path, window, *records)
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert [one["gateway"] for one in facts["maintenance"]] == [gateway] * is_shown
+    markup = render(tmp_path, alarm.PAGE, facts)
+    assert ("maintenance 2" in markup) is is_shown and EVIL not in markup
+
+
+@pytest.mark.parametrize(
+    ("days", "text"), [(16.84, "16.8 d ago"), (2.96, "2.96 d ago"), (0.1262, "3.03 h ago"), (1e-4, "8.64 s ago")]
+)
+def test_an_age_is_as_exact_as_its_unit(days: float, text: str) -> None:
+    assert show_ago(NOW_NS - round(days * DAY_NS), NOW_NS) == text
