@@ -156,6 +156,7 @@ class RecordRound:
     late: tuple[tuple[str, int], ...] = ()  # counted too, after all others: gateway and the round that it answered
     update_bytes: int | None = None  # what the numbers of one update take as they travel; None: of any length
     uncompressed_bytes: int | None = None  # ... and what they would take uncompressed
+    refusals: tuple[tuple[str, str], ...] = ()  # gateway and why, of the first updates that were refused
     figures: Mapping[str, float] = field(default_factory=dict)  # see `rounds.figures`
     open_ms: int = 0  # since its invitation, or since the service began where that was later
 

@@ -56,6 +56,7 @@ class Rounds:
     asked_round: int = -1  # the round for which `asked` was drawn
     sent_round: int = -1  # the round whose parameters were sent to all
     refused: int = 0
+    refusals: tuple[tuple[str, str], ...] = ()  # whose, and why: the first `REFUSALS_MAX` of the round
     bytes_received: int = 0  # in chunks of updates, in this round
     empty: tuple[str, ...] = ()  # of those counted, who had nothing to send
     since_release: int = 0  # rounds of all phases since the last release
@@ -159,6 +160,7 @@ def save_training(rounds: Rounds, anchor_ns: int) -> SaveTraining:
         "asked": None if rounds.asked is None else list(rounds.asked),
         "asked_round": rounds.asked_round,
         "refused": rounds.refused,
+        "refusals": rounds.refusals,
         "bytes_received": rounds.bytes_received,
         "empty": list(rounds.empty),
         "since_release": rounds.since_release,
@@ -215,6 +217,7 @@ def _resume(rounds: Rounds, context: Context, training: SaveTraining, held: Mapp
         asked_before={index: _read_names(asked) for index, asked in meta["asked_before"]},
         held={gateway: one for gateway, one in held.items() if one.run == meta["run"]},
         refused=meta["refused"],
+        refusals=tuple((gateway, why) for gateway, why in meta["refusals"]),
         bytes_received=meta["bytes_received"],
         empty=tuple(meta["empty"]),
         since_release=meta["since_release"],

@@ -274,7 +274,7 @@ class Store:
 
     def _record_round(self, effect: RecordRound) -> None:
         names = {"gateways": " ".join(effect.gateways), "empty": " ".join(effect.empty)}
-        names["figures"] = json.dumps(dict(effect.figures))
+        names |= {"figures": json.dumps(dict(effect.figures)), "refusals": json.dumps(effect.refusals)}
         names["late"] = " ".join(f"{gateway}:{index}" for gateway, index in effect.late)
         values = {name: value for name, value in vars(effect).items() if name in ROUNDS.c} | names
         number = self._db.execute(select(func.coalesce(func.max(ROUNDS.c.id), 0))).scalar_one() + 1

@@ -60,6 +60,7 @@ ROUNDS = Table(
     Column("late", TEXT),
     Column("update_bytes", BigInteger),
     Column("uncompressed_bytes", BigInteger),
+    Column("refusals", TEXT),  # of the first updates that were refused [gateway, why], as JSON
     Column("figures", TEXT),  # see `rounds.figures`, as JSON
 )
 MODELS = Table(

@@ -75,6 +75,7 @@ def describe_round(row: Mapping[str, Any]) -> Facts:
         "gateways": row["gateways"].split(),
         "empty": (row["empty"] or "").split(),
         "late": [{"gateway": name, "round": int(index)} for name, _, index in late],
+        "refusals": [{"gateway": gateway, "why": why} for gateway, why in json.loads(row["refusals"] or "[]")],
         "figures": json.loads(row["figures"] or "{}"),
         "bytes_received": row["bytes_received"],
         "update_bytes": row["update_bytes"],

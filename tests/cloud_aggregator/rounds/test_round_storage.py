@@ -6,6 +6,7 @@ is ended after each of them, beside one that never is.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -140,3 +141,16 @@ def test_totals_of_rounds_are_stored_with_them_and_log_lines_say_which_round_the
         assert logs["round 0 closed with 2 updates"] == {"run": run, "round": 0}
         (refused,) = [about for text, about in logs.items() if " refused: " in text]
         assert refused["gateway"] == NAMES[0] and len(str(refused["digest"])) == 64
+
+
+def test_a_round_says_whose_update_was_refused_and_why_also_after_a_restart(tmp_path: Path) -> None:
+    with cloud(tmp_path, mean_of(SIZE), NAMES, rounds={"quorum": 2}) as made:
+        made.send(NAMES[0], made.wrong())
+        made.send(NAMES[1], made.body(1.0))
+        made.restart()
+        made.send(NAMES[2], made.body(1.0))
+        made.hear(Tick(), after_s=600)
+        (row,) = made.service.store.read_rows("rounds")
+        ((gateway, why),) = json.loads(row["refusals"])
+        assert (gateway, row["refused"]) == (NAMES[0], 1) and why
+        assert made.service.state.rounds.refusals == ()

@@ -80,13 +80,16 @@ def test_a_round_says_who_took_part_late_and_in_vain_and_what_it_took(tmp_path: 
         late=(("west", 5),),
         update_bytes=200,
         uncompressed_bytes=800,
+        refusals=(("west", EVIL),),
     )
     put(tmp_path, RecordRound("run", 5, "fedavg", (), 0, 70), full)
     first, second = read(tmp_path)["rounds"]
     assert first["gateways"] == ["east", "north"] and first["empty"] == ["north"]
     assert first["late"] == [{"gateway": "west", "round": 5}]
     assert (first["compression"], first["refused"], first["bytes_received"], first["phase"]) == (4.0, 1, 900, 1)
-    assert (second["gateways"], second["compression"]) == ([], None)
+    assert (second["gateways"], second["compression"], second["refusals"]) == ([], None, [])
+    assert first["refusals"] == [{"gateway": "west", "why": EVIL}]
+    assert "west: " in (markup := render(tmp_path, learning.PAGE, read(tmp_path))) and EVIL not in markup
 
 
 def test_rounds_come_a_page_at_a_time(tmp_path: Path) -> None:
