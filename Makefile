@@ -14,8 +14,8 @@ export OMP_NUM_THREADS ?= 1
 # A process that keeps no compiled modules compiles them at every start, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Half of the long tests wait for brokers and processes, so three of them keep two cores busy.
-TESTERS ?= $(shell expr `nproc` '*' 3 / 2)
+# Tests wait for brokers, browsers and processes, so twice as many as there are cores keep them busy.
+TESTERS ?= $(shell expr `nproc` '*' 2)
 
 VENV := .venv
 BIN := $(VENV)/bin

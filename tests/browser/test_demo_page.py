@@ -27,6 +27,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.soak
 def test_the_page_of_the_demo_tells_what_changed_where_until_ctrl_c(tmp_path: Path) -> None:
     with open_browser() as browser, run_demo(tmp_path / "demo", "--speed", "100") as demo:
         tab = browser.new_context(base_url=demo.address).new_page()

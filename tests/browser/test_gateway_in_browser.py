@@ -28,6 +28,7 @@ def page(tmp_path: Path) -> Iterator[GatewayPage]:
         yield page
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("is_running", [True, False])
 def test_each_page_is_open_to_everybody(page: GatewayPage, tabs: OpenTab, scheme: Scheme, is_running: bool) -> None:

@@ -42,6 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["/login", *(path for path in list_addresses() if not path.startswith("/api"))])
 def test_every_page_is_open_to_everybody(tabs: OpenTab, site: Site, path: str, scheme: Scheme) -> None:

@@ -206,6 +206,7 @@ def outbox(folder: Path) -> list[str]:
     return names
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_with_the_cloud_away_a_gateway_goes_on_watching_and_delivers_its_alarms_later(tmp_path: Path) -> None:
     cloud_port = free_port()

@@ -49,6 +49,7 @@ def alarms(folder: Path) -> list[dict[str, Any]]:
         return registry.read_rows("alarms", "id")
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize(("gateway", "site"), [(ON, ALLOWED), ("", ALLOWED), (ON, "")], ids=["on", "gateway", "site"])
 def test_the_samples_of_an_alarm_are_exported_as_they_were_sent_or_refused(

@@ -99,16 +99,6 @@ def may_write() -> dict[str, str]:
     return dict(re.findall(rf"^pattern (?:read)?write {'/'.join(ROOT)}/[^/]+/%u/([^/]+)/(\S+)$", text, re.MULTILINE))
 
 
-def _make_whole(evidence: dict[str, Any]) -> None:
-    """Make lists of evidence as long as one another, as its own checks want."""
-    if trail := evidence.get("trail"):
-        count = len(trail["offsets_s"])
-        trail |= {"scores": [1.0] * count, "level_from": [0], "levels": [1.0]}
-    if spectrum := evidence.get("spectrum"):
-        kinds = ("worst", "healthy_5", "healthy_50", "healthy_95")
-        spectrum |= {kind: [1.0] * (len(spectrum["edges_hz"]) - 1) for kind in kinds}
-
-
 class Device:
     """The device, as the broker sees it: always up, and connected as long as it is let in."""
 
@@ -218,8 +208,6 @@ class Device:
             fields["alarms"] = [number % count for number in fields.get("alarms", ())]
             rules = fields.get("rules", {}).items()
             fields["rules"] = {name: [number % count for number in numbers] for name, numbers in rules}
-        if channel == "evidence":
-            _make_whole(fields)
         return fields
 
     def _digest(self) -> str:

@@ -61,7 +61,21 @@ def drawn(kind: type[Message], rng: np.random.Generator, seen: Seen) -> dict[str
     """Return a message of a type, with few or many of the fields that it may leave out."""
     schema = _schema(kind)
     draw = _Draw(rng, seen, schema.get("$defs", {}), float(rng.choice([0.1, 0.5, 1.0])))
-    return draw.table(schema)
+    return _make_whole(draw.table(schema))
+
+
+def _make_whole(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose lists are as long as one another, where its own checks want that."""
+    if trail := message.get("trail"):
+        count = len(trail["offsets_s"])
+        trail |= {"scores": [1.0] * count, "level_from": [0], "levels": [1.0]}
+    if spectrum := message.get("spectrum"):
+        kinds = ("worst", "healthy_5", "healthy_50", "healthy_95")
+        spectrum |= {kind: [1.0] * (len(spectrum["edges_hz"]) - 1) for kind in kinds}
+    for source in message.get("sources", {}).values():
+        count = len(source["channels"]) if "values" in source else 0
+        source |= {"units": ["g"] * count, "values": [1.0] * count}
+    return message
 
 
 @dataclass

@@ -214,6 +214,7 @@ def test_windows_that_overlap_or_adjoin_prolong_one_another() -> None:
     assert posted(after(extended, Tick(), at_s=901)[1]) == [("raised", True, False)]
 
 
+@pytest.mark.soak
 def test_a_mask_that_comes_and_goes_leaves_a_bounded_table_and_the_same_state(tmp_path: Path) -> None:
     store, cause = Store(tmp_path / "aggregator.db"), {"gateway": "a", "cause": "anomaly"}
     state, effects = after(escalating(), alarm("a", severity="major"))

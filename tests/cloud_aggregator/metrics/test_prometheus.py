@@ -91,6 +91,7 @@ def list_firing(server: Prometheus) -> set[str]:
     return {rule["name"] for rule in seen_rules(server) if rule["state"] == "firing"}
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_real_prometheus_reads_the_site_under_the_name_that_the_rules_go_by(watched: Prometheus) -> None:
     ((up),) = watched.query("up")
@@ -101,6 +102,7 @@ def test_a_real_prometheus_reads_the_site_under_the_name_that_the_rules_go_by(wa
     assert types == {PREFIX + one.name.removesuffix("_total"): one.kind for one in FAMILIES}
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_every_panel_of_the_dashboard_shows_something(watched: Prometheus) -> None:
     empty = [panel for panel in list_panels() if not watched.query(panel.expression)]
@@ -112,6 +114,7 @@ def test_every_panel_of_the_dashboard_shows_something(watched: Prometheus) -> No
             assert found and all(label in one["metric"] for one in found)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_every_rule_is_about_series_that_there_are(watched: Prometheus) -> None:
     for rule in list_rules():

@@ -181,6 +181,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     return Folder(tmp_path, port)
 
 
+@pytest.mark.soak
 def test_a_broker_is_alive_for_as_long_as_it_answers(site: Folder, tmp_path: Path) -> None:
     program, manager, log = mosquitto_program(), Manager(str(tmp_path / "notify")), tmp_path / "log"
     assert program is not None
@@ -250,10 +251,12 @@ def test_each_unit_has_an_empty_working_directory_of_its_own() -> None:
             (place,) = re.findall(r"^WorkingDirectory=/run/(\S+)$", text, re.MULTILINE)
             assert f"\nRuntimeDirectory={place}\nRuntimeDirectoryMode=0700\n" in text
             found.append(place)
-    assert len(found) == len(set(found)) == 6
+    assert len(found) == len(set(found)) == 7
 
 
-@pytest.mark.parametrize("unit", ["gateway-agent", "cloud-aggregator", "fedgate-broker", "fedgate-web", *UNWATCHED])
+@pytest.mark.parametrize(
+    "unit", ["gateway-agent", "cloud-aggregator", "fedgate-broker", "fedgate-web", "fedgate-gateway-web", *UNWATCHED]
+)
 def test_each_unit_is_good_and_asks_to_be_told(unit: str, tmp_path: Path) -> None:
     text = (resources.files("fedgate.config") / f"{unit}.service").read_text(encoding="utf-8")
     assert ("\nType=notify\n" in text and "\nWatchdogSec=" in text) == (unit not in UNWATCHED)

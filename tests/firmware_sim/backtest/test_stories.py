@@ -28,6 +28,7 @@ def told() -> list[Story]:
     return make_stories(SEED, HOUR_S)
 
 
+@pytest.mark.soak
 def test_each_kind_is_told_twice_and_its_alarm_begins_behind_its_cause(told: list[Story]) -> None:
     assert Counter(story.kind for story in told) == dict.fromkeys(KINDS, 2)
     for story in told:
@@ -67,6 +68,7 @@ def test_pages_and_answers_stand_apart(told: list[Story], tmp_path: Path, monkey
     assert told[0].what not in page and "sensor-1" in page
 
 
+@pytest.mark.soak
 def test_how_far_it_is_is_said_beside_what_it_writes(
     told: list[Story], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("begun", ["cloud_aggregator init", "cloud_aggregator run", "gateway_agent run", "replay"])
 def test_ctrl_c_ends_a_demo_that_starts(begun: str, tmp_path: Path) -> None:
     log = tmp_path / "log"

@@ -13,6 +13,7 @@ from tests.support.evidence_samples import make_evidence
 WHOLE = make_evidence("deck.band[3.1-3.4Hz]", 5, TRAIL_MAX, BANDS_MAX, CHANNELS_MAX)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "evidence",
     [

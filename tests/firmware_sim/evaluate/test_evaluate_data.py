@@ -234,6 +234,7 @@ def test_a_setting_and_an_axis_that_are_not_known_are_named_with_those_that_are(
     assert told in message and "clients, data, fraction" in message
 
 
+@pytest.mark.soak
 def test_a_row_says_how_large_the_model_is_whatever_was_asked_for(
     csv_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

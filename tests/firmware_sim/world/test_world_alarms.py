@@ -377,7 +377,7 @@ def apply_last(self: EvidenceRows, db: Connection, effect: RecordEvidence) -> No
     ("where", "name", "bug", "seed", "said"),
     some(
         [
-            (records, "fold", fold_unacknowledged, 0, "which nobody ordered"),
+            (records, "fold", fold_unacknowledged, 7, "which nobody ordered"),
             (pipeline, "is_in_maintenance", lambda *_: False, 9, "learns from a window of announced maintenance"),
             (Service, "_commit_at_once", split_commit, 0, "which nobody ordered"),
             (handling, "apply_change", change_unlabelled, 7, "is said to be"),

@@ -314,7 +314,7 @@ def receive_for_anybody(state: Any, context: Any, gateway: str, item: str, paylo
             (remote_actions, "answer_action", answer_nobody, 0, ACTED, "have no answer"),
             (raw, "_make_clip", make_filtered, 21, None, "that no node sent"),
             (raw, "receive_request", send_anyway, 7, None, "its settings keep none"),
-            (fetches, "receive", receive_for_anybody, 5, HARMED, "the gateway never said so"),
+            (fetches, "receive", receive_for_anybody, 2, HARMED, "the gateway never said so"),
             (store, "restore_fetches", lambda *_: fetches.Fetches(), 51, None, "have not come"),
         ],
         2,

@@ -51,6 +51,7 @@ def test_windows_are_those_of_a_gateway_with_the_label_of_their_last_second(subj
     assert sorted(c for s in STREAMS.values() for c in s.channels) == sorted(SPEC.channels)
 
 
+@pytest.mark.soak
 def test_units_of_the_first_minutes_know_nothing_of_later(subjects: tuple[Subject, ...]) -> None:
     subject = subjects[0]
     later = subject.elapsed_s > 300.0
