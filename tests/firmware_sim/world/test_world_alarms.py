@@ -43,6 +43,7 @@ from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, MaintenanceWindow, MaintenanceWindows
 from fedgate.firmware_sim.world import world
+from fedgate.firmware_sim.world.environment.faults import Faults, Hostile, Work
 from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.firmware_sim.world.promises.alarms.evidence import Evidences
 from fedgate.firmware_sim.world.promises.alarms.log import AlarmLog, Wanted
@@ -373,24 +374,33 @@ def apply_last(self: EvidenceRows, db: Connection, effect: RecordEvidence) -> No
     apply_evidence(self, db, effect)
 
 
+HARMED = Faults(hostile=Hostile(messages=2_000.0), work=Work(silence=30.0, silence_s=200.0))
+
+
 @pytest.mark.parametrize(
-    ("where", "name", "bug", "seed", "said"),
+    ("where", "name", "bug", "seed", "faults", "said"),
     some(
         [
-            (records, "fold", fold_unacknowledged, 7, "which nobody ordered"),
-            (pipeline, "is_in_maintenance", lambda *_: False, 9, "learns from a window of announced maintenance"),
-            (Service, "_commit_at_once", split_commit, 0, "which nobody ordered"),
-            (handling, "apply_change", change_unlabelled, 7, "is said to be"),
-            (EvidenceRows, "apply", apply_last, 11, "is not in the store any more"),
-            (handling, "_must_escalate", lambda *_: False, 6, "waits for somebody"),
-            (handling, "find_state", lambda *_: "unacknowledged", 9, "and it is"),
+            (records, "fold", fold_unacknowledged, 7, None, "which nobody ordered"),
+            (pipeline, "is_in_maintenance", lambda *_: False, 9, None, "learns from a window of announced maintenance"),
+            (Service, "_commit_at_once", split_commit, 0, None, "which nobody ordered"),
+            (handling, "apply_change", change_unlabelled, 7, None, "is said to be"),
+            (EvidenceRows, "apply", apply_last, 9, HARMED, "is not in the store any more"),
+            (handling, "_must_escalate", lambda *_: False, 6, None, "waits for somebody"),
+            (handling, "find_state", lambda *_: "unacknowledged", 9, None, "and it is"),
         ],
         2,
     ),
 )
 def test_a_world_shows_it(
-    monkeypatch: pytest.MonkeyPatch, where: object, name: str, bug: Callable[..., Any], seed: int, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    where: object,
+    name: str,
+    bug: Callable[..., Any],
+    seed: int,
+    faults: Faults | None,
+    said: str,
 ) -> None:
     monkeypatch.setattr(where, name, bug)
     monkeypatch.setattr(world, "SETTLE_S", 600.0)
-    assert any(said in text for text in world.run(seed).violations)
+    assert any(said in text for text in world.run(seed, faults=faults).violations)

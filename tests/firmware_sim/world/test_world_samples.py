@@ -244,11 +244,13 @@ def test_what_breaks_a_promise_about_samples_is_seen(fetched: Fetched, wrong: Ca
 
 ACTED = Faults(alarms=OfAlarms(orders=20.0, actions=240.0), messages=Messages(repeat=0.3, loss=0.2))
 CUT = ACTED.model_copy(update={"power": Power(kills=40.0)})
+SILENT = Work(silence=30.0, silence_s=200.0)
+KILLED = Faults(samples=OfSamples(fetches=240.0), power=Power(kills=40.0), messages=Messages(loss=0.5), work=SILENT)
 HARMED = Faults(
     samples=OfSamples(fetches=240.0),
     hostile=Hostile(messages=2_000.0),
     messages=Messages(loss=0.6),
-    work=Work(silence=30.0, silence_s=200.0),
+    work=SILENT,
 )
 receive_action, make_clip_of, receive, receive_request = (
     remote_actions.receive_action,
@@ -315,7 +317,7 @@ def receive_for_anybody(state: Any, context: Any, gateway: str, item: str, paylo
             (raw, "_make_clip", make_filtered, 21, None, "that no node sent"),
             (raw, "receive_request", send_anyway, 7, None, "its settings keep none"),
             (fetches, "receive", receive_for_anybody, 2, HARMED, "the gateway never said so"),
-            (store, "restore_fetches", lambda *_: fetches.Fetches(), 51, None, "have not come"),
+            (store, "restore_fetches", lambda *_: fetches.Fetches(), 0, KILLED, "have not come"),
         ],
         2,
     ),
