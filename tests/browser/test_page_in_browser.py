@@ -7,6 +7,7 @@ Method: Debian's Chromium by playwright over the real page, axe's rules on every
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import RecordEvidence, RecordGateway
 from fedgate.config.protocol.messages import Status
 from tests.browser.conftest import PHONE, OpenTab, Scheme
+from tests.cloud_aggregator.web.test_learning_page import make_model, save_rollout
 from tests.cloud_aggregator.web.test_web_access import list_addresses
 from tests.support.evidence_samples import make_evidence
 from tests.support.web_page import PASSWORD, Site, make_alarm, make_site, open_page
@@ -89,6 +91,56 @@ def test_an_admin_shuts_a_gateway_out(tabs: OpenTab, tmp_path: Path) -> None:
         expect(tab.locator("#notices .notice.good")).to_contain_text("north is revoked")
         expect(tab.get_by_role("heading", level=1)).to_contain_text("Shut out")
         expect(tab.get_by_role("button", name="Revoke")).to_have_count(0)
+
+
+def test_the_other_buttons_of_an_alarm_do_what_they_say(tabs: OpenTab, site: Site) -> None:
+    tab = tabs(site, "operator")
+    tab.goto(AT)
+
+    def press(name: str, **chosen: str) -> None:
+        form = tab.locator("form.button", has=tab.get_by_role("button", name=name, exact=True))
+        for field, value in chosen.items():
+            form.locator(f"[name={field}]").evaluate("(one, value) => { one.value = value; }", value)
+        form.get_by_role("button").click()
+        expect(tab.locator("#notices .notice.good")).to_be_visible()
+
+    press("Label", label="work")
+    expect(tab.locator("#main .facts")).to_contain_text("label: work")
+    press("Assign", to="ben")
+    expect(tab.locator("#main .facts")).to_contain_text("ben sees to it")
+    press("Shelve", hours="1")
+    expect(tab.locator("#main .tag.state-shelved")).to_be_visible()
+    press("End shelving")
+    expect(tab.locator("#main .tag.state-shelved")).to_have_count(0)
+    press("Add note", text="the bearing was looked at")
+    expect(tab.get_by_text("the bearing was looked at")).to_be_visible()
+
+
+def test_an_admin_decides_about_a_release(tabs: OpenTab, tmp_path: Path) -> None:
+    stage = {"stage": "watching", "version": 2, "canaries": ["north"], "share": 0.1, "since_ns": time.time_ns()}
+    released = [*map(make_model, (1, 2)), save_rollout(stage, everywhere=1, candidate=2)]
+    with open_page(tmp_path, *make_site(), *released) as site, site.serving():
+        tab = tabs(site, "admin")
+        tab.goto("/learning")
+
+        def press(name: str, password: str = PASSWORD) -> None:
+            form = tab.locator("form.button", has=tab.get_by_role("button", name=name))
+            form.get_by_label("Password").fill(password)
+            form.get_by_role("button").click()
+
+        press("Pause", "another password")
+        expect(tab.locator("#notices .notice.bad")).to_contain_text("password is wrong")
+        press("Pause")
+        expect(tab.locator("#main")).to_contain_text("paused")
+        expect(tab.get_by_role("button", name="Pause")).to_have_count(0)
+        press("Give it to all")
+        expect(tab.locator("#main")).to_contain_text("All gateways are to have model 2.")
+        tab.locator("select[name=version]").select_option("1")
+        press("Release")
+        expect(tab.locator("#notices .notice")).to_be_visible()
+        orders = tab.get_by_role("row").filter(has_text="admin")
+        expect(orders.filter(has_text=re.compile("go-on: "))).to_have_count(1)
+        expect(orders.filter(has_text=re.compile("release: "))).to_have_count(1)
 
 
 def press_tab_until(tab: Page, selector: str) -> None:
