@@ -70,15 +70,17 @@ def start_with_registry(state: State, registry: Registry) -> State:
     """Return a state that goes on with this registry where the site has one; who is not in it counts no more."""
     if state.context.settings.identity is None:
         return state
-    return _forget_strangers(replace(state, access=replace(state.access, registry=registry)))
+    return _forget_strangers(replace(state, access=replace(state.access, registry=registry)))[0]
 
 
-def _forget_strangers(state: State) -> State:
-    access, rounds = state.access, state.rounds
+def _forget_strangers(state: State) -> Result:
+    access, rounds, effects = state.access, state.rounds, list[Effect]()
     if access.registry is not None:
-        for gateway in (access.gateways.keys() | rounds.held.keys()) - access.registry.admitted:
+        for gateway in sorted((access.gateways.keys() | rounds.held.keys()) - access.registry.admitted):
+            access, ended = attendance.note_end(access, state.context, gateway)
             access, rounds = access.without(gateway), rounds.without(gateway)
-    return replace(state, access=access, rounds=rounds)
+            effects += ended
+    return replace(state, access=access, rounds=rounds), effects
 
 
 def step(state: State, uptime_ns: int, event: Event) -> Result:
@@ -137,7 +139,8 @@ def take_in(state: State, uptime_ns: int, event: Event) -> Result:
             return state, [RecordDenied(gateways)]
         case Listed():
             access, effects = registry_sync.take_list(state.access, event)
-            return _forget_strangers(replace(state, access=access)), effects
+            state, ended = _forget_strangers(replace(state, access=access))
+            return state, [*effects, *ended]
         case Stated():
             return new_keys.take_keys(state, event)
         case NotStated(order=order, problem=problem):

@@ -432,7 +432,7 @@ def _push_samples(state: State, source: Source, block: Block) -> Result:
     piece, block = Piece(block.t_ns, block.rate_hz, block.values), units.to_units(source, block)
     state, held = _put(state, raw.note_piece(state.samples, state.context, source.name, piece))
     now_ns = state.context.now_ns
-    monitor = state.monitor.note_block(state.context.uptime_ns, block)
+    monitor = state.monitor.note_block(state.context.uptime_ns, now_ns, block)
     state, effects = _report(replace(state, monitor=monitor), Finding(f"silent-{source.name}", now_ns))
     effects = [*held, *effects]
     was_commissioned = state.monitor.pipeline.commissioned

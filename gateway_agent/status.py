@@ -98,13 +98,12 @@ def describe_sources(state: State, *, with_values: bool) -> dict[str, SourceRepo
     found, left, context = dict[str, SourceReport](), SENSORS_MAX, state.context
     for source in context.settings.source:
         latest = state.monitor.latest.get(source.name)
-        age_ns = context.uptime_ns - state.monitor.received_ns.get(source.name, context.uptime_ns)
         channels = source.channels[:left]
         left -= len(channels)
         shown = channels if with_values and latest is not None else ()
         if channels:
             found[source.name] = SourceReport(
-                age_s=None if latest is None else round(age_ns / NS, 1),
+                age_s=None if latest is None else round((context.uptime_ns - latest.uptime_ns) / NS, 1),
                 rate_hz=None if latest is None or latest.rate_hz is None else _round(latest.rate_hz),
                 channels=tuple(one.role for one in channels),
                 units=tuple(one.unit[:NAME_MAX] for one in shown),

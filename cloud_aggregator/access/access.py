@@ -44,6 +44,7 @@ class Access:
             gateways={name: one for name, one in self.gateways.items() if name != gateway},
             sessions={name: one for name, one in self.sessions.items() if name != gateway},
             seen={name: one for name, one in self.seen.items() if name != gateway},
+            changes={name: one for name, one in self.changes.items() if name != gateway},
         )
 
 

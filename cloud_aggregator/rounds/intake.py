@@ -21,7 +21,7 @@ from fedgate.models.federated.protocol.schema import UpdateError
 from fedgate.models.federated.secure_aggregation.server import member_of
 
 REASON_LENGTH = 500
-REFUSALS_MAX = 10  # of which a round keeps why
+REFUSALS_MAX = 10  # gateways, of which a round keeps why
 
 
 class Sender(NamedTuple):
@@ -195,7 +195,9 @@ def _find_foreign_key(context: Context, sender: Sender, update: Arrays) -> str:
 
 
 def _refuse(rounds: Rounds, context: Context, gateway: str, digest: str, reason: str) -> tuple[Rounds, list[Effect]]:
-    refusals = (*rounds.refusals, (gateway, reason[:REASON_LENGTH]))[:REFUSALS_MAX]
+    refusals = rounds.refusals
+    if len(refusals) < REFUSALS_MAX and gateway not in dict(refusals):  # one of each: who sends on hides nobody's
+        refusals = (*refusals, (gateway, reason[:REASON_LENGTH]))
     rounds = replace(rounds, refused=rounds.refused + 1, refusals=refusals)
     about = {"gateway": gateway, "digest": digest}
     log = Log("warning", f"update of {gateway} refused: {reason[:REASON_LENGTH]}", about)

@@ -7,7 +7,7 @@ finds no quorum among those who were drawn, everyone is asked. With fewer gatewa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Literal
 
@@ -231,7 +231,7 @@ def _close(
     with warnings.catch_warnings(record=True) as caught:  # what the algorithm has to say of its result
         warnings.simplefilter("always")
         server, problem, has_failed = _advance(rounds)
-    figures = {} if is_given_up else describe_advance(rounds.server, server, rounds.began)
+    figures = {} if is_given_up or has_failed else _list_figures(rounds, server)
     remarks = sorted({str(warning.message) for warning in caught})
     algorithm, phase = rounds.algorithm, rounds.server.phase
     is_first = phase - phase % algorithm.stride <= algorithm.setup
@@ -277,6 +277,13 @@ def _list_abandoned(rounds: Rounds, late: int) -> tuple[int, ...]:
     index, within = rounds.server.round_index, rounds.server.phase % rounds.algorithm.stride
     is_news = within or late or rounds.counted.keys() - set(rounds.empty)
     return (*rounds.abandoned, *(range(index - within, index + 1) if is_news else ()))[-ABANDONED_KEPT:]
+
+
+def _list_figures(rounds: Rounds, after: Server) -> Mapping[str, float]:
+    """Return the figures of a round that is closed; none where nothing was added, for no change would look like the end
+    of learning.
+    """
+    return describe_advance(rounds.server, after, rounds.began) if rounds.total else {}
 
 
 def _empty(rounds: Rounds) -> Rounds:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import json
 import logging
 import socketserver
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedgate.cloud_aggregator.alarms import actions
+from fedgate.cloud_aggregator.limits import HourlyCount, count_one_more
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.config.runtime.local_socket import LocalSocket
 
@@ -26,6 +28,7 @@ LOG = logging.getLogger("fedgate.orders")
 KINDS = frozenset({"alarm", "samples", "go-on", "pause", "stop", "release", "revoke"})
 ORDER_BYTES_MAX = 256 * 1024  # of the names of as many alarms as one action may have
 WITHIN_S = 5.0
+REVOKED_PER_HOUR = 5  # gateways, by the page: whoever takes it over shuts out no site, which cannot be taken back
 Place = Callable[[str, dict[str, Any]], int]
 
 
@@ -34,7 +37,7 @@ class OrderSocket(LocalSocket):
 
     def __init__(self, path: Path, place: Place) -> None:
         """Listen at `path`; `place` stores an order and returns its number. Raises `OSError`."""
-        self._place, outer = place, self
+        self._place, outer, self._revoked = place, self, HourlyCount()
 
         class Handler(socketserver.StreamRequestHandler):
             """Answers one order."""
@@ -59,6 +62,11 @@ class OrderSocket(LocalSocket):
             return {"problem": f"kind: expected one of {', '.join(sorted(KINDS))}, got {str(kind)[:40]!r}"}
         if kind == "alarm" and str(body.get("action")) not in actions.OF_ALARMS:
             return {"problem": f"action: expected one of {', '.join(actions.OF_ALARMS)}"}
+        if kind == "revoke":
+            self._revoked = count_one_more(self._revoked, time.monotonic_ns())
+            if self._revoked.count > REVOKED_PER_HOUR:
+                LOG.warning("the page has asked for more than %d revocations in an hour", REVOKED_PER_HOUR)
+                return {"problem": f"the page may revoke {REVOKED_PER_HOUR} gateways an hour; revoke others by command"}
         try:
             return {"order": self._place(kind, body)}
         except StoreError as error:

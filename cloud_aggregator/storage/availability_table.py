@@ -33,7 +33,7 @@ class AvailabilityRows:
     """Keeps the rows of gateways within their bound."""
 
     def __init__(self) -> None:
-        self._stored = Counter[str]()  # of a gateway since its rows were looked through, by this process
+        self._stored = Counter[str]()  # rows of a gateway, by this process
 
     def apply(self, db: Connection, effect: RecordPresence | RecordDenied) -> None:
         """Store a change, or who is denied, within the transaction that is open."""
@@ -49,10 +49,9 @@ class AvailabilityRows:
             )
             return
         db.execute(insert(AVAILABILITY).values(**vars(effect)))
-        self._stored[effect.gateway] += 1
-        if self._stored[effect.gateway] >= BETWEEN:
-            del self._stored[effect.gateway]
+        if self._stored[effect.gateway] % BETWEEN == 0:  # at once too: a service may end before it has stored many
             _prune(db, effect.gateway)
+        self._stored[effect.gateway] += 1
 
 
 def _prune(db: Connection, gateway: str) -> None:

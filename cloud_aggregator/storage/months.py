@@ -12,7 +12,7 @@ from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.storage import availability_table
 from fedgate.cloud_aggregator.storage.alarm_summaries import SUMMARY
 from fedgate.cloud_aggregator.storage.availability_table import PresenceRow
-from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS
+from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS, EVIDENCE
 
 
 class Months:
@@ -37,6 +37,12 @@ class Months:
         is_it = (ALARMS.c.gateway == ALARM_EVENTS.c.gateway) & (ALARMS.c.id == ALARM_EVENTS.c.alarm)
         chosen = select(ALARM_EVENTS).join(ALARMS, is_it).where(_is_of(from_ns, until_ns))
         return [make_event(row) for row in self._read(chosen.order_by(ALARM_EVENTS.c.number))]
+
+    def read_evidence(self, from_ns: int, until_ns: int, most: int) -> list[Row[Any]]:
+        """Return the evidence of alarms within a time, so many of the newest, the last first."""
+        columns = (EVIDENCE.c.gateway, EVIDENCE.c.t_ns, EVIDENCE.c.body)
+        is_of_it = (EVIDENCE.c.t_ns >= from_ns) & (EVIDENCE.c.t_ns < until_ns)
+        return list(self._read(select(*columns).where(is_of_it).order_by(EVIDENCE.c.t_ns.desc()).limit(most)))
 
     def read_presence(self, from_ns: int, until_ns: int, most: int) -> list[PresenceRow]:
         """Return who came and went within a time, so many of the newest rows, in their order, and how each was before

@@ -231,6 +231,14 @@ class Status(Message):
     compared_windows: Count = 0  # that the model in force and the one before have both judged, while it is on probation
     differing_windows: Count = 0  # of these: one is at its level, the other is not
 
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.differing_windows > self.compared_windows:
+            raise ValueError(f"{self.differing_windows} of {self.compared_windows} windows cannot differ")
+        if (channels := sum(len(one.channels) for one in self.sources.values())) > SENSORS_MAX:
+            raise ValueError(f"sources: expected at most {SENSORS_MAX} channels, got {channels}")
+        return self
+
     def compact(self) -> Status:
         """Return the same in a third of the memory: of which keys were given, only what the register of alarms asks is
         kept.

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from fedgate.config.protocol.messages import Id
+from fedgate.config.protocol.messages import Name as Text
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, PAYLOAD_BYTES_MIN, TOPIC_BYTES_MAX
 from fedgate.config.settings.alarm import AlarmTable
@@ -79,7 +80,7 @@ class SourceChannel(Table):
     """One measured quantity: the role it plays in the features and where it is found in a message."""
 
     role: Name
-    unit: str = ""
+    unit: Text = ""
     path: str = ""  # JSON sources: dotted path of the value in the message
     gain: float = 1.0  # value in the unit = raw * gain + bias
     bias: float = 0.0

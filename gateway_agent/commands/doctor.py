@@ -105,7 +105,7 @@ def store(settings: GatewaySettings) -> Iterator[Finding]:
     def check_opened() -> str:
         running = "" if store_lock.find_holder(path) is None else " of a running agent"
         with open_store(settings) as reader:
-            held = reader.summarise()
+            held = reader.summarise(reader.look())
         windows = f"{held['baseline_windows']} of {settings.baseline.windows} windows of the baseline"
         return f"{path}{running}: {windows}, {len(held['outbox'])} items wait to be sent"
 

@@ -23,7 +23,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     settings = load(arguments.config, GatewaySettings)
     with open_store(settings) as store:
-        summary = summarise(settings, store)
+        summary = summarise(settings, store, store.look())
     rows = _list_rows(summary, list_alarms(summary))
     cli.show(arguments, summary, f"{summary['sentence']}\n{cli.table(('what', 'value'), rows)}")
 

@@ -22,6 +22,7 @@ ANOMALY = "anomaly"  # the cause of an alarm about the structure
 class Latest(NamedTuple):
     """The newest sample of a source, in the units of its channels and in their order."""
 
+    uptime_ns: int  # when it was received
     t_ns: int
     rate_hz: float | None  # as the source says or, of single readings, between the last two
     values: tuple[float, ...]
@@ -47,17 +48,18 @@ class Monitor:
     trail: tuple[tuple[int, float, float], ...] = ()  # end, height and level of the latest windows that were judged
     evidence: AlarmEvidence | None = None  # of the latest anomaly that was raised since the start
 
-    def note_block(self, uptime_ns: int, block: Block) -> Monitor:
+    def note_block(self, uptime_ns: int, now_ns: int, block: Block) -> Monitor:
         """Return the monitor after a block, values (T, C) in the units of the settings; one that comes late changes
-        nothing of the newest sample.
+        nothing of the newest sample, unless that one claims to be of the future.
         """
         received_ns, name = {**self.received_ns, block.stream: uptime_ns}, block.stream
         before, last = self.latest.get(name), len(block.values) - 1
         t_ns = block.t_ns + (round(last / block.rate_hz * NS) if block.rate_hz else 0)
-        if last < 0 or (before is not None and t_ns <= before.t_ns):
+        if last < 0 or (before is not None and t_ns <= before.t_ns <= now_ns):
             return replace(self, received_ns=received_ns)
-        rate_hz = block.rate_hz or (None if before is None else NS / (t_ns - before.t_ns))
-        newest = Latest(t_ns, rate_hz, tuple(block.values[last].tolist()))
+        is_after = before is not None and t_ns > before.t_ns
+        rate_hz = block.rate_hz or (NS / (t_ns - before.t_ns) if before is not None and is_after else None)
+        newest = Latest(uptime_ns, t_ns, rate_hz, tuple(block.values[last].tolist()))
         return replace(self, received_ns=received_ns, latest={**self.latest, name: newest})
 
     def note_height(self, t_ns: int, height: float) -> Monitor:

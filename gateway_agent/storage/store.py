@@ -184,9 +184,13 @@ class Store:
             raise StoreDamagedError(f"{self.path}: {found.damage[0]}")
         return found.stored
 
-    def summarise(self) -> dict[str, Any]:
-        """Return, as JSON-able values, what `gateway-agent status` shows."""
-        held = self.read()
+    def look(self) -> Found:
+        """Return everything that can be read, and what is wrong with it."""
+        return rows.read(self._db)
+
+    def summarise(self, found: Found) -> dict[str, Any]:
+        """Return, as JSON-able values, what `gateway-agent status` shows of what was found by `look`."""
+        held = found.stored
         alarms = json.loads(held.blobs.get("alarms", b'{"active": []}'))["active"]
         return {
             "store": str(self.path),
@@ -200,7 +204,7 @@ class Store:
             "privacy_epsilon": _read_epsilon(held),
             "flash_bytes_written": json.loads(held.blobs.get("flash", b"[0, 0]"))[1],
             "link": _read_link(held),
-            "damage": list(rows.read(self._db).damage),
+            "damage": list(found.damage),
             "set_aside": [str(file) for file in files.set_aside(self.path)],
         }
 

@@ -15,15 +15,16 @@ from fedgate.gateway_agent.deployment.deployment import (
     read,
     restore_models,
 )
+from fedgate.gateway_agent.storage.rows import Found
 from fedgate.gateway_agent.storage.store import Store
 from fedgate.models.time_units import NS
 
 OF_A_MANIFEST = ("algorithm", "detector", "run", "round_index", "gateways")
 
 
-def summarise(settings: GatewaySettings, store: Store) -> dict[str, Any]:
+def summarise(settings: GatewaySettings, store: Store, found: Found) -> dict[str, Any]:
     """Return whether the agent runs, and what it has stored; raises `StoreError`."""
-    summary = store.summarise()
+    summary = store.summarise(found)
     summary |= {
         "gateway": settings.gateway.id,
         "site": settings.gateway.site,

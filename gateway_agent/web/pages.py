@@ -13,9 +13,14 @@ from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.config.web.charts import Facts, Point, draw_evidence, draw_scores, find_linear_part
-from fedgate.config.web.status_facts import compare_promise, describe_channels, describe_status, list_problems
+from fedgate.config.web.status_facts import (
+    compare_promise,
+    describe_channels,
+    describe_doing,
+    describe_status,
+    list_problems,
+)
 from fedgate.gateway_agent.snapshot import Snapshot
-from fedgate.gateway_agent.storage.summary import describe_doing
 from fedgate.gateway_agent.web.reading import Stored, View
 from fedgate.models.time_units import DAY_S, NS
 
@@ -60,17 +65,10 @@ def describe_state(view: View, now_ns: int) -> Facts:
         sentence = stored.summary.get("sentence", "The agent does not answer, and its store says nothing.")
         return facts | {"sentence": sentence, "is_well": False}
     status = snapshot.status
-    anomalies = [one for one in snapshot.alarms if one.kind == "anomaly"]
-    doing = {
-        "running": True,
-        "model": {"version": status.model_version} if status.model_version else None,
-        "baseline_windows": status.baseline_windows,
-        "baseline_needed": status.baseline_needed,
-        "anomaly_active": bool(anomalies),
-        "sensor_alarms": {one.cause: one.onset_ns for one in snapshot.alarms if one.kind == "sensor"},
-    }
-    is_well = not snapshot.alarms and not any(list_problems(status))
-    return facts | {"sentence": describe_doing(doing), "is_well": is_well, "reported": describe_status(status)}
+    causes = ", ".join(one.cause for one in sorted(snapshot.alarms, key=lambda one: (one.kind != "anomaly", one.cause)))
+    sentence = f"The agent {describe_doing(status)}: {causes or 'no alarm'}."
+    is_well = status.watching and not snapshot.alarms and not any(list_problems(status))
+    return facts | {"sentence": sentence, "is_well": is_well, "reported": describe_status(status)}
 
 
 def explain_silence(view: View) -> str:

@@ -28,6 +28,7 @@ WITHIN_S = 5.0
 NO_ALARMS = b'{"active": [], "raised": 0}'
 SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024
 FRESH_S = 0.5  # within which who asks again gets the same
+STORED_FRESH_S = 10.0  # of what is stored, while the agent answers
 # What changes all the time and tells nobody anything: a page is not renewed for it.
 RESTLESS = {"t_ns", "monotonic_ns", "bytes_sent", "bytes_received", "flash_bytes_written", "sources", "trail"}
 
@@ -59,14 +60,14 @@ class Reader:
         self._asking = asyncio.Lock()
         self._snapshot: Snapshot | None = None
         self._asked_s = float("-inf")
-        self._stored, self._mark = Stored(), ""
+        self._stored, self._mark, self._read_s = Stored(), "", float("-inf")
         self._thread = ThreadPoolExecutor(1, "store")
 
     async def read(self) -> View:
         """Return what is known now."""
         snapshot = await self.ask()
         loop = asyncio.get_running_loop()
-        stored = await loop.run_in_executor(self._thread, self._read_store)
+        stored = await loop.run_in_executor(self._thread, self._read_store, snapshot is not None)
         return View(snapshot, stored, snapshot is not None or is_held(self._settings.gateway.store))
 
     async def ask(self) -> Snapshot | None:
@@ -106,10 +107,13 @@ class Reader:
         """Read nothing any more."""
         self._thread.shutdown()
 
-    def _read_store(self) -> Stored:
-        """Return what is stored, read anew where the file or its log has changed."""
-        if (mark := self._read_mark()) != self._mark:
-            self._stored, self._mark = read_store(self._settings), mark
+    def _read_store(self, is_live: bool) -> Stored:
+        """Return what is stored, read anew where the file or its log has changed; while the agent itself says how it
+        is, not at each of its commits.
+        """
+        is_new_enough = is_live and time.monotonic() - self._read_s < STORED_FRESH_S
+        if not is_new_enough and (mark := self._read_mark()) != self._mark:
+            self._stored, self._mark, self._read_s = read_store(self._settings), mark, time.monotonic()
         return self._stored
 
     def _read_mark(self) -> str:
@@ -139,9 +143,10 @@ def read_store(settings: GatewaySettings) -> Stored:
     """Return what is stored; where it cannot be read, why."""
     try:
         with open_store(settings) as store:
-            blobs = store.read().blobs
+            found = store.look()  # once: of a full store it takes as much memory
+            blobs = found.stored.blobs
             return Stored(
-                summary.summarise(settings, store),
+                summary.summarise(settings, store, found),
                 summary.describe_models(blobs, settings),
                 tuple(alarm_book.restore(json.loads(blobs.get(ALARMS, NO_ALARMS))).active.values()),
             )

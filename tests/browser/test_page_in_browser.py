@@ -118,8 +118,8 @@ def test_the_other_buttons_of_an_alarm_do_what_they_say(tabs: OpenTab, site: Sit
 
 def test_an_admin_decides_about_a_release(tabs: OpenTab, tmp_path: Path) -> None:
     stage = {"stage": "watching", "version": 2, "canaries": ["north"], "share": 0.1, "since_ns": time.time_ns()}
-    released = [*map(make_model, (1, 2)), save_rollout(stage, everywhere=1, candidate=2)]
-    with open_page(tmp_path, *make_site(), *released) as site, site.serving():
+    models, rollout = map(make_model, (1, 2)), save_rollout(stage, everywhere=1, candidate=2)
+    with open_page(tmp_path, *make_site(), *models, rollout) as site, site.serving():
         tab = tabs(site, "admin")
         tab.goto("/learning")
 
@@ -157,14 +157,14 @@ def test_the_page_follows_what_happens(tabs: OpenTab, site: Site) -> None:
     tab = tabs(site, "viewer")
     tab.goto("/")
     site.commit(*make_alarm("west", "anomaly", 0.01, text="the west pier moves"))
-    expect(tab.get_by_text("the west pier moves")).to_be_visible(timeout=60_000)
+    expect(tab.get_by_text("the west pier moves")).to_be_visible(timeout=150_000)
     tab.goto(AT)
     expect(tab.locator("#chart-trail canvas")).to_be_visible()
     expect(tab.locator("#chart-spectrum canvas")).to_be_visible()
     assert tab.locator("form[action^='/orders']").count() == 0  # a viewer has no buttons
     client = site.client("operator")
     client.press("note", AT, alarms="north/north.anomaly.2", text="looked at it")
-    expect(tab.get_by_text("looked at it")).to_be_visible(timeout=60_000)
+    expect(tab.get_by_text("looked at it")).to_be_visible(timeout=150_000)
     expect(tab.locator("#chart-trail canvas")).to_be_visible()  # and the chart is still there
 
 

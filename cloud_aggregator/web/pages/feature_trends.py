@@ -28,17 +28,16 @@ def read_trends(store: Store, month: Month) -> Facts:
     what is healthy there; and how much evidence that is of.
     """
     found, count = defaultdict[Named, list[tuple[int, Standout]]](list), 0
-    for row in store.read_newest("evidence", EVIDENCE_SEARCHED, "gateway", "t_ns", "body"):
-        if month.holds(row["t_ns"]):
-            count += 1
-            named = {one.feature: one for one in AlarmEvidence.model_validate_json(row["body"]).contributions}
-            for one in named.values():
-                found[Named(row["gateway"], one.feature)].append((row["t_ns"], one))
+    for row in store.months.read_evidence(month.from_ns, month.until_ns, EVIDENCE_SEARCHED):
+        count += 1
+        named = {one.feature: one for one in AlarmEvidence.model_validate_json(row.body).contributions}
+        for one in named.values():
+            found[Named(row.gateway, one.feature)].append((row.t_ns, one))
     often = sorted(found.items(), key=lambda one: (-len(one[1]), one[0]))
     features = [
         describe_feature(*named, points) for named, points in often[:FEATURES_SHOWN] if len(points) >= POINTS_LEAST
     ]
-    return {"evidence": count, "features": features}
+    return {"evidence": count, "is_cut": count == EVIDENCE_SEARCHED, "features": features}
 
 
 def describe_feature(gateway: str, feature: str, points: list[tuple[int, Standout]]) -> Facts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from statistics import median
 from typing import Any
 
 from fedgate.cloud_aggregator.events import CHANGE
@@ -152,16 +153,16 @@ def describe_model(row: Mapping[str, Any], state: str) -> Facts:
 
 def compare(version: int, gateways: Iterable[Status], hop_s: float) -> Facts:
     """Return what came of a model where it is in force: for how long it was watched with, alarms beside those that were
-    promised, and the share of windows of its probation on which it and the one before differed, None where no window
-    was judged by both; and how many gateways did not take it.
+    promised, and the median of the shares of windows of its probation on which it and the one before differed, None
+    where no window was judged by both; and how many gateways did not take it.
     """
     known = list(gateways)
     having = [one for one in known if one.model_version == version]
     days = sum(one.model_windows for one in having) * hop_s / DAY_S
-    compared, differing = (sum(getattr(one, f"{what}_windows") for one in having) for what in ("compared", "differing"))
+    shares = [one.differing_windows / one.compared_windows for one in having if one.compared_windows]
     return {
-        "compared_windows": compared,
-        "differing": differing / compared if compared else None,
+        "compared_at": len(shares),
+        "differing": median(shares) if shares else None,
         "in_force": len(having),
         "watched_days": days,
         "alarms": sum(one.model_alarms for one in having),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from fedgate.cloud_aggregator.health import describe_health, is_silent
@@ -23,7 +22,6 @@ OF_STATUS = (
     *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
     "promised_alarms_per_day",
 )
-STATUSES_KEPT = 1_000
 ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
 
 
@@ -90,9 +88,8 @@ def read_gateways(context: Context, alarms: Iterable[Listed], *, service: Facts)
     return sorted(found, key=lambda one: (-one["worst"], one["state"] == "online", one["gateway"]))
 
 
-@lru_cache(STATUSES_KEPT)
 def _read_status(text: str) -> Mapping[str, Any]:
-    """Return what is shown of a status; of all gateways of a site few have spoken since a page was shown last."""
+    """Return what is shown of a status."""
     status = json.loads(text)
     return {name: status.get(name) for name in OF_STATUS} | {"state": status.get("state", "never seen")}
 

@@ -85,9 +85,13 @@ function isWriting() {
 }
 
 // Times as long as a renewal took, and at most so many ms: where something changes every second nobody takes more than a tenth.
-const RESTS = 9, REST_MAX = 10000;
+const RESTS = 9, REST_MAX = 10000, ANSWER_MAX = 20000;
 
 let isWaiting = false, isRenewing = false, isStale = false;
+
+function pause(duration) {
+  return new Promise((over) => setTimeout(over, duration));
+}
 
 async function renew() {
   isWaiting = isWriting(); // nobody loses what they write
@@ -98,13 +102,16 @@ async function renew() {
     while (isStale) {
       isStale = false;
       const begun = performance.now();
-      await htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
-      await new Promise((rested) => setTimeout(rested, Math.min(RESTS * (performance.now() - begun), REST_MAX)));
+      const asked = htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
+      await Promise.race([asked, pause(ANSWER_MAX)]); // one that never ends must not be the last
+      await pause(Math.min(RESTS * (performance.now() - begun), REST_MAX));
     }
   } finally {
     isRenewing = false;
   }
 }
+
+addEventListener("changed", renew); // from now on: the stream may have begun before all of the page was read
 
 addEventListener("DOMContentLoaded", () => {
   renewLooks();
@@ -113,7 +120,6 @@ addEventListener("DOMContentLoaded", () => {
     if (event.detail.status === 401 || event.detail.ctx?.response?.status === 401) location.reload(); // to the login
     connection.hidden = false;
   };
-  document.body.addEventListener("changed", renew);
   setInterval(renew, 60000); // a service that hangs or ends changes nothing, and that is news, too
   for (const name of ["htmx:sse:error", "htmx:response:error", "htmx:error"]) document.body.addEventListener(name, complain);
   document.body.addEventListener("htmx:sse:after:connection", () => { connection.hidden = true; });

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgate.config.protocol.messages import LARGEST, Message
+from fedgate.config.protocol.messages import LARGEST, SENSORS_MAX, Message
 from fedgate.firmware_sim.mutation import KINDS, NASTY, SCALE, VALUES, Edit, changed
 
 SEEN_MAX = 200  # of each kind of value
@@ -72,7 +72,12 @@ def _make_whole(message: dict[str, Any]) -> dict[str, Any]:
     if spectrum := message.get("spectrum"):
         kinds = ("worst", "healthy_5", "healthy_50", "healthy_95")
         spectrum |= {kind: [1.0] * (len(spectrum["edges_hz"]) - 1) for kind in kinds}
+    if "differing_windows" in message:
+        message["differing_windows"] = min(message["differing_windows"], message.get("compared_windows", 0))
+    left = SENSORS_MAX
     for source in message.get("sources", {}).values():
+        source["channels"] = source["channels"][:left]
+        left -= len(source["channels"])
         count = len(source["channels"]) if "values" in source else 0
         source |= {"units": ["g"] * count, "values": [1.0] * count}
     return message

@@ -143,7 +143,7 @@ def test_models_stand_beside_what_came_of_them(tmp_path: Path) -> None:
     named = ("version", "state", "in_force", "watched_days", "alarms", "promised", "rejected")
     assert [second[name] for name in named] == [2, "canary", 1, 1.0, 4, 0.5, 1]
     assert [first[name] for name in named] == [1, "everywhere", 2, 2.0, 3, 1.0, 0]
-    assert (second["differing"], second["compared_windows"], first["differing"]) == (0.015, 400, None)
+    assert (second["differing"], second["compared_at"], first["differing"]) == (0.015, 1, None)
 
 
 def test_a_release_is_shown_canary_by_canary(tmp_path: Path) -> None:

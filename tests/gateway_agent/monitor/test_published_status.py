@@ -15,9 +15,10 @@ from fedgate.config.protocol.messages import SENSORS_MAX, Score, Status
 from fedgate.gateway_agent.events import Publish, Received
 from fedgate.gateway_agent.state import State
 from fedgate.gateway_agent.status import TRAIL_SHOWN, status
+from fedgate.models.time_units import NS
 from tests.gateway_agent.deployment.test_gateway_models import in_force
 from tests.support.agents import after, changed, commissioned, heard
-from tests.support.sites import FEATURES, WINDOWS, Shelf, agent, frame, gateway_settings, samples
+from tests.support.sites import FEATURES, T0_NS, WINDOWS, Shelf, agent, frame, gateway_settings, samples
 
 
 def new(**tables: Any) -> State:
@@ -93,11 +94,16 @@ def test_a_value_that_is_no_number_of_a_sensor_is_none(bad: float) -> None:
     assert Status.from_bytes(status(state).to_bytes()).sources["deck"].values[0] is None
 
 
-def test_a_block_that_comes_late_is_not_the_newest() -> None:
-    state, _ = after(new(), heard("sample", "deck", frame(samples(3, 1), 1.0)))
+def test_a_block_that_comes_late_is_not_the_newest_unless_that_is_of_the_future() -> None:
+    later_ns = T0_NS + 9 * NS
+    first, late = (heard("sample", "deck", frame(samples(seed, 1), start_s)) for seed, start_s in ((3, 1.0), (4, 0.0)))
+    state, _ = after(new(), first, now_ns=later_ns)
     newest = state.monitor.latest["deck"]
-    state, _ = after(state, heard("sample", "deck", frame(samples(4, 1), 0.0)))
-    assert state.monitor.latest["deck"] == newest
+    state, _ = after(state, late, now_ns=later_ns + NS)
+    assert state.monitor.latest["deck"] == newest and status(state).sources["deck"].age_s == 1.0
+    ahead, _ = after(new(), heard("sample", "deck", frame(samples(5, 1), 3_600.0)), now_ns=later_ns)
+    ahead, _ = after(ahead, first, now_ns=later_ns)
+    assert ahead.monitor.latest["deck"].values == newest.values
 
 
 def test_single_readings_have_the_rate_of_the_last_two() -> None:

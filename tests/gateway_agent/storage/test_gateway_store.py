@@ -237,7 +237,7 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
         if not still_open:
             store.close()
         reader = Store(path, read_only=True)
-        summary = reader.summarise()
+        summary = reader.summarise(reader.look())
         with pytest.raises(StoreError, match="cannot be written"):
             reader.commit([Save("own", b"x")])
         reader.close()
@@ -246,5 +246,8 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
 
 def test_an_empty_store_has_a_summary(tmp_path: Path) -> None:
     store = Store(tmp_path / "gateway.db")
-    assert store.summarise()["sensor_alarms"] == {} and store.summarise()["anomaly_active"] is False
+    assert (
+        store.summarise(store.look())["sensor_alarms"] == {}
+        and store.summarise(store.look())["anomaly_active"] is False
+    )
     store.close()

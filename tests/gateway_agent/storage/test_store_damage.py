@@ -268,7 +268,7 @@ def test_a_reader_shows_what_is_whole_and_says_what_is_not(path: Path) -> None:
         database.execute("UPDATE blob SET body = x'00' WHERE key = ?", (FEATURES,))
     database.close()
     reader = Store(path, read_only=True)
-    summary = reader.summarise()
+    summary = reader.summarise(reader.look())
     assert (
         summary["damage"] == [f"blob: row ('{FEATURES}',) is not what was written"]
         and summary["baseline_windows"] == WINDOWS
