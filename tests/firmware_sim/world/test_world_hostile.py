@@ -231,7 +231,7 @@ def build_believing(releases: Releases, context: CloudContext, statuses: Statuse
     some(
         [
             (register, "find_refusal", lambda *_: "", 11, MANY, "the aggregator failed at a message of mallory"),
-            (deploy, "build_model", build_believing, 4, MANY, "Python int too large"),
+            (deploy, "build_model", build_believing, 34, MANY, "Python int too large"),
             (activation, "check_signed", for_anybody, 970_083, None, "in force, which only others were to try"),
             (device_sessions, "_is_present", lambda *_: True, 970_097, None, "to an old status"),
             (device_sessions, "_find_conflict", lambda *_: None, 2, TWINS, "by turns, and nobody said so"),
