@@ -77,7 +77,7 @@ def _answer(state: State, where: topics.Topic, payload: bytes) -> list[Effect]:
             item = Alarm.from_bytes(payload).item
         elif where.channel == "tombstone":
             item = Tombstone.from_bytes(payload).item
-        elif where.channel not in ("update", "telemetry", "evidence", "samples"):
+        elif where.channel not in ("update", "telemetry", "summary", "evidence", "samples"):
             return []
     except MessageError:
         return []

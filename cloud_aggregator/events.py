@@ -22,6 +22,7 @@ from fedgate.cloud_aggregator.enrolment import (
 from fedgate.config.protocol.delivery_queue import Dequeue as Dequeue
 from fedgate.config.protocol.delivery_queue import Enqueue as Enqueue
 from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.config.protocol.feature_summary import FeatureSummary
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, FleetAlarm, Manifest, Status
 from fedgate.config.protocol.scores import Scores
@@ -267,6 +268,16 @@ class RecordScores:
 
 
 @dataclass(frozen=True)
+class RecordSummary:
+    """Store what chosen features of a gateway were within an hour, under the name of its message."""
+
+    gateway: str
+    item: str
+    summary: FeatureSummary
+    received_ns: int
+
+
+@dataclass(frozen=True)
 class RecordEvidence:
     """Store what an alarm of a gateway rests on, unless that is here."""
 
@@ -418,6 +429,7 @@ Durable = (
     | RecordDenied
     | RecordLoss
     | RecordScores
+    | RecordSummary
     | RecordEvidence
     | RecordFetch
     | RecordFetched

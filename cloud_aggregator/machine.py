@@ -292,8 +292,8 @@ def _receive(state: State, where: topics.Topic, payload: bytes, is_retained: boo
             return _put(state, fetches.receive(state.fetches, context, gateway, where.item, payload))
         case "tombstone":
             return state, reports.record_loss(context, access.gateways, gateway, Tombstone.from_bytes(payload))
-        case "telemetry":
-            return state, reports.record_scores(context, access.gateways, gateway, where.item, payload)
+        case "telemetry" | "summary":
+            return state, reports.record_batch(context, access.gateways, gateway, where.channel, where.item, payload)
         case "newest":
             return _put(state, newest.learn(state.releases, context, state.rounds.training, payload))
         case "want":

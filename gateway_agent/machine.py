@@ -51,7 +51,7 @@ from fedgate.gateway_agent.monitor import alarms, maintenance
 from fedgate.gateway_agent.monitor.alarms import Finding
 from fedgate.gateway_agent.monitor.monitor import Monitor
 from fedgate.gateway_agent.outbox import outbox as queue
-from fedgate.gateway_agent.outbox import scores
+from fedgate.gateway_agent.outbox import scores, summaries
 from fedgate.gateway_agent.outbox.outbox import Outbox
 from fedgate.gateway_agent.pipeline import pipeline as walk
 from fedgate.gateway_agent.pipeline import spectra
@@ -254,12 +254,13 @@ def _follow_clock(state: State, anchor_ns: int) -> Result:
     carries, it can correct them.
     """
     by_ns = anchor_ns - state.context.anchor_ns
+    state, kept = _put(state, summaries.queue_gathered(state.outbox, state.context))  # of the time before
     context = replace(state.context, anchor_ns=anchor_ns, clock="synchronised")
     state = replace(state, context=context, monitor=state.monitor.begin_anew())
     text = f"the wall clock was set by {by_ns / 1e9:+.0f} s: windows begin anew at the new time"
     state, ended = _put(state, raw.begin_anew(state.samples, context))
     state, effects = _apply(state, [Log("warning", text), PublishStatus()])
-    return state, [*ended, *effects]
+    return state, [*kept, *ended, *effects]
 
 
 def _change_store_health(state: State, event: StoreState) -> Result:
@@ -468,6 +469,9 @@ def _report_window(state: State, reading: WindowResult) -> Result:
     if reading.height is not None and state.context.settings.exchange.publish_scores:
         score = _make_score(state, reading.t_ns, reading.height)
         state, more = _put(state, scores.publish(state.outbox, state.context, score))
+        effects += more
+    if reading.row is not None and not walk.is_in_maintenance(state.monitor.pipeline, reading.t_ns):
+        state, more = _put(state, summaries.take_in(state.outbox, state.context, reading.t_ns, reading.row))
         effects += more
     return state, effects
 

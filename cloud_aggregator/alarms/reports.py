@@ -1,6 +1,7 @@
-"""What gateways had to give up, and what they scored while nobody could hear them: stored, then acknowledged.
+"""What gateways had to give up, what they scored while nobody could hear them, and what chosen features were: stored,
+then acknowledged.
 
-Both are messages of a gateway's outbox, which it repeats until it has a receipt. The store keeps the newest of each
+These are messages of a gateway's outbox, which it repeats until it has a receipt. The store keeps the newest of each
 gateway, so that a fleet that talks for years needs no more room than one that talks for weeks.
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 import hashlib
 
 from fedgate.cloud_aggregator.context import Context, Statuses
-from fedgate.cloud_aggregator.events import Effect, Log, RecordLoss, RecordScores
+from fedgate.cloud_aggregator.events import Effect, Log, RecordLoss, RecordScores, RecordSummary
+from fedgate.config.protocol.feature_summary import FeatureSummary
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import MessageError
 from fedgate.config.protocol.scores import Scores
@@ -26,17 +28,25 @@ def record_loss(context: Context, statuses: Statuses, gateway: str, tombstone: T
     ]
 
 
-def record_scores(context: Context, statuses: Statuses, gateway: str, item: str, payload: bytes) -> list[Effect]:
-    """Take in a batch of scores; a whole one that makes no sense never will, so its sender need not keep it."""
+def record_batch(
+    context: Context, statuses: Statuses, gateway: str, channel: str, item: str, payload: bytes
+) -> list[Effect]:
+    """Take in a batch of scores or a summary of features; a whole one that makes no sense never will, so its sender
+    need not keep it.
+    """
     _is_known(statuses, gateway)
     if item != hashlib.sha256(payload).hexdigest():
-        raise MessageError(f"scores of {gateway}: they were damaged on their way, or are not {item[:12]}")
+        raise MessageError(f"{channel} of {gateway}: it was damaged on its way, or is not {item[:12]}")
+    record: RecordScores | RecordSummary
     try:
-        scores = Scores.from_bytes(payload)
+        if channel == "telemetry":
+            record = RecordScores(gateway, item, Scores.from_bytes(payload), context.now_ns)
+        else:
+            record = RecordSummary(gateway, item, FeatureSummary.from_bytes(payload), context.now_ns)
     except MessageError as error:
-        log = Log("warning", f"{gateway}: scores refused: {error}")
+        log = Log("warning", f"{gateway}: {channel} refused: {error}")
         return [context.receipt(gateway, item, str(error)), log]
-    return [RecordScores(gateway, item, scores, context.now_ns), context.receipt(gateway, item)]
+    return [record, context.receipt(gateway, item)]
 
 
 def _is_known(statuses: Statuses, gateway: str) -> None:

@@ -40,7 +40,7 @@ ANY_GATEWAY = "+"
 BEGINNING_BYTES = 4
 AT_ONCE_MAX = 256  # events that one commit is for: more would make the first of them wait
 WATCHED: tuple[Channel, ...] = (
-    *("status", "update", "alarm", "evidence", "want", "tombstone", "telemetry", "samples", "newest"),
+    *("status", "update", "alarm", "evidence", "want", "tombstone", "telemetry", "summary", "samples", "newest"),
 )
 
 

@@ -1,5 +1,5 @@
-"""Tombstones, scores, evidence, who was there when, alarms that are over and what was done about them: of each gateway
-the newest, by number and by bytes.
+"""Tombstones, scores, summaries of features, evidence, who was there when, alarms that are over and what was done
+about them: of each gateway the newest, by number and by bytes.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from fedgate.cloud_aggregator.events import (
     AlarmEvent,
@@ -16,19 +16,23 @@ from fedgate.cloud_aggregator.events import (
     RecordLoss,
     RecordPresence,
     RecordScores,
+    RecordSummary,
 )
 from fedgate.cloud_aggregator.storage.availability_table import AvailabilityRows
 from fedgate.cloud_aggregator.storage.evidence_table import EvidenceRows
-from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS, LOSSES, SCORES
+from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS, LOSSES, SCORES, SUMMARIES
+from fedgate.config.protocol.feature_summary import FeatureSummary
+from fedgate.config.protocol.scores import Scores
 
 LOSSES_KEPT = 1_000  # of one gateway
 ROW_BYTES = 256  # that the database adds to a row, and the short columns of it
-SCORES_BYTES = 16 * 1024 * 1024  # of one gateway: weeks without a link at a window every five seconds
+# Of one gateway: scores of weeks without a link at a window every five seconds, and as much of summaries.
+BATCHES_BYTES = 16 * 1024 * 1024
 ALARMS_KEPT, ALARMS_BYTES = 10_000, 16 * 1024 * 1024  # that are over, of one gateway
 EVENTS_KEPT, EVENTS_BETWEEN = 20_000, 100  # of one gateway; those of alarms that stand stay beyond that
 REPEATED_KEPT = 50  # of the service about one alarm, and about one cause: of these the last say all
 # Of one gateway, after which all of its rows are looked through: an index for it would be written with each row.
-ALARMS_BETWEEN, SCORES_BYTES_BETWEEN = 100, 1024 * 1024
+ALARMS_BETWEEN, BATCHES_BYTES_BETWEEN = 100, 1024 * 1024
 TEXTS = ("id", "text", "feature", "rule", "boot_id", "model_digest", "store_id")  # of an alarm, that can be long
 
 
@@ -37,7 +41,8 @@ class History:
 
     def __init__(self) -> None:
         # What was stored of a gateway since its rows were looked through, by this process.
-        self._alarms, self._score_bytes, self._events = Counter[str](), Counter[str](), Counter[str]()
+        self._alarms, self._events = Counter[str](), Counter[str]()
+        self._batch_bytes = Counter[tuple[str, str]]()  # by table and gateway
         self._evidence, self._availability = EvidenceRows(), AvailabilityRows()
 
     def prune_alarms(self, db: Connection, gateway: str) -> None:
@@ -67,7 +72,7 @@ class History:
     def apply(
         self,
         db: Connection,
-        effect: RecordLoss | RecordScores | RecordEvidence | AlarmEvent | RecordPresence | RecordDenied,
+        effect: RecordLoss | RecordScores | RecordSummary | RecordEvidence | AlarmEvent | RecordPresence | RecordDenied,
     ) -> None:
         """Store one message, within the transaction that is open; one that is here already changes nothing."""
         match effect:
@@ -83,17 +88,31 @@ class History:
                 if self._events[gateway] >= EVENTS_BETWEEN:
                     del self._events[gateway]
                     _prune_events(db, gateway)
-            case RecordScores(gateway=gateway, item=item, scores=scores):
-                if db.execute(select(SCORES.c.number).filter_by(gateway=gateway, item=item)).first():
-                    return
-                body = scores.model_dump_json()
-                values = {"t_ns": scores.t_ns, "windows": len(scores.scores), "body": body}
-                values |= {"gateway": gateway, "item": item, "received_ns": effect.received_ns}
-                db.execute(insert(SCORES).values(**values))
-                self._score_bytes[gateway] += len(body) + ROW_BYTES
-                if self._score_bytes[gateway] >= SCORES_BYTES_BETWEEN:
-                    del self._score_bytes[gateway]
-                    _prune_scores(db, gateway)
+            case RecordScores(scores=scores):
+                self._put_batch(db, SCORES, effect, scores, {"windows": len(scores.scores)})
+            case RecordSummary(summary=summary):
+                self._put_batch(db, SUMMARIES, effect, summary, {})
+
+    def _put_batch(
+        self,
+        db: Connection,
+        table: Table,
+        effect: RecordScores | RecordSummary,
+        batch: Scores | FeatureSummary,
+        values: dict[str, int],
+    ) -> None:
+        """Store what a gateway gathered, under the name of its message, with other values beside it."""
+        key = {"gateway": effect.gateway, "item": effect.item}
+        if db.execute(select(table.c.number).filter_by(**key)).first():
+            return
+        body = batch.model_dump_json()
+        values |= {"t_ns": batch.t_ns, "received_ns": effect.received_ns}
+        db.execute(insert(table).values(**key, **values, body=body))
+        of_gateway = (table.name, effect.gateway)
+        self._batch_bytes[of_gateway] += len(body) + ROW_BYTES
+        if self._batch_bytes[of_gateway] >= BATCHES_BYTES_BETWEEN:
+            del self._batch_bytes[of_gateway]
+            _prune_batches(db, table, effect.gateway)
 
 
 def _prune_events(db: Connection, gateway: str) -> None:
@@ -116,14 +135,14 @@ def _prune_events(db: Connection, gateway: str) -> None:
             db.execute(delete(ALARM_EVENTS).where(ALARM_EVENTS.c.number.in_(old)))
 
 
-def _prune_scores(db: Connection, gateway: str) -> None:
-    """Remove the oldest scores of a gateway beyond so many bytes."""
-    size = func.octet_length(SCORES.c.body) + ROW_BYTES
-    of_newer = func.sum(size).over(order_by=SCORES.c.number.desc(), rows=(None, 0))
-    kept = select(SCORES.c.number, of_newer.label("size_bytes")).filter_by(gateway=gateway).subquery()
-    newest_to_go = db.execute(select(func.max(kept.c.number)).where(kept.c.size_bytes > SCORES_BYTES)).scalar()
+def _prune_batches(db: Connection, table: Table, gateway: str) -> None:
+    """Remove the oldest rows of a gateway beyond so many bytes."""
+    size = func.octet_length(table.c.body) + ROW_BYTES
+    of_newer = func.sum(size).over(order_by=table.c.number.desc(), rows=(None, 0))
+    kept = select(table.c.number, of_newer.label("size_bytes")).filter_by(gateway=gateway).subquery()
+    newest_to_go = db.execute(select(func.max(kept.c.number)).where(kept.c.size_bytes > BATCHES_BYTES)).scalar()
     if newest_to_go is not None:
-        db.execute(delete(SCORES).where(SCORES.c.gateway == gateway, SCORES.c.number <= newest_to_go))
+        db.execute(delete(table).where(table.c.gateway == gateway, table.c.number <= newest_to_go))
 
 
 def _put_loss(db: Connection, effect: RecordLoss) -> None:

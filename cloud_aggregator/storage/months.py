@@ -1,4 +1,4 @@
-"""What the report of a month asks of the store: the alarms that began in it, and who came and went."""
+"""What the report of a month asks of the store: alarms that began in it, who came and went, what features were."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.storage import availability_table
 from fedgate.cloud_aggregator.storage.alarm_summaries import SUMMARY
 from fedgate.cloud_aggregator.storage.availability_table import PresenceRow
-from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS, EVIDENCE
+from fedgate.cloud_aggregator.storage.tables import ALARM_EVENTS, ALARMS, SUMMARIES
+from fedgate.config.protocol.feature_summary import FeatureSummary
 
 
 class Months:
@@ -38,11 +39,16 @@ class Months:
         chosen = select(ALARM_EVENTS).join(ALARMS, is_it).where(_is_of(from_ns, until_ns))
         return [make_event(row) for row in self._read(chosen.order_by(ALARM_EVENTS.c.number))]
 
-    def read_evidence(self, from_ns: int, until_ns: int, most: int) -> list[Row[Any]]:
-        """Return the evidence of alarms within a time, so many of the newest, the last first."""
-        columns = (EVIDENCE.c.gateway, EVIDENCE.c.t_ns, EVIDENCE.c.body)
-        is_of_it = (EVIDENCE.c.t_ns >= from_ns) & (EVIDENCE.c.t_ns < until_ns)
-        return list(self._read(select(*columns).where(is_of_it).order_by(EVIDENCE.c.t_ns.desc()).limit(most)))
+    def list_summarised(self, from_ns: int, until_ns: int) -> list[str]:
+        """Return which gateways have summaries of features that begin within a time, by name."""
+        chosen = select(SUMMARIES.c.gateway).distinct().where(*_is_within(from_ns, until_ns))
+        return [row.gateway for row in self._read(chosen.order_by(SUMMARIES.c.gateway))]
+
+    def read_summaries(self, gateway: str, from_ns: int, until_ns: int, most: int) -> list[FeatureSummary]:
+        """Return the summaries of a gateway that begin within a time, so many of the last, in their order."""
+        chosen = select(SUMMARIES.c.body).where(SUMMARIES.c.gateway == gateway, *_is_within(from_ns, until_ns))
+        newest = self._read(chosen.order_by(SUMMARIES.c.t_ns.desc(), SUMMARIES.c.number.desc()).limit(most))
+        return [FeatureSummary.model_validate_json(row.body) for row in newest[::-1]]
 
     def read_presence(self, from_ns: int, until_ns: int, most: int) -> list[PresenceRow]:
         """Return who came and went within a time, so many of the newest rows, in their order, and how each was before
@@ -50,6 +56,10 @@ class Months:
         """
         rows = self._read(availability_table.choose(from_ns, until_ns, most))
         return [PresenceRow._make(row) for row in rows[::-1]]
+
+
+def _is_within(from_ns: int, until_ns: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return SUMMARIES.c.t_ns >= from_ns, SUMMARIES.c.t_ns < until_ns
 
 
 def _begin() -> ColumnElement[int]:

@@ -52,6 +52,7 @@ from fedgate.cloud_aggregator.events import (
     RecordRound,
     RecordScores,
     RecordService,
+    RecordSummary,
     SaveRollout,
     SaveTraining,
 )
@@ -239,7 +240,9 @@ class Store:
             case DropHeld(round_index=index):
                 held = delete(HELD)
                 self._db.execute(held if index is None else held.where(HELD.c.round_index == index))
-            case RecordLoss() | RecordScores() | RecordEvidence() | AlarmEvent() | RecordPresence() | RecordDenied():
+            case RecordLoss() | RecordScores() | RecordSummary() | RecordEvidence() | AlarmEvent():
+                self._history.apply(self._db, effect)
+            case RecordPresence() | RecordDenied():
                 self._history.apply(self._db, effect)
             case RecordFetch() | RecordFetched():
                 samples_table.apply(self._db, effect)

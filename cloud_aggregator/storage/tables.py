@@ -194,6 +194,19 @@ SCORES = Table(
     Column("received_ns", BigInteger, nullable=False),
     UniqueConstraint("gateway", "item"),
 )
+# What chosen features were within hours; the newest of each gateway.
+SUMMARIES = Table(
+    "summaries",
+    META,
+    Column("number", NUMBER, primary_key=True),
+    Column("gateway", TEXT, nullable=False),
+    Column("item", TEXT, nullable=False),
+    Column("t_ns", BigInteger, nullable=False),
+    Column("body", TEXT, nullable=False),
+    Column("received_ns", BigInteger, nullable=False),
+    UniqueConstraint("gateway", "item"),
+    Index("summaries_of", "gateway", "t_ns"),
+)
 # What alarms rest on, as their gateways sent it; the newest of each gateway.
 EVIDENCE = Table(
     "evidence",
@@ -283,7 +296,7 @@ PASSES = Table(
     Column("key", TEXT, nullable=False),
 )
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 
 class OctetLength(GenericFunction[int]):

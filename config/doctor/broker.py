@@ -71,7 +71,7 @@ class Trial:
 
 def try_gateway(broker: Broker, site: str, name: str, largest_bytes: int) -> Trial:
     """Return what a gateway tries."""
-    up = ("status", "score", "alarm", "evidence", "update", "want", "telemetry", "tombstone", "samples")
+    up = ("status", "score", "alarm", "evidence", "update", "want", "telemetry", "summary", "tombstone", "samples")
     topics = tuple(topic_of(Topic(site, name, channel, TRIED)) for channel in up)
     nobody = f"not-{name}"[:64]
     never = (topic_of(Topic(site, nobody, "doctor", "x")), topic_of(Topic(site, name, "receipt", TRIED)))

@@ -15,6 +15,7 @@ user name, so one access pattern serves a whole fleet. No topic is used in both 
 | `evidence` | up               | alarm           | no       | `AlarmEvidence`: what an anomaly rests on       |
 | `samples`  | up               | alarm           | no       | chunk of a clip (`samples`), or `SampleRefusal` |
 | `update`   | up               | digest          | no       | chunk of an update                              |
+| `summary`  | up               | digest          | no       | `FeatureSummary`: chosen features in an hour    |
 | `tombstone` | up            | class           | no       | `Tombstone`: what a gateway had to give up      |
 | `want`     | up               | digest          | no       | `Want`: chunks the gateway lacks                |
 | `round`    | down (`all`)     | `open`          | yes      | `RoundOpen`; empty: no round is open            |
@@ -49,6 +50,7 @@ Channel = Literal[
     "status",
     "score",
     "telemetry",
+    "summary",
     "tombstone",
     "alarm",
     "evidence",
@@ -72,7 +74,7 @@ Channel = Literal[
 ]
 CHANNELS = frozenset(get_args(Channel))
 ALARMS, TALK, BULK, IDLE, LAST = range(5)  # how urgent a message is, see `urgency`
-LESS_URGENT = {"update": BULK, "chunk": BULK, "telemetry": IDLE, "score": IDLE, "samples": LAST}
+LESS_URGENT = {"update": BULK, "chunk": BULK, "telemetry": IDLE, "summary": IDLE, "score": IDLE, "samples": LAST}
 
 
 class TopicError(ValueError):

@@ -14,7 +14,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
-from fedgate.config.protocol.messages import Id
+from fedgate.config.protocol.feature_summary import FEATURES_MAX
+from fedgate.config.protocol.messages import NAME_MAX, Id
 from fedgate.config.protocol.messages import Name as Text
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.protocol.transfer import FRAMING_BYTES, PACKET_BYTES_MAX, PAYLOAD_BYTES_MIN, TOPIC_BYTES_MAX
@@ -43,6 +44,7 @@ from fedgate.models.windows.grid import Aggregate, StreamSpec
 
 ENCODING = "utf-8-sig"  # UTF-8, with or without the mark that editors on Windows put at the beginning
 MIB = 1024 * 1024
+Feature = Annotated[str, StringConstraints(min_length=1, max_length=NAME_MAX)]
 Words = Annotated[str, StringConstraints(max_length=120)]
 Bytes = Annotated[int, Field(ge=PAYLOAD_BYTES_MIN)]  # of a body, which one message at least must bring
 # A name that becomes part of an alarm's cause, such as faulty-<role>, and with it of a topic.
@@ -203,6 +205,8 @@ class Exchange(Table):
     status_s: Positive = 60.0
     publish_scores: bool = True
     keep_scores: bool = True  # of those it publishes: while there is no link, for afterwards
+    # Names of features of which a summary goes to the aggregator each hour, for the trends on its page.
+    publish_features: Annotated[tuple[Feature, ...], Field(max_length=FEATURES_MAX)] = ()
     publish_values: bool = False  # with each status the last value of each channel: samples, which else never leave
     spread_s: NotNegative = 10.0  # within it a fleet sends what gathered in an outage
 
@@ -253,8 +257,18 @@ class GatewaySettings(Table):
     def _alarm_knows_its_features(self) -> GatewaySettings:
         check_chunks_pass(self.limits, self.broker)
         self.alarm.check_features(feature_names(self.features))
+        self._check_published()
         self.alarm.check_windows(self.baseline.calibration_windows, 86_400.0 / self.features.hop_s)
         return self
+
+    def _check_published(self) -> None:
+        known, chosen = feature_names(self.features), self.exchange.publish_features
+        if unknown := [name for name in chosen if name not in known]:
+            raise ValueError(
+                f"exchange.publish_features: {unknown[0]!r} is no feature; expected some of {', '.join(known)}"
+            )
+        if len(set(chosen)) != len(chosen):
+            raise ValueError(f"exchange.publish_features: expected names that differ, got {list(chosen)}")
 
     @model_validator(mode="after")
     def _check_probation(self) -> GatewaySettings:

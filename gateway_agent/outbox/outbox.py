@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.backoff import draw_jitter, wait_ns
 from fedgate.config.protocol.delivery_queue import DeliveryQueue
+from fedgate.config.protocol.feature_summary import Gathered
 from fedgate.config.protocol.losses import Reason, Tombstone
 from fedgate.config.protocol.messages import Alarm, Receipt, Score
 from fedgate.config.protocol.samples import is_clip
@@ -62,6 +63,7 @@ class Outbox(DeliveryQueue[Item]):
 
     sequence: int = 0  # items that this store has ever queued
     scores: tuple[Score, ...] = ()  # that were published to nobody, or perhaps not; see `scores`
+    gathered: Gathered | None = None  # of chosen features, for the summary of this hour; see `summaries`
     dropped: dict[str, int] = field(default_factory=dict)  # class -> how many items were given up
     connections: int = 0  # so far
     urgent_ns: int = 0  # alarms wait until then, ...

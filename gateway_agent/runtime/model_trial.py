@@ -31,7 +31,8 @@ from fedgate.gateway_agent.pipeline import recurrence
 from fedgate.models.arrays import joined, parted
 from fedgate.models.onnx_policy import ModelRefusedError
 
-EXAMINATION_S = 60.0  # on the clock, far below what the watchdog waits
+EXAMINATION_S = 60.0  # on the clock
+BEGINNING_S = 60.0  # until the child has its libraries; with a trial after it far below what the watchdog waits
 CPU_S = 50
 MEASURE_S = 0.1
 MEMORY_BYTES = 256 * 1024 * 1024  # beyond what the child takes before it loads the model
@@ -54,7 +55,7 @@ class Tried(NamedTuple):
 
 
 def examine(asked: Examination, command: Sequence[str] = COMMAND, within_s: float = EXAMINATION_S) -> Tried:
-    """Return what a child process says of a model that came through.
+    """Return what a child process says of a model that came through within so many seconds of its beginning.
 
     Raises `ModelRefusedError` where it did not, and `UntriedError` where no child could try.
     """
@@ -65,20 +66,28 @@ def examine(asked: Examination, command: Sequence[str] = COMMAND, within_s: floa
         )
     except OSError as error:
         raise UntriedError(f"no child process can be started ({error})") from None
-    deadline_s = time.monotonic() + within_s
-    timer = threading.Timer(within_s, child.kill)
-    timer.start()
+    timer = _kill_later(child, BEGINNING_S)
     try:
         with child, cast(IO[bytes], child.stdin) as order, cast(IO[bytes], child.stdout) as answer:
+            first = answer.readline(ANSWER_BYTES)  # a busy machine takes its time, and that is not the model's
+            timer.cancel()
+            deadline_s = time.monotonic() + within_s
+            timer = _kill_later(child, within_s)
             with suppress(BrokenPipeError):
                 order.write(job)
                 order.flush()
             with suppress(BrokenPipeError):
                 order.close()
-            reply = answer.read(ANSWER_BYTES)
+            more = answer.read(ANSWER_BYTES)
     finally:
         timer.cancel()
-    return _judge(reply, child.returncode, is_late=time.monotonic() >= deadline_s, within_s=within_s)
+    return _judge(first, more, child.returncode, is_late=time.monotonic() >= deadline_s, within_s=within_s)
+
+
+def _kill_later(child: subprocess.Popen[bytes], after_s: float) -> threading.Timer:
+    timer = threading.Timer(after_s, child.kill)
+    timer.start()
+    return timer
 
 
 def _to_bytes(asked: Examination) -> bytes:
@@ -88,9 +97,8 @@ def _to_bytes(asked: Examination) -> bytes:
     return wire.encode(joined({"given": given, "personal": personal}))
 
 
-def _judge(reply: bytes, code: int, *, is_late: bool, within_s: float) -> Tried:
-    first, _, more = reply.partition(b"\n")
-    last = b" ".join(reply.rstrip().rpartition(b"\n")[2].split()).decode(errors="replace")[:REASON_LENGTH]
+def _judge(first: bytes, more: bytes, code: int, *, is_late: bool, within_s: float) -> Tried:
+    last = b" ".join((first + more).rstrip().rpartition(b"\n")[2].split()).decode(errors="replace")[:REASON_LENGTH]
     if not first.startswith(READY):
         raise UntriedError(f"the child process that tries models did not begin ({last or _end(code)})")
     if is_late:

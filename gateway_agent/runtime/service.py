@@ -10,7 +10,7 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
 from fedgate.gateway_agent.events import Durable, Effect, Event, Log, Outward, Save, StoreState
-from fedgate.gateway_agent.outbox import scores
+from fedgate.gateway_agent.outbox import summaries
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.runtime.clip_file import ClipFile
@@ -74,7 +74,7 @@ class Service(service.Service[State]):
             self.clips.close()
         policy, pipeline = self.policy, self.state.monitor.pipeline
         last = [
-            *scores.save_unsent(self.state.outbox, self.state.context),
+            *summaries.queue_last(self.state.outbox, self.state.context),
             *([] if pipeline.commissioned else spectra.save(pipeline.healthy)[1]),
             *save_memory(pipeline, self.state.context, self.state.deployment.manifest),
             *save_at_stop(self.state.deployment),

@@ -55,6 +55,7 @@ from fedgate.cloud_aggregator.events import (
     RecordRound,
     RecordScores,
     RecordService,
+    RecordSummary,
     SaveRollout,
     SaveTraining,
     Send,
@@ -102,6 +103,7 @@ from tests.cloud_aggregator.test_aggregator_machine import ALARM, READY
 from tests.gateway_agent.deployment.test_gateway_models import FIRST, signed
 from tests.support.agents import after, commissioned
 from tests.support.agents import heard as heard_by_agent
+from tests.support.batches import make_summary
 from tests.support.cloud_service import chunks_of, cloud, heard, mean_of, receipts, said_under
 from tests.support.evidence_samples import make_evidence
 from tests.support.sites import T0_NS, aggregator_settings, frame, samples, start_cloud
@@ -112,6 +114,7 @@ WIDE = "\N{MUSICAL SYMBOL G CLEF}"  # four bytes, of which a JSON of ASCII makes
 FLOOD, KEPT = 60, 10
 STONE = Tombstone(id="x", kind="alarm", items=1, size_bytes=1, first_ns=0, last_ns=1, why=("outbox-full",))
 BATCH = Scores(t_ns=T0_NS, after_ms=(0,), scores=(0.5,), level=1.0, model_version=1)
+SUMMARY = make_summary(T0_NS)
 HOOK = {"webhook": {"url": "http://127.0.0.1:9/x", "retry_s": 600.0, "retry_max_s": 600.0}}
 
 
@@ -269,8 +272,8 @@ def largest_batch() -> Scores:
 def test_scores_of_a_gateway_are_bounded_in_bytes_and_those_of_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
-    monkeypatch.setattr(history_table, "SCORES_BYTES", 1_000_000)
+    monkeypatch.setattr(history_table, "BATCHES_BYTES_BETWEEN", 1)
+    monkeypatch.setattr(history_table, "BATCHES_BYTES", 1_000_000)
     with cloud(tmp_path, mean_of(2)) as made:
         for number, gateway in enumerate(["north", *["west"] * 20]):
             payload = largest_batch().model_copy(update={"t_ns": number}).to_bytes()
@@ -356,6 +359,7 @@ CLOUD: dict[str, Callable[[int], Sequence[Durable]]] = {
         RecordFetched("west", f"{number}", number, body=b"\0\xff", bounds=(1_024, 1_024)),
     ],
     "scores": lambda number: [RecordScores("west", f"{number}", BATCH, number)],
+    "summaries": lambda number: [RecordSummary("west", f"{number}", SUMMARY, number)],
     "posts": lambda number: [],  # by the queue in front of it, see below
     "discovered": lambda number: [RecordDiscovery(f"{number}")],
     "counts": lambda number: [RecordCount("name", number)],
@@ -382,15 +386,17 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(table, "KEPT", KEPT)
         monkeypatch.setattr(table, "BETWEEN", 1)
     monkeypatch.setattr(samples_table, "KEPT", KEPT)
-    row_bytes = len(BATCH.to_bytes()) + history_table.ROW_BYTES
-    monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
-    monkeypatch.setattr(history_table, "SCORES_BYTES", KEPT * row_bytes)
+    monkeypatch.setattr(history_table, "BATCHES_BYTES_BETWEEN", 1)
     yield
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("table", [name for name in CLOUD if name != "posts"])
-def test_a_flood_leaves_a_table_of_the_aggregator_in_its_bound(tmp_path: Path, table: str) -> None:
+def test_a_flood_leaves_a_table_of_the_aggregator_in_its_bound(
+    tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = SUMMARY if table == "summaries" else BATCH
+    monkeypatch.setattr(history_table, "BATCHES_BYTES", KEPT * (len(batch.to_bytes()) + history_table.ROW_BYTES))
     made = Store(tmp_path / "a.db")
     for number in range(FLOOD):
         if table == "orders":
@@ -515,6 +521,6 @@ def test_who_says_what_is_logged_without_end_fills_no_log(tmp_path: Path) -> Non
         told = lines(600)
         assert len(told) == machine.LINES_MAX + 2 and told[-1].endswith("(line 512 of east within an hour)")
         other = here.hear(heard("west", "telemetry", b"x", hashlib.sha256(b"x").hexdigest()))
-        assert any("west: scores refused" in one.text for one in other if isinstance(one, Log))
+        assert any("west: telemetry refused" in one.text for one in other if isinstance(one, Log))
         here.now_ns += 3_600 * NS
         assert len(lines(10)) == 10

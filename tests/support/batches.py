@@ -1,9 +1,13 @@
-"""Batches of scores, read as whoever wants the single windows reads them."""
+"""Batches of scores, read as whoever wants the single windows reads them, and summaries of features."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from fedgate.config.protocol.feature_summary import FeatureSummary
 from fedgate.config.protocol.messages import Score
 from fedgate.config.protocol.scores import MS, Scores
+from fedgate.models.time_units import NS
 
 
 def spread(batch: Scores) -> list[Score]:
@@ -20,3 +24,12 @@ def spread(batch: Scores) -> list[Score]:
         )
         for index, (after_ms, score) in enumerate(zip(batch.after_ms, batch.scores, strict=True))
     ]
+
+
+def make_summary(
+    t_ns: int, mean: float = 1.0, deviation: float = 0.5, windows: int = 10, **more: Any
+) -> FeatureSummary:
+    """Return what one feature was in windows of an hour."""
+    given = {"t_ns": t_ns, "last_ns": t_ns + 600 * NS, "windows": windows, "features": ("load.level",)}
+    values = {"means": (mean,), "deviations": (deviation,), "least": (mean - 2.0,), "most": (mean + 2.0,)}
+    return FeatureSummary.model_validate({**given, **values, "clock": "synchronised", **more})

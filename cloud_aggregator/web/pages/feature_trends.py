@@ -1,59 +1,101 @@
-"""What became of features in a month, as far as the aggregator knows: values leave a gateway with its alarms alone."""
+"""How features that gateways chose to publish changed from day to day."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
-from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.month import Month
-from fedgate.config.protocol.evidence import AlarmEvidence, Standout
+from fedgate.cloud_aggregator.web.pages.page import Context
+from fedgate.config.protocol.feature_summary import FeatureSummary, Spread, join
 from fedgate.config.web.charts import Facts, make_chart, make_series
-from fedgate.models.time_units import NS
+from fedgate.models.features.describe import describe_features
+from fedgate.models.time_units import DAY_NS, NS
 
-EVIDENCE_SEARCHED = 300  # the newest: each may have 16 KiB
-FEATURES_SHOWN, POINTS_LEAST = 4, 3
-SPREADS = 3.0  # beside the healthy median
-
-
-class Named(NamedTuple):
-    """A feature of a gateway."""
-
-    gateway: str
-    feature: str
+SUMMARIES_SEARCHED = 2_000  # of a gateway, the newest: a month has 744 hours
+GATEWAYS_SHOWN = 6
+COMPARED_DAYS = 7  # at either end
+LATEST_DAYS = 31  # on the page of a gateway
+Days = Mapping[int, Spread]  # by the day since 1970
 
 
-def read_trends(store: Store, month: Month) -> Facts:
-    """Return the features that stood out most often in the evidence of a month, each with its values as a chart beside
-    what is healthy there; and how much evidence that is of.
+def read_trends(context: Context, month: Month, anomalies: Mapping[str, int]) -> Facts:
+    """Return the trends of a month at the gateways that publish features, those with the most anomalies first, and
+    which others there are.
     """
-    found, count = defaultdict[Named, list[tuple[int, Standout]]](list), 0
-    for row in store.months.read_evidence(month.from_ns, month.until_ns, EVIDENCE_SEARCHED):
-        count += 1
-        named = {one.feature: one for one in AlarmEvidence.model_validate_json(row.body).contributions}
-        for one in named.values():
-            found[Named(row.gateway, one.feature)].append((row.t_ns, one))
-    often = sorted(found.items(), key=lambda one: (-len(one[1]), one[0]))
-    features = [
-        describe_feature(*named, points) for named, points in often[:FEATURES_SHOWN] if len(points) >= POINTS_LEAST
+    names = context.store.months.list_summarised(month.from_ns, month.until_ns)
+    names.sort(key=lambda name: (-anomalies.get(name, 0), name))
+    shown = [
+        {"gateway": name, "features": read_features(context, name, month.from_ns, month.until_ns)}
+        for name in names[:GATEWAYS_SHOWN]
     ]
-    return {"evidence": count, "is_cut": count == EVIDENCE_SEARCHED, "features": features}
+    return {"gateways": [one for one in shown if one["features"]], "others": names[GATEWAYS_SHOWN:]}
 
 
-def describe_feature(gateway: str, feature: str, points: list[tuple[int, Standout]]) -> Facts:
-    """Return the values of a feature at alarms, in their order."""
-    ordered = sorted(points, key=lambda one: one[0])
-    values = [one for _, one in ordered]
-    series = [
-        make_series("value", "now", [one.value for one in values]),
-        make_series("healthy median", "usual", [one.median for one in values]),
-        make_series("3 spreads below", "low", [one.median - SPREADS * one.spread for one in values]),
-        make_series("3 spreads above", "high", [one.median + SPREADS * one.spread for one in values]),
-    ]
+def read_features(context: Context, gateway: str, from_ns: int, until_ns: int) -> list[Facts]:
+    """Return the features that a gateway published last within a time, and how each was from day to day."""
+    read = context.store.months.read_summaries(gateway, from_ns, until_ns, SUMMARIES_SEARCHED)
+    summaries = [one for one in read if one.clock != "unsynchronised"]  # else their days are not known
+    meanings = describe_features(context.settings.features, {})
+    found = []
+    for name in summaries[-1].features if summaries else ():
+        meaning = meanings.get(name)
+        text = "" if meaning is None else ": ".join(filter(None, (meaning.channel, meaning.what)))
+        found.append({"feature": name, "text": text} | describe_days(gather_days(summaries, name)))
+    return found
+
+
+def gather_days(summaries: Iterable[FeatureSummary], feature: str) -> Days:
+    """Return what a feature was on each day that has windows of it, in their order."""
+    days = dict[int, Spread]()
+    for summary in summaries:
+        if (one := summary.by_feature().get(feature)) is not None:
+            day = summary.t_ns // DAY_NS
+            days[day] = join(days[day], one) if day in days else one
+    return days
+
+
+def describe_days(days: Days) -> Facts:
+    """Return the chart of a feature, and its first and last days beside one another: up to a week each, without a day
+    in both; by how many standard deviations of the first the mean has moved, None where it never moved or of one day.
+    """
+    spreads = list(days.values())
+    compared = min(COMPARED_DAYS, len(spreads) // 2)
+    first = reduce(join, spreads[:compared] or spreads)
+    last = reduce(join, spreads[-compared:] if compared else spreads)
+    is_known = compared > 0 and first.deviation > 0.0
     return {
-        "gateway": gateway,
-        "feature": feature,
-        "text": values[-1].text,
-        "alarms": len(values),
-        "chart": make_chart("time", [t_ns / NS for t_ns, _ in ordered], series),
+        "days": len(spreads),
+        "whole": vars(reduce(join, spreads)),
+        "compared_days": compared,
+        "first": vars(first),
+        "last": vars(last),
+        "moved": (last.mean - first.mean) / first.deviation if is_known else None,
+        "chart": draw_days(days),
     }
+
+
+def draw_days(days: Days) -> Facts:
+    """Return the mean of each day with a standard deviation on both sides, with a hole where days are missing."""
+    x, spreads = list[float](), list[Spread | None]()
+    before: int | None = None
+    for day, one in days.items():
+        if before is not None and day > before + 1:
+            x.append((before + 1.5) * DAY_NS / NS)
+            spreads.append(None)
+        x.append((day + 0.5) * DAY_NS / NS)
+        spreads.append(one)
+        before = day
+    return make_chart("time", x, [_draw(label, role, side, spreads) for label, role, side in LINES])
+
+
+LINES = (
+    ("mean of the day", "now", 0.0),
+    ("standard deviation below", "low", -1.0),
+    ("standard deviation above", "high", 1.0),
+)
+
+
+def _draw(label: str, role: str, side: float, spreads: Sequence[Spread | None]) -> Facts:
+    values = [None if one is None else one.mean + side * one.deviation for one in spreads]
+    return make_series(label, role, values)

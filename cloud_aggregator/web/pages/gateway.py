@@ -12,6 +12,7 @@ from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.feature_trends import LATEST_DAYS, read_features
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
 from fedgate.cloud_aggregator.web.pages.overview import describe_gateway, read_service
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
@@ -27,11 +28,12 @@ from fedgate.config.web.status_facts import (
     describe_status,
     list_problems,
 )
+from fedgate.models.time_units import DAY_NS
 
 ALARMS_SHOWN, LOSSES_SHOWN, ORDERS_SHOWN, WINDOWS_SHOWN = 20, 20, 10, 10
 ORDERS_SEARCHED = 500  # the newest
 CERTIFICATES_SHOWN = 5
-SOON_NS = 14 * 86_400 * 10**9  # before its end a certificate is due
+SOON_NS = 14 * DAY_NS  # before its end a certificate is due
 
 
 def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
@@ -58,6 +60,7 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
         "promise": None if status is None else compare_promise(status, hop_s),
         "labels": count_labels(alarms),
         "chart": read_chart(store, name, status, hop_s, context.now_ns),
+        "features": read_features(context, name, context.now_ns - LATEST_DAYS * DAY_NS, context.now_ns),
         "models": [] if status is None else read_models(store, status),
         "release": read_role(store, name),
         "alarms": [one._asdict() for one in choose_alarms(alarms)],

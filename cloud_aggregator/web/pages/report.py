@@ -48,7 +48,7 @@ def read_report(context: Context, address: Mapping[str, str]) -> Facts:
         "rates": measure_rates(alarms, month),
         "availability": read_availability(context, month, service, unlinked),
         "gateways": describe_gateways(store, gateways, own, month, unlinked),
-        "trends": read_trends(store, month),
+        "trends": read_trends(context, month, count_anomalies(own)),
         "models": list_models(store, month),
         "windows": list_windows(workflow, month),
         "rounds": sum_rounds(store, month),
@@ -118,13 +118,9 @@ def describe_gateways(
     store: Store, gateways: Iterable[Facts], alarms: Iterable[Listed], month: Month, unlinked: Mapping[str, float]
 ) -> list[Facts]:
     """Return of each gateway how it is now, what it did without a link and lost, and what it promised and what came."""
-    lost = sum_losses(store, month)
-    anomalies = Counter[str]()
-    false = Counter[str]()
-    for one in alarms:
-        if one.kind == "anomaly" and one.gateway != ALL:
-            anomalies[one.gateway] += 1
-            false[one.gateway] += one.label == "false"
+    lost, alarms = sum_losses(store, month), list(alarms)
+    anomalies = count_anomalies(alarms)
+    false = count_anomalies(one for one in alarms if one.label == "false")
     found = [
         {
             **{name: one[name] for name in ("gateway", "state", "seen_ns", "model_version", "version")},
@@ -137,6 +133,11 @@ def describe_gateways(
         for one in gateways
     ]
     return sorted(found, key=lambda one: one["gateway"])
+
+
+def count_anomalies(alarms: Iterable[Listed]) -> Counter[str]:
+    """Return how many anomalies each gateway raised."""
+    return Counter(one.gateway for one in alarms if one.kind == "anomaly" and one.gateway != ALL)
 
 
 def sum_unlinked(context: Context, month: Month) -> dict[str, float]:

@@ -17,7 +17,7 @@ from fedgate.config.protocol.messages import Receipt, Score
 from fedgate.config.protocol.scores import gather
 from fedgate.config.protocol.topics import parse
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
-from tests.support.batches import spread
+from tests.support.batches import make_summary, spread
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts, said_under
 from tests.support.sites import FEATURES, T0_NS
 
@@ -75,12 +75,26 @@ def test_scores_of_an_outage_are_stored_once_and_acknowledged(tmp_path: Path) ->
             assert not receipts(made.hear(heard("stranger", channel, payload, item)))
 
 
+def test_a_summary_of_features_is_stored_once_and_acknowledged(tmp_path: Path) -> None:
+    payload = make_summary(T0_NS).to_bytes()
+    item = hashlib.sha256(payload).hexdigest()
+    with cloud(tmp_path, mean_of(2)) as made:
+        for _ in range(2):
+            assert receipts(made.hear(heard("north", "summary", payload, item))) == [Receipt(accepted=True)]
+        (row,) = made.service.store.read_rows("summaries", "gateway", "item", "t_ns", "body")
+        assert tuple(row.values()) == ("north", item, T0_NS, payload.decode())
+        bad = b'{"t_ns": 1}'
+        (receipt,) = receipts(made.hear(heard("north", "summary", bad, hashlib.sha256(bad).hexdigest())))
+        assert not receipt.accepted and "last_ns" in receipt.reason
+        assert not receipts(made.hear(heard("stranger", "summary", payload, item)))
+
+
 def test_the_newest_of_each_gateway_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_table, "LOSSES_KEPT", 3)
     batch = gather([SCORE], "synchronised", "boot")
     row_bytes = len(batch.to_bytes()) + history_table.ROW_BYTES
-    monkeypatch.setattr(history_table, "SCORES_BYTES_BETWEEN", 1)
-    monkeypatch.setattr(history_table, "SCORES_BYTES", 3 * row_bytes)
+    monkeypatch.setattr(history_table, "BATCHES_BYTES_BETWEEN", 1)
+    monkeypatch.setattr(history_table, "BATCHES_BYTES", 3 * row_bytes)
     with cloud(tmp_path, mean_of(2)) as made:
         store = made.service.store
         store.commit([RecordLoss("west", STONE, 1), RecordScores("west", "first", batch, 1)])

@@ -22,6 +22,7 @@ from fedgate.cloud_aggregator.events import (
     RecordLoss,
     RecordScores,
     RecordService,
+    RecordSummary,
     SaveRollout,
 )
 from fedgate.cloud_aggregator.storage.store import Store
@@ -36,6 +37,7 @@ from fedgate.config.protocol.scores import Scores
 from fedgate.config.web.status_facts import NOT_RECEIVED
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.batches import make_summary
 from tests.support.evidence_samples import make_evidence
 from tests.support.page_views import EVIL, NOW_NS, Markup, check_headings, commit, read_facts, render
 
@@ -153,6 +155,14 @@ def test_no_more_scores_are_drawn_than_a_browser_takes(tmp_path: Path) -> None:
     drawn = read(tmp_path)["chart"]
     assert sum(one is not None for one in drawn["series"][0]["values"]) == WINDOWS
     assert drawn["x"][-1] == (NOW_NS - HOUR_NS) / NS + 899  # the newest
+
+
+def test_the_features_that_it_published_are_drawn_by_day(tmp_path: Path) -> None:
+    days = [NOW_NS - day * DAY_NS for day in (40, 3, 2)]
+    put(tmp_path, *(RecordSummary("north", f"{t_ns}", make_summary(t_ns), NOW_NS) for t_ns in days))
+    (feature,) = read(tmp_path)["features"]
+    assert (feature["days"], feature["whole"]["windows"]) == (2, 20)  # of the last month
+    assert "Features, the last month" in render(tmp_path, gateway.PAGE, read(tmp_path))
 
 
 def test_without_scores_nothing_is_drawn(tmp_path: Path) -> None:
@@ -290,6 +300,7 @@ def make_everything(text: str, name: str) -> tuple[Status, list[Durable]]:
         AlarmEvent("north", "", text, 1, text, "out-of-service"),
         RecordScores("north", name, batch(NOW_NS, 2), NOW_NS),
         RecordEvidence("north", make_evidence(name[:100]), NOW_NS),
+        RecordSummary("north", "s", make_summary(NOW_NS - DAY_NS, features=(name[:200],)), NOW_NS),
     ]
     return status, effects
 

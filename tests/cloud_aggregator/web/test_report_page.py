@@ -16,7 +16,6 @@ from fedgate.cloud_aggregator.events import (
     AlarmEvent,
     Durable,
     RecordAlarm,
-    RecordEvidence,
     RecordGateway,
     RecordLoss,
     RecordModel,
@@ -24,9 +23,10 @@ from fedgate.cloud_aggregator.events import (
     RecordRound,
     RecordScores,
     RecordService,
+    RecordSummary,
     SaveRollout,
 )
-from fedgate.cloud_aggregator.web.pages import availability, month, report
+from fedgate.cloud_aggregator.web.pages import availability, feature_trends, month, report
 from fedgate.cloud_aggregator.web.pages.page import NotThereError
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Status
@@ -34,7 +34,7 @@ from fedgate.config.protocol.scores import Scores
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
-from tests.support.evidence_samples import make_evidence
+from tests.support.batches import make_summary
 from tests.support.page_views import EVIL, NOW_NS, Markup, check_headings, commit, read_facts, render
 
 
@@ -317,20 +317,59 @@ def test_where_more_changed_than_is_looked_at_it_says_so(tmp_path: Path, monkeyp
     assert "There were more changes" in render(tmp_path, report.PAGE, found)
 
 
-def test_values_of_features_are_those_of_alarms_of_the_month(tmp_path: Path) -> None:
-    one = make_evidence()
-    known = one.contributions[0]
-    one = one.model_copy(update={"contributions": (known,)})
-    times = (AUGUST - 1, AUGUST, AUGUST + 5, AUGUST + 9, SEPTEMBER)
-    made = [one.model_copy(update={"alarm": f"a{place}", "t_ns": t_ns}) for place, t_ns in enumerate(times)]
-    commit(tmp_path, *(RecordEvidence("north", evidence, NOW_NS) for evidence in made))
+def test_trends_are_those_of_days_of_the_month(tmp_path: Path) -> None:
+    days = {-1: 9.0, 0: 1.0, 1: 1.0, 3: 5.0, 4: 7.0, 31: 9.0}  # the last is of September
+    made = [
+        make_summary(AUGUST + day * DAY_NS + hour * HOUR_NS, mean + 2.0 * hour, 0.0)
+        for day, mean in days.items()
+        for hour in (0, 1)
+    ]
+    commit(tmp_path, *(RecordSummary("north", f"{place}", one, NOW_NS) for place, one in enumerate(made)))
     found = read(tmp_path)["trends"]
-    (feature,) = found["features"]
-    assert (found["evidence"], feature["alarms"], feature["feature"]) == (3, 3, known.feature)
-    chart = feature["chart"]
-    assert chart["x"] == [t_ns / NS for t_ns in times[1:4]]
-    assert chart["series"][0]["values"] == [known.value] * 3
+    ((north,), others) = found["gateways"], found["others"]
+    (feature,) = north["features"]
+    assert (north["gateway"], feature["feature"], others) == ("north", "load.level", [])
+    assert (feature["days"], feature["compared_days"]) == (4, 2)
+    whole = {"windows": 80, "mean": 4.5, "least": -1.0, "most": 11.0}
+    assert {name: feature["whole"][name] for name in whole} == whole
+    first, last = feature["first"], feature["last"]
+    assert (first["windows"], first["mean"], first["deviation"], last["mean"]) == (40, 2.0, 1.0, 7.0)
+    assert feature["moved"] == pytest.approx(5.0)
+    mean, low, high = (one["values"] for one in feature["chart"]["series"])
+    assert mean == [2.0, 2.0, None, 6.0, 8.0]  # a hole where a day is missing
+    assert low == [1.0, 1.0, None, 5.0, 7.0] and high == [3.0, 3.0, None, 7.0, 9.0]
+    noons = [(AUGUST + day * DAY_NS + 12 * HOUR_NS) / NS for day in (0, 1, 2, 3, 4)]
+    assert feature["chart"]["x"] == noons
     check_headings(render(tmp_path, report.PAGE, read(tmp_path)))
+
+
+def test_of_many_gateways_with_trends_those_with_anomalies_come_first(tmp_path: Path) -> None:
+    names = [f"g{place}" for place in range(feature_trends.GATEWAYS_SHOWN + 2)]
+    effects = [RecordSummary(name, "a", make_summary(AUGUST), NOW_NS) for name in names]
+    commit(tmp_path, *effects, *make_alarm("one", AUGUST, gateway=names[-1]))
+    found = read(tmp_path)["trends"]
+    assert [one["gateway"] for one in found["gateways"]] == [names[-1], *names[: feature_trends.GATEWAYS_SHOWN - 1]]
+    assert found["others"] == names[feature_trends.GATEWAYS_SHOWN - 1 : -1]
+    assert f"Those of {len(found['others'])} gateways more" in render(tmp_path, report.PAGE, read(tmp_path))
+
+
+def test_of_one_day_nothing_has_moved_and_a_clock_that_was_not_set_has_no_days(tmp_path: Path) -> None:
+    unset = make_summary(AUGUST + DAY_NS, clock="unsynchronised")
+    commit(tmp_path, RecordSummary("north", "a", make_summary(AUGUST), NOW_NS), RecordSummary("north", "b", unset, 1))
+    ((feature,),) = (one["features"] for one in read(tmp_path)["trends"]["gateways"])
+    assert (feature["days"], feature["compared_days"], feature["moved"]) == (1, 0, None)
+    assert "standard deviations of the first" not in render(tmp_path, report.PAGE, read(tmp_path))
+
+
+def test_a_gateway_that_floods_its_trends_takes_no_more_than_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_trends, "SUMMARIES_SEARCHED", 5)
+    made = [make_summary(AUGUST + place, features=(f"{EVIL[:200]}{place}",)) for place in range(9)]
+    commit(tmp_path, *(RecordSummary("north", f"{place}", one, NOW_NS) for place, one in enumerate(made)))
+    ((feature,),) = (one["features"] for one in read(tmp_path)["trends"]["gateways"])
+    assert feature["whole"]["windows"] == 10  # those that the newest summary names, and no other
+    assert EVIL[:20] not in render(tmp_path, report.PAGE, read(tmp_path))
 
 
 def test_a_month_without_anything_has_a_report(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from tests.support.sites import KEY, gateway_settings
 from tests.support.soak import some
 from tests.support.waiting import PATIENCE_S
 
-SOON_S = 3.0
+SOON_S = 3.0  # of a trial, after its process has begun
 
 
 def job(body: bytes, width: int = WIDTH, rows: int = 40) -> Examination:
