@@ -27,7 +27,6 @@ from fedgate.models.detectors import DETECTORS
 from fedgate.models.features.spec import feature_names
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.run import run
-from tests.support.soak import some
 from tests.support.some_packages import only
 from tests.support.waiting import PATIENCE_S
 
@@ -71,7 +70,8 @@ def loop_model(folder: Path, names: list[str]) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", some(["mosquitto", "embedded"]))
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["mosquitto", "embedded"])
 def test_the_lowered_support_is_detected_on_every_gateway(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
