@@ -17,7 +17,7 @@ from tests.gateway_agent.monitor.test_gateway_sensors import START_S, feed
 from tests.support.gateway_page import GatewayPage, open_gateway_page
 from tests.support.sites import samples
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 LIVE_MS = 60_000
 
 
@@ -28,7 +28,6 @@ def page(tmp_path: Path) -> Iterator[GatewayPage]:
         yield page
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("is_running", [True, False])
 def test_each_page_is_open_to_everybody(page: GatewayPage, tabs: OpenTab, scheme: Scheme, is_running: bool) -> None:

@@ -24,7 +24,7 @@ from tests.cloud_aggregator.web.test_web_access import list_addresses
 from tests.support.evidence_samples import make_evidence
 from tests.support.web_page import PASSWORD, Site, make_alarm, make_site, open_page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 AT = "/alarms/north/north.anomaly.2"
 PLAN = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 600"><rect width="1000" height="600" fill="#88a"/></svg>'
@@ -44,7 +44,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["/login", *(path for path in list_addresses() if not path.startswith("/api"))])
 def test_every_page_is_open_to_everybody(tabs: OpenTab, site: Site, path: str, scheme: Scheme) -> None:

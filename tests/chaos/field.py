@@ -34,7 +34,7 @@ from tests.support.waiting import PATIENCE_S, until
 
 HOST = "127.0.0.1"
 END_S = 10.0
-LOOK_S = 0.05
+LOOK_S = 0.2  # between two looks, most of which open a store
 LOG_TAIL = 25
 FRAME_WINDOWS = 5
 CLOUD, BROKER = "aggregator", "broker"

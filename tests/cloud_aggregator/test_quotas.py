@@ -208,6 +208,7 @@ def changes(gateway: str, count: int, **change: Any) -> list[Event]:
     return [heard(gateway, "alarm", one.to_bytes()) for one in told]
 
 
+@pytest.mark.soak
 def test_who_raises_without_end_is_slowed_down_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
     """Its changes have no answer, so it keeps them; what it says of sensors leaves room for what it says of more."""
     with cloud(tmp_path, mean_of(2)) as made:
@@ -507,6 +508,7 @@ def test_who_asks_for_a_model_without_end_leaves_the_line_to_others() -> None:
     assert carried["north"] > 6 * 3 * 60_000 and carried["west"] < 5 * (len(body) + 65_536)
 
 
+@pytest.mark.soak
 def test_who_says_what_is_logged_without_end_fills_no_log(tmp_path: Path) -> None:
     """Goal: nobody washes out of the log what it says of others."""
     with cloud(tmp_path, mean_of(2)) as here:

@@ -24,7 +24,15 @@ from fedgate.models.arrays import Arrays, equal
 from fedgate.models.federated import build
 from fedgate.models.federated.protocol.run import Outcome, run
 from fedgate.models.federated.secure_aggregation.options import PREFIX
-from tests.support.exchange_cases import CASES, NOTHING_NEW, QUICK, SOLVED_TO, UNCHANGED_BY_THE_SAME_ROWS, seeded
+from tests.support.exchange_cases import (
+    CASES,
+    NOTHING_NEW,
+    QUICK,
+    SOLVED_TO,
+    UNCHANGED_BY_THE_SAME_ROWS,
+    one_of_a_rule,
+    seeded,
+)
 from tests.support.sites import SITE, WINDOWS, Site, aggregator_settings, gateway_settings, samples, topic
 
 NAMES = ("east", "north", "west")
@@ -94,7 +102,7 @@ def stormy(made: Site) -> None:
     made.weather = lambda: int(made.rng.choice([0, 1, 1, 1, 2]))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_of_a_rule(CASES))
 def test_the_service_ends_in_the_model_of_the_loop_and_goes_on_from_there(name: str) -> None:
     made = site(name, rest_s=100.0)
     made.commission()

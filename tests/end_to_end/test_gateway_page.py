@@ -22,6 +22,7 @@ HEAVY = ("onnxruntime", "sklearn", "scipy", "torch", "onnx/", "sqlalchemy")
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.soak
 def test_a_page_beside_a_running_agent_is_live_and_small(tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "web.log"
     with broker(tmp_path / "broker") as served:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 from fedgate.config.protocol.wire import HEADER_BYTES_MAX, decode, encode
 from fedgate.models.arrays import FEATURES, Arrays
@@ -39,11 +40,21 @@ from tests.support.law_settings import SETTINGS, names_of
 CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(name, [{}])]
 
 
+def _each_name_once(cases: list[tuple[str, dict[str, Any]]]) -> list[ParameterSet]:
+    """Return the cases: each algorithm and each setting, by its name, in every run, what combines them in soak."""
+    seen, found = set[str](), list[ParameterSet]()
+    for name, settings in cases:
+        is_new = not {name, *settings} <= seen
+        seen |= {name, *settings}
+        found.append(pytest.param(name, settings, marks=() if is_new else pytest.mark.soak))
+    return found
+
+
 def _built(name: str, feature_count: int, **settings: Any) -> Algorithm:
     return build(name, feature_count, settings)
 
 
-@pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "settings"), _each_name_once(CASES), ids=str)
 def test_the_algorithm_keeps_every_law(name: str, settings: dict[str, Any]) -> None:
     trained = train(partial(_built, name), settings, names=names_of(name, settings))
     broken = {name_of(law): faults for law in (*LAWS, *OF_THE_WIRE) if (faults := faults_of(law, trained))}

@@ -122,10 +122,16 @@ PAGES_WITH_COMMANDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny data, which pages only read."""
+    return write_tiny(tmp_path_factory.mktemp("tiny"))
+
+
 @pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: page.name)
-def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_run(page: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bin_folder = str(Path(sys.executable).parent)
     environment = os.environ | {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     monkeypatch.chdir(tmp_path)
@@ -133,7 +139,7 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in ("firmware_sim", "config"):  # a page's commands are run in a checkout
         (tmp_path / name).symlink_to(ROOT / name)
     if page.parent == RESULTS:
-        write_tiny(tmp_path / "DATA")
+        (tmp_path / "DATA").symlink_to(tiny)
     (tmp_path / "half.csv").write_text(HALF, encoding="utf-8")
     with broker(tmp_path / "broker") as server:
         for line in commands(page, "sh"):

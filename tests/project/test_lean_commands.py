@@ -61,6 +61,7 @@ def said_by(folder: Path, *words: str) -> str:
     return str(run.stderr)
 
 
+@pytest.mark.soak
 def test_every_help_is_shown_without_any_extra(tmp_path: Path) -> None:
     words = [["--help"], *([command, "--help"] for command in COMMANDS)]
     code = HELPS.format(words=words)

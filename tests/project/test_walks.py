@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
+
 from fedgate.firmware_sim import children
 from tests.support.syntax import ROOT
 from tests.support.waiting import PATIENCE_S
 from tests.support.walks import PAGE
 
 
+@pytest.mark.soak
 def test_the_page_shows_both_walks_as_they_are() -> None:
     """In a process of its own: where tests ran before, caches have taken part of a walk."""
     said = children.run(

@@ -44,6 +44,11 @@ UNCHANGED_BY_THE_SAME_ROWS = {
 }
 
 
+def one_of_a_rule(names: list[str]) -> list[ParameterSet]:
+    """Return the cases once each; of algorithms that are one but for a rule, one is in every run."""
+    return [pytest.param(name, marks=pytest.mark.soak if name in ROBUST[1:] else ()) for name in names]
+
+
 def seeded(seeds: int) -> list[ParameterSet]:
     """Return every case with so many seeds, one of them in every run and the others in soak.
 

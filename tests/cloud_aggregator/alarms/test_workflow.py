@@ -482,6 +482,7 @@ class Site(RuleBasedStateMachine):
             assert state_of(self.state, fact.onset_s) == self.expected(fact)
 
 
+@pytest.mark.soak
 def test_states_and_calls_are_those_of_the_oracle() -> None:
     run_state_machine_as_test(Site, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
 

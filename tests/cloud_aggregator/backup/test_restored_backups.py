@@ -28,6 +28,7 @@ def trained() -> tuple[Site, CloudShelf, int]:
     return site, backup, site.cloud.releases.manifest.version
 
 
+@pytest.mark.soak
 def test_a_backup_of_an_earlier_day_waits_for_rounds_that_were_answered_until_its_training_begins_anew() -> None:
     site, backup, newest = trained()
     run, round_index = site.cloud.rounds.run, site.cloud.rounds.server.round_index

@@ -28,6 +28,7 @@ def channel(name: str, place: str = "url_file") -> str:
     return f'[[notify]]\nname = "{name}"\n{place} = "{name}.urls"\n'
 
 
+@pytest.mark.soak
 def test_a_test_message_says_what_each_address_answered(tmp_path: Path, capsys: Capture) -> None:
     with receiving(name=title_of) as good, receiving(name=title_of) as bad:
         bad.answer = 403

@@ -134,6 +134,7 @@ def test_every_name_in_rules_and_dashboard_is_one_of_ours() -> None:
                 assert set(re.findall(r"(\w+)[=!]", labels)) <= ours[name], expression
 
 
+@pytest.mark.soak
 def test_rules_are_good_and_each_fires_on_a_bad_day_and_none_on_a_good_one() -> None:
     promtool("check", "rules", RULES)
     promtool("test", "rules", DAYS)

@@ -83,6 +83,7 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.close_connection = True
 
 
+@pytest.mark.soak
 def test_each_channel_gets_what_it_is_for_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving(name=title_of) as all_of_it, receiving(name=lambda body: "form") as severe:
         monkeypatch.setenv("SEVERE", address(severe, "form"))
@@ -174,6 +175,7 @@ def test_who_has_a_change_is_not_sent_it_again_while_another_fails(tmp_path: Pat
         assert (good.taken, bad.taken) == (["t"], ["t"])
 
 
+@pytest.mark.soak
 def test_a_receiver_that_hangs_holds_up_no_other_and_leaves_no_process(tmp_path: Path) -> None:
     with receiving() as stuck, receiving(name=title_of) as good:
         stuck.answer = drip
@@ -220,6 +222,7 @@ def test_a_child_whose_parent_is_gone_ends_by_itself() -> None:
         assert child.returncode == -signal.SIGALRM
 
 
+@pytest.mark.soak
 def test_what_waits_goes_out_in_order_after_a_restart(tmp_path: Path) -> None:
     with receiving(name=title_of) as receiver:
         receiver.answer = 503
@@ -244,6 +247,7 @@ def test_a_child_knows_no_secret_but_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert environment.get("PATH") == os.environ.get("PATH")
 
 
+@pytest.mark.soak
 def test_a_running_aggregator_sends_and_ends_what_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

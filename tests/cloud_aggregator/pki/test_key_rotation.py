@@ -39,6 +39,7 @@ pytestmark = [
 NAMES = ("north", "south")
 AWAY = "west"
 CHANGES = 3
+LOOK_S = 0.2  # between two looks, each of which reads certificates of all
 TLS = (
     'host = "localhost"\nport = {port}\nca_file = "ca.pem"\ncertificate_file = "{name}.pem"\nkey_file = "{name}.key"\n'
 )
@@ -98,7 +99,7 @@ class Site:
 
     def until(self, done: Callable[[], object]) -> None:
         logs = sorted(self.gateways.glob("*/log"))
-        waiting.until(done, lambda: "\n".join(path.read_text() for path in logs))
+        waiting.until(done, lambda: "\n".join(path.read_text() for path in logs), poll_s=LOOK_S)
 
     def enrol(self, name: str) -> Path:
         """Make a gateway that has a whole baseline, and enrol it."""

@@ -60,6 +60,7 @@ def nothing(made: Fleet) -> None:
     """Leave everything running."""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("between", some([restarting, nothing]))
 def test_a_good_model_goes_to_canaries_first_and_then_to_all(between: Callable[[Fleet], None]) -> None:
     made = fleet()
@@ -130,6 +131,7 @@ def test_a_bad_model_reaches_canaries_alone_and_they_get_back_what_all_have(
     assert set(made.versions().values()) == {4} and not any(made.own(name) for name in NAMES)
 
 
+@pytest.mark.soak
 def test_canaries_that_are_away_are_waited_for_and_then_the_operator_decides() -> None:
     made = fleet(patience_s=1_000.0)
     made.connect("south", up=False)
@@ -191,6 +193,7 @@ def test_a_site_of_one_gateway_is_its_own_canary() -> None:
     assert made.stage.stage == "everywhere" and made.versions() == {"east": 2} and not made.own("east")
 
 
+@pytest.mark.soak
 def test_who_joins_meanwhile_gets_what_all_have() -> None:
     made = Fleet(*NAMES, mode="manual", watch_s=WATCH_S)
     made.connect_all()

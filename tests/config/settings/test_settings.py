@@ -285,6 +285,7 @@ def paths(document: Any, path: tuple[str | int, ...] = ()) -> set[tuple[str | in
     return {(*path, key) for key, _ in items}.union(*deeper)
 
 
+@pytest.mark.soak
 @given(st.data())
 def test_every_path_of_any_document_has_the_line_it_stands_on(data: st.DataObject) -> None:
     """The reader of lines must see what `tomllib` sees; every key here is given a value that no other line has."""

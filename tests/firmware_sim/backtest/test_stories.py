@@ -36,6 +36,7 @@ def test_each_kind_is_told_twice_and_its_alarm_begins_behind_its_cause(told: lis
         assert not [one for one in story.messages if one.t_ns <= story.onset_ns]
 
 
+@pytest.mark.soak
 def test_a_disturbed_channel_is_named_first_and_a_sensor_stands_alone(told: list[Story]) -> None:
     for story in told:
         first = story.raised.feature.partition(".")[0]
@@ -47,6 +48,7 @@ def test_a_disturbed_channel_is_named_first_and_a_sensor_stands_alone(told: list
             assert health[story.disturbed[0]].outside > max(one.outside for one in others), story.what
 
 
+@pytest.mark.soak
 def test_the_text_tells_of_channels_and_onset_but_of_no_cause(told: list[Story]) -> None:
     for story in told:
         text = render_story(story)
@@ -56,6 +58,7 @@ def test_the_text_tells_of_channels_and_onset_but_of_no_cause(told: list[Story])
     assert sum(bool(story.events) for story in told) == 1
 
 
+@pytest.mark.soak
 def test_pages_and_answers_stand_apart(told: list[Story], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stories, "make_stories", lambda _seed, say: told[:2])
     assert firmware_sim(["stories", "--output", str(tmp_path / "eight"), "--seed", "1"]) == 0

@@ -118,6 +118,7 @@ def pushed(
     return pipe, readings
 
 
+@pytest.mark.soak
 def test_the_gateways_find_the_faults_at_the_promised_rate(shipped: Building) -> None:
     seen = watch(shipped)
     verdicts = [building.judged(shipped, room, seen[room.name].raised) for room in shipped.rooms]

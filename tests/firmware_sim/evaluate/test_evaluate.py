@@ -394,6 +394,7 @@ def test_an_axis_is_no_figure_beside_itself(capsys: pytest.CaptureFixture[str], 
     assert {line["clients"] for line in result(capsys, str(file))["methods"]} == {2, 3}
 
 
+@pytest.mark.soak
 def test_the_docs_name_every_figure_that_is_measured(capsys: pytest.CaptureFixture[str], csv_file: str) -> None:
     text = (Path(__file__).parents[3] / "docs" / "reference" / "evaluate.md").read_text("utf-8")
     rows = text.split("| figure | what it is | unit |")[1].split("\n\n")[0].splitlines()[2:]
@@ -403,6 +404,7 @@ def test_the_docs_name_every_figure_that_is_measured(capsys: pytest.CaptureFixtu
     assert documented == {forms.get(name.partition(".")[0], name) for name in names}
 
 
+@pytest.mark.soak
 def test_files_of_one_name_in_two_folders_and_of_two_formats_have_a_page_each(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:
@@ -415,6 +417,7 @@ def test_files_of_one_name_in_two_folders_and_of_two_formats_have_a_page_each(
     assert len({*pages}) == 3 and all(Path(page).is_file() for page in pages)
 
 
+@pytest.mark.soak
 def test_the_shipped_recordings_tell_damage_from_health(capsys: pytest.CaptureFixture[str]) -> None:
     data = Path(firmware_sim.__file__).parent / "recordings" / "data" / "munich_bridge"
     report = result(capsys, "--data", str(data), "--repeats", "1", "--set", "nu=0.1")

@@ -163,6 +163,7 @@ def test_a_gap_of_the_sensor_stays_a_gap() -> None:
     assert times == [0.0, 1.0, 2.5, 3.5]
 
 
+@pytest.mark.soak
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(-2_000, 2_000)), max_size=60))
 def test_memory_is_bounded_whatever_times_and_lengths_a_sensor_sends(sent_pieces: list[tuple[int, int]]) -> None:
     table = SamplesTable(max_clip_bytes=64 * 1024, max_bytes=128 * 1024)

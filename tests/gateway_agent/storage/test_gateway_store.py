@@ -104,6 +104,7 @@ def test_a_commit_that_cannot_be_whole_is_not_there_at_all(tmp_path: Path) -> No
     assert (store.read().blobs, store.read().baseline, store.read().outbox) == ({"own": b"before"}, (), {})
 
 
+@pytest.mark.soak
 def test_a_power_cut_leaves_whole_commits_in_their_order(tmp_path: Path) -> None:
     path, last = tmp_path / "gateway.db", 0
     for _ in range(KILLS):

@@ -122,6 +122,7 @@ def test_a_clip_larger_than_the_file_is_refused_and_the_others_stay(tmp_path: Pa
     assert ring.written_bytes == 2 * SLOT_BYTES  # of the file and of the clip, which are in whole slots
 
 
+@pytest.mark.soak
 @given(st.text(min_size=1, max_size=64), st.integers(0, 3 * SLOT_BYTES))
 def test_what_is_written_for_a_clip_is_known_before(alarm: str, length: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -59,6 +59,7 @@ def test_a_day_stays_far_below_the_budget(day: dict[str, int]) -> None:
     assert day["dropped"] == 0 and day["left"] == 0
 
 
+@pytest.mark.soak
 def test_the_agent_counts_what_the_kernel_counts(day: dict[str, int]) -> None:
     assert abs(day["day"] - day["day_counted"]) < 2 * PAGE_BYTES
     assert abs(day["laid_in"] - day["counted"]) < 2 * PAGE_BYTES

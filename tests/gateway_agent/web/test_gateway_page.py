@@ -205,6 +205,7 @@ def test_a_certificate_says_until_when_it_is_good(tmp_path: Path) -> None:
     assert found["is_due"] and later is not None and not later["is_due"]
 
 
+@pytest.mark.soak
 def test_without_its_extra_the_command_says_which_one_to_install(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text(f"{SETTINGS}\n[web]\n")

@@ -13,7 +13,6 @@ from fedgate.firmware_sim import metrics
 from fedgate.firmware_sim.engine.spec import StudyError
 from fedgate.firmware_sim.evaluate.methods import score_method
 from fedgate.firmware_sim.studies.datasets.series.bridges import HEALTHY, Bridge, Spectrum, load
-from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.firmware_sim.studies.probes.bridges import (
     ALARM_Z,
     BridgeMethod,
@@ -44,8 +43,8 @@ CASE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny(tmp_path_factory.mktemp("bridges"), "streams/z24_bridge", "streams/cwru_bearing")
+def data(tiny: Path) -> Path:
+    return tiny
 
 
 @pytest.fixture(scope="module")

@@ -116,11 +116,13 @@ def table() -> dict[tuple[str, Lie | None], float]:
     return {cell: accuracy for cell, (_, accuracy) in found.items()}
 
 
+@pytest.mark.soak
 def test_where_nobody_lies_all_are_nearly_the_mean(table: dict[tuple[str, Lie | None], float]) -> None:
     for answer in ANSWERS:
         assert table[answer, None] > table["mean", None] - NEARLY, answer
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("lie", LIES)
 def test_what_is_said_to_stand_a_lie_stands_it(table: dict[tuple[str, Lie | None], float], lie: Lie) -> None:
     for answer in STANDS[lie]:

@@ -23,8 +23,8 @@ NAMES = ("robust-svm-admm", "robust-svm-subgradient")
 BALL = Ball(0.02, 0.7, "1")
 PLAIN: dict[str, Any] = {"normalisation": "none", "radius": 0.02, "kappa": 0.7, "multiclass": "one-vs-one"}
 LONG: dict[str, dict[str, Any]] = {
-    "robust-svm-admm": {"rho": 0.3, "rounds": 200},
-    "robust-svm-subgradient": {"rounds": 3_000, "step": 3.0},
+    "robust-svm-admm": {"rho": 0.3, "rounds": 130},
+    "robust-svm-subgradient": {"rounds": 1_200, "step": 10.0},
 }
 CENTRES = np.array([(0.2, 0.2), (0.9, 0.3), (0.4, 0.9)])
 # Which classes each gateway has seen; of the pair 2, 1 the first knows nothing.

@@ -91,6 +91,7 @@ def test_a_fifth_that_misses_one_step_only_is_survived(step: int) -> None:
     assert all(name not in updates for updates in made.updates[step:] for name in gone)
 
 
+@pytest.mark.soak
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(0, STEPS + 1), min_size=3, max_size=9),

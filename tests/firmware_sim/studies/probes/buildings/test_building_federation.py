@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from fedgate.firmware_sim.engine.spec import StudyError
-from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.firmware_sim.studies.probes.buildings.building_federation import (
     INPUTS,
     Case,
@@ -25,8 +24,8 @@ NETWORK = {"epochs": 1, "server_optimiser": {"kind": "sgd", "momentum": 0.9}, "n
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny(tmp_path_factory.mktemp("data"), ROOMS)
+def data(tiny: Path) -> Path:
+    return tiny
 
 
 def found(data: Path, model: str = "federated", sensors: int = 4, **settings: Any) -> dict[str, float]:

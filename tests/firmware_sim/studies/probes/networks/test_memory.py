@@ -10,16 +10,14 @@ import pytest
 
 from fedgate.firmware_sim.engine.spec import Figures, StudyError
 from fedgate.firmware_sim.studies.datasets.series.memory_tasks import CHOOSE, REPORT, Task
-from fedgate.firmware_sim.studies.datasets.tiny import write_tiny
 from fedgate.firmware_sim.studies.probes.networks.memory import Case, judge, measure
 
 RIDGE = 1e-6
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    names = "skab_pump", "hvac_fdd", "cwru_bearing", "uci_occupancy"
-    return write_tiny(tmp_path_factory.mktemp("data"), *(f"streams/{name}" for name in names))
+def data(tiny: Path) -> Path:
+    return tiny
 
 
 def found(data: Path, task: str, method: dict[str, Any], **given: Any) -> Figures:

@@ -34,8 +34,8 @@ LAGS = {"model": "lags", "settings": {"lags": 3, "ridge": 1e-4}}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny(tmp_path_factory.mktemp("data"), *FOLDERS)
+def data(tiny: Path) -> Path:
+    return tiny
 
 
 def case(stream: dict[str, Any], method: dict[str, Any]) -> Case:

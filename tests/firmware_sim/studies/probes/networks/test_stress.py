@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedgate.firmware_sim.engine.cells import cells_of, load_probe
 from fedgate.firmware_sim.engine.spec import Figures, load_spec
 from fedgate.firmware_sim.studies.datasets.stress_predict import FOLDER, Subject
-from fedgate.firmware_sim.studies.datasets.tiny import wrist, write_tiny
+from fedgate.firmware_sim.studies.datasets.tiny import wrist
 from fedgate.firmware_sim.studies.probes.networks.stress import (
     Case,
     choose,
@@ -49,8 +49,8 @@ def case_of(method: str, units: str = "recording", repeats: int = 1, **changes: 
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny(tmp_path_factory.mktemp("data"), FOLDER)
+def data(tiny: Path) -> Path:
+    return tiny
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The tiny data, written once for all tests of this folder."""
+"""The tiny data, written once for all tests of studies."""
 
 from __future__ import annotations
 
