@@ -466,14 +466,21 @@ def _push_samples(state: State, source: Source, block: Block) -> Result:
 
 def _report_window(state: State, reading: WindowResult) -> Result:
     state, effects = _put(state, alarms.check_reading(state.monitor, state.context, state.deployment.manifest, reading))
-    if reading.height is not None and state.context.settings.exchange.publish_scores:
+    exchange = state.context.settings.exchange
+    if reading.height is not None and exchange.publish_scores:
         score = _make_score(state, reading.t_ns, reading.height)
         state, more = _put(state, scores.publish(state.outbox, state.context, score))
         effects += more
-    if reading.row is not None and not walk.is_in_maintenance(state.monitor.pipeline, reading.t_ns):
-        state, more = _put(state, summaries.take_in(state.outbox, state.context, reading.t_ns, reading.row))
+    if exchange.publish_features:
+        state, more = _summarise(state, reading)
         effects += more
     return state, effects
+
+
+def _summarise(state: State, reading: WindowResult) -> Result:
+    if reading.row is None or walk.is_in_maintenance(state.monitor.pipeline, reading.t_ns):
+        return state, []
+    return _put(state, summaries.take_in(state.outbox, state.context, reading.t_ns, reading.row))
 
 
 def _make_score(state: State, t_ns: int, height: Height) -> Score:

@@ -17,8 +17,8 @@ from fedgate.cloud_aggregator.releases import announce, rollout
 from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, Rollout, dump, fit_to_limits
 from fedgate.cloud_aggregator.releases.rollout import draw_canaries, list_able
 from fedgate.config.protocol.messages import Manifest
-from fedgate.config.protocol.survey import pack_survey
 from fedgate.config.protocol.transfer import describe
+from fedgate.config.protocol.wire import pack_survey
 from fedgate.models import onnx_policy
 from fedgate.models.arrays import generator
 from fedgate.models.detectors import DETECTORS

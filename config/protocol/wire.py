@@ -4,14 +4,18 @@
 
 `sha256` comes last and is the digest of all of the line before it and of the arrays, so no damaged byte goes unseen.
 Shapes, types and total length are checked against the bytes at hand before anything is allocated, and nothing that is
-read can run code. The same bytes are a file, a database blob or the body of a chunked transfer.
+read can run code. The same bytes are a file, a database blob or the body of a chunked transfer; what a survey of a site
+found, counts that are mostly zero, travels packed as text in the manifest of a model.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import json
 import math
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,6 +31,7 @@ DIMENSIONS_MAX = 8
 ITEMS_MAX = 2**40  # beyond any message, and small enough for numpy's own arithmetic
 DIGITS_MAX = 40  # of a whole number in the header: 128 bits have 39, and a sign
 SEAL = b',"sha256":"'
+UNPACKED_MAX = 1024 * 1024  # of a survey: some ten times the largest there is
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -135,3 +140,20 @@ def _parse_entry(entry: object) -> tuple[str, str, tuple[int, ...], int]:
                 return name, dtype, shape, math.prod(shape) * np.dtype(dtype).itemsize
     expected = f"[name, type of {sorted(DTYPES)}, shape of up to {DIMENSIONS_MAX} sides]"
     raise WireError(f"header: expected {expected}, got {str(entry)[:80]}")
+
+
+def pack_survey(site: Arrays) -> str:
+    """Return the arrays of a survey as text."""
+    return base64.b64encode(zlib.compress(encode(site))).decode("ascii")
+
+
+def unpack_survey(text: str) -> Arrays:
+    """Return the arrays of `pack_survey`; raises `WireError` for anything else, however large it would become."""
+    try:
+        rest = zlib.decompressobj()
+        body = rest.decompress(base64.b64decode(text, validate=True), UNPACKED_MAX)
+    except (binascii.Error, zlib.error, ValueError) as error:
+        raise WireError(f"survey: cannot be unpacked ({error})") from None
+    if rest.unconsumed_tail or not rest.eof:
+        raise WireError(f"survey: expected up to {UNPACKED_MAX} bytes, whole, got more or less")
+    return decode(body)[0]

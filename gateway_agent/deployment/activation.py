@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedgate.config.protocol.messages import Manifest
-from fedgate.config.protocol.survey import unpack_survey
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.protocol.wire import unpack_survey
 from fedgate.gateway_agent.context import Context, check_signed
 from fedgate.gateway_agent.deployment.deployment import (
     Bundle,

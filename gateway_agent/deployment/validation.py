@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.messages import Manifest
-from fedgate.config.protocol.survey import unpack_survey
+from fedgate.config.protocol.wire import unpack_survey
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.deployment.deployment import Bundle, Examination, Examine

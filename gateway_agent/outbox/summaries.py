@@ -17,14 +17,11 @@ from fedgate.models.time_units import HOUR_NS
 
 def take_in(outbox: Outbox, context: Context, end_ns: int, row: Row) -> tuple[Outbox, list[Effect]]:
     """Take in the features (F,) of a window, as far as they are chosen; the summary of the hour before it is queued."""
-    chosen, effects = context.settings.exchange.publish_features, list[Effect]()
-    if not chosen:
-        return outbox, effects
-    before = outbox.gathered
+    before, effects = outbox.gathered, list[Effect]()
     if before is not None and (end_ns // HOUR_NS != before.t_ns // HOUR_NS or end_ns < before.last_ns):
         outbox, effects = queue_gathered(outbox, context)
     names = feature_names(context.settings.features)
-    values = [float(row[names.index(name)]) for name in chosen]
+    values = [float(row[names.index(name)]) for name in context.settings.exchange.publish_features]
     seen = tuple(Spread(1, value, 0.0, value, value) for value in values)
     if outbox.gathered is None:
         return replace(outbox, gathered=Gathered(end_ns, end_ns, seen)), effects

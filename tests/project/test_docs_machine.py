@@ -27,9 +27,10 @@ BESIDE, REFERENCE = ROOT / "docs/reference/gateway.md", ROOT / "docs/reference/a
 BACKUPS = ROOT / "docs/reference/operations.md"
 README, COMPARE = ROOT / "README.md", ROOT / "docs/compare-algorithms.md"
 INSTALLS = ("apt ", "/pip ", "make ")
-SERVES = re.compile(r"/usr/sbin/mosquitto|(cloud-aggregator|gateway-agent) run ")
-SERVING = re.compile(rf"{STARTED.pattern}|mosquitto version \S+ running")
-CTRL_C = "pkill --signal INT --uid reader --exact 'cloud-aggregato|gateway-agent|mosquitto'"  # as /proc cuts names
+SERVES = re.compile(r"/usr/sbin/mosquitto|(cloud-aggregator|gateway-agent) run |make demo KEEP=1")
+SERVING = re.compile(rf"{STARTED.pattern}|mosquitto version \S+ running|page run until Ctrl-C")
+# As /proc cuts names.
+CTRL_C = "pkill --signal INT --uid reader --exact 'cloud-aggregato|firmware-sim|gateway-agent|mosquitto'"
 TOKEN = re.compile(r"fedgate1\.[\w.-]+")
 TOKEN_ON_PAGES = "fedgate1.eyJ..."  # noqa: S105 - stands for one
 CERTIFICATE = "cloud-aggregator certificate operator -c aggregator.toml --out operator"

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -177,10 +178,24 @@ def copy(
     finally:
         with suppress(ProcessLookupError):
             os.kill(first, signal.SIGKILL)  # and the kernel ends all others in it before it tells
-        process.wait()
+        while process.poll() is None:
+            reap_orphans()
+            time.sleep(children.POLL_S)
         for path in sorted(filter(Path.is_dir, group.rglob("*")), reverse=True):
             path.rmdir()
         group.rmdir()
+
+
+def reap_orphans() -> None:
+    """Reap what was left by a line that was given up: it is a child of ours by then, and as long as it is not waited
+    for, the first process of its copy does not end.
+    """
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(FileNotFoundError, ProcessLookupError, ChildProcessError):
+            facts = dict(line.split(":", 1) for line in status.read_text().splitlines())
+            is_inside = len(facts["NSpid"].split()) > 1
+            if is_inside and int(facts["PPid"]) == os.getpid():
+                os.waitpid(int(facts["Pid"]), os.WNOHANG)
 
 
 def control_groups() -> Path:

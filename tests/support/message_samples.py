@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedgate.config.protocol.feature_summary import FeatureSummary
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import (
     ActionAnswer,
@@ -236,6 +237,18 @@ MESSAGES: list[Message] = [
         boot_id="b00t",
     ),
     ChunkHeader(digest=DIGEST, index=1, chunks=2, size_bytes=200_000),
+    FeatureSummary(
+        t_ns=1_800_000_000_123_456_789,
+        last_ns=1_800_003_595_123_456_789,
+        windows=719,
+        features=("load.level", "load.band[2-5Hz]"),
+        means=(1.5, -0.75),
+        deviations=(0.25, 0.0),
+        least=(0.5, -0.75),
+        most=(2.5, -0.75),
+        clock="synchronised",
+        boot_id="b00t",
+    ),
     Scores(
         t_ns=1_800_000_000_123_456_789,
         after_ms=(0, 5_000, 10_000),

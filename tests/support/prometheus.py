@@ -24,7 +24,7 @@ from tests.end_to_end.test_processes import free_port
 from tests.support.waiting import PATIENCE_S, until
 
 CONFIGURATION = """
-global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}}
+global: {{scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 200ms}}
 rule_files: ["{rules}"]
 scrape_configs:
   - job_name: fedgate

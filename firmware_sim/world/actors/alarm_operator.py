@@ -67,7 +67,7 @@ NONSENSE: tuple[dict[str, Any], ...] = (  # each over an order that would be tak
     {"action": "window", "gateway": "north", "from_s": 4e9, "to_s": 4e9 + 60.0, "text": "far ahead"},
     {"action": "window", "gateway": "+", "from_s": 0.0, "to_s": 4e9, "text": "all"},
     {"action": "window-end", "window": 10**6},
-    {"action": "window-end", "window": "1"},
+    {"action": "window-end", "window": "first"},
 )
 
 

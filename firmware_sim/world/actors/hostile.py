@@ -19,6 +19,7 @@ import numpy as np
 
 from fedgate.config.protocol import wire
 from fedgate.config.protocol.evidence import EVIDENCE_BYTES, AlarmEvidence, name_item
+from fedgate.config.protocol.feature_summary import FeatureSummary
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, Message, Newest, Score, Status, Want
 from fedgate.config.protocol.samples import name_clip, name_refusal
@@ -51,6 +52,7 @@ KINDS: dict[str, type[Message]] = {
     "evidence": AlarmEvidence,
     "tombstone": Tombstone,
     "telemetry": Scores,
+    "summary": FeatureSummary,
     "want": Want,
     "score": Score,
     "newest": Newest,
@@ -189,6 +191,7 @@ class Device:
             "score": "window",
             "newest": "current",
             "telemetry": hashlib.sha256(body).hexdigest(),
+            "summary": hashlib.sha256(body).hexdigest(),
         }
         allowed, item = may_write()[channel], items.get(channel, "anomaly")
         if channel == "want":
@@ -208,6 +211,11 @@ class Device:
             fields["alarms"] = [number % count for number in fields.get("alarms", ())]
             rules = fields.get("rules", {}).items()
             fields["rules"] = {name: [number % count for number in numbers] for name, numbers in rules}
+        if channel == "summary":  # likewise
+            count = len(fields["features"])
+            for name in ("means", "deviations", "least", "most"):
+                fields[name] = [(fields[name] or [0.0])[0]] * count
+            fields["last_ns"] = max(fields["t_ns"], fields["last_ns"])
         return fields
 
     def _digest(self) -> str:

@@ -39,6 +39,7 @@ RECEIVER: dict[str, Any] = {  # of alarms, where somebody sees to them
 }
 REMOTE = "building"  # a system that may act on alarms over MQTT
 KEPT: dict[str, Any] = {"max_clip_bytes": 65_536, "max_bytes": 131_072}  # of samples, at a gateway
+PUBLISHED = ("load.level", "load.deviation")
 FETCHED: dict[str, Any] = {"fetch": True, "max_clip_bytes": 65_536}
 KEEPING = 0.75  # share of the gateways that keep samples, where somebody fetches any
 SMALL = {"units": 12, "leak": 0.5, "washout": 4}
@@ -54,6 +55,7 @@ CHOICES: tuple[tuple[float, str, dict[str, Any]], ...] = (
 # A probation lasts for a block of windows at least, and each model begins another. So in a share of the worlds windows
 # are short and rounds rare: there probations end, again and again.
 PATIENT, UNWATCHED = 0.25, 0.05  # shares of the worlds: such ones, and those without probations
+SUMMARISED = 0.15  # share of the worlds whose gateways publish a feature
 STAGED = (0.65, 0.25, 0.1)  # shares of the worlds with [release] mode "all", "staged" and "manual"
 FAULTY = 20  # windows of known condition, as a gateway would have them in a table
 TWIN = "~"  # behind the name of a second device under one id
@@ -131,14 +133,15 @@ def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
     handled = str(rng.choice(names))
     keeping = stream_of(seed, "samples kept").random(len(names)) < (KEEPING if faults.samples.fetches else 0.0)
     keeps = dict(zip(names, keeping.tolist(), strict=True))
+    published = PUBLISHED if stream_of(seed, "summaries").random() < SUMMARISED else ()
     return Setup(
         cloud=cloud,
-        gateways={name: _gateway(name, folder, limits, pace, keeps=keeps[name]) for name in names},
+        gateways={name: _gateway(name, folder, limits, pace, published, keeps=keeps[name]) for name in names},
         recordings={name: _recording(seed, name, hours, damages[name]) for name in names},
         damages=damages,
         phases_s={name: float(rng.uniform(0.0, 10.0)) for name in ("cloud", *names)},
         handled=handled,
-        twin=_gateway(handled, folder / "twin", limits, pace, keeps=keeps[handled]),
+        twin=_gateway(handled, folder / "twin", limits, pace, published, keeps=keeps[handled]),
     )
 
 
@@ -160,7 +163,9 @@ def _pace(rng: np.random.Generator) -> Pace:
     return Pace(window_s, rest_s, round(least_s * float(rng.uniform(1.0, 1.5)), 1) if is_watched else 0.0)
 
 
-def _gateway(name: str, folder: Path, limits: dict[str, int], pace: Pace, *, keeps: bool) -> GatewaySettings:
+def _gateway(
+    name: str, folder: Path, limits: dict[str, int], pace: Pace, published: tuple[str, ...], *, keeps: bool
+) -> GatewaySettings:
     source = {"name": STREAM, "kind": "frames", "channels": [{"role": "load"}], "silent_after_s": 120.0}
     return GatewaySettings.model_validate(
         {
@@ -169,7 +174,7 @@ def _gateway(name: str, folder: Path, limits: dict[str, int], pace: Pace, *, kee
             "features": pace.features,
             "baseline": {"windows": WINDOWS},
             "limits": limits,
-            "exchange": {"spread_s": 5.0},
+            "exchange": {"spread_s": 5.0, "publish_features": published},
             "models": {"probation_s": pace.probation_s},
             **({"samples": KEPT} if keeps else {}),
         }

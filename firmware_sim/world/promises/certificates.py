@@ -76,6 +76,8 @@ class Certificates:
                     self._notified.add(self._orders[number])
                 case events.RecordScores(gateway=name):
                     self._counts(name, "scores")
+                case events.RecordSummary(gateway=name):
+                    self._counts(name, "a summary")
                 case events.RecordLoss(gateway=name):
                     self._counts(name, "a tombstone")
                 case events.RecordGateway(gateway=name):

@@ -90,7 +90,7 @@ class Witness:
         self.damages = Damages(self.violate, elapsed_s)
         self.certificates = Certificates(self.violate, lambda: T0_NS / NS + elapsed_s())
         self.released: dict[int, str] = {}  # version -> digest
-        self.counts = {"alarms": 0, "scores": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
+        self.counts = {"alarms": 0, "scores": 0, "summaries": 0, "rounds": 0, "late": 0, "models": 0, "cuts": 0}
         self._versions: dict[str, set[int]] = {}  # by gateway: that it ever had in force
         self.hostile = ""  # a gateway that says what it likes: what it says of itself is owed nothing
         self._trail: list[State] = []  # states of the aggregator in the step at hand
@@ -285,6 +285,9 @@ class Witness:
                     cards, is_out = self.devices.cards(gateway), gateway in self.certificates.out
                     is_mixed = self.devices.is_mixed(gateway)
                     self.ends.ended(gateway, alarm, how, cards, is_mixed=is_mixed, is_out=is_out)
+                case cloud_events.RecordSummary(gateway=gateway, item=item):
+                    self.stored.add((gateway, item))
+                    self.counts["summaries"] += 1
                 case cloud_events.RecordScores(gateway=gateway, item=item):
                     self.stored.add((gateway, item))
                     self.counts["scores"] += 1

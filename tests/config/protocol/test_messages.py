@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.config.protocol.feature_summary import FeatureSummary
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import (
     CHUNKS_MAX,
@@ -57,6 +58,7 @@ LATER = (
     SampleRefusal,
     AlarmEvidence,
     Device,
+    FeatureSummary,
     FleetAlarm,
     Keys,
     ServiceRequest,
@@ -72,7 +74,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name_
 
 
 HOSTILE = "\x1b[2J\nall is well\u202e" + "x" * 10_000
-TOLD_BY_GATEWAYS = (Alarm, AlarmEvidence, Device, Scores, Status, Tombstone, Transfer, Want)
+TOLD_BY_GATEWAYS = (Alarm, AlarmEvidence, Device, FeatureSummary, Scores, Status, Tombstone, Transfer, Want)
 
 
 def texts(document: Any) -> Iterator[str]:

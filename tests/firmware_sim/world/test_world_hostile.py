@@ -80,7 +80,7 @@ def test_it_keeps_to_what_a_gateway_may_write() -> None:
     assert allowed.keys() < CHANNELS
     said = [line.split(maxsplit=2)[2] for line in world.run(11, HOURS, MANY).history if " mallory " in line]
     channels = {line.split(": ")[1].partition("/")[0] for line in said if "/'" in line}
-    assert {"status", "alarm", "update", "want", "telemetry", "tombstone"} <= channels <= allowed.keys()
+    assert {"status", "alarm", "update", "want", "telemetry", "summary", "tombstone"} <= channels <= allowed.keys()
     assert len({line.partition(":")[0] for line in said} & world_hostile.ACTS.keys()) > 7
 
 
