@@ -14,8 +14,10 @@ export OMP_NUM_THREADS ?= 1
 # A process that keeps no compiled modules compiles them at every start, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests wait for brokers, browsers and processes, so twice as many as there are cores keep them busy.
-TESTERS ?= $(shell expr `nproc` '*' 2)
+# Tests wait for brokers and processes, so one more than there are cores keeps them busy, those of soak twice as many.
+# Not more, since each of these processes imports every test before it runs one: a quarter of a minute of a core.
+TESTERS ?= $(shell expr `nproc` + 1)
+WAITERS ?= $(shell expr `nproc` '*' 2)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -99,7 +101,7 @@ soak: soak-tests ## Run the long tests, minutes, then 10,000 seeded worlds, hour
 
 soak-tests: install ## Run the tests that `make test` leaves out, and properties with more examples: half an hour.
 	@echo "soak: pytest"
-	@$(BIN)/pytest -m 'soak or hypothesis' --hypothesis-profile long --benchmark-disable --numprocesses $(TESTERS) --dist worksteal
+	@$(BIN)/pytest -m 'soak or hypothesis' --hypothesis-profile long --benchmark-disable --numprocesses $(WAITERS) --dist worksteal
 
 reproduce: named install ## Measure every table of the papers; DATA=folder with tabular/ and streams/. Goes on where it was stopped.
 	@for table in firmware_sim/studies/tables/*.toml; do \

@@ -97,6 +97,7 @@ def test_a_service_that_hung_watched_nobody_meanwhile(made: Cloud) -> None:
     assert rows(made, "")[1][1] <= 1.0
 
 
+@pytest.mark.soak
 def test_a_gateway_that_comes_and_goes_without_end_has_few_rows_that_say_all(made: Cloud) -> None:
     for number in range(600):
         made.now_ns += 2 * NS

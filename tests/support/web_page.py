@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+from argon2 import PasswordHasher
+
 from fedgate.cloud_aggregator.enrolment import Revoke, Revoked
 from fedgate.cloud_aggregator.events import (
     AlarmEvent,
@@ -26,8 +29,8 @@ from fedgate.cloud_aggregator.events import (
 from fedgate.cloud_aggregator.runtime.order_socket import OrderSocket
 from fedgate.cloud_aggregator.runtime.service import Service
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.web import users
 from fedgate.cloud_aggregator.web.app import make_server
-from fedgate.cloud_aggregator.web.users import put_user
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import ROLES, SOCKET, USERS
@@ -38,6 +41,7 @@ from tests.support.receivers import free_port
 from tests.support.sites import FEATURES, KEY, SITE
 from tests.support.waiting import until
 
+QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 PASSWORD = "a long enough password"  # noqa: S105 - of users that a test makes
 
 
@@ -175,8 +179,10 @@ def open_page(folder: Path, *effects: Durable, has_identity: bool = False, **web
     site = Site(folder, make_settings(folder, web, has_identity=has_identity), 0)
     site.port = site.settings.web.address[1]
     site.commit(*effects)
-    for role in ROLES:
-        put_user(folder / USERS, role, role, PASSWORD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(users, "HASHER", QUICK)  # which the hash says of itself, so that to log in is as quick
+        for role in ROLES:
+            users.put_user(folder / USERS, role, role, PASSWORD)
     server = make_server(site.settings)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

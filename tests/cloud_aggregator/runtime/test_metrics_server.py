@@ -127,6 +127,7 @@ def test_who_says_nothing_is_cut_and_others_are_served(monkeypatch: pytest.Monke
         assert ask(server)[0] == 200
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_the_command_serves_a_store_that_comes_and_goes(tmp_path: Path) -> None:
     settings = make_site(tmp_path / "site")

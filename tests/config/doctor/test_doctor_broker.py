@@ -102,7 +102,12 @@ def test_the_service_of_that_name_goes_on_undisturbed(tmp_path: Path) -> None:
         for channel in ("receipt", "chunk", "resend", "sample", "manifest"):
             agent.subscribe(topic(ME, channel, "x").removesuffix("x") + "+")
         examined(try_gateway(broker, SITE, ME, LARGEST))
-        agent.listen(0.2)
+
+        def heard() -> bool:
+            agent.listen(0.2)
+            return bool(agent.messages)
+
+        until(heard)
         assert {message.topic: message.payload for message in agent.messages} == {topic(ME, "receipt", "doctor"): b""}
         assert agent.publish(topic(ME, "status", "agent"), b"still here") == ""
 

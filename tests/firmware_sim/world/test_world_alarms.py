@@ -55,7 +55,6 @@ from fedgate.gateway_agent.monitor.maintenance import MAINTENANCE
 from fedgate.gateway_agent.pipeline import pipeline
 from fedgate.models.time_units import NS
 from tests.support.sites import topic
-from tests.support.soak import some
 
 apply_change, apply_evidence = handling.apply_change, EvidenceRows.apply
 KEY = Key("north", "north.anomaly.5")
@@ -377,20 +376,18 @@ def apply_last(self: EvidenceRows, db: Connection, effect: RecordEvidence) -> No
 HARMED = Faults(hostile=Hostile(messages=2_000.0), work=Work(silence=30.0, silence_s=200.0))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("where", "name", "bug", "seed", "faults", "said"),
-    some(
-        [
-            (records, "fold", fold_unacknowledged, 7, None, "which nobody ordered"),
-            (pipeline, "is_in_maintenance", lambda *_: False, 9, None, "learns from a window of announced maintenance"),
-            (Service, "_commit_at_once", split_commit, 0, None, "which nobody ordered"),
-            (handling, "apply_change", change_unlabelled, 7, None, "is said to be"),
-            (EvidenceRows, "apply", apply_last, 9, HARMED, "is not in the store any more"),
-            (handling, "_must_escalate", lambda *_: False, 6, None, "waits for somebody"),
-            (handling, "find_state", lambda *_: "unacknowledged", 9, None, "and it is"),
-        ],
-        2,
-    ),
+    [
+        (records, "fold", fold_unacknowledged, 7, None, "which nobody ordered"),
+        (pipeline, "is_in_maintenance", lambda *_: False, 9, None, "learns from a window of announced maintenance"),
+        (Service, "_commit_at_once", split_commit, 0, None, "which nobody ordered"),
+        (handling, "apply_change", change_unlabelled, 7, None, "is said to be"),
+        (EvidenceRows, "apply", apply_last, 9, HARMED, "is not in the store any more"),
+        (handling, "_must_escalate", lambda *_: False, 6, None, "waits for somebody"),
+        (handling, "find_state", lambda *_: "unacknowledged", 9, None, "and it is"),
+    ],
 )
 def test_a_world_shows_it(
     monkeypatch: pytest.MonkeyPatch,

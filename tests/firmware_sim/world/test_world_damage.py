@@ -139,4 +139,5 @@ def test_a_world_sees_a_gateway_that_never_trains(monkeypatch: pytest.MonkeyPatc
             real(host, effect)
 
     monkeypatch.setattr(GatewayHost, "carry_out", carry_out)
+    monkeypatch.setattr(world, "SETTLE_S", 600.0)
     assert any("east took no part" in text for text in world.run(SILENT).violations)

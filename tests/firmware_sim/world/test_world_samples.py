@@ -38,7 +38,6 @@ from fedgate.gateway_agent.events import SAMPLES_PRIORITY, Deliver, Item
 from fedgate.gateway_agent.samples import samples as raw
 from tests.firmware_sim.world.test_world_alarms import make_alarm
 from tests.support.clip_samples import make_clip
-from tests.support.soak import some
 
 ASKED = {"request": "1", "action": "acknowledge", "alarms": ("north/a",)}
 DONE = ActionAnswer(request="1", answer="acknowledged")
@@ -304,23 +303,21 @@ def receive_for_anybody(state: Any, context: Any, gateway: str, item: str, paylo
     )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("where", "name", "bug", "seed", "faults", "said"),
-    some(
-        [
-            (remote_actions, "keep_request", lambda known, *_: known, 0, ACTED, "is recorded twice"),
-            (fetches, "repeat_requests", lambda fetches, *_: (fetches, []), 49, None, "have not come"),
-            (records, "keep_request", lambda known, *_: known, 0, CUT, "is recorded twice"),
-            (remote_actions, "receive_action", let_anybody, 1, ACTED, "who may not act"),
-            (remote_actions, "answer_action", answer_at_random, 0, ACTED, "stored is"),
-            (remote_actions, "answer_action", answer_nobody, 0, ACTED, "have no answer"),
-            (raw, "_make_clip", make_filtered, 21, None, "that no node sent"),
-            (raw, "receive_request", send_anyway, 7, None, "its settings keep none"),
-            (fetches, "receive", receive_for_anybody, 2, HARMED, "the gateway never said so"),
-            (store, "restore_fetches", lambda *_: fetches.Fetches(), 0, KILLED, "have not come"),
-        ],
-        0,
-    ),
+    [
+        (remote_actions, "keep_request", lambda known, *_: known, 0, ACTED, "is recorded twice"),
+        (fetches, "repeat_requests", lambda fetches, *_: (fetches, []), 49, None, "have not come"),
+        (records, "keep_request", lambda known, *_: known, 0, CUT, "is recorded twice"),
+        (remote_actions, "receive_action", let_anybody, 1, ACTED, "who may not act"),
+        (remote_actions, "answer_action", answer_at_random, 0, ACTED, "stored is"),
+        (remote_actions, "answer_action", answer_nobody, 0, ACTED, "have no answer"),
+        (raw, "_make_clip", make_filtered, 21, None, "that no node sent"),
+        (raw, "receive_request", send_anyway, 7, None, "its settings keep none"),
+        (fetches, "receive", receive_for_anybody, 2, HARMED, "the gateway never said so"),
+        (store, "restore_fetches", lambda *_: fetches.Fetches(), 0, KILLED, "have not come"),
+    ],
 )
 def test_a_world_shows_it(
     monkeypatch: pytest.MonkeyPatch,
