@@ -62,11 +62,22 @@ def _prune(db: Connection, gateway: str) -> None:
         db.execute(delete(AVAILABILITY).where(old))
 
 
+def choose_present() -> Select[Any]:
+    """Return the statement that reads of whom the last row that is dated does not say that it is gone."""
+    last = select(func.max(AVAILABILITY.c.number)).where(_is_dated()).group_by(AVAILABILITY.c.gateway)
+    return select(AVAILABILITY.c.gateway).where(AVAILABILITY.c.number.in_(last), AVAILABILITY.c.state != "gone")
+
+
+def _is_dated() -> ColumnElement[bool]:
+    """What was dated by a clock that was not set was repeated once that was set."""
+    return AVAILABILITY.c.t_ns >= SET_NS
+
+
 def choose(from_ns: int, until_ns: int, most: int) -> Select[Any]:
     """Return the statement that reads the newest rows of a time, so many at most, the last first, and of each name the
-    last row before it. What was dated by a clock that was not set is not among them: it was repeated once that was set.
+    last row before it, of those that are dated.
     """
-    is_dated = AVAILABILITY.c.t_ns >= SET_NS
+    is_dated = _is_dated()
     before = select(func.max(AVAILABILITY.c.number)).where(is_dated, AVAILABILITY.c.until_ns < from_ns)
     is_of_it: ColumnElement[bool] = (AVAILABILITY.c.until_ns >= from_ns) & (AVAILABILITY.c.t_ns < until_ns)
     is_of_it |= AVAILABILITY.c.number.in_(before.group_by(AVAILABILITY.c.gateway))

@@ -51,6 +51,10 @@ class Months:
         rows = self._read(availability_table.choose(from_ns, until_ns, most))
         return [PresenceRow._make(row) for row in rows[::-1]]
 
+    def read_present(self) -> frozenset[str]:
+        """Return of whom the record does not say that they are gone; "" is the service."""
+        return frozenset(row.gateway for row in self._read(availability_table.choose_present()))
+
 
 def _begin() -> ColumnElement[int]:
     """Return when an alarm began, as far as it can be believed. An index of it saves no time: what stood is to be found

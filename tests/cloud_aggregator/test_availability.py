@@ -24,6 +24,7 @@ from fedgate.cloud_aggregator.web.pages.availability import cut, describe, list_
 from fedgate.cloud_aggregator.web.pages.month import Month
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.database import DatabaseUrl
+from fedgate.config.settings.identity import Identity
 from fedgate.models.time_units import HOUR_NS, NS
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of
 from tests.support.sites import T0_NS, topic
@@ -161,6 +162,30 @@ def test_after_a_clock_was_set_back_what_is_said_last_counts(made: Cloud) -> Non
     say(made, "offline")
     made.hear(ClockSet(-50 * NS))
     assert rows(made)[-1] == ("offline", 50.0) and rows(made, "")[-1] == ("connected", 50.0)
+
+
+def switch_identity_on(made: Cloud) -> None:
+    made.settings = made.settings.model_copy(update={"identity": Identity()})
+
+
+def test_who_is_a_stranger_once_the_site_has_an_identity_is_gone_and_that_is_said_once(made: Cloud) -> None:
+    switch_identity_on(made)
+    for _ in range(3):
+        made.now_ns += 10 * NS
+        made.restart()
+    assert rows(made) == [("online", 0.0), ("gone", 10.0)]
+
+
+def test_who_is_gone_by_a_clock_that_was_not_set_is_so_once_it_is(made: Cloud) -> None:
+    switch_identity_on(made)
+    made.anchor_ns = -made.now_ns  # 1970
+    made.restart()
+    assert rows(made) == [("online", 0.0)]
+    made.hear(ClockSet(0), after_s=7)
+    assert rows(made) == [("online", 0.0), ("gone", 7.0)]
+    made.anchor_ns = 0
+    made.restart()
+    assert rows(made) == [("online", 0.0), ("gone", 7.0)]
 
 
 MONTH = Month("m", "", "", SET_NS, SET_NS + 100 * HOUR_NS, SET_NS + 100 * HOUR_NS)
