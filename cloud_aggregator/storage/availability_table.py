@@ -12,6 +12,7 @@ from fedgate.cloud_aggregator.events import PresenceState, RecordDenied, RecordP
 from fedgate.cloud_aggregator.storage.tables import AVAILABILITY, DENIED
 
 KEPT = 5_000  # rows of one gateway: of one that comes and goes without end a month
+FORMER_KEPT = 50_000  # of all together that are gone
 BETWEEN = 100  # of one gateway, after which its rows are looked through
 COLUMNS = tuple(column for column in AVAILABILITY.c if column.name != "number")
 
@@ -42,6 +43,11 @@ class AvailabilityRows:
             if effect.gateways:
                 db.execute(insert(DENIED), [{"gateway": name} for name in sorted(effect.gateways)])
             return
+        self._put(db, effect)
+        if effect.state == "gone":  # by nothing else rows of those who are gone become more
+            _prune_former(db)
+
+    def _put(self, db: Connection, effect: RecordPresence) -> None:
         if effect.changes > 1:
             last = select(func.max(AVAILABILITY.c.number)).where(AVAILABILITY.c.gateway == effect.gateway)
             db.execute(
@@ -60,6 +66,16 @@ def _prune(db: Connection, gateway: str) -> None:
     if newest_to_go is not None:
         old = (AVAILABILITY.c.gateway == gateway) & (AVAILABILITY.c.number <= newest_to_go)
         db.execute(delete(AVAILABILITY).where(old))
+
+
+def _prune_former(db: Connection) -> None:
+    last = select(func.max(AVAILABILITY.c.number)).group_by(AVAILABILITY.c.gateway)
+    names = select(AVAILABILITY.c.gateway).where(AVAILABILITY.c.number.in_(last), AVAILABILITY.c.state == "gone")
+    of_former = AVAILABILITY.c.gateway.in_(names)
+    newest_first = select(AVAILABILITY.c.number).where(of_former).order_by(AVAILABILITY.c.number.desc())
+    newest_to_go = db.execute(newest_first.offset(FORMER_KEPT).limit(1)).scalar()
+    if newest_to_go is not None:
+        db.execute(delete(AVAILABILITY).where(of_former, AVAILABILITY.c.number <= newest_to_go))
 
 
 def choose_present() -> Select[Any]:

@@ -131,6 +131,29 @@ def test_rows_of_one_gateway_are_bounded_and_the_newest_stay(
         )
 
 
+def test_rows_of_all_who_are_gone_are_bounded_together_and_others_stay(
+    place: Path | DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(availability_table, "FORMER_KEPT", 10)
+    with closing(Store(place)) as store:
+        store.commit(
+            [RecordPresence("stays", "online", SET_NS, SET_NS), RecordPresence("", "connected", SET_NS, SET_NS)]
+        )
+        for number in range(100):
+            states = ("online", "offline", "gone")
+            store.commit(
+                [RecordPresence(f"name {number}", state, SET_NS + number, SET_NS + number) for state in states]
+            )
+        folded = RecordPresence("name 99", "gone", SET_NS + 99, SET_NS + 99, 3)
+        store.commit([RecordPresence("name 99", "online", SET_NS + 99, SET_NS + 99), folded])
+        found = store.months.read_presence(*ALL)
+    assert [one.gateway for one in found[:2]] == ["stays", ""]
+    assert [(one.gateway, one.state) for one in found[-4:]] == [
+        *(("name 99", state) for state in ("online", "offline", "gone", "gone"))
+    ]
+    assert len(found) == 12
+
+
 def test_of_before_a_time_the_last_row_of_each_is_read(place: Path | DatabaseUrl) -> None:
     at = [SET_NS + number for number in (10, 20, 30, 40, 50)]
     with closing(Store(place)) as store:
