@@ -29,6 +29,11 @@ class Changes:
     row: RecordPresence
     tally: HourlyCount
 
+    @property
+    def is_dated(self) -> bool:
+        """Tell whether the clock was set, to whatever time."""
+        return self.row.t_ns >= SET_NS
+
 
 def find_state(status: Status) -> PresenceState:
     """Return how a gateway is by its status."""
@@ -72,6 +77,6 @@ def repeat_misdated(known: Changes, context: Context) -> Changes | None:
     """Return a row that says, as of now, the same as one that was dated by a clock that was wrong: in the future, or
     before it was ever set; None where its time can be right.
     """
-    if SET_NS <= known.row.t_ns <= known.row.until_ns <= context.now_ns:
+    if known.is_dated and known.row.t_ns <= known.row.until_ns <= context.now_ns:
         return None
     return Changes(RecordPresence(known.row.gateway, known.row.state, context.now_ns, context.now_ns), known.tally)

@@ -6,7 +6,7 @@ see `apply`. After every event a round that can close does, and a release goes o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from fedgate.cloud_aggregator.events import (
     RaiseAlarm,
     Received,
     RecordDenied,
+    RecordPresence,
     StatusChanged,
     Tick,
     Wanted,
@@ -53,6 +54,7 @@ from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Alarm, MessageError, Status, Want
 
 Result = tuple[State, list[Effect]]
+Ended = tuple[State, list[RecordPresence]]
 Record = Rounds | Access | Releases | Alarms | Fetches | Presence
 FIELDS: dict[type[Record], str] = {
     Rounds: "rounds",
@@ -66,15 +68,18 @@ SENDERS_MAX = 10_000  # whose messages that make no sense are counted
 LINES_MAX = 200  # of the log that follow from messages of one gateway within an hour, before most are left out
 
 
-def start_with_registry(state: State, registry: Registry) -> State:
-    """Return a state that goes on with this registry where the site has one; who is not in it counts no more."""
+def start_with_registry(state: State, registry: Registry, present: Container[str]) -> Ended:
+    """Return a state that goes on with this registry where the site has one, who is not in it counting no more, and
+    that those of them are gone who are `present` by the record: the last status of who was revoked is kept.
+    """
     if state.context.settings.identity is None:
-        return state
-    return _forget_strangers(replace(state, access=replace(state.access, registry=registry)))[0]
+        return state, []
+    state, ended = _forget_strangers(replace(state, access=replace(state.access, registry=registry)))
+    return state, [one for one in ended if one.gateway in present]
 
 
-def _forget_strangers(state: State) -> Result:
-    access, rounds, effects = state.access, state.rounds, list[Effect]()
+def _forget_strangers(state: State) -> Ended:
+    access, rounds, effects = state.access, state.rounds, list[RecordPresence]()
     if access.registry is not None:
         for gateway in sorted((access.gateways.keys() | rounds.held.keys()) - access.registry.admitted):
             access, ended = attendance.note_end(access, state.context, gateway)

@@ -38,13 +38,15 @@ class Access:
             raise MessageError(f"{gateway} is not enrolled; 'cloud-aggregator gateways token {gateway}' lets it in")
 
     def without(self, gateway: str) -> Access:
-        """Return the same without what a gateway said of itself; a conflict of its name ends by itself."""
+        """Return the same without what a gateway said of itself; a conflict of its name ends by itself. That it is gone
+        is kept where it has no date yet, see `attendance.follow_clock`.
+        """
         return replace(
             self,
             gateways={name: one for name, one in self.gateways.items() if name != gateway},
             sessions={name: one for name, one in self.sessions.items() if name != gateway},
             seen={name: one for name, one in self.seen.items() if name != gateway},
-            changes={name: one for name, one in self.changes.items() if name != gateway},
+            changes={name: one for name, one in self.changes.items() if name != gateway or not one.is_dated},
         )
 
 

@@ -3,7 +3,8 @@
     {"kind": "alarm", "body": {...}}, one line of JSON  ->  {"order": 17}, or {"problem": "..."}
 
 Who may connect is who may open the socket: the owner, and the group of its folder where that hands its group on; by
-which name somebody orders is the page's word. Only orders that the page has buttons for are taken: one shuts a gateway
+which name somebody orders is the page's word, and the order keeps beside it as `uid` the user of the process that gave
+it, which is the kernel's word. Only orders that the page has buttons for are taken: one shuts a gateway
 out, and none lets a device in, forgets one, changes keys, or masks causes and gateways. The service signs what it
 orders: the process of the page has no key.
 """
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import socketserver
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,6 +32,7 @@ KINDS = frozenset({"alarm", "samples", "go-on", "pause", "stop", "release", "rev
 ORDER_BYTES_MAX = 256 * 1024  # of the names of as many alarms as one action may have
 WITHIN_S = 5.0
 REVOKED_PER_HOUR = 5  # gateways, by the page: whoever takes it over shuts out no site, which cannot be taken back
+PEER = struct.Struct("3i")  # struct ucred of Linux: process, user, group
 Place = Callable[[str, dict[str, Any]], int]
 
 
@@ -46,13 +50,13 @@ class OrderSocket(LocalSocket):
 
             def handle(self) -> None:
                 with suppress(OSError):  # who asked is gone
-                    answer = outer.take(self.rfile.readline(ORDER_BYTES_MAX + 1))
+                    answer = outer.take(self.rfile.readline(ORDER_BYTES_MAX + 1), _find_user(self.request))
                     self.wfile.write(json.dumps(answer).encode() + b"\n")
 
         super().__init__(path, Handler, for_group=True)
 
-    def take(self, line: bytes) -> dict[str, Any]:
-        """Store an order and return its number, or what is wrong with it."""
+    def take(self, line: bytes, uid: int) -> dict[str, Any]:
+        """Store an order of a process of this user and return its number, or what is wrong with it."""
         try:
             order = json.loads(line if len(line) <= ORDER_BYTES_MAX else b"")
             kind, body = order["kind"], order["body"]
@@ -68,7 +72,13 @@ class OrderSocket(LocalSocket):
                 LOG.warning("the page has asked for more than %d revocations in an hour", REVOKED_PER_HOUR)
                 return {"problem": f"the page may revoke {REVOKED_PER_HOUR} gateways an hour; revoke others by command"}
         try:
-            return {"order": self._place(kind, body)}
+            return {"order": self._place(kind, body | {"uid": uid})}
         except StoreError as error:
             LOG.warning("an order of the page could not be stored: %s", error)
             return {"problem": str(error)}
+
+
+def _find_user(connection: socket.socket) -> int:
+    """Return the user of the process at the other end, as it was when it connected."""
+    _, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+    return int(uid)

@@ -44,8 +44,11 @@ class Service(service.Service[State]):
         algorithm = defence.build_algorithm(settings, material)
         state = restore(settings, key, algorithm, stored, uptime_ns, beginning, anchor_ns)
         state = replace(state, presence=presence.start(store.service(), state.context))
-        super().__init__(machine.start_with_registry(state, store.read_registry()), step, self._commit_at_once)
+        state, ended = machine.start_with_registry(state, store.read_registry(), store.months.read_present())
+        super().__init__(state, step, self._commit_at_once)
         self.store = store
+        if ended:
+            store.commit(ended)
 
     def _commit_at_once(
         self, state: State, effects: list[Effect], _events: Sequence[Event]

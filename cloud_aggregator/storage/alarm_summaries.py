@@ -1,8 +1,12 @@
-"""Alarms as a list shows them, and a mark by which it knows which of them to read again."""
+"""Alarms as a list shows them, and marks by which it knows which of them to read again.
+
+Alarms are counted in shares, each by the moment at which it was received: of one that was stored, changed or removed
+the mark of a share changes, of a second one where it moves. A clock that is wrong changes no more than others do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, select
@@ -14,11 +18,12 @@ SUMMARY = (
     *("rule", "common", "clock", "received_ns"),
 )
 AT_ONCE = 500  # rows of a list that need not be in memory together
+SHARES = 127  # a prime number: moments of whole seconds are in all of them
 MARK_MODULUS = 2**40  # of a moment in ns: sums of so many moments fit a column
 
 
 class AlarmsMark(NamedTuple):
-    """Of all alarms of a store what changes with each of them: how many there are, how many of them were raised and are
+    """Of the alarms of a share what changes with each of them: how many there are, how many of them were raised and are
     over, and the sum of the moments at which they were received.
     """
 
@@ -27,19 +32,20 @@ class AlarmsMark(NamedTuple):
     over: int
     received: int
 
-    @classmethod
-    def sum_up(cls, alarms: Iterable[Any]) -> AlarmsMark:
-        """Return what some alarms add to it, by `is_raised`, `cleared_ns` and `received_ns`."""
-        given = [(1, one.is_raised, one.cleared_ns is not None, one.received_ns % MARK_MODULUS) for one in alarms]
-        return cls(*map(sum, zip(*given, strict=True))) if given else cls(0, 0, 0, 0)
+
+Marks = dict[int, AlarmsMark]  # by share
+NOTHING = AlarmsMark(0, 0, 0, 0)
 
 
-def select_mark() -> Select[Any]:
-    """Return the statement that reads an `AlarmsMark` of all alarms."""
-    received: ColumnElement[Any] = func.coalesce(func.sum(ALARMS.c.received_ns % MARK_MODULUS), 0)
-    ends = [func.count(ALARMS.c.raised_ns), func.count(ALARMS.c.cleared_ns)]
-    counts: list[ColumnElement[Any]] = [func.count(), *ends, received]
-    return select(*counts)
+def select_marks() -> Select[Any]:
+    """Return the statement that reads the number of each share that has alarms, and its `AlarmsMark`."""
+    received = func.sum(ALARMS.c.received_ns % MARK_MODULUS)
+    counts = (func.count(), func.count(ALARMS.c.raised_ns), func.count(ALARMS.c.cleared_ns), received)
+    return select(_share(), *counts).group_by(_share())
+
+
+def _share() -> ColumnElement[int]:
+    return ALARMS.c.received_ns % SHARES
 
 
 def select_oldest(most: int) -> Select[Any]:
@@ -47,13 +53,13 @@ def select_oldest(most: int) -> Select[Any]:
     return select(ALARMS.c.received_ns).order_by(ALARMS.c.received_ns.desc()).offset(most - 1).limit(1)
 
 
-def select_summaries(since_ns: int, oldest_ns: int) -> Select[Any]:
-    """Return the statement that reads the alarms that were received at a time or later; without one, those that stand
-    and those that were received at `oldest_ns` or later.
+def select_summaries(oldest_ns: int, shares: Collection[int] | None = None) -> Select[Any]:
+    """Return the statement that reads the alarms that stand and those that were received at `oldest_ns` or later; with
+    shares those of them alone.
     """
-    chosen = ALARMS.c.received_ns >= since_ns
-    if not since_ns:
-        chosen = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= oldest_ns)
+    chosen = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= oldest_ns)
+    if shares is not None:
+        chosen = _share().in_(shares) & chosen
     columns = [
         *(ALARMS.c[name] for name in SUMMARY),
         func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns"),

@@ -12,6 +12,7 @@ from fedgate.cloud_aggregator.events import PresenceState, RecordDenied, RecordP
 from fedgate.cloud_aggregator.storage.tables import AVAILABILITY, DENIED
 
 KEPT = 5_000  # rows of one gateway: of one that comes and goes without end a month
+FORMER_KEPT = 50_000  # of all together that are gone
 BETWEEN = 100  # of one gateway, after which its rows are looked through
 COLUMNS = tuple(column for column in AVAILABILITY.c if column.name != "number")
 
@@ -42,6 +43,11 @@ class AvailabilityRows:
             if effect.gateways:
                 db.execute(insert(DENIED), [{"gateway": name} for name in sorted(effect.gateways)])
             return
+        self._put(db, effect)
+        if effect.state == "gone":  # by nothing else rows of those who are gone become more
+            _prune_former(db)
+
+    def _put(self, db: Connection, effect: RecordPresence) -> None:
         if effect.changes > 1:
             last = select(func.max(AVAILABILITY.c.number)).where(AVAILABILITY.c.gateway == effect.gateway)
             db.execute(
@@ -62,11 +68,32 @@ def _prune(db: Connection, gateway: str) -> None:
         db.execute(delete(AVAILABILITY).where(old))
 
 
+def _prune_former(db: Connection) -> None:
+    last = select(func.max(AVAILABILITY.c.number)).group_by(AVAILABILITY.c.gateway)
+    names = select(AVAILABILITY.c.gateway).where(AVAILABILITY.c.number.in_(last), AVAILABILITY.c.state == "gone")
+    of_former = AVAILABILITY.c.gateway.in_(names)
+    newest_first = select(AVAILABILITY.c.number).where(of_former).order_by(AVAILABILITY.c.number.desc())
+    newest_to_go = db.execute(newest_first.offset(FORMER_KEPT).limit(1)).scalar()
+    if newest_to_go is not None:
+        db.execute(delete(AVAILABILITY).where(of_former, AVAILABILITY.c.number <= newest_to_go))
+
+
+def choose_present() -> Select[Any]:
+    """Return the statement that reads of whom the last row that is dated does not say that it is gone."""
+    last = select(func.max(AVAILABILITY.c.number)).where(_is_dated()).group_by(AVAILABILITY.c.gateway)
+    return select(AVAILABILITY.c.gateway).where(AVAILABILITY.c.number.in_(last), AVAILABILITY.c.state != "gone")
+
+
+def _is_dated() -> ColumnElement[bool]:
+    """What was dated by a clock that was not set was repeated once that was set."""
+    return AVAILABILITY.c.t_ns >= SET_NS
+
+
 def choose(from_ns: int, until_ns: int, most: int) -> Select[Any]:
     """Return the statement that reads the newest rows of a time, so many at most, the last first, and of each name the
-    last row before it. What was dated by a clock that was not set is not among them: it was repeated once that was set.
+    last row before it, of those that are dated.
     """
-    is_dated = AVAILABILITY.c.t_ns >= SET_NS
+    is_dated = _is_dated()
     before = select(func.max(AVAILABILITY.c.number)).where(is_dated, AVAILABILITY.c.until_ns < from_ns)
     is_of_it: ColumnElement[bool] = (AVAILABILITY.c.until_ns >= from_ns) & (AVAILABILITY.c.t_ns < until_ns)
     is_of_it |= AVAILABILITY.c.number.in_(before.group_by(AVAILABILITY.c.gateway))

@@ -57,6 +57,10 @@ class Months:
         rows = self._read(availability_table.choose(from_ns, until_ns, most))
         return [PresenceRow._make(row) for row in rows[::-1]]
 
+    def read_present(self) -> frozenset[str]:
+        """Return of whom the record does not say that they are gone; "" is the service."""
+        return frozenset(row.gateway for row in self._read(availability_table.choose_present()))
+
 
 def _is_within(from_ns: int, until_ns: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return SUMMARIES.c.t_ns >= from_ns, SUMMARIES.c.t_ns < until_ns

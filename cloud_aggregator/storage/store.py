@@ -7,7 +7,7 @@ transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +65,13 @@ from fedgate.cloud_aggregator.storage import (
     samples_table,
     training_table,
 )
-from fedgate.cloud_aggregator.storage.alarm_summaries import AlarmsMark, select_mark, select_oldest, select_summaries
+from fedgate.cloud_aggregator.storage.alarm_summaries import (
+    AlarmsMark,
+    Marks,
+    select_marks,
+    select_oldest,
+    select_summaries,
+)
 from fedgate.cloud_aggregator.storage.database import CANNOT_OPEN, Database, name_errors
 from fedgate.cloud_aggregator.storage.database import StoreError as StoreError
 from fedgate.cloud_aggregator.storage.months import make_event
@@ -433,18 +439,21 @@ class Store:
         rows = self._read(behind.limit(most))
         return rows[-1].number if rows else number, [make_event(row) for row in rows]
 
-    def read_alarms_mark(self) -> AlarmsMark:
-        """Return what is another value once an alarm was stored, changed or removed."""
-        return AlarmsMark(*map(int, self._read(select_mark())[0]))
+    def read_alarm_marks(self) -> Marks:
+        """Return what is another value once an alarm was stored, changed or removed, by the share that it is of."""
+        return {row[0]: AlarmsMark(*map(int, row[1:])) for row in self._read(select_marks())}
 
-    def read_summaries(self, most: int, since_ns: int = 0) -> Iterator[Sequence[Row[Any]]]:
-        """Yield, some at a time, what a list shows of the alarms that stand and of so many of the newest; with a time
-        of those that were received at it or later.
+    def find_oldest(self, most: int) -> int:
+        """Return when the oldest of so many newest alarms was received; 0 where there are no more."""
+        oldest = self._read(select_oldest(most))
+        return int(oldest[0].received_ns) if oldest else 0
+
+    def read_summaries(self, oldest_ns: int, shares: Collection[int] | None = None) -> Iterator[Sequence[Row[Any]]]:
+        """Yield, some at a time, what a list shows of the alarms that stand and of those that were received at a time
+        or later; where shares are named of those in them.
         """
-        oldest = [] if since_ns else self._read(select_oldest(most))
-        listed = select_summaries(since_ns, oldest[0].received_ns if oldest else 0)
         with self._open_transaction("read"):
-            yield from self._db.execute(listed).partitions()
+            yield from self._db.execute(select_summaries(oldest_ns, shares)).partitions()
 
     def read_alarm(self, gateway: str, alarm: str) -> dict[str, Any] | None:
         """Return the row of an alarm; None where there is none."""

@@ -63,6 +63,7 @@ def examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield from _machine(arguments.config, settings)
     stored = _check_store(settings)
     yield from store(settings)
+    yield from _check_page(settings)
     if settings.training.enabled:
         yield from check_imports(TRAINING, OPTIONAL, until_s - LEFT_S)
     yield measure_throughput(settings, stored)
@@ -121,6 +122,12 @@ def _check_store(settings: GatewaySettings) -> Stored | None:
             return store.read()
     except OSError:  # there is none yet, or it cannot be read, which is a finding of its own
         return None
+
+
+def _check_page(settings: GatewaySettings) -> Iterator[Finding]:
+    from fedgate.gateway_agent.commands import page_check
+
+    return page_check.check_page(settings)
 
 
 def measure_throughput(settings: GatewaySettings, stored: Stored | None) -> Finding:

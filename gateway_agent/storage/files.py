@@ -36,14 +36,20 @@ OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
 
 @sqlite.make_private_files()
 def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> sqlite3.Connection:
-    """Return the open database, a new one where there is none; raises `StoreError` and its kinds."""
+    """Return the open database, a new one where there is none; raises `StoreError` and its kinds.
+
+    A file with no log beside it is open to nobody, and who only reads and may not make a log reads it as one that does
+    not change.
+    """
     was_cut_off = path.with_name(path.name + "-wal").exists()  # a clean end takes the log along
+    is_at_rest = read_only and not was_cut_off and not os.access(path.parent, os.W_OK)
     is_new = not path.exists()
     if not (is_new or path.stat().st_size or read_only):  # SQLite would take it for a new one
         raise StoreDamagedError(f"{path}: it is empty, and was a store")
     try:
         with ExitStack() as undo:
-            place = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+            mode = "ro&immutable=1" if is_at_rest else "ro" if read_only else "rwc"
+            place = f"{path.absolute().as_uri()}?mode={mode}"
             db = undo.enter_context(closing(sqlite3.connect(place, uri=True)))
             is_empty = _is_empty(db)
             if not read_only:

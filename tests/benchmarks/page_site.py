@@ -102,6 +102,12 @@ class Served:
         """Let a gateway raise an alarm."""
         self.store.commit(make_alarm(name_gateway(number), f"new-{number}", 0.0))
 
+    def raise_after_clock_was_ahead(self, number: int) -> None:
+        """Let a gateway raise an alarm, the clock of the aggregator having been a month ahead for one before."""
+        if number == 0:
+            self.store.commit(make_alarm(name_gateway(number), "ahead", -30 * 24.0))
+        self.store.commit(make_alarm(name_gateway(number), f"later-{number}", 0.0))
+
 
 @contextmanager
 def serve(folder: Path) -> Iterator[Served]:

@@ -41,7 +41,9 @@ def test_page(tmp_path: Path, note: Note) -> None:
             taken = [site.ask(path) for _ in range(RUNS)]
             note(f"{what}: {path}", 1e3 * statistics.median(one for one, _ in taken), "ms")
             note(f"{what}: {path}, processor", 1e3 * sum(one for _, one in taken) / RUNS, "ms")
-        for cause, change in (("a gateway spoke", site.change), ("an alarm was raised", site.raise_alarm)):
+        changes = {"a gateway spoke": site.change, "an alarm was raised": site.raise_alarm}
+        changes["one that followed a clock ahead"] = site.raise_after_clock_was_ahead
+        for cause, change in changes.items():
             updates = []
             for number in range(RUNS):
                 change(number)

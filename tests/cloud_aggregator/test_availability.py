@@ -24,6 +24,7 @@ from fedgate.cloud_aggregator.web.pages.availability import cut, describe, list_
 from fedgate.cloud_aggregator.web.pages.month import Month
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.database import DatabaseUrl
+from fedgate.config.settings.identity import Identity
 from fedgate.models.time_units import HOUR_NS, NS
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of
 from tests.support.sites import T0_NS, topic
@@ -131,6 +132,29 @@ def test_rows_of_one_gateway_are_bounded_and_the_newest_stay(
         )
 
 
+def test_rows_of_all_who_are_gone_are_bounded_together_and_others_stay(
+    place: Path | DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(availability_table, "FORMER_KEPT", 10)
+    with closing(Store(place)) as store:
+        store.commit(
+            [RecordPresence("stays", "online", SET_NS, SET_NS), RecordPresence("", "connected", SET_NS, SET_NS)]
+        )
+        for number in range(100):
+            states = ("online", "offline", "gone")
+            store.commit(
+                [RecordPresence(f"name {number}", state, SET_NS + number, SET_NS + number) for state in states]
+            )
+        folded = RecordPresence("name 99", "gone", SET_NS + 99, SET_NS + 99, 3)
+        store.commit([RecordPresence("name 99", "online", SET_NS + 99, SET_NS + 99), folded])
+        found = store.months.read_presence(*ALL)
+    assert [one.gateway for one in found[:2]] == ["stays", ""]
+    assert [(one.gateway, one.state) for one in found[-4:]] == [
+        *(("name 99", state) for state in ("online", "offline", "gone", "gone"))
+    ]
+    assert len(found) == 12
+
+
 def test_of_before_a_time_the_last_row_of_each_is_read(place: Path | DatabaseUrl) -> None:
     at = [SET_NS + number for number in (10, 20, 30, 40, 50)]
     with closing(Store(place)) as store:
@@ -162,6 +186,30 @@ def test_after_a_clock_was_set_back_what_is_said_last_counts(made: Cloud) -> Non
     say(made, "offline")
     made.hear(ClockSet(-50 * NS))
     assert rows(made)[-1] == ("offline", 50.0) and rows(made, "")[-1] == ("connected", 50.0)
+
+
+def switch_identity_on(made: Cloud) -> None:
+    made.settings = made.settings.model_copy(update={"identity": Identity()})
+
+
+def test_who_is_a_stranger_once_the_site_has_an_identity_is_gone_and_that_is_said_once(made: Cloud) -> None:
+    switch_identity_on(made)
+    for _ in range(3):
+        made.now_ns += 10 * NS
+        made.restart()
+    assert rows(made) == [("online", 0.0), ("gone", 10.0)]
+
+
+def test_who_is_gone_by_a_clock_that_was_not_set_is_so_once_it_is(made: Cloud) -> None:
+    switch_identity_on(made)
+    made.anchor_ns = -made.now_ns  # 1970
+    made.restart()
+    assert rows(made) == [("online", 0.0)]
+    made.hear(ClockSet(0), after_s=7)
+    assert rows(made) == [("online", 0.0), ("gone", 7.0)]
+    made.anchor_ns = 0
+    made.restart()
+    assert rows(made) == [("online", 0.0), ("gone", 7.0)]
 
 
 MONTH = Month("m", "", "", SET_NS, SET_NS + 100 * HOUR_NS, SET_NS + 100 * HOUR_NS)

@@ -8,11 +8,12 @@ but what the page marks as the reader's own.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.support.waiting import PATIENCE_S, until
 
 AGGREGATOR, GATEWAY = ROOT / "docs/run-aggregator.md", ROOT / "docs/install-gateway.md"
 BESIDE, REFERENCE = ROOT / "docs/reference/gateway.md", ROOT / "docs/reference/aggregator.md"
-BACKUPS = ROOT / "docs/reference/operations.md"
+BACKUPS, PAGES = ROOT / "docs/reference/operations.md", ROOT / "docs/reference/page.md"
 README, COMPARE = ROOT / "README.md", ROOT / "docs/compare-algorithms.md"
 INSTALLS = ("apt ", "/pip ", "make ")
 SERVES = re.compile(r"/usr/sbin/mosquitto|(cloud-aggregator|gateway-agent) run |make demo KEEP=1")
@@ -39,6 +40,11 @@ IN_SITE = 'sudo -u fedgate sh -c "cd /etc/fedgate && {}"'
 WATCHES = re.compile(r"^gateway-1 +online +\S+ +60/60 +1 ", re.MULTILINE)
 ANOMALY = re.compile(r"^gateway-1\.anomaly\.", re.MULTILINE)
 PAGE = "http://127.0.0.1:8470"
+OWN_UNIT, OWN_ADDRESS = "fedgate-gateway-web", "127.0.0.1:8471"
+MAIN_PROCESS = f"$(systemctl show --value --property MainPID {OWN_UNIT})"
+IN_UNIT = f"sudo nsenter --target {MAIN_PROCESS} --mount -- runuser -u fedgate -- {{}}"  # as its process sees the files
+CONFINED = ("CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2")
+GATEWAYS_KEY = "/var/lib/fedgate/gateway.key"
 LOOK_S, TIMED_OUT = 3, 27  # mosquitto_sub's own limit, and what it ends with then
 PASSPHRASE = "five words that nobody guesses\n" * 2
 BACKUP = "site-Mon.fedgate"  # of the day at which the page was written
@@ -80,7 +86,8 @@ PARTS = {
     "restore": block_with(BACKUPS, "systemctl stop"),
 }
 MADE = (block_with(README, "make demo"), block_with(COMPARE, "make install"))
-GIVEN = {(part.page, line) for part in (*PARTS.values(), *MADE) for line in part.lines}
+OWN_PAGE = block_with(PAGES, "fedgate-gateway-web")
+GIVEN = {(part.page, line) for part in (*PARTS.values(), *MADE, OWN_PAGE) for line in part.lines}
 
 
 def follow(machine: Machine, given: list[str], token: str = "", passphrase: str = PASSPHRASE) -> str:
@@ -208,3 +215,63 @@ def test_make_installs_a_checkout_and_shows_the_demo_on_a_bare_machine() -> None
         for part in MADE:
             follow(reader, part.lines)
         reader.run("ls out/demo-munich/report.html .venv/bin/pytest")
+
+
+def start_without_site(gateway: Machine) -> None:
+    """Start the agent as its page says, but for what takes an aggregator; with a key, as an enrolled one has it."""
+    follow(gateway, PARTS["gateway 1"].lines)
+    gateway.run("cloud-aggregator init site --loopback && cp site/gateway.toml .")
+    (table,) = (block for block in blocks(PAGES, "toml") if OWN_ADDRESS in block)
+    gateway.run("cat >> gateway.toml", given=f"\n{table}")
+    *_, started = lines = [line for line in PARTS["gateway 4"].lines if not re.search(" (enrol|doctor) ", line)]
+    follow(gateway, lines[:-1])
+    gateway.run("sudo install -o fedgate -m 0644 site/release.pub -t /var/lib/fedgate")
+    gateway.run(f"sudo install -o fedgate -m 0600 site/release.key {GATEWAYS_KEY}")
+    gateway.run(started)
+
+
+def ask_own_page(gateway: Machine, path: str) -> Any:
+    """Return what the page of a gateway answers; it is tried again while the page starts."""
+    return json.loads(gateway.run(f"curl -sS --retry 9 --retry-connrefused http://{OWN_ADDRESS}/api/{path}"))
+
+
+@pytest.mark.soak
+def test_the_page_of_a_gateway_runs_as_installed_reads_what_it_shows_and_can_write_nothing() -> None:
+    skip_without_machines()
+    with machines("gateway", checkout=ROOT) as (gateway,):
+        start_without_site(gateway)
+        follow(gateway, OWN_PAGE.lines)
+        assert ask_own_page(gateway, "overview")["is_live"]
+        (listens,) = gateway.run(f"ss --no-header --listening --tcp --numeric sport = {OWN_ADDRESS[-5:]}").splitlines()
+        assert f" {OWN_ADDRESS} " in listens
+        check_sandbox(gateway)
+        gateway.run("sudo systemctl stop gateway-agent")  # which takes the log of its store along
+        check_stored_is_shown(gateway)
+        gateway.run("sudo systemctl start gateway-agent")
+        until(lambda: ask_own_page(gateway, "overview")["is_live"], poll_s=1.0)
+        gateway.run("sudo systemctl kill --signal KILL gateway-agent; sudo systemctl stop gateway-agent")  # leaves it
+        check_stored_is_shown(gateway)
+        told = gateway.run(f"systemctl show --property NRestarts,ActiveState {OWN_UNIT}")
+        assert sorted(told.split()) == ["ActiveState=active", "NRestarts=0"]
+        assert "Traceback" not in gateway.run(f"sudo journalctl --unit {OWN_UNIT}")
+
+
+def check_sandbox(gateway: Machine) -> None:
+    """See that the process of the page is kept to what it needs: it may write nothing but what is its own, and the key
+    of the gateway, which its user owns, is not there.
+    """
+    told = gateway.run(f"cat /proc/{MAIN_PROCESS}/status").splitlines()
+    assert set(CONFINED) <= set(told), told
+    gateway.run(f"sudo -u fedgate cat {GATEWAYS_KEY}")
+    assert "Permission denied" in gateway.run(IN_UNIT.format(f"cat {GATEWAYS_KEY}"), ends=(1,))
+    where = "/boot /etc /home /opt /root /srv /usr /var/lib"
+    found = gateway.run(IN_UNIT.format(f"find {where} -writable ! -type l -print 2> /dev/null"), ends=(0, 1))
+    assert set(found.split()) == {"/var/lib/fedgate/gateway.socket"}
+
+
+def check_stored_is_shown(gateway: Machine) -> None:
+    """See that the page says that the agent does not run, and shows what it has stored."""
+    until(lambda: not ask_own_page(gateway, "device")["is_live"], poll_s=1.0)
+    found = ask_own_page(gateway, "device")
+    assert "does not run" in found["notice"] and found["store_problem"] == "", found
+    assert found["store"]["baseline_windows"] == 0

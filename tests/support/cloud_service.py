@@ -52,6 +52,7 @@ class Cloud:
 
     def __init__(self, folder: Path, algorithm: Algorithm, names: Iterable[str] = NAMES, **tables: Any) -> None:
         self.path, self.algorithm, self.names, self.now_ns = folder / "aggregator.db", algorithm, tuple(names), T0_NS
+        self.anchor_ns = 0  # what a start believes of the time of day
         self.settings = aggregator_settings(**{"rounds": {"quorum": len(self.names)}, **tables})
         self.service = self._started()
         self.said: list[Outward] = []
@@ -60,7 +61,8 @@ class Cloud:
     def _started(self) -> Service:
         # What is trained stands in for what the settings name, whose models are not of a size to choose.
         with patch.object(defence, "build_algorithm", lambda *_: self.algorithm):
-            return Service(self.settings, Store(self.path), KEY, uptime_ns=self.now_ns, anchor_ns=0, beginning="first")
+            store, now_ns = Store(self.path), self.now_ns
+            return Service(self.settings, store, KEY, uptime_ns=now_ns, anchor_ns=self.anchor_ns, beginning="first")
 
     def restart(self) -> None:
         """End as a kill does, without a word, and start again."""

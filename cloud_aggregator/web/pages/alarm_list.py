@@ -22,7 +22,7 @@ from fedgate.cloud_aggregator.alarms.workflow import (
     find_state,
     fold,
 )
-from fedgate.cloud_aggregator.storage.alarm_summaries import AlarmsMark
+from fedgate.cloud_aggregator.storage.alarm_summaries import NOTHING, Marks
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.notifications import SEVERITIES
 
@@ -68,11 +68,11 @@ class AlarmList:
     """The alarms of a store, of which those that changed are read again; use it from one thread."""
 
     def __init__(self) -> None:
-        self._mark: AlarmsMark | None = None
+        self._marks: Marks = {}
+        self._oldest_ns = 0  # when the oldest that is listed though it is over was received
         self._known: dict[AlarmKey, Listed] = {}
         self._ordered: list[Listed] = []
         self._active: set[AlarmKey] = set()  # whose states hang on the time
-        self._newest_ns = 0  # when one of them was received last
         self._last_event, self._workflow = 0, Workflow()
 
     @property
@@ -105,32 +105,40 @@ class AlarmList:
             touched |= {AlarmKey(event.gateway, event.alarm) for event in events}
 
     def _read_changed(self, store: Store, now_ns: int) -> dict[AlarmKey, Listed]:
-        """Return the alarms that were stored or changed since they were read last."""
-        mark, before = store.read_alarms_mark(), self._mark
-        if mark == before:
+        """Return the alarms that were stored or changed since they were read last, and others beside them."""
+        marks, before = store.read_alarm_marks(), self._marks
+        shares = {one for one in marks.keys() | before.keys() if marks.get(one) != before.get(one)}
+        if not shares:
             return {}
-        if before is not None:
-            changed = self._describe(store.read_summaries(LISTED_MAX, since_ns=self._newest_ns), now_ns)
-            if self._explains(changed, before, mark):
-                self._mark = mark
-                self._newest_ns = max(one.received_ns for one in changed.values())
-                return changed
-        # At first, or some were removed, or the clock of the aggregator went back: nobody knows which changed.
+        if before:
+            found = self._describe(store.read_summaries(self._oldest_ns, shares), now_ns)
+            if self._are_all(found, shares, marks):
+                self._marks = marks
+                return {key: one for key, one in found.items() if one != self._known.get(key)}
+        return self._read_all(store, marks, now_ns)
+
+    def _are_all(self, found: Mapping[AlarmKey, Listed], shares: Iterable[int], marks: Marks) -> bool:
+        """Tell whether nothing but what was found has made the difference to the marks before."""
+        new = found.keys() - self._known.keys()
+        if len(self._known) + len(new) > LISTED_MAX + GROWN_MAX:
+            return False
+        changes = [(marks.get(one, NOTHING), self._marks.get(one, NOTHING)) for one in shares]
+        were_over = sum(self._known[key].cleared_ns is not None for key in found.keys() - new)
+        over = sum(one.cleared_ns is not None for one in found.values()) - were_over
+        return (len(new), over) == (
+            sum(mark.alarms - before.alarms for mark, before in changes),
+            sum(mark.over - before.over for mark, before in changes),
+        )
+
+    def _read_all(self, store: Store, marks: Marks, now_ns: int) -> dict[AlarmKey, Listed]:
+        """Return all alarms: at first, where some were removed, or where there are too many."""
         self._known, self._ordered, self._active = {}, [], set()
-        changed = self._describe(store.read_summaries(LISTED_MAX), now_ns)
-        self._mark, self._newest_ns = mark, max((one.received_ns for one in changed.values()), default=0)
+        self._marks, self._oldest_ns = marks, store.find_oldest(LISTED_MAX)
+        changed = self._describe(store.read_summaries(self._oldest_ns), now_ns)
         known = self._workflow.handled
         handled = {key: known[key] for key in changed if key in known}  # with the keys that are here: half the memory
         self._workflow = replace(self._workflow, handled=handled)
         return changed
-
-    def _explains(self, changed: Mapping[AlarmKey, Listed], before: AlarmsMark, mark: AlarmsMark) -> bool:
-        """Tell whether these and no others make the difference between two marks."""
-        if not changed or len(self._known) + len(changed) > LISTED_MAX + GROWN_MAX:
-            return False
-        old = AlarmsMark.sum_up(self._known[key] for key in changed if key in self._known)
-        new = AlarmsMark.sum_up(changed.values())
-        return all(now - was == one - other for now, was, one, other in zip(mark, before, new, old, strict=True))
 
     def _describe(self, parts: Iterable[Sequence[Row[Any]]], now_ns: int) -> dict[AlarmKey, Listed]:
         found = (describe(self._workflow, row, now_ns) for row in chain.from_iterable(parts))

@@ -1,14 +1,16 @@
 """Goal: the list of alarms that is kept and read anew in part is the one that is read as a whole, whatever happened.
 
-Method: random histories of a store, with a clock of the aggregator that goes back, ends that come before their alarm
-was raised, and alarms that are removed; after each step the kept list is held against a new one.
+Method: random histories of a store, with a clock of the aggregator that was behind or ahead, ends that come before
+their alarm was raised, and alarms that are removed; after each step the kept list is held against a new one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from sqlalchemy import delete
@@ -33,7 +35,8 @@ def make_step(random: Random, number: int, known: list[tuple[str, str]]) -> Dura
     if is_new:
         known.append((random.choice(GATEWAYS), f"alarm {number}.{len(known)}"))
     gateway, name = known[-1] if is_new else random.choice(known[-6:])
-    state, received_ns = random.choice(("raised", "cleared")), random.choice((number, number, 3)) * NS
+    state = random.choice(("raised", "cleared"))
+    received_ns = random.choice((number * NS, number * NS, 3 * NS + number, (10**6 + number) * NS))
     told = {"id": name, "cause": f"cause of {name}", "state": state, "t_ns": number * NS, "text": f"text {number}"}
     return RecordAlarm(gateway, ALARM.model_copy(update=told), received_ns, received_ns)
 
@@ -51,23 +54,31 @@ def test_the_kept_list_is_the_one_that_is_read_anew(seed: int, tmp_path: Path) -
             assert list(kept.read(store, number * NS)) == list(AlarmList().read(store, number * NS))
 
 
-def test_one_alarm_more_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ahead_s", [0, 3_600], ids=["right", "ahead for a while"])
+def test_one_alarm_more_is_read_with_few_others_whatever_the_clock_was(
+    ahead_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept, read = AlarmList(), list[int]()
     with closing(Store(tmp_path / "a.db")) as store:
         read_all = store.read_summaries
 
-        def count_read(most: int, since_ns: int = 0) -> list[object]:
-            parts = [[row for part in read_all(most, since_ns) for row in part]]
-            read.append(len(parts[0]))
-            return list(parts)
+        def count_read(oldest_ns: int, shares: Collection[int] | None = None) -> list[list[Any]]:
+            rows = [row for part in read_all(oldest_ns, shares) for row in part]
+            read.append(len(rows))
+            return [rows]
+
+        def store_alarms(numbers: Iterable[int], ahead_s: int = 0) -> None:
+            told = {one: ALARM.model_copy(update={"id": str(one), "cause": str(one)}) for one in numbers}
+            store.commit([RecordAlarm("north", alarm, (one + ahead_s) * NS, NS) for one, alarm in told.items()])
 
         monkeypatch.setattr(store, "read_summaries", count_read)
-        for number in (100, 101):
-            first = 0 if number == 100 else 100
-            told = [ALARM.model_copy(update={"id": str(one), "cause": str(one)}) for one in range(first, number)]
-            store.commit([RecordAlarm("north", alarm, (i + first) * NS, NS) for i, alarm in enumerate(told, 1)])
+        store_alarms(range(1, 500))
+        store_alarms(range(500, 510), ahead_s)
+        assert len(kept.read(store, NS)) == 509
+        for number in range(510, 520):
+            store_alarms([number])
             assert len(kept.read(store, NS)) == number
-    assert read[0] == 100 and read[1] <= 2  # beside it the one before
+    assert read[0] == 509 and max(read[1:]) <= 12  # of one share
 
 
 def test_a_list_that_has_grown_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +92,18 @@ def test_a_list_that_has_grown_is_read_anew(tmp_path: Path, monkeypatch: pytest.
             found = kept.read(store, number * NS)
             assert min(number, 5) <= len(found) <= 7
             assert str(number) in {one.id for one in found}
+
+
+def test_what_ends_by_a_clock_before_all_that_is_listed_stands_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alarm_list, "LISTED_MAX", 2)
+    kept = AlarmList()
+    with closing(Store(tmp_path / "a.db")) as store:
+        for number in range(1, 4):
+            told = {"id": str(number), "cause": str(number)}
+            store.commit([RecordAlarm("north", ALARM.model_copy(update=told), number * NS, NS)])
+        assert sum(one.is_active for one in kept.read(store, NS)) == 3
+        over = ALARM.model_copy(update={"id": "3", "cause": "3", "state": "cleared"})
+        store.commit([RecordAlarm("north", over, 1, NS)])
+        assert [one.id for one in kept.read(store, NS) if one.is_active] == ["1", "2"]

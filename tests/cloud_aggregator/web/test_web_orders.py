@@ -5,8 +5,10 @@ Method: the real page and a real service beside it, joined by the socket; a stor
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
+import os
 import socket
 import threading
 from contextlib import closing
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from fedgate.cloud_aggregator.commands.alarms.alarms import read_rows
+from fedgate.cloud_aggregator.commands.lists import LISTS
 from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import AlarmEvent, Durable
 from fedgate.cloud_aggregator.runtime.order_socket import KINDS, ORDER_BYTES_MAX, OrderSocket
@@ -191,6 +194,30 @@ def ask(path: Path, sent: bytes) -> dict[str, object]:
         wire.shutdown(socket.SHUT_WR)
         with wire.makefile("rb") as answer:
             return dict(json.loads(answer.readline()))
+
+
+def test_an_order_has_the_user_of_the_process_that_gave_it_whatever_that_says(tmp_path: Path) -> None:
+    taken: list[dict[str, object]] = []
+
+    def place(_kind: str, body: dict[str, object]) -> int:
+        taken.append(body)
+        return len(taken)
+
+    server = OrderSocket(tmp_path / SOCKET, place)
+    server.start()
+    try:
+        assert ask(tmp_path / SOCKET, b'{"kind": "stop", "body": {"who": "ada", "uid": 12345}}\n') == {"order": 1}
+    finally:
+        server.stop()
+    assert taken == [{"who": "ada", "uid": os.geteuid()}]
+
+
+def test_the_list_of_orders_shows_who_ordered_and_which_user_gave_it(tmp_path: Path) -> None:
+    with open_page(tmp_path, *make_site()) as site, site.serving():
+        site.client("operator").press("note", AT, **IT, text="bearing 3")
+    with closing(Store(site.settings.aggregator.store, is_read_only=True)) as store:
+        (order,) = LISTS["orders"].rows_of(store, argparse.Namespace(all=True))
+    assert f"who=operator uid={os.geteuid()}" in order["what"] and order["state"] == "done"
 
 
 def test_the_socket_takes_orders_of_a_page_and_nothing_else(tmp_path: Path) -> None:

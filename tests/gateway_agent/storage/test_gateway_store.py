@@ -6,11 +6,13 @@ process that is killed while it commits as fast as it can.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +245,17 @@ def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path)
             reader.commit([Save("own", b"x")])
         reader.close()
         assert summary.pop("store_bytes") > 0 and summary == expected
+
+
+def test_a_store_at_rest_is_read_where_nothing_may_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the unit of the gateway's page sees it; SQLite would make a log, or fail."""
+    path = tmp_path / "gateway.db"
+    with closing(Store(path)) as store:
+        store.commit([Save("kept", b"value")])
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(os, "access", lambda place, _mode: place != tmp_path)
+    with closing(Store(path, read_only=True)) as store:
+        assert store.read().blobs == {"kept": b"value"} and sorted(tmp_path.iterdir()) == before
 
 
 def test_an_empty_store_has_a_summary(tmp_path: Path) -> None:
