@@ -40,7 +40,9 @@ NOTHING = AlarmsMark(0, 0, 0, 0)
 def select_marks() -> Select[Any]:
     """Return the statement that reads the number of each share that has alarms, and its `AlarmsMark`."""
     received = func.sum(ALARMS.c.received_ns % MARK_MODULUS)
-    counts = (func.count(), func.count(ALARMS.c.raised_ns), func.count(ALARMS.c.cleared_ns), received)
+    counts: list[ColumnElement[Any]] = [
+        *(func.count(), func.count(ALARMS.c.raised_ns), func.count(ALARMS.c.cleared_ns), received)
+    ]
     return select(_share(), *counts).group_by(_share())
 
 

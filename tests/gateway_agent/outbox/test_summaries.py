@@ -18,8 +18,8 @@ from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, ClockSet, Effect, E
 from fedgate.gateway_agent.outbox import summaries
 from fedgate.gateway_agent.state import State
 from fedgate.models.time_units import HOUR_NS, NS
-from tests.support.agents import after, commissioned, frame, heard, kinds, samples
-from tests.support.sites import T0_NS, WINDOW_SAMPLES, WINDOWS, gateway_settings
+from tests.support.agents import after, commissioned, heard, kinds
+from tests.support.sites import T0_NS, WINDOW_SAMPLES, WINDOWS, frame, gateway_settings, samples
 
 CHOSEN: dict[str, Any] = {"exchange": {"publish_features": ("load.level", "load.deviation")}}
 HOUR_S = 100.0  # here, so that an hour needs no more than a hundred windows of a second
@@ -87,7 +87,7 @@ def test_what_was_gathered_is_kept_at_the_end_and_where_the_clock_is_set() -> No
 
 def test_a_clock_that_goes_back_begins_another() -> None:
     state = commissioned(**CHOSEN)
-    outbox, effects = summaries.take_in(state.outbox, state.context, T0_NS + 5 * NS, np.ones(3))
+    outbox, effects = summaries.take_in(state.outbox, state.context, T0_NS + 5 * NS, np.ones(3, np.float32))
     assert [one.windows for one in list_queued(effects)] == [WINDOWS]
     assert outbox.gathered is not None and outbox.gathered.spreads[0].windows == 1
 
