@@ -25,6 +25,7 @@ from fedgate.cloud_aggregator.events import (
     RecordEvidence,
     RecordGateway,
     RecordRound,
+    RecordSummary,
 )
 from fedgate.cloud_aggregator.runtime.order_socket import OrderSocket
 from fedgate.cloud_aggregator.runtime.service import Service
@@ -34,8 +35,9 @@ from fedgate.cloud_aggregator.web.app import make_server
 from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.config.settings.web import ROLES, SOCKET, USERS
-from fedgate.models.time_units import HOUR_NS, NS
+from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.batches import make_summary
 from tests.support.evidence_samples import make_evidence
 from tests.support.receivers import free_port
 from tests.support.sites import FEATURES, KEY, SITE
@@ -170,7 +172,9 @@ def make_site() -> list[Durable]:
     ]
     closed = RecordRound("first", 0, "federated-subspace", ("north", "south"), refused=0, closed_ns=now_ns)
     done = AlarmEvent("north", "north.anomaly.50", "", now_ns, "ben", "acknowledge", {"text": "seen"})
-    return [*gateways, *alarms, closed, RecordEvidence("north", evidence, now_ns), done]
+    days = [make_summary(now_ns - day * DAY_NS, 5.0 - 0.01 * day) for day in range(20, -1, -1) if day not in (7, 8)]
+    trend = [RecordSummary("north", f"day {place}", one, now_ns) for place, one in enumerate(days)]
+    return [*gateways, *alarms, closed, RecordEvidence("north", evidence, now_ns), done, *trend]
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def read_features(context: Context, gateway: str, from_ns: int, until_ns: int) -
     found = []
     for name in summaries[-1].features if summaries else ():
         meaning = meanings.get(name)
-        text = "" if meaning is None else ": ".join(filter(None, (meaning.channel, meaning.what)))
+        text = "" if meaning is None else ", ".join(filter(None, (meaning.channel, meaning.what)))
         found.append({"feature": name, "text": text} | describe_days(gather_days(summaries, name)))
     return found
 
