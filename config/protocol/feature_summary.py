@@ -8,9 +8,9 @@ gateway: how many windows there were, and of each feature the mean, the standard
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -22,9 +22,8 @@ DIGITS = 6  # significant ones: a natural frequency moves by a thousandth
 Values = Annotated[tuple[Number, ...], Field(max_length=FEATURES_MAX)]
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Values of one feature, as far as it is told: any two of them can be joined, in any order."""
+class Spread(NamedTuple):
+    """Values of one feature, as far as it is told."""
 
     windows: int
     mean: float
@@ -42,19 +41,13 @@ class Gathered:
     spreads: tuple[Spread, ...]
 
 
-def join(one: Spread, other: Spread) -> Spread:
-    """Return what holds of the values of both (Chan, Golub and LeVeque 1979: the pairwise update of a variance)."""
-    windows = one.windows + other.windows
-    share = other.windows / windows
-    apart = other.mean - one.mean
-    within = one.deviation**2 * (1.0 - share) + other.deviation**2 * share
-    return Spread(
-        windows,
-        one.mean + share * apart,
-        math.sqrt(within + share * (1.0 - share) * apart**2),
-        min(one.least, other.least),
-        max(one.most, other.most),
-    )
+def join(spreads: Sequence[Spread]) -> Spread:
+    """Return what holds of the values of all of them, one at least."""
+    windows = sum(one.windows for one in spreads)
+    mean = sum(one.windows * one.mean for one in spreads) / windows
+    squares = sum(one.windows * (one.deviation**2 + (one.mean - mean) ** 2) for one in spreads)
+    least, most = min(one.least for one in spreads), max(one.most for one in spreads)
+    return Spread(windows, mean, math.sqrt(squares / windows), least, most)
 
 
 class FeatureSummary(Message):

@@ -25,7 +25,7 @@ def take_in(outbox: Outbox, context: Context, end_ns: int, row: Row) -> tuple[Ou
     seen = tuple(Spread(1, value, 0.0, value, value) for value in values)
     if outbox.gathered is None:
         return replace(outbox, gathered=Gathered(end_ns, end_ns, seen)), effects
-    spreads = tuple(join(one, other) for one, other in zip(outbox.gathered.spreads, seen, strict=True))
+    spreads = tuple(map(join, zip(outbox.gathered.spreads, seen, strict=True)))
     return replace(outbox, gathered=replace(outbox.gathered, last_ns=end_ns, spreads=spreads)), effects
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
 
 from fedgate.cloud_aggregator.web.pages.month import Month
 from fedgate.cloud_aggregator.web.pages.page import Context
@@ -36,23 +36,22 @@ def read_features(context: Context, gateway: str, from_ns: int, until_ns: int) -
     """Return the features that a gateway published last within a time, and how each was from day to day."""
     read = context.store.months.read_summaries(gateway, from_ns, until_ns, SUMMARIES_SEARCHED)
     summaries = [one for one in read if one.clock != "unsynchronised"]  # else their days are not known
-    meanings = describe_features(context.settings.features, {})
+    days, meanings = gather_days(summaries), describe_features(context.settings.features, {})
     found = []
     for name in summaries[-1].features if summaries else ():
         meaning = meanings.get(name)
         text = "" if meaning is None else ", ".join(filter(None, (meaning.channel, meaning.what)))
-        found.append({"feature": name, "text": text} | describe_days(gather_days(summaries, name)))
+        found.append({"feature": name, "text": text} | describe_days(days[name]))
     return found
 
 
-def gather_days(summaries: Iterable[FeatureSummary], feature: str) -> Days:
-    """Return what a feature was on each day that has windows of it, in their order."""
-    days = dict[int, Spread]()
+def gather_days(summaries: Iterable[FeatureSummary]) -> dict[str, Days]:
+    """Return what each feature was on each day that has windows of it, in their order."""
+    found = defaultdict[str, defaultdict[int, list[Spread]]](lambda: defaultdict(list))
     for summary in summaries:
-        if (one := summary.by_feature().get(feature)) is not None:
-            day = summary.t_ns // DAY_NS
-            days[day] = join(days[day], one) if day in days else one
-    return days
+        for name, spread in summary.by_feature().items():
+            found[name][summary.t_ns // DAY_NS].append(spread)
+    return {name: {day: join(spreads) for day, spreads in days.items()} for name, days in found.items()}
 
 
 def describe_days(days: Days) -> Facts:
@@ -61,15 +60,14 @@ def describe_days(days: Days) -> Facts:
     """
     spreads = list(days.values())
     compared = min(COMPARED_DAYS, len(spreads) // 2)
-    first = reduce(join, spreads[:compared] or spreads)
-    last = reduce(join, spreads[-compared:] if compared else spreads)
+    first, last = join(spreads[:compared] or spreads), join(spreads[-compared:])
     is_known = compared > 0 and first.deviation > 0.0
     return {
         "days": len(spreads),
-        "whole": vars(reduce(join, spreads)),
+        "whole": join(spreads)._asdict(),
         "compared_days": compared,
-        "first": vars(first),
-        "last": vars(last),
+        "first": first._asdict(),
+        "last": last._asdict(),
         "moved": (last.mean - first.mean) / first.deviation if is_known else None,
         "chart": draw_days(days),
     }

@@ -34,9 +34,11 @@ def measure(values: list[float]) -> Spread:
 def test_parts_joined_in_any_order_are_the_whole(parts: list[list[float]], order: Any) -> None:
     whole = measure([value for part in parts for value in part])
     order.shuffle(parts)
-    found = reduce(join, map(measure, parts))
-    assert (found.windows, found.least, found.most) == (whole.windows, whole.least, whole.most)
+    found, pairwise = join([measure(part) for part in parts]), reduce(lambda *two: join(two), map(measure, parts))
+    assert (pairwise.windows, pairwise.least, pairwise.most) == (found.windows, found.least, found.most)
     largest = max(abs(whole.least), abs(whole.most))
+    assert pairwise[1:3] == pytest.approx(found[1:3], rel=1e-6, abs=1e-7 * largest)
+    assert (found.windows, found.least, found.most) == (whole.windows, whole.least, whole.most)
     assert found.mean == pytest.approx(whole.mean, rel=1e-9, abs=1e-12 * largest)
     assert found.deviation == pytest.approx(whole.deviation, rel=1e-6, abs=1e-7 * largest)
 
@@ -44,8 +46,8 @@ def test_parts_joined_in_any_order_are_the_whole(parts: list[list[float]], order
 @given(st.lists(VALUES, min_size=1, max_size=20), st.integers(-40, 40))
 def test_the_unit_does_not_matter(values: list[float], power: int) -> None:
     factor = 2.0**power
-    one = reduce(join, (measure([value]) for value in values))
-    other = reduce(join, (measure([value * factor]) for value in values))
+    one = join([measure([value]) for value in values])
+    other = join([measure([value * factor]) for value in values])
     scaled = (one.mean * factor, one.deviation * factor, one.least * factor, one.most * factor)
     assert (other.mean, other.deviation, other.least, other.most) == scaled
 
