@@ -32,7 +32,7 @@ from fedgate.firmware_sim.world.actors.messages import Seen, drawn, mutated, swo
 from fedgate.firmware_sim.world.actors.shared import World
 from fedgate.firmware_sim.world.environment.faults import Hostile
 from fedgate.firmware_sim.world.environment.network import PACKET_BYTES
-from fedgate.firmware_sim.world.environment.setup import FEATURES, SHIFT, SITE, WINDOWS, stream_of
+from fedgate.firmware_sim.world.environment.setup import FEATURES, SHIFT, SITE, WINDOWS, find_published, stream_of
 from fedgate.firmware_sim.world.environment.time import T0_NS
 from fedgate.models.arrays import FEATURES as ROWS
 from fedgate.models.arrays import LABELS, SECRET, Arrays, generator
@@ -52,11 +52,11 @@ KINDS: dict[str, type[Message]] = {
     "evidence": AlarmEvidence,
     "tombstone": Tombstone,
     "telemetry": Scores,
-    "summary": FeatureSummary,
     "want": Want,
     "score": Score,
     "newest": Newest,
 }
+OF_FEATURES: dict[str, type[Message]] = {"summary": FeatureSummary}  # where gateways publish any
 RETAINED = {"status", "alarm", "newest"}
 ACTS = {  # how often each is drawn
     "says": 10.0,  # a message of a type, its values from anywhere within their bounds
@@ -112,6 +112,9 @@ class Device:
         acts = ACTS | (OF_SAMPLES if world.network.faults.samples.fetches else {})
         shares = np.array(list(acts.values())) * rng.exponential(size=len(acts))  # each device has habits of its own
         self._names, self._shares = list(acts), shares / shares.sum()
+        is_published = bool(find_published(world.seed))
+        self._kinds = KINDS | (OF_FEATURES if is_published else {})
+        self._channels = [name for name in may_write() if is_published or name not in OF_FEATURES]
         self._seen = Seen(["all", "east", "north", NAME])
         self._said: deque[Word] = deque(maxlen=REMEMBERED)
         self._rest: deque[bytes] = deque()  # of an update that it has begun
@@ -204,7 +207,7 @@ class Device:
         return Word(channel, item, body, is_retained, int(self._rng.integers(2)))
 
     def _drawn(self, channel: str) -> dict[str, Any]:
-        fields = drawn(KINDS[channel], self._rng, self._seen)
+        fields = drawn(self._kinds[channel], self._rng, self._seen)
         if channel == "telemetry":  # what its own check wants
             count = len(fields["after_ms"])
             fields["scores"] = [(fields["scores"] or [0.0])[0]] * count
@@ -223,7 +226,7 @@ class Device:
         return self._chosen(digests[-6:]) if digests else "0" * 64
 
     def _say(self) -> list[Word]:
-        return [self._words(self._chosen(list(KINDS)))]
+        return [self._words(self._chosen(list(self._kinds)))]
 
     def _status(self, **claims: Any) -> bytes:
         """Return a status as of a gateway that is ready and has the model that it is to have."""
@@ -334,11 +337,11 @@ class Device:
         if self._said and self._rng.random() < 0.7:
             word = self._said[int(self._rng.integers(len(self._said)))]
             return [word._replace(payload=mutated(word.payload, self._rng))]
-        word = self._words(self._chosen(list(KINDS)))
+        word = self._words(self._chosen(list(self._kinds)))
         return [word._replace(payload=mutated(word.payload, self._rng))]
 
     def _swell(self) -> list[Word]:
-        channel, size = self._chosen(list(KINDS)), PACKET_BYTES - int(self._rng.choice([200, 200, 200, 0]))
+        channel, size = self._chosen(list(self._kinds)), PACKET_BYTES - int(self._rng.choice([200, 200, 200, 0]))
         if channel != "status":
             return [self._words(channel, swollen(self._drawn(channel), size, self._rng))]
         status = json.loads(self._status(device={"location": ""}))  # which is retained, and known of it from then on
@@ -352,7 +355,7 @@ class Device:
         return [word._replace(retain=word.retain or self._rng.random() < 0.3)]
 
     def _babble(self) -> list[Word]:
-        channel, size = self._chosen(list(may_write())), int(np.exp(self._rng.uniform(0.0, np.log(20_000))))
+        channel, size = self._chosen(self._channels), int(np.exp(self._rng.uniform(0.0, np.log(20_000))))
         item = may_write()[channel]
         return [Word(channel, "x" if item == "+" else item, self._rng.bytes(size), self._rng.random() < 0.3)]
 

@@ -71,6 +71,11 @@ def stream_of(seed: int, concern: str) -> np.random.Generator:
     return np.random.default_rng([seed, crc32(concern.encode())])
 
 
+def find_published(seed: int) -> tuple[str, ...]:
+    """Return which features the gateways of a world publish; in most none."""
+    return PUBLISHED if stream_of(seed, "features that are published").random() < SUMMARISED else ()
+
+
 @dataclass(frozen=True)
 class Pace:
     """How fast things go in a world."""
@@ -133,7 +138,7 @@ def setup(seed: int, hours: float, faults: Faults, folder: Path) -> Setup:
     handled = str(rng.choice(names))
     keeping = stream_of(seed, "samples kept").random(len(names)) < (KEEPING if faults.samples.fetches else 0.0)
     keeps = dict(zip(names, keeping.tolist(), strict=True))
-    published = PUBLISHED if stream_of(seed, "summaries").random() < SUMMARISED else ()
+    published = find_published(seed)
     return Setup(
         cloud=cloud,
         gateways={name: _gateway(name, folder, limits, pace, published, keeps=keeps[name]) for name in names},

@@ -381,7 +381,7 @@ HARMED = Faults(hostile=Hostile(messages=2_000.0), work=Work(silence=30.0, silen
     ("where", "name", "bug", "seed", "faults", "said"),
     [
         (records, "fold", fold_unacknowledged, 7, None, "which nobody ordered"),
-        (pipeline, "is_in_maintenance", lambda *_: False, 16, None, "learns from a window of announced maintenance"),
+        (pipeline, "is_in_maintenance", lambda *_: False, 9, None, "learns from a window of announced maintenance"),
         (Service, "_commit_at_once", split_commit, 0, None, "which nobody ordered"),
         (handling, "apply_change", change_unlabelled, 7, None, "is said to be"),
         (EvidenceRows, "apply", apply_last, 9, HARMED, "is not in the store any more"),
