@@ -74,9 +74,7 @@ def test_what_was_seen_is_drawn_broken_and_swollen() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    ("seed", "more"), [(11, {"telemetry"}), (27, {"summary"})]
-)  # those of 27 publish features
+@pytest.mark.parametrize(("seed", "more"), [(11, {"telemetry"}), (27, {"summary"})])  # features are published in 27
 def test_it_keeps_to_what_a_gateway_may_write(seed: int, more: set[str]) -> None:
     allowed = world_hostile.may_write()
     assert allowed["status"] in ("agent", "doctor") and allowed["alarm"] == "+" and "manifest" not in allowed
