@@ -14,7 +14,7 @@ import pytest
 
 from fedgate.cloud_aggregator import availability, presence
 from fedgate.cloud_aggregator.context import SET_NS
-from fedgate.cloud_aggregator.events import ClockSet, Connection, Received, RecordPresence, Tick
+from fedgate.cloud_aggregator.events import ClockSet, Connection, PresenceState, Received, RecordPresence, Tick
 from fedgate.cloud_aggregator.health import HANGS_S
 from fedgate.cloud_aggregator.limits import HourlyCount
 from fedgate.cloud_aggregator.storage import availability_table
@@ -140,7 +140,7 @@ def test_rows_of_all_who_are_gone_are_bounded_together_and_others_stay(
             [RecordPresence("stays", "online", SET_NS, SET_NS), RecordPresence("", "connected", SET_NS, SET_NS)]
         )
         for number in range(100):
-            states = ("online", "offline", "gone")
+            states: tuple[PresenceState, ...] = ("online", "offline", "gone")
             store.commit(
                 [RecordPresence(f"name {number}", state, SET_NS + number, SET_NS + number) for state in states]
             )
