@@ -40,10 +40,9 @@ NOTHING = AlarmsMark(0, 0, 0, 0)
 def select_marks() -> Select[Any]:
     """Return the statement that reads the number of each share that has alarms, and its `AlarmsMark`."""
     received = func.sum(ALARMS.c.received_ns % MARK_MODULUS)
-    counts: list[ColumnElement[Any]] = [
-        *(func.count(), func.count(ALARMS.c.raised_ns), func.count(ALARMS.c.cleared_ns), received)
-    ]
-    return select(_share(), *counts).group_by(_share())
+    ends = [func.count(ALARMS.c.raised_ns), func.count(ALARMS.c.cleared_ns)]
+    columns: list[ColumnElement[Any]] = [_share(), func.count(), *ends, received]
+    return select(*columns).group_by(_share())
 
 
 def _share() -> ColumnElement[int]:
