@@ -30,8 +30,10 @@ def add(commands: cli.Commands) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    from fedgate.cloud_aggregator.runtime import freed_memory
     from fedgate.cloud_aggregator.web.app import make_server
 
+    freed_memory.share_one_arena()
     return cli.start_and_serve(
         NAME, arguments, lambda: make_server(load(arguments.config, AggregatorSettings)), OSError
     )
