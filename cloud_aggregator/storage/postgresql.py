@@ -68,6 +68,7 @@ SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalive
 TABLES = text("SELECT to_regclass('alarm_events')::oid")
 NEXT_TRANSACTION = text("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
 LIMITS, NO_RIGHT = "54", "42501"  # SQLSTATE: what no row or index may exceed; a right that is missing
+PATIENCE_S = 1.0
 NAME_BYTES = 63  # of an application
 OWNER = "make this user the owner of the database: docs/reference/aggregator.md, PostgreSQL"
 REACH = "does the server run, are there the database and the user, is the password in ~/.pgpass or PGPASSWORD"
@@ -90,7 +91,7 @@ class PostgresqlDatabase:
         """
         db = self._connect(program)
         with name_errors(self, CANNOT_OPEN):
-            if not db.scalar(TRY, {"lock": LOCK}):
+            if not self._take_lock(db):
                 holder = db.execute(HOLDER, {"lock": LOCK}).first()
                 db.close()
                 raise StoreError(f"{self.name}: another {program} runs on this store: {_describe(holder)}")
@@ -98,6 +99,17 @@ class PostgresqlDatabase:
             db.commit()
         self._check_session(db, backend)
         self._held = db
+
+    def _take_lock(self, db: Connection) -> bool:
+        """Take the lock, and tell whether that was possible. It is tried for a while: a busy server ends the session of
+        who had it after that one has closed the connection.
+        """
+        until_s = time.monotonic() + PATIENCE_S
+        while not db.scalar(TRY, {"lock": LOCK}):
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(PATIENCE_S / 10)
+        return True
 
     def _check_session(self, db: Connection, backend: int | None) -> None:
         """Raise `StoreError` where another connection gets the session of the server in which this one has the lock: a

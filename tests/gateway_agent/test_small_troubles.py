@@ -7,6 +7,7 @@ import sqlite3
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -153,20 +154,19 @@ def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
     context = commissioned().context
     outbox, sends = queue.send_due(Outbox({f"{n:064x}": each for n, each in enumerate(one)}), context, {})
     assert list(outbox.sent_ns) == list(outbox.items)[:ITEMS_MAX] and len(kinds(sends, Publish)) == ITEMS_MAX
-    copies, receipts = 30, 90
-    began = time.process_time()
-    for _ in range(copies):
+    receipts, copied_s, settled_s = 90, list[float](), list[float]()
+    for _ in range(receipts):  # in turn, so that a busy machine slows both
+        began_s = time.process_time()
         held = dict(outbox.items)
         held.pop(next(iter(held)))
         dict(held)
-    copy_s = (time.process_time() - began) / copies
-    began = time.process_time()
-    for _ in range(receipts):
-        before = outbox
+        copied_s.append(time.process_time() - began_s)
+        before, began_s = outbox, time.process_time()
         outbox, _ = queue.settle(before, next(iter(before.sent_ns)), Receipt(accepted=True))
         if queue.may_be_due(before, outbox):
             outbox, _ = queue.send_due(outbox, context, {})
-    assert (time.process_time() - began) / receipts < 2.0 * copy_s
+        settled_s.append(time.process_time() - began_s)
+    assert median(settled_s) < 2.0 * median(copied_s)
     assert len(outbox.items) == count - receipts and next(iter(outbox.items)) == f"{receipts:064x}"
 
 
