@@ -38,13 +38,16 @@ from tests.packages.example.fedgate_example.mean_distance import mean_distance
 from tests.support.law_settings import SETTINGS, names_of
 
 CASES = [(name, settings) for name in ALGORITHMS for settings in SETTINGS.get(name, [{}])]
+SECONDS = {"masking", "multiclass"}
 
 
 def _each_name_once(cases: list[tuple[str, dict[str, Any]]]) -> list[ParameterSet]:
-    """Return the cases: each algorithm and each setting, by its name, in every run, what combines them in soak."""
+    """Return the cases: each algorithm and each setting, by its name, in every run, what combines them in soak, as
+    what takes seconds: masks, and a machine for each pair of classes.
+    """
     seen, found = set[str](), list[ParameterSet]()
     for name, settings in cases:
-        is_new = not {name, *settings} <= seen
+        is_new = not {name, *settings} <= seen and settings.keys().isdisjoint(SECONDS)
         seen |= {name, *settings}
         found.append(pytest.param(name, settings, marks=() if is_new else pytest.mark.soak))
     return found
