@@ -224,6 +224,7 @@ def test_broker_that_takes_too_long_is_ended_and_reported(tmp_path: Path, monkey
     assert psutil.Process().children() == children_before
 
 
+@pytest.mark.soak
 def test_without_mosquitto_auto_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "mosquitto_program", lambda: None)
     with broker(tmp_path) as started:

@@ -64,6 +64,7 @@ def test_a_gateway_that_vanishes_after_an_exchange_holds_up_nobody_and_counts_wh
     assert equal(split(made.cloud.rounds.server.server_state)[0], expected.server.server_state, 1e-6)
 
 
+@pytest.mark.soak
 def test_too_few_who_are_left_begin_anew_and_nothing_they_sent_is_lost_to_the_sum() -> None:
     """With all needed the round fails once one is gone, and the sum of changes is whole when the others repeat it."""
     settings = {"network": SMALL, "ridge": 1.0, "masking": {"fewest": 3, "quantum": 2.0**-30, "threshold": 0.99}}

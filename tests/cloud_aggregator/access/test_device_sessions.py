@@ -321,6 +321,7 @@ SWAPS = st.lists(
 )
 
 
+@pytest.mark.soak
 @given(steps=SWAPS)
 def test_stores_that_are_exchanged_within_a_boot_never_look_like_two_devices(steps: list[tuple[str, int]]) -> None:
     """Whatever is lost or late: a store that comes back has more starts than before, and no other speaks meanwhile."""

@@ -33,6 +33,7 @@ def backed_up(site: Folder, backup: Path) -> None:
     shutil.copy(site.path / "aggregator.db", backup)
 
 
+@pytest.mark.soak
 def test_an_older_store_revokes_again_whom_the_list_names_and_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +62,7 @@ def test_an_older_store_revokes_again_whom_the_list_names_and_says_so_once(
     assert "enrolled" in rows["east"] and "revoked" in rows["west"] and "revoked, serial b7" in rows["?"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("has_run_before", [False, True], ids=["nothing", "tables alone"])
 def test_a_copy_of_the_file_without_its_log_is_refused_beside_a_list_and_taken_nowhere_for_a_new_site(
     has_run_before: bool, tmp_path: Path
@@ -91,6 +93,7 @@ def test_a_copy_of_the_file_without_its_log_is_refused_beside_a_list_and_taken_n
     assert site.authority.read_revoked().keys() == {0xA2}
 
 
+@pytest.mark.soak
 def test_an_empty_file_is_told_of_where_no_list_says_that_it_is_a_copy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -191,6 +191,7 @@ DOING = st.lists(
 )
 
 
+@pytest.mark.soak
 @given(DOING)
 @settings(max_examples=80, deadline=None)
 def test_what_is_retained_is_how_it_is_once_there_is_a_connection(doing: list[str]) -> None:

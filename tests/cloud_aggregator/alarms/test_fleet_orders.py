@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ FLEETS = st.dictionaries(
 )
 
 
+@pytest.mark.soak
 @given(story=FLEETS, rebooting=st.sets(st.sampled_from(ALL)), data=st.data())
 def test_the_final_state_depends_on_no_order_and_no_repeats(
     story: dict[str, list[tuple[float, bool]]], rebooting: set[str], data: st.DataObject

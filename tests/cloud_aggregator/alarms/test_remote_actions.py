@@ -152,6 +152,7 @@ def test_a_cause_of_a_gateway_that_is_gone_is_put_back_in_service(place: Place) 
     assert answer.answer == "a/anomaly: in-service" and not answer.problem
 
 
+@pytest.mark.soak
 def test_so_many_orders_are_carried_out_in_a_tick_and_the_rest_in_the_next(place: Place) -> None:
     store = place.service.store
     for number in range(ORDERS_AT_ONCE + 5):

@@ -101,6 +101,7 @@ def test_alarms_are_listed_by_what_is_asked_for(say: Say) -> None:
     assert "unacknowledged" in say("alarms")[1].splitlines()[1]
 
 
+@pytest.mark.soak
 def test_an_alarm_is_handled_and_shown_with_who_did_what(folder: Path, say: Say) -> None:
     code, out, _ = say("alarms ack north/anomaly south.an --note 'crew is on its way'")
     assert code == 0 and "order 1 waits" in out
@@ -281,6 +282,7 @@ def test_only_what_touches_an_alarm_is_told_of_it_in_plain_words(folder: Path, s
     assert "taken out of service" in say("alarms show north/anomaly")[1]
 
 
+@pytest.mark.soak
 def test_the_list_fits_a_terminal_and_its_names_are_those_of_alarms(folder: Path, say: Say) -> None:
     now_ns = time.time_ns()
     with closing(Store(folder / "aggregator.db")) as store:

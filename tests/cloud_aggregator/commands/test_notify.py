@@ -76,6 +76,7 @@ def test_addresses_that_cannot_be_used_are_named_by_check_and_doctor(
     assert finding.level == "failure" and words in finding.text and "token-x" not in finding.text
 
 
+@pytest.mark.soak
 def test_check_and_doctor_know_channels(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     path = configured(tmp_path, channel("crew") + channel("night", "url_env").replace("night.urls", "NIGHT"))
     (tmp_path / "crew.urls").write_text("json://127.0.0.1/\nform://127.0.0.1/\n")

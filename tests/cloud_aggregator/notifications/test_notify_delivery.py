@@ -111,6 +111,7 @@ def test_each_channel_gets_what_it_is_for_in_plain_words(tmp_path: Path, monkeyp
     assert len(bodies) == 2 and b"raised" in bodies[0] and b"cleared" in bodies[1] and b"Until" in bodies[1]
 
 
+@pytest.mark.soak
 def test_an_alarm_of_the_whole_site_goes_to_channels_of_that_kind(tmp_path: Path) -> None:
     with receiving(name=title_of) as fleet, receiving(name=title_of) as sensor:
         for_fleet = channel(tmp_path, "fleet", address(fleet), kinds=["fleet"], gateways=["nobody"])
@@ -165,6 +166,7 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
         assert {where for where, _, _ in receiver.requests} == {"/json"}
 
 
+@pytest.mark.soak
 def test_who_has_a_change_is_not_sent_it_again_while_another_fails(tmp_path: Path) -> None:
     with receiving(name=title_of) as good, receiving(name=title_of) as bad:
         bad.answer = 503

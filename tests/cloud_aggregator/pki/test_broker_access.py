@@ -254,6 +254,7 @@ def test_a_broker_that_is_still_starting_is_not_ended_by_what_should_make_it_rea
         process.wait()
 
 
+@pytest.mark.soak
 @needs_broker
 @pytest.mark.slow
 # paho leaves the socket of a handshake that failed to the garbage collector.

@@ -97,6 +97,7 @@ def made_token_root(folder: Folder) -> str:
     return signing.digest_public_key((folder.path / "root.pub").read_bytes())
 
 
+@pytest.mark.soak
 def test_a_statement_that_is_older_than_the_one_here_is_not_taken_at_an_enrolment_either(
     site: Folder, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def cloud(site: Folder) -> tuple[Path, Path]:
     return site.path / "cloud.pem", site.path / "cloud.key"
 
 
+@pytest.mark.soak
 def test_a_gateway_cannot_read_anothers_receipts_or_say_anything_for_it(
     site: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +173,7 @@ def test_what_a_client_says_of_itself_counts_for_nothing(site: Folder, capsys: p
 
 
 # paho leaves the socket of a handshake that failed to the garbage collector.
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_link_refuses_a_broker_that_is_not_the_sites(
     site: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -198,6 +200,7 @@ def _make_server(folder: Folder, days: float, hosts: list[str]) -> None:
     folder.authority.write_own(SITE, hosts, datetime.now(UTC) + timedelta(days=days) - OWN_VALIDITY)
 
 
+@pytest.mark.soak
 def test_a_revoked_gateway_is_cut_off_at_once_and_stays_out(
     site: Folder, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -308,6 +311,7 @@ def test_an_operator_looks_on_as_the_page_says(site: Folder, tmp_path: Path) -> 
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.soak
 def test_an_operator_may_look_and_not_touch(site: Folder, tmp_path: Path) -> None:
     words = ["certificate", "operator", "-c", str(site.path / "aggregator.toml"), "--out", str(tmp_path / "me")]
     assert cloud_aggregator(words) == 0 and cloud_aggregator(words) == 2  # a key is never overwritten

@@ -102,6 +102,7 @@ BAD: dict[str, tuple[Callable[[], Made], float]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("fault", "between"), crossed([*BAD], [nothing, restarting]))
 def test_a_bad_model_reaches_canaries_alone_and_they_get_back_what_all_have(
     fault: str, between: Callable[[Fleet], None]
@@ -320,6 +321,7 @@ def test_a_share_is_read(text: str, value: float) -> None:
     assert share_of(text) == pytest.approx(value)
 
 
+@pytest.mark.soak
 def test_the_command_shows_how_a_release_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])

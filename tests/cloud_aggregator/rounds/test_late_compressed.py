@@ -167,6 +167,7 @@ def test_what_is_missing_never_adds_up(
         assert west.apart() == pytest.approx(float(np.abs(left).max()), rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.soak
 def test_of_an_update_that_is_overtaken_nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where the sum would drift: half a step in each, of which the one in two that is a whole step is overtaken."""
     algorithm = with_error_feedback(summing(), Compression(number="int8"))

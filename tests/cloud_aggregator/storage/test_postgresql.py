@@ -31,6 +31,7 @@ def url(server: Server) -> DatabaseUrl:
     return server.new_schema()
 
 
+@pytest.mark.soak
 def test_a_second_service_is_refused_and_told_of_the_first_while_others_read(url: DatabaseUrl) -> None:
     assert choose_database(url).find_held_since_ns() is None and not choose_database(url).exists()
     with closing(Store(url, program="aggregator")) as first:

@@ -226,6 +226,7 @@ def test_a_session_ends_after_its_time() -> None:
     assert sessions.find(token, 59.0) is None  # nor when a clock would go back
 
 
+@pytest.mark.soak
 def test_a_proxy_is_believed_and_nobody_else(tmp_path: Path) -> None:
     (tmp_path / "proxy.secret").write_text(f"{PASSWORD}\n")
     proof = {"X_Proxy_Secret": PASSWORD}

@@ -34,6 +34,7 @@ AT = "/alarms/north/north.anomaly.2"
 IT = {"alarms": "north/north.anomaly.2"}
 
 
+@pytest.mark.soak
 def test_an_alarm_is_handled_from_the_page(tmp_path: Path) -> None:
     with open_page(tmp_path, *make_site()) as site, site.serving():
         client = site.client("operator")
@@ -117,6 +118,7 @@ def test_who_is_shut_out_is_named_twice_and_with_the_password(tmp_path: Path) ->
         assert (order["who"], order["kind"], order["what"]) == ("admin", "revoke", "gateway north")
 
 
+@pytest.mark.soak
 def test_a_change_reaches_a_browser_that_waits_for_it(tmp_path: Path) -> None:
     with open_page(tmp_path, *make_site()) as site:
         client = site.client("viewer")

@@ -106,6 +106,7 @@ def test_each_fault_of_the_settings_is_a_line(site: Path, capsys: pytest.Capture
 # --- libraries --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_library_that_ends_its_process_is_named_by_the_command_itself(site: Path, tmp_path: Path) -> None:
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "numpy.py").write_text(DIES)
@@ -119,6 +120,7 @@ def test_a_library_that_ends_its_process_is_named_by_the_command_itself(site: Pa
     assert "failure  settings               not read" in done.stdout
 
 
+@pytest.mark.soak
 def test_what_is_missing_or_broken_otherwise_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')\n")
     (tmp_path / "sklearn.py").write_text("raise ModuleNotFoundError(\"No module named 'sklearn'\", name='sklearn')\n")

@@ -88,6 +88,7 @@ def retained(broker: Broker, user: str) -> list[str]:
         return [message.topic for message in looker.messages]
 
 
+@pytest.mark.soak
 def test_a_good_broker_is_well_for_both_and_nothing_stays_behind(tmp_path: Path) -> None:
     with mosquitto(tmp_path, *ANYBODY) as broker:
         for trial in (try_gateway(broker, SITE, ME, LARGEST), try_aggregator(broker, f"cloud.{SITE}", SITE, LARGEST)):
@@ -180,6 +181,7 @@ def test_a_wrong_password_is_named_as_such(tmp_path: Path) -> None:
     assert "refuses user north" in found["broker login"].text
 
 
+@pytest.mark.soak
 def test_the_access_list_of_the_templates_lets_through_what_it_must_and_no_more(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text(ACL.read_text())

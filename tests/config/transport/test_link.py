@@ -95,6 +95,7 @@ def alarm_delays_s(port: int, chunk_bytes: int, chunks: int, bytes_per_s: float,
     return [arrived[index] - at_s for index, at_s in enumerate(sent_s)]
 
 
+@pytest.mark.soak
 @needs_mosquitto
 def test_an_alarm_goes_past_the_chunks_of_an_update_on_a_slow_line(running: Broker) -> None:
     """The same as 20 kB/s with 32 KiB chunks, ten times as fast; the benchmark takes the real figures."""
@@ -320,6 +321,7 @@ def test_two_links_with_one_id_are_noticed(
     assert any("used the same id" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.soak
 @needs_mosquitto
 def test_a_transfer_goes_on_after_the_broker_was_restarted(tmp_path: Path) -> None:
     with broker(tmp_path, "mosquitto") as started, Ends(started.port, "cloud", "fedgate/v1/bridge/+/+/+") as cloud:

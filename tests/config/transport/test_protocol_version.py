@@ -39,6 +39,7 @@ def _all_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "fedgate.mqtt")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_broker_is_spoken_to_in_its_version_and_keeps_what_an_absent_client_is_owed(
     kind: Kind, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -180,6 +181,7 @@ def test_a_refused_subscription_is_an_error_with_its_topic(caplog: pytest.LogCap
     assert {record.levelname for record in caplog.records if words in record.getMessage()} == {"ERROR"}
 
 
+@pytest.mark.soak
 def test_no_more_messages_are_on_the_line_than_the_broker_takes_at_once() -> None:
     came: list[bytes] = []
 

@@ -100,6 +100,7 @@ def find_peak_hz(values: np.ndarray, low_hz: float, high_hz: float) -> float:
     return float(hz[inside][power[inside].argmax()])
 
 
+@pytest.mark.soak
 def test_lost_stiffness_moves_a_frequency_by_its_root_and_leaves_what_was_before() -> None:
     healthy = play_bridge(start_bridge(np.random.default_rng(1), 300.0), np.random.default_rng(2))
     played = lose_stiffness(np.random.default_rng(3), 300.0)

@@ -188,6 +188,7 @@ def test_the_number_of_the_code_is_made_of_what_measures(monkeypatch: pytest.Mon
     runner._code.cache_clear()
 
 
+@pytest.mark.soak
 def test_a_report_says_where_its_cells_were_measured_and_of_none_more_than_is_known(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

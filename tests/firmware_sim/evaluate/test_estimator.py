@@ -257,6 +257,7 @@ def test_settings_are_parameters(tables: dict[str, Floats]) -> None:
         model.set_params(nuu=0.3).fit(tables)
 
 
+@pytest.mark.soak
 def test_scikit_learn_chooses_settings_and_splits_by_gateway() -> None:
     gateways = fleet(5, alike=True)
     x = np.concatenate([gateway.x for gateway in gateways.values()])

@@ -387,6 +387,7 @@ def test_methods_of_which_none_is_federated_have_a_page_without_costs(
     assert "<h2>Bytes</h2>" not in Path(report["page"]).read_text("utf-8")
 
 
+@pytest.mark.soak
 def test_an_axis_is_no_figure_beside_itself(capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path) -> None:
     file = tmp_path / "comparison.toml"
     method = '[define.method]\nm = { algorithm = "distance" }\n'

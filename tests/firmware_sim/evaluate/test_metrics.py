@@ -23,6 +23,7 @@ def columns(rows: list[tuple[int, int, bool]]) -> tuple[NDArray[np.int64], NDArr
     return np.array(labels, dtype=np.int64), np.array(scores, dtype=np.float64), np.array(alarmed, dtype=np.bool_)
 
 
+@pytest.mark.soak
 @given(windows)
 def test_roc_auc_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int, int, bool]]) -> None:
     labels, scores, _ = columns(rows)

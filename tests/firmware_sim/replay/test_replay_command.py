@@ -39,6 +39,7 @@ def settings_of(site: Folder, name: str) -> Path:
     return path
 
 
+@pytest.mark.soak
 @needs_mosquitto
 def test_a_node_of_a_site_with_certificates_plays_to_its_gateway(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch

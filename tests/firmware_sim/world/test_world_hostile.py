@@ -260,6 +260,7 @@ def test_a_world_shows_it(
     assert any(said in text for text in found)
 
 
+@pytest.mark.soak
 def test_commands_are_asked_on_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, said = list[str](), list[str]()
 

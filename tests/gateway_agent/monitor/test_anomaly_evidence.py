@@ -179,6 +179,7 @@ def test_a_tone_is_in_its_band_and_all_bands_add_up_to_the_variance() -> None:
     assert bands.sum() == pytest.approx(values.var(), rel=1e-5) and bands[place] == pytest.approx(4.5, rel=1e-5)
 
 
+@pytest.mark.soak
 @settings(max_examples=20, deadline=None)
 @given(windows=st.integers(1, 3 * spectra.KEPT))
 def test_of_many_healthy_windows_some_are_kept_evenly_spread_over_all(windows: int) -> None:

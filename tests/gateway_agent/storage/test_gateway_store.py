@@ -80,6 +80,7 @@ def same(stored: Stored, other: Stored) -> bool:
     )
 
 
+@pytest.mark.soak
 @settings(max_examples=25, deadline=None)
 @given(steps=st.lists(st.lists(EFFECTS, max_size=4), max_size=5))
 def test_the_store_is_the_shelf_after_every_step_and_after_opening_it_again(

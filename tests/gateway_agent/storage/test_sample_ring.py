@@ -135,6 +135,7 @@ def test_what_is_written_for_a_clip_is_known_before(alarm: str, length: int) -> 
         ring.close()
 
 
+@pytest.mark.soak
 def test_to_open_a_file_of_many_clips_takes_as_many_steps_as_there_are(tmp_path: Path) -> None:
     steps = []
     for count in (200, 800):

@@ -71,6 +71,7 @@ def test_states_are_those_of_reservoirpy(leak: float, radius: float) -> None:
     np.testing.assert_allclose(reservoir.run(params, u)[0], theirs.run(u), rtol=0.0, atol=1e-5)
 
 
+@pytest.mark.soak
 @given(
     seed=st.integers(0, 2**32),
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=6),

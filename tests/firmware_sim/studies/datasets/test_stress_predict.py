@@ -75,6 +75,7 @@ def test_moving_averages_follow_a_step() -> None:
     assert not slow[:50].any()
 
 
+@pytest.mark.soak
 def test_a_late_start_knows_nothing_of_before(subjects: tuple[Subject, ...]) -> None:
     late = from_late(subjects[0], 700.0)
     assert late.elapsed_s[0] == 5.0

@@ -63,6 +63,7 @@ def test_the_softmax_of_one_output_knows_nothing_and_sums_run_away() -> None:
     assert sums_of_algorithm_2([np.array([1.0]), np.array([2.0])], 3) == [-3.0, -9.0, -21.0]
 
 
+@pytest.mark.soak
 def test_the_listed_fisher_information_is_that_of_autograd() -> None:
     torch = pytest.importorskip("torch", reason="torch is in the extra [lstm] only")
     rng = np.random.default_rng(0)

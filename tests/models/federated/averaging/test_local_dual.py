@@ -106,6 +106,7 @@ def test_who_has_no_part_in_the_shared_model_sends_the_solution_of_its_own_rows(
         np.testing.assert_allclose(server.global_state["weights"] + sent["weights"] / 30, -alone, atol=1e-5)
 
 
+@pytest.mark.soak
 def test_a_lost_update_costs_a_round_and_no_more() -> None:
     data = blobs(10, UNLIKE)
     algorithm = build("fedavg", 3, {**ONE_CLASS, "nu": 0.1})

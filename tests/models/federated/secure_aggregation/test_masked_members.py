@@ -192,6 +192,7 @@ def pinned(
     return site
 
 
+@pytest.mark.soak
 def test_both_machines_make_a_model_among_members(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     site = pinned(monkeypatch, tmp_path, FOUR)
     site.run(site.in_force)

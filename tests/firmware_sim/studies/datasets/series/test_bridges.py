@@ -31,6 +31,7 @@ def test_windows_of_a_bridge_are_of_its_states_and_setups_and_healthy_ones_overl
         assert windows.start.min() == 0.0 and windows.end.max() == 1.0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("levels", [False, True])
 def test_each_sensor_is_measured_by_itself_in_its_unit(tiny: Path, levels: bool) -> None:
     folder = tiny / "streams" / "z24_bridge"
