@@ -23,6 +23,7 @@ from sqlalchemy import (
     insert,
     update,
 )
+from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.functions import GenericFunction
 
 # One order everywhere, whatever language the server was set up in: by the characters' numbers.
@@ -31,6 +32,24 @@ NUMBER = BigInteger().with_variant(Integer, "sqlite")  # of a row, which only as
 
 META = MetaData()
 KEY = "key_"  # before the name of a column of the key, in a statement
+
+
+def _make_batches(name: str, *own: SchemaItem) -> Table:
+    """Return a table of what gateways gathered, each batch under the name of its message, with what is its own."""
+    return Table(
+        name,
+        META,
+        Column("number", NUMBER, primary_key=True),
+        Column("gateway", TEXT, nullable=False),
+        Column("item", TEXT, nullable=False),
+        Column("t_ns", BigInteger, nullable=False),
+        *own,
+        Column("body", TEXT, nullable=False),
+        Column("received_ns", BigInteger, nullable=False),
+        UniqueConstraint("gateway", "item"),
+    )
+
+
 # See `training_table`.
 TRAINING = Table(
     "training",
@@ -182,31 +201,9 @@ LOSSES = Table(
     Column("received_ns", BigInteger, nullable=False),
     UniqueConstraint("gateway", "id", "kind"),
 )
-SCORES = Table(
-    "scores",
-    META,
-    Column("number", NUMBER, primary_key=True),
-    Column("gateway", TEXT, nullable=False),
-    Column("item", TEXT, nullable=False),
-    Column("t_ns", BigInteger, nullable=False),
-    Column("windows", BigInteger, nullable=False),
-    Column("body", TEXT, nullable=False),
-    Column("received_ns", BigInteger, nullable=False),
-    UniqueConstraint("gateway", "item"),
-)
+SCORES = _make_batches("scores", Column("windows", BigInteger, nullable=False))
 # What chosen features were within hours; the newest of each gateway.
-SUMMARIES = Table(
-    "summaries",
-    META,
-    Column("number", NUMBER, primary_key=True),
-    Column("gateway", TEXT, nullable=False),
-    Column("item", TEXT, nullable=False),
-    Column("t_ns", BigInteger, nullable=False),
-    Column("body", TEXT, nullable=False),
-    Column("received_ns", BigInteger, nullable=False),
-    UniqueConstraint("gateway", "item"),
-    Index("summaries_of", "gateway", "t_ns"),
-)
+SUMMARIES = _make_batches("summaries", Index("summaries_of", "gateway", "t_ns"))
 # What alarms rest on, as their gateways sent it; the newest of each gateway.
 EVIDENCE = Table(
     "evidence",

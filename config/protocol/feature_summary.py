@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fedgate.config.protocol.messages import FARTHEST, Count, Message, Moment, Name, NotNegative, Number
+from fedgate.config.protocol.messages import FARTHEST, ClockQuality, Count, Message, Moment, Name, NotNegative, Number
 
 FEATURES_MAX = 16  # of one gateway
 DIGITS = 6  # significant ones: a natural frequency moves by a thousandth
@@ -45,7 +45,12 @@ def join(spreads: Sequence[Spread]) -> Spread:
     """Return what holds of the values of all of them, one at least."""
     windows = sum(one.windows for one in spreads)
     mean = sum(one.windows * one.mean for one in spreads) / windows
-    squares = sum(one.windows * (one.deviation**2 + (one.mean - mean) ** 2) for one in spreads)
+    # Products, and not powers, whose last bit differs between machines and units.
+    offsets = [one.mean - mean for one in spreads]
+    squares = sum(
+        one.windows * (one.deviation * one.deviation + offset * offset)
+        for one, offset in zip(spreads, offsets, strict=True)
+    )
     least, most = min(one.least for one in spreads), max(one.most for one in spreads)
     return Spread(windows, mean, math.sqrt(squares / windows), least, most)
 
@@ -57,17 +62,18 @@ class FeatureSummary(Message):
     last_ns: Moment
     windows: Annotated[Count, Field(ge=1)]
     features: Annotated[tuple[Name, ...], Field(min_length=1, max_length=FEATURES_MAX)]
+    units: Annotated[tuple[Name, ...], Field(max_length=FEATURES_MAX)]  # empty where there is none
     means: Values
     deviations: Annotated[tuple[NotNegative, ...], Field(max_length=FEATURES_MAX)]
     least: Values
     most: Values
-    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    clock: ClockQuality = "unknown"
     boot_id: Name = ""
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         count = len(self.features)
-        if {len(one) for one in (self.means, self.deviations, self.least, self.most)} != {count}:
+        if {len(one) for one in (self.units, self.means, self.deviations, self.least, self.most)} != {count}:
             raise ValueError(f"expected {count} values of each kind, one of each feature")
         if self.last_ns < self.t_ns:
             raise ValueError(f"last_ns: the last window ends at {self.last_ns}, before the first at {self.t_ns}")
@@ -80,18 +86,16 @@ class FeatureSummary(Message):
 
 
 def summarise(
-    gathered: Gathered,
-    features: tuple[str, ...],
-    clock: Literal["synchronised", "unsynchronised", "unknown"],
-    boot: str,
+    gathered: Gathered, features: Sequence[str], units: Sequence[str], clock: ClockQuality, boot: str
 ) -> FeatureSummary:
-    """Return what was gathered of these features as a message."""
+    """Return what was gathered of these features, in these units, as a message."""
     spreads = gathered.spreads
     return FeatureSummary(
         t_ns=gathered.t_ns,
         last_ns=gathered.last_ns,
         windows=spreads[0].windows,
-        features=features,
+        features=tuple(features),
+        units=tuple(units),
         means=_round(one.mean for one in spreads),
         deviations=_round(one.deviation for one in spreads),
         least=_round(one.least for one in spreads),

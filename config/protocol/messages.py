@@ -47,6 +47,7 @@ MAINTENANCE_MAX = 200  # 30 kB in one message
 MAINTENANCE_LONGEST_NS = 31 * DAY_NS
 MEMBERS_MAX = 1_000  # 36 kB in one message
 Counts = Annotated[dict[Name, Count], Field(max_length=LISTED_MAX)]
+ClockQuality = Literal["synchronised", "unsynchronised", "unknown"]
 Common = Literal["power", "weather", "undetermined"]  # the cause of anomalies of many gateways
 Moment = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # ns of Unix time
 FARTHEST = 1e30  # of a number: beyond what any sensor measures, and in the bounds of float32
@@ -182,7 +183,7 @@ class Status(Message):
     state: Literal["online", "offline"]
     version: Name = ""
     boot_id: Name = ""
-    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    clock: ClockQuality = "unknown"
     can_train: bool = False
     # That some algorithms need besides, such as torch.
     libraries: Annotated[tuple[Name, ...], Field(max_length=LISTED_MAX)] = ()
@@ -442,7 +443,7 @@ class Alarm(Message):
     model_version: Count = 0
     model_digest: Name = ""
     baseline_windows: Count = 0
-    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    clock: ClockQuality = "unknown"
     boot_id: Name = ""
     monotonic_ns: Moment | None = None  # at `t_ns`: how long after the boot
     sequence: Count = 0  # its number among the items of its store: orders alarms whatever the clock says; 0: unknown
@@ -493,7 +494,7 @@ class ServiceRequest(Message):
     text: str
     since: str
     until: str = ""
-    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    clock: ClockQuality = "unknown"
 
     @classmethod
     def of(cls, alarm: Alarm, site: str, gateway: str, device: Device) -> Self:

@@ -8,11 +8,11 @@ commit on its flash and a receipt on the way back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from fedgate.config.protocol.messages import Count, Message, Moment, Name, Score
+from fedgate.config.protocol.messages import ClockQuality, Count, Message, Moment, Name, Score
 
 WINDOWS_MAX = 1_000  # in one batch; more is no batch of ours
 DIGITS = 6  # of a score: float32 holds 7, and nobody reads as many
@@ -30,7 +30,7 @@ class Scores(Message):
     # Of others than `score`: in which windows.
     rules: Annotated[dict[Name, tuple[Count, ...]], Field(max_length=WINDOWS_MAX)] = Field(default_factory=dict)
     model_version: Count
-    clock: Literal["synchronised", "unsynchronised", "unknown"] = "unknown"
+    clock: ClockQuality = "unknown"
     boot_id: Name = ""
 
     @model_validator(mode="after")
@@ -44,7 +44,7 @@ class Scores(Message):
         return self
 
 
-def gather(scores: Sequence[Score], clock: Literal["synchronised", "unsynchronised", "unknown"], boot: str) -> Scores:
+def gather(scores: Sequence[Score], clock: ClockQuality, boot: str) -> Scores:
     """Return scores of one model and level, times rising, as one batch; the first has its level and model."""
     first = scores[0]
     rules: dict[str, tuple[int, ...]] = {}

@@ -39,6 +39,7 @@ from fedgate.config.settings.training import AlgorithmChoice, DefenceChoice, Rou
 from fedgate.config.settings.web import GatewayWebTable, MetricsTable, WebTable
 from fedgate.models.alarms.false_alarm_test import block_windows
 from fedgate.models.alarms.threshold import MINIMUM_SCORES
+from fedgate.models.features.describe import Meaning, describe_features
 from fedgate.models.features.spec import FeatureSpec, feature_names
 from fedgate.models.windows.grid import Aggregate, StreamSpec
 
@@ -252,6 +253,11 @@ class GatewaySettings(Table):
             )
             for source in self.source
         )
+
+    def describe_features(self) -> dict[str, Meaning]:
+        """Return what each feature is, by its name, with the units that the sources name."""
+        units = {channel.role: channel.unit for source in self.source for channel in source.channels}
+        return describe_features(self.features, units)
 
     @model_validator(mode="after")
     def _alarm_knows_its_features(self) -> GatewaySettings:

@@ -30,7 +30,7 @@ from fedgate.config.protocol.messages import Alarm
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, Deliver, Item, Log, Wanted
 from fedgate.gateway_agent.monitor.monitor import Monitor
-from fedgate.gateway_agent.monitor.sentence import Meanings, describe_contribution, describe_meanings
+from fedgate.gateway_agent.monitor.sentence import Meanings, describe_contribution
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.pipeline import Pipeline, WindowResult, stack_rows
 from fedgate.gateway_agent.pipeline.spectra import Spectra, Worst
@@ -70,7 +70,7 @@ def gather_evidence(monitor: Monitor, context: Context, alarm: Alarm, reading: W
     judge, height, settings = monitor.pipeline.judge, reading.height, context.settings
     if judge is None or height is None:
         raise AssertionError("an anomaly needs a judge and a height")
-    meanings, is_full = describe_meanings(settings), settings.alarm.evidence == "full"
+    meanings, is_full = settings.describe_features(), settings.alarm.evidence == "full"
     spectrum, reason = measure_spectrum(monitor.pipeline, meanings, reading) if is_full else (None, "")
     evidence = AlarmEvidence(
         alarm=alarm.id,
@@ -158,7 +158,7 @@ def compare_bands(healthy: Spectra, worst: Worst | None) -> tuple[BandChange, ..
 
 def list_health(monitor: Monitor, context: Context, reading: WindowResult) -> tuple[ChannelHealth, ...]:
     """Return how the channels are, the worst of them where not all fit."""
-    outside = find_outside(monitor.pipeline, describe_meanings(context.settings), reading)
+    outside = find_outside(monitor.pipeline, context.settings.describe_features(), reading)
     named = _list_covariates(context)
     found = [
         ChannelHealth(
@@ -185,7 +185,7 @@ def count_outside(monitor: Monitor, context: Context, reading: WindowResult) -> 
     covariates are none of them.
     """
     found, covariates = (
-        find_outside(monitor.pipeline, describe_meanings(context.settings), reading),
+        find_outside(monitor.pipeline, context.settings.describe_features(), reading),
         _list_covariates(context),
     )
     own = [one["outside"] for channel, one in found.items() if channel not in covariates]

@@ -11,17 +11,11 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.pipeline.decision import ScoringModel
 from fedgate.models.alarms.contributions import Contribution, select_named
 from fedgate.models.alarms.rules import Height
-from fedgate.models.features.describe import Meaning, describe_features, describe_value
+from fedgate.models.features.describe import Meaning, describe_value
 from fedgate.models.time_units import NS
 
 FOUND_LENGTH = 300  # characters on features that stand out
 Meanings = Mapping[str, Meaning]
-
-
-def describe_meanings(settings: GatewaySettings) -> Meanings:
-    """Return what each feature of a gateway is, with the units that its sources name."""
-    units = {channel.role: channel.unit for source in settings.source for channel in source.channels}
-    return describe_features(settings.features, units)
 
 
 def describe_contribution(meanings: Meanings, one: Contribution) -> str:
@@ -55,7 +49,7 @@ def describe_start(
     place = cut_text(device.location, 80) if device is not None else ""
     beside = f"; {outside[0]} of {outside[1]} channels are outside of their baseline" if outside[0] > 1 else ""
     tail = f"{since}{beside} ({rule} {height.statistic:.3g}, level {height.level:.3g} of {whose})"
-    named = list(accumulate(_list_parts(describe_meanings(settings), standing_out)))
+    named = list(accumulate(_list_parts(settings.describe_features(), standing_out)))
     plain = f"{rule} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}{since}"
     texts = [f"{place}, {found}{tail}" if place else f"{found}{tail}" for found in reversed(named)]
     texts += [

@@ -60,3 +60,8 @@ def _split_into_batches(scores: tuple[Score, ...]) -> list[list[Score]]:
             batches.append([])
         batches[-1].append(score)
     return batches
+
+
+def save_unsent(outbox: Outbox, context: Context) -> list[Effect]:
+    """Return what is to be stored of the scores at the end of the agent: those that it could not publish."""
+    return [] if context.is_connected else queue_unsent(outbox, context)[1]

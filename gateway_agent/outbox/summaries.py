@@ -9,7 +9,6 @@ from fedgate.config.protocol.transfer import digest_of
 from fedgate.gateway_agent.context import Context
 from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Effect, Item
 from fedgate.gateway_agent.feature_row import Row
-from fedgate.gateway_agent.outbox import scores
 from fedgate.gateway_agent.outbox.outbox import Outbox, enqueue
 from fedgate.models.features.spec import feature_names
 from fedgate.models.time_units import HOUR_NS
@@ -33,16 +32,9 @@ def queue_gathered(outbox: Outbox, context: Context) -> tuple[Outbox, list[Effec
     """Queue the summary of what was gathered so far; nothing where nothing was."""
     if outbox.gathered is None:
         return outbox, []
-    chosen = context.settings.exchange.publish_features
-    body = summarise(outbox.gathered, chosen, context.clock, context.boot_id).to_bytes()
+    chosen, meanings = context.settings.exchange.publish_features, context.settings.describe_features()
+    units = [meanings[name].unit for name in chosen]
+    body = summarise(outbox.gathered, chosen, units, context.clock, context.boot_id).to_bytes()
     digest = digest_of(body)
     item = Item(context.topic("summary", digest), (body,), retain=False, priority=TELEMETRY_PRIORITY)
     return enqueue(replace(outbox, gathered=None), context, digest, item)
-
-
-def queue_last(outbox: Outbox, context: Context) -> list[Effect]:
-    """Return what is to be stored at the end of the agent: the summary so far, and the scores that it could not
-    publish.
-    """
-    outbox, effects = queue_gathered(outbox, context)
-    return effects if context.is_connected else [*effects, *scores.queue_unsent(outbox, context)[1]]

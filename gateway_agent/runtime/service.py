@@ -10,7 +10,7 @@ from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent import machine
 from fedgate.gateway_agent.deployment.deployment import mark_at_start, save_at_stop
 from fedgate.gateway_agent.events import Durable, Effect, Event, Log, Outward, Save, StoreState
-from fedgate.gateway_agent.outbox import summaries
+from fedgate.gateway_agent.outbox import scores, summaries
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.memory import save_memory
 from fedgate.gateway_agent.runtime.clip_file import ClipFile
@@ -73,8 +73,10 @@ class Service(service.Service[State]):
         if self.clips is not None:
             self.clips.close()
         policy, pipeline = self.policy, self.state.monitor.pipeline
+        outbox, summarised = summaries.queue_gathered(self.state.outbox, self.state.context)
         last = [
-            *summaries.queue_last(self.state.outbox, self.state.context),
+            *summarised,
+            *scores.save_unsent(outbox, self.state.context),
             *([] if pipeline.commissioned else spectra.save(pipeline.healthy)[1]),
             *save_memory(pipeline, self.state.context, self.state.deployment.manifest),
             *save_at_stop(self.state.deployment),

@@ -66,8 +66,10 @@ def describe_state(view: View, now_ns: int) -> Facts:
         return facts | {"sentence": sentence, "is_well": False}
     status = snapshot.status
     causes = ", ".join(one.cause for one in sorted(snapshot.alarms, key=lambda one: (one.kind != "anomaly", one.cause)))
-    sentence = f"The agent {describe_doing(status)}: {causes or 'no alarm'}."
-    is_well = status.watching and not snapshot.alarms and not any(list_problems(status))
+    problems = len(list(list_problems(status)))
+    more = f"; it reports {problems} problem{'s' if problems > 1 else ''}" if problems else ""
+    sentence = f"The agent {describe_doing(status)}: {causes or 'no alarm'}{more}."
+    is_well = status.watching and not snapshot.alarms and not problems
     return facts | {"sentence": sentence, "is_well": is_well, "reported": describe_status(status)}
 
 

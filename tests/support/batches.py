@@ -30,6 +30,12 @@ def make_summary(
     t_ns: int, mean: float = 1.0, deviation: float = 0.5, windows: int = 10, **more: Any
 ) -> FeatureSummary:
     """Return what one feature was in windows of an hour."""
-    given = {"t_ns": t_ns, "last_ns": t_ns + 600 * NS, "windows": windows, "features": ("load.level",)}
+    given = {
+        "t_ns": t_ns,
+        "last_ns": t_ns + 600 * NS,
+        "windows": windows,
+        "features": ("load.level",),
+        "units": ("kN",),
+    }
     values = {"means": (mean,), "deviations": (deviation,), "least": (mean - 2.0,), "most": (mean + 2.0,)}
     return FeatureSummary.model_validate({**given, **values, "clock": "synchronised", **more})

@@ -242,6 +242,7 @@ MESSAGES: list[Message] = [
         last_ns=1_800_003_595_123_456_789,
         windows=719,
         features=("load.level", "load.band[2-5Hz]"),
+        units=("kN", ""),
         means=(1.5, -0.75),
         deviations=(0.25, 0.0),
         least=(0.5, -0.75),

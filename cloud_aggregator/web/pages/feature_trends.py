@@ -29,19 +29,24 @@ def read_trends(context: Context, month: Month, anomalies: Mapping[str, int]) ->
         {"gateway": name, "features": read_features(context, name, month.from_ns, month.until_ns)}
         for name in names[:GATEWAYS_SHOWN]
     ]
-    return {"gateways": [one for one in shown if one["features"]], "others": names[GATEWAYS_SHOWN:]}
+    return {"gateways": shown, "others": names[GATEWAYS_SHOWN:]}
 
 
 def read_features(context: Context, gateway: str, from_ns: int, until_ns: int) -> list[Facts]:
-    """Return the features that a gateway published last within a time, and how each was from day to day."""
-    read = context.store.months.read_summaries(gateway, from_ns, until_ns, SUMMARIES_SEARCHED)
-    summaries = [one for one in read if one.clock != "unsynchronised"]  # else their days are not known
-    days, meanings = gather_days(summaries), describe_features(context.settings.features, {})
+    """Return the features that a gateway published last within a time, and how each was from day to day by its clock;
+    `undated` windows were measured while that was not known to be right.
+    """
+    summaries = context.store.months.read_summaries(gateway, from_ns, until_ns, SUMMARIES_SEARCHED)
+    if not summaries:
+        return []
+    days, meanings, newest = gather_days(summaries), describe_features(context.settings.features, {}), summaries[-1]
+    # A clock that was never set is a gateway's own; its days may be others than they are called.
+    undated = sum(one.windows for one in summaries if one.clock == "unsynchronised")
     found = []
-    for name in summaries[-1].features if summaries else ():
+    for name, unit in zip(newest.features, newest.units, strict=True):
         meaning = meanings.get(name)
         text = "" if meaning is None else ", ".join(filter(None, (meaning.channel, meaning.what)))
-        found.append({"feature": name, "text": text} | describe_days(days[name]))
+        found.append({"feature": name, "text": text, "unit": unit, "undated": undated} | describe_days(days[name]))
     return found
 
 

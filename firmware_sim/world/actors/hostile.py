@@ -216,6 +216,7 @@ class Device:
             fields["rules"] = {name: [number % count for number in numbers] for name, numbers in rules}
         if channel == "summary":  # likewise
             count = len(fields["features"])
+            fields["units"] = [""] * count
             for name in ("means", "deviations", "least", "most"):
                 fields[name] = [(fields[name] or [0.0])[0]] * count
             fields["last_ns"] = max(fields["t_ns"], fields["last_ns"])

@@ -353,12 +353,20 @@ def test_of_many_gateways_with_trends_those_with_anomalies_come_first(tmp_path: 
     assert f"Those of {len(found['others'])} gateways more" in render(tmp_path, report.PAGE, read(tmp_path))
 
 
-def test_of_one_day_nothing_has_moved_and_a_clock_that_was_not_set_has_no_days(tmp_path: Path) -> None:
-    unset = make_summary(AUGUST + DAY_NS, clock="unsynchronised")
-    commit(tmp_path, RecordSummary("north", "a", make_summary(AUGUST), NOW_NS), RecordSummary("north", "b", unset, 1))
+def test_of_one_day_nothing_has_moved(tmp_path: Path) -> None:
+    commit(tmp_path, RecordSummary("north", "a", make_summary(AUGUST), NOW_NS))
     ((feature,),) = (one["features"] for one in read(tmp_path)["trends"]["gateways"])
     assert (feature["days"], feature["compared_days"], feature["moved"]) == (1, 0, None)
-    assert "standard deviations of the first" not in render(tmp_path, report.PAGE, read(tmp_path))
+    page = render(tmp_path, report.PAGE, read(tmp_path))
+    assert "standard deviations of the first" not in page and "-1 and 3 kN." in page and "not synchronised" not in page
+
+
+def test_trends_of_a_clock_that_was_not_set_are_shown_and_say_so(tmp_path: Path) -> None:
+    unset = make_summary(AUGUST + DAY_NS, clock="unsynchronised", windows=7)
+    commit(tmp_path, RecordSummary("north", "a", make_summary(AUGUST), NOW_NS), RecordSummary("north", "b", unset, 1))
+    ((feature,),) = (one["features"] for one in read(tmp_path)["trends"]["gateways"])
+    assert (feature["days"], feature["whole"]["windows"], feature["undated"]) == (2, 17, 7)
+    assert "Of 7 windows the clock of the gateway was not synchronised" in render(tmp_path, report.PAGE, read(tmp_path))
 
 
 def test_a_gateway_that_floods_its_trends_takes_no_more_than_a_bound(

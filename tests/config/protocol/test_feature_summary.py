@@ -20,6 +20,7 @@ GOOD = {
     "last_ns": 2,
     "windows": 2,
     "features": ["a", "b"],
+    "units": ["kN", ""],
     **{name: [1.0, 2.0] for name in ("means", "deviations", "least", "most")},
 }
 
@@ -54,7 +55,7 @@ def test_the_unit_does_not_matter(values: list[float], power: int) -> None:
 
 def test_it_says_what_was_gathered() -> None:
     spread = Spread(3, 1.0 / 3.0, 2.0, -1e300, 1e300)
-    made = summarise(Gathered(5, 7, (spread, spread)), ("a", "b"), "synchronised", "boot")
+    made = summarise(Gathered(5, 7, (spread, spread)), ("a", "b"), ("kN", ""), "synchronised", "boot")
     assert FeatureSummary.from_bytes(made.to_bytes()) == made
     assert (made.t_ns, made.last_ns, made.windows, made.clock, made.boot_id) == (5, 7, 3, "synchronised", "boot")
     assert made.by_feature() == {name: Spread(3, 0.333333, 2.0, -FARTHEST, FARTHEST) for name in ("a", "b")}
@@ -64,6 +65,7 @@ def test_it_says_what_was_gathered() -> None:
     ("change", "words"),
     [
         ({"means": [1.0]}, "expected 2 values of each kind"),
+        ({"units": []}, "expected 2 values of each kind"),
         ({"features": []}, "features"),
         ({"features": ["a"] * 17}, "features"),
         ({"windows": 0}, "windows"),

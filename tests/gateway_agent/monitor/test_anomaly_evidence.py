@@ -15,7 +15,7 @@ from fedgate.config.protocol.messages import CONTROL, TRAIL_MAX, Alarm
 from fedgate.gateway_agent.events import EVIDENCE_PRIORITY, ClockSet, Effect, Enqueue, Log, Save
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.gateway_agent.monitor import evidence
-from fedgate.gateway_agent.monitor.sentence import describe_meanings, describe_start
+from fedgate.gateway_agent.monitor.sentence import describe_start
 from fedgate.gateway_agent.pipeline import spectra
 from fedgate.gateway_agent.pipeline.decision import ScoringModel
 from fedgate.gateway_agent.pipeline.pipeline import WindowResult, start
@@ -135,7 +135,7 @@ def test_each_channel_says_how_many_features_are_where_they_never_were_and_which
     pipeline = start(made.features, made.streams, made.alarm, 60, rows)
     row = np.median([one.row for one in rows], axis=0)
     row[feature_names(made.features).index("other.level")] = 50.0
-    found = evidence.find_outside(pipeline, describe_meanings(made), WindowResult(0, row))
+    found = evidence.find_outside(pipeline, made.describe_features(), WindowResult(0, row))
     assert [found[name]["outside"] for name in names] == [0, 1] and found["other"]["farthest"] == "other.level"
     assert found["other"]["deviation"] > 30.0 and found["load"]["features"] == len(row) // 2
     low = spectra.Spectra(("load", "other"), tuple(np.full((2, 4), level, np.float32) for level in (1.0, 2.0, 3.0)))

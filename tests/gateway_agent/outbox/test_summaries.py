@@ -71,12 +71,12 @@ def test_an_hour_is_one_item_as_soon_as_the_next_begins() -> None:
 def test_nothing_is_gathered_where_nothing_is_chosen() -> None:
     state, effects, _ = feed(commissioned(), 2, 2 * WINDOWS, WINDOWS)
     assert not list_queued(effects) and state.outbox.gathered is None
-    assert not summaries.queue_last(state.outbox, state.context)
+    assert not summaries.queue_gathered(state.outbox, state.context)[1]
 
 
 def test_what_was_gathered_is_kept_at_the_end_and_where_the_clock_is_set() -> None:
     state = commissioned(**CHOSEN)
-    (last,) = list_queued(summaries.queue_last(state.outbox, state.context))
+    (last,) = list_queued(summaries.queue_gathered(state.outbox, state.context)[1])
     assert last.windows == WINDOWS
     unset = replace(state, context=replace(state.context, clock="unsynchronised"))
     after_it, effects = after(unset, ClockSet(unset.context.anchor_ns + 5 * HOUR_NS))
@@ -98,7 +98,7 @@ def test_windows_of_maintenance_are_in_none() -> None:
     pipeline = replace(state.monitor.pipeline, maintenance=((begun_ns + 2 * NS, begun_ns + 3 * NS),))
     state = replace(state, monitor=replace(state.monitor, pipeline=pipeline))
     state, _, _ = feed(state, 2, 5, WINDOWS)
-    (last,) = list_queued(summaries.queue_last(state.outbox, state.context))
+    (last,) = list_queued(summaries.queue_gathered(state.outbox, state.context)[1])
     assert last.windows == WINDOWS + 4
 
 

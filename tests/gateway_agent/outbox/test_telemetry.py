@@ -14,7 +14,6 @@ from fedgate.config.protocol.messages import MessageError, Receipt, Score
 from fedgate.config.protocol.scores import Scores, gather
 from fedgate.gateway_agent.events import TELEMETRY_PRIORITY, Connection, Effect, Enqueue
 from fedgate.gateway_agent.outbox import scores as telemetry
-from fedgate.gateway_agent.outbox import summaries
 from fedgate.gateway_agent.outbox.scores import WINDOWS
 from fedgate.gateway_agent.state import State
 from fedgate.models.time_units import NS
@@ -116,8 +115,8 @@ def test_another_model_or_a_clock_that_went_back_begins_another_batch() -> None:
 
 def test_a_stop_without_a_link_stores_what_was_kept_and_one_with_a_link_nothing() -> None:
     state, _ = told(commissioned(**AT_ONCE), score(0))
-    assert not summaries.queue_last(state.outbox, state.context)
-    assert len(batches(summaries.queue_last(state.outbox, replace(state.context, is_connected=False)))) == 1
+    assert not telemetry.save_unsent(state.outbox, state.context)
+    assert len(batches(telemetry.save_unsent(state.outbox, replace(state.context, is_connected=False)))) == 1
 
 
 def test_nothing_is_kept_where_that_is_not_wanted() -> None:
