@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fedgate.cloud_aggregator.events import Publish
-from fedgate.config.identity import signing
 from fedgate.config.protocol.messages import STATUS, Device, Receipt, Signed, Status, Transfer, name_audience
 from fedgate.config.protocol.topics import ALL, Topic, topic_of
 from fedgate.config.protocol.transfer import cut_pieces, list_requested
 from fedgate.config.settings.settings import AggregatorSettings
 from fedgate.models.time_units import NS
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SET_NS = 1_577_836_800 * NS  # 2020-01-01: a clock that says less was never set
 WEEK_NS = 7 * 86_400 * NS
@@ -28,6 +28,8 @@ def sign_message(message: S, key: Ed25519PrivateKey, audience: str, now_ns: int)
 
     Where the clock of the aggregator is not set nobody can say until when, and it does not expire.
     """
+    from fedgate.config.identity import signing  # seven MiB, which a process that only reads the store does without
+
     expires_ns = (now_ns // WEEK_NS + WEEKS) * WEEK_NS if now_ns >= SET_NS else 0
     message = message.changed(audience=audience, expires_ns=expires_ns)
     return message.changed(signature=signing.sign(key, message.signed_bytes()))

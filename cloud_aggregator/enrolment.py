@@ -5,11 +5,12 @@ the part of `events` that is about who belongs to the site.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typing import TYPE_CHECKING, Literal
 
 from fedgate.config.protocol.messages import Keys
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 Reason = Literal["", "revoked", "removed", "replaced"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fedgate.cloud_aggregator.enrolment import Certificate, Reason, RecordRegistry, Revoke, Token
-from fedgate.config.identity.pki import MEMBER_DIGITS
+from fedgate.config.protocol.messages import MEMBER_DIGITS
 
 NAMELESS = "?"  # whose a certificate is that only the list of revoked ones knows; no gateway can have this name
 ROLES = frozenset({"operator", "building", "home-assistant"})  # who may look on, and is no gateway

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fedgate.cloud_aggregator.alarms.workflow import LABELS
 from fedgate.models.time_units import DAY_NS, NS
@@ -13,23 +13,55 @@ PEAK_NS = 600 * NS
 SOURCES = 10  # the most frequent
 
 
-class Fact(NamedTuple):
+class Counted(Protocol):
     """Of an alarm what is counted."""
+
+    @property
+    def gateway(self) -> str:
+        """Whose it is."""
+
+    @property
+    def cause(self) -> str:
+        """What it is about."""
+
+    @property
+    def rule(self) -> str:
+        """What raised it."""
+
+    @property
+    def begun_ns(self) -> int:
+        """When it began."""
+
+    @property
+    def is_active(self) -> bool:
+        """True while it stands."""
+
+    @property
+    def state(self) -> str:
+        """Whether somebody has seen to it."""
+
+    @property
+    def label(self) -> str:
+        """What it was, by an operator."""
+
+
+class Fact(NamedTuple):
+    """An alarm that is here to be counted alone."""
 
     gateway: str
     cause: str
     rule: str
-    onset_ns: int
+    begun_ns: int
     is_active: bool
     state: str
     label: str
 
 
-def measure(alarms: Sequence[Fact], now_ns: int, past_ns: int) -> dict[str, Any]:
+def measure(alarms: Sequence[Counted], now_ns: int, past_ns: int) -> dict[str, Any]:
     """Return the rates of the alarms that began within the last `past_ns`, which of all stand, and the precision of
     each gateway and rule by the labels: damage / (damage + false), None where neither was given.
     """
-    recent = [one for one in alarms if now_ns - past_ns <= one.onset_ns <= now_ns]
+    recent = [one for one in alarms if now_ns - past_ns <= one.begun_ns <= now_ns]
     standing = [one for one in alarms if one.is_active]
     days, sources = past_ns / DAY_NS, Counter((one.gateway, one.cause) for one in recent)
     return {
@@ -37,9 +69,9 @@ def measure(alarms: Sequence[Fact], now_ns: int, past_ns: int) -> dict[str, Any]
         "alarms": len(recent),
         "per_day": len(recent) / days,
         "per_10_min": len(recent) / (past_ns / PEAK_NS),
-        "peak_per_10_min": find_peak([one.onset_ns for one in recent]),
+        "peak_per_10_min": find_peak([one.begun_ns for one in recent]),
         "standing": len(standing),
-        "standing_over_24_h": sum(now_ns - one.onset_ns > DAY_NS for one in standing),
+        "standing_over_24_h": sum(now_ns - one.begun_ns > DAY_NS for one in standing),
         "states": dict(sorted(Counter(one.state for one in alarms).items())),
         "sources": [
             {"gateway": gateway, "cause": cause, "alarms": count, "share": count / len(recent)}
@@ -59,7 +91,7 @@ def find_peak(onsets_ns: Sequence[int]) -> int:
     return peak
 
 
-def _find_precision(alarms: Sequence[Fact]) -> list[dict[str, Any]]:
+def _find_precision(alarms: Sequence[Counted]) -> list[dict[str, Any]]:
     counts = defaultdict[tuple[str, str], Counter[str]](Counter)
     for one in alarms:
         if one.label:

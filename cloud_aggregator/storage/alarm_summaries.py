@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, select
 
-from fedgate.cloud_aggregator.storage.tables import ALARMS
+from fedgate.cloud_aggregator.storage.tables import ALARMS, SHARE
 
 SUMMARY = (
     *("gateway", "id", "cause", "kind", "severity", "text", "raised_ns", "cleared_ns", "score", "level"),
     *("rule", "common", "clock", "received_ns"),
 )
 AT_ONCE = 500  # rows of a list that need not be in memory together
-SHARES = 127  # a prime number: moments of whole seconds are in all of them
 MARK_MODULUS = 2**40  # of a moment in ns: sums of so many moments fit a column
 
 
@@ -41,12 +40,8 @@ def select_marks() -> Select[Any]:
     """Return the statement that reads the number of each share that has alarms, and its `AlarmsMark`."""
     received = func.sum(ALARMS.c.received_ns % MARK_MODULUS)
     ends = [func.count(ALARMS.c.raised_ns), func.count(ALARMS.c.cleared_ns)]
-    columns: list[ColumnElement[Any]] = [_share(), func.count(), *ends, received]
-    return select(*columns).group_by(_share())
-
-
-def _share() -> ColumnElement[int]:
-    return ALARMS.c.received_ns % SHARES
+    columns: list[ColumnElement[Any]] = [SHARE, func.count(), *ends, received]
+    return select(*columns).group_by(SHARE)
 
 
 def select_oldest(most: int) -> Select[Any]:
@@ -60,7 +55,7 @@ def select_summaries(oldest_ns: int, shares: Collection[int] | None = None) -> S
     """
     chosen = ALARMS.c.cleared_ns.is_(None) | (ALARMS.c.received_ns >= oldest_ns)
     if shares is not None:
-        chosen = _share().in_(shares) & chosen
+        chosen = SHARE.in_(shares) & chosen
     columns = [
         *(ALARMS.c[name] for name in SUMMARY),
         func.coalesce(ALARMS.c.begun_ns, ALARMS.c.onset_ns).label("begun_ns"),

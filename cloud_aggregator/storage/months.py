@@ -22,16 +22,16 @@ class Months:
     def __init__(self, read: Callable[[Select[Any]], Sequence[Row[Any]]]) -> None:
         self._read = read
 
-    def read_alarms(self, from_ns: int, until_ns: int, most: int) -> tuple[int, list[Row[Any]]]:
-        """Return how many alarms began within a time, or before it and stood at its end, and what a list shows of so
-        many of them, the last to begin, in the order in which they began.
-        """
-        columns, is_of_it = (ALARMS.c[name] for name in SUMMARY), _is_of(from_ns, until_ns)
-        count = self._read(select(func.count()).select_from(ALARMS).where(is_of_it))[0][0]
-        onset = _begin()
-        statement = select(*columns, onset.label("begun_ns")).where(is_of_it)
+    def count_alarms(self, from_ns: int, until_ns: int) -> int:
+        """Return how many alarms began within a time, or before it and stood at its end."""
+        return int(self._read(select(func.count()).select_from(ALARMS).where(_is_of(from_ns, until_ns)))[0][0])
+
+    def read_alarms(self, from_ns: int, until_ns: int, most: int) -> list[Row[Any]]:
+        """Return what a list shows of so many of these alarms, the last to begin, in the order in which they began."""
+        columns, onset = (ALARMS.c[name] for name in SUMMARY), _begin()
+        statement = select(*columns, onset.label("begun_ns")).where(_is_of(from_ns, until_ns))
         newest = self._read(statement.order_by(onset.desc(), ALARMS.c.gateway.desc()).limit(most))
-        return int(count), list(newest[::-1])
+        return list(newest[::-1])
 
     def read_events(self, from_ns: int, until_ns: int) -> list[AlarmEvent]:
         """Return what was done about these alarms, in its order."""

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Update,
     bindparam,
     insert,
+    literal_column,
     update,
 )
 from sqlalchemy.schema import SchemaItem
@@ -123,6 +124,9 @@ ALARMS = Table(
     Column("weather", TEXT),  # ... what its gateway measured beside it: ...
     Column("power", TEXT),  # ... and of its supply
 )
+SHARES = 127  # that alarms are counted in, see `alarm_summaries`; a prime number: whole seconds are in all of them
+SHARE = ALARMS.c.received_ns % literal_column(str(SHARES))  # no index is found by a value that is bound
+Index("alarms_marks", SHARE, ALARMS.c.received_ns, ALARMS.c.raised_ns, ALARMS.c.cleared_ns)
 # What was done about alarms, causes and maintenance windows, only ever added to; see `alarms.workflow`.
 ALARM_EVENTS = Table(
     "alarm_events",

@@ -64,6 +64,7 @@ class Web:
         self._reader = Reader(settings.aggregator.store)
         self._changes = Changes(self._reader.read_change)
         self._alarms = AlarmList()
+        self._statuses: dict[str, tuple[int, Facts]] = {}
         self._opening = 0  # of the reader, that the list of alarms is of
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
         self._templates = read_templates(TEMPLATES)
@@ -131,7 +132,7 @@ class Web:
         def ask(store: Store) -> Facts:
             if self._reader.openings != self._opening:
                 self._alarms, self._opening = AlarmList(), self._reader.openings
-            return page.read(Context(self._settings, store, now_ns, self._alarms), address)
+            return page.read(Context(self._settings, store, now_ns, self._alarms, self._statuses), address)
 
         try:
             return await self._reader.read(ask)

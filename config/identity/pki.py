@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from pydantic import TypeAdapter
 
 from fedgate.config.identity.signing import encode_private_key as encode_private_key
-from fedgate.config.protocol.messages import Digest
+from fedgate.config.protocol.messages import MEMBER_DIGITS, Digest
 from fedgate.config.protocol.topics import ALL, CLOUD, ID
 from fedgate.config.runtime.files import PRIVATE_MODE as PRIVATE_MODE
 from fedgate.config.runtime.files import PUBLIC_MODE as PUBLIC_MODE
@@ -35,7 +35,6 @@ from fedgate.config.runtime.files import write as write
 
 REQUEST_BYTES_MAX = 8 * 1024
 SECRET_BYTES = 32
-MEMBER_DIGITS = 32
 CHECK_CHARACTERS = 8  # of a digest at the end of a token, so that one that was cut short is known as such
 TOKEN_PREFIX = "fedgate1"  # noqa: S105 - the format, which is no secret
 TOKEN_CHARACTERS_MAX = 1_024

@@ -68,7 +68,7 @@ def _wrap(lines: Sequence[str]) -> list[str]:
 def format_moment(t_ns: int) -> str:
     """Return a moment of Unix time in UTC, to the second."""
     try:
-        return f"{datetime.fromtimestamp(t_ns // NS, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{datetime.fromtimestamp(t_ns // NS, UTC).isoformat(' ')[:19]} UTC"
     except (ValueError, OverflowError, OSError):  # a clock that was never set may say anything
         return f"at {t_ns} ns"
 

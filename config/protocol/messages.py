@@ -41,7 +41,8 @@ Count = Annotated[int, Field(ge=0, le=LARGEST)]
 LISTED_MAX = 10_000  # of what one message lists
 Pem = Annotated[str, StringConstraints(pattern=r"^[ -~\n]*$", max_length=SHORT_MAX)]
 AUTHORITIES_MAX = 4  # of a site at a time; two while one takes the place of another
-Member = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]  # the first half of `pki.key_digest`
+MEMBER_DIGITS = 32  # the first half of `pki.key_digest`, by which a key is named
+Member = Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{MEMBER_DIGITS}}}$")]
 MAINTENANCE_MAX = 200  # 30 kB in one message
 # Of one window: whoever could announce a longer one could keep a gateway from ever learning.
 MAINTENANCE_LONGEST_NS = 31 * DAY_NS

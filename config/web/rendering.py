@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.routing import Mount
@@ -13,10 +14,23 @@ from fedgate.config.web.formats import FILTERS
 SHARED = Path(__file__).parent
 
 
+class FactsEnvironment(Environment):
+    """Templates whose `one.name` is first the fact of that name: what they show are dictionaries, and jinja2 would look
+    for an attribute first, in vain and slowly.
+    """
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return a fact, or the attribute of what is no dictionary."""
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
 def read_templates(folder: Path) -> Environment:
     """Return the templates in a folder, with those that they build on; all that they are given is text, escaped."""
     folders = [folder, SHARED / "templates"]
-    made = Environment(loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    loader = FileSystemLoader(folders)
+    made = FactsEnvironment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     made.filters |= FILTERS
     return made
 

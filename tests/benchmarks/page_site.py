@@ -22,6 +22,7 @@ from fedgate.firmware_sim import children
 from fedgate.firmware_sim.demo.stage import toml
 from fedgate.models.time_units import NS
 from tests.benchmarks import usage
+from tests.support.message_samples import MESSAGES
 from tests.support.receivers import free_port
 from tests.support.sites import FEATURES, SITE
 from tests.support.waiting import until
@@ -36,7 +37,9 @@ OPEN_EVERY, OFFLINE_EVERY = 50, 20
 def make_status(number: int) -> Status:
     """Return the status of a gateway; one of twenty is offline."""
     state = "online" if number % OFFLINE_EVERY else "offline"
-    return Status.model_validate({"state": state, "version": "0.6.0", "model_version": 3, "windows": 1000 + number})
+    full = next(one for one in MESSAGES if isinstance(one, Status))
+    own = {"state": state, "model_version": 3, "windows": 1000 + number, "clock": "synchronised"}
+    return full.model_copy(update=own)
 
 
 def fill(folder: Path, alarms: int, gateways: int) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import nsmallest
 from itertools import chain
 from operator import attrgetter
 from sys import intern
@@ -26,9 +24,11 @@ from fedgate.cloud_aggregator.storage.alarm_summaries import NOTHING, Marks
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.notifications import SEVERITIES
 
-OPEN = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
+STATES_OPEN = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
 
-STATE_RANKS = {name: place for place, name in enumerate(OPEN)}
+ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
+
+STATE_RANKS = {name: place for place, name in enumerate(STATES_OPEN)}
 SEVERITY_RANKS = {name: place for place, name in enumerate(reversed(SEVERITIES))}
 LISTED_MAX = 20_000  # the newest, besides those that stand
 EVENTS_AT_ONCE = 500
@@ -61,7 +61,10 @@ class Listed(NamedTuple):
     @property
     def rank(self) -> tuple[int, int, int]:
         """By which the worst comes first: what nobody has seen to, then severity, then the newest."""
-        return STATE_RANKS.get(self.state, len(OPEN)), SEVERITY_RANKS[self.severity], -self.begun_ns
+        return STATE_RANKS.get(self.state, len(STATES_OPEN)), SEVERITY_RANKS[self.severity], -self.begun_ns
+
+
+Groups = dict[tuple[str, str], list[Listed]]  # by state and severity
 
 
 class AlarmList:
@@ -90,7 +93,7 @@ class AlarmList:
                 changed[key] = one
         if changed:
             self._known |= changed
-            self._ordered = sorted(self._known.values(), key=attrgetter("begun_ns", "gateway"))
+            self._ordered = sorted(self._known.values(), key=attrgetter("begun_ns", "gateway", "id"))
             self._active = {key for key, one in self._known.items() if one.is_active}
         return self._ordered
 
@@ -166,20 +169,25 @@ def renew(workflow: Workflow, key: AlarmKey, one: Listed, now_ns: int) -> Listed
     return one._replace(state=state, label=handled.label, assignee=handled.assignee)
 
 
-def count_states(alarms: Iterable[Listed]) -> dict[str, int]:
+def group(alarms: Iterable[Listed]) -> Groups:
+    """Return the alarms that ask for somebody by state and severity, the worst first, each in the order given."""
+    groups: Groups = {(state, severity): [] for state in STATES_OPEN for severity in reversed(SEVERITIES)}
+    for one in alarms:
+        if one.state != "normal":
+            groups[one.state, one.severity].append(one)
+    return groups
+
+
+def count_states(groups: Groups) -> dict[str, int]:
     """Return how many alarms are in each state but normal."""
-    counts = Counter[str](one.state for one in alarms)
-    return {name: counts[name] for name in OPEN}
+    return {name: sum(len(found) for (state, _), found in groups.items() if state == name) for name in STATES_OPEN}
 
 
-def list_worst(alarms: Sequence[Listed], most: int) -> list[Listed]:
-    """Return so many of the alarms that ask for somebody, the worst first; where those of one state are enough, none of
-    a later one is looked at.
-    """
-    worst: list[Listed] = []
-    for state in OPEN:
-        of_state = (one for one in alarms if one.state == state)
-        worst += nsmallest(most - len(worst), of_state, key=attrgetter("rank"))
-        if len(worst) == most:
-            break
-    return worst
+def list_asking(groups: Groups) -> Iterator[Listed]:
+    """Yield the alarms that stand and that nothing masks."""
+    return chain.from_iterable(found for (state, _), found in groups.items() if state in ASKS)
+
+
+def list_worst(groups: Groups) -> Iterator[Listed]:
+    """Yield the alarms that ask for somebody, the worst first, of groups in the order in which they began."""
+    return chain.from_iterable(map(reversed, groups.values()))

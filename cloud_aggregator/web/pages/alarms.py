@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedgate.cloud_aggregator.web.pages.alarm_list import count_states
-from fedgate.cloud_aggregator.web.pages.page import Context, Page, list_places, read_first
+from fedgate.cloud_aggregator.web.pages.alarm_list import STATES_OPEN, count_states, group, list_worst
+from fedgate.cloud_aggregator.web.pages.page import Context, Page, check_state, list_places, read_first
 from fedgate.config.web.charts import Facts
 
 AT_ONCE = 100
@@ -14,21 +14,18 @@ ANY, OPEN = "any", "open"
 
 def read_alarms(context: Context, address: Mapping[str, str]) -> Facts:
     """Return the alarms of a state (`open`: all that ask for somebody; `any`) and a gateway, the worst first where they
-    are open, else the newest.
+    are open, else the newest; raises `NotThereError` for a state that there is not.
     """
     alarms = context.alarms.read(context.store, context.now_ns)
+    groups = group(alarms)
     state, gateway, first = address.get("state", OPEN), address.get("gateway", ""), read_first(address)
-    chosen = [
-        one
-        for one in alarms
-        if (state == ANY or (one.state != "normal" if state == OPEN else one.state == state))
-        and gateway in ("", one.gateway)
-    ]
-    chosen.sort(key=lambda one: one.rank if state == OPEN else (0, 0, -one.begun_ns))
+    check_state(state, (OPEN, ANY, *STATES_OPEN, "normal"))
+    found = list_worst(groups) if state == OPEN else reversed(alarms)
+    chosen = [one for one in found if state in (OPEN, ANY, one.state) and gateway in ("", one.gateway)]
     return {
         "state": state,
         "gateway": gateway,
-        "counts": count_states(alarms),
+        "counts": count_states(groups),
         **list_places(len(chosen), first, AT_ONCE),
         "alarms": [one._asdict() for one in chosen[first : first + AT_ONCE]],
     }

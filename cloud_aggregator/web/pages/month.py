@@ -31,6 +31,11 @@ class Month(NamedTuple):
         """Tell whether a moment lies in it."""
         return t_ns is not None and self.from_ns <= t_ns < self.until_ns
 
+    def has(self, one: Listed) -> bool:
+        """Tell whether an alarm began in it, or before it and stood at its end."""
+        stood = one.cleared_ns is None or one.cleared_ns >= self.until_ns
+        return self.holds(one.begun_ns) or (one.begun_ns < self.from_ns and stood)
+
     @property
     def days(self) -> float:
         """How long it is so far."""
@@ -69,8 +74,11 @@ class Alarms(NamedTuple):
 def read_alarms(context: Context, month: Month, listed: Iterable[Listed]) -> Alarms:
     """Return the alarms of a month, those among them that are `listed` already as they are."""
     store, workflow = context.store, context.alarms.workflow
-    count, rows = store.months.read_alarms(month.from_ns, month.until_ns, ALARMS_SEARCHED)
-    known = {AlarmKey(one.gateway, one.id): one for one in listed}
+    own, count = list(filter(month.has, listed)), store.months.count_alarms(month.from_ns, month.until_ns)
+    if count == len(own) <= ALARMS_SEARCHED:
+        return Alarms(own, workflow, 0)
+    known = {AlarmKey(one.gateway, one.id): one for one in own}
+    rows = store.months.read_alarms(month.from_ns, month.until_ns, ALARMS_SEARCHED)
     keys = [AlarmKey(row.gateway, row.id) for row in rows]
     if unknown := set(keys) - known.keys():
         events = store.months.read_events(month.from_ns, month.until_ns)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import NamedTuple
 
 from fedgate.cloud_aggregator.health import describe_health, is_silent
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states, list_worst
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states, group, list_asking, list_worst
 from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts
@@ -22,23 +23,30 @@ OF_STATUS = (
     *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
     "promised_alarms_per_day",
 )
-ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
+
+
+class Seen(NamedTuple):
+    """What is shown of the status of a gateway, and when it was seen last; 0: never."""
+
+    status: Facts
+    seen_ns: int
 
 
 def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     """Return the state of the service, the open alarms, the worst first, and the gateways."""
     alarms = context.alarms.read(context.store, context.now_ns)
     service = read_service(context)
-    gateways = read_gateways(context, alarms, service=service)
+    groups = group(alarms)
+    gateways = read_gateways(context, list_asking(groups), service=service)
     denied = [row["gateway"] for row in context.store.read_rows("denied")]
-    counts, set_back = count_states(alarms), describe_older(context, gateways)
+    counts, set_back = count_states(groups), describe_older(context, gateways)
     return {
         "site": context.settings.aggregator.site,
         "sentence": say(service, gateways, counts, set_back, denied),
         "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back, denied)),
         "service": service,
         "alarm_counts": counts,
-        "alarms": [one._asdict() for one in list_worst(alarms, SHOWN)],
+        "alarms": [one._asdict() for one in islice(list_worst(groups), SHOWN)],
         "gateway_counts": count_gateways(gateways),
         "gateways": gateways,
         "denied": denied[:DENIED_SHOWN],
@@ -69,18 +77,17 @@ def read_service(context: Context) -> Facts:
 
 
 def read_gateways(context: Context, alarms: Iterable[Listed], *, service: Facts) -> list[Facts]:
-    """Return the gateways, those with something wrong first."""
+    """Return the gateways, those with something wrong first, by the alarms that stand and that nothing masks."""
     registry = context.store.read_registry()
     by_gateway: dict[str, list[Listed]] = {}
     for one in alarms:
-        if one.is_active:
-            by_gateway.setdefault(one.gateway, []).append(one)
-    known = {row["gateway"]: row for row in context.store.read_rows("gateways", "gateway", "status", "seen_ns")}
+        by_gateway.setdefault(one.gateway, []).append(one)
+    known = _read_statuses(context)
     admitted = registry.admitted if context.settings.identity is not None else frozenset()
     barred = registry.barred if context.settings.identity is not None else frozenset()
     positions = context.settings.web.positions
     found = [
-        describe_gateway(name, known.get(name), by_gateway.get(name, []), context.now_ns, service=service)
+        describe_gateway(name, known.get(name, NEVER_SEEN), by_gateway.get(name, ()), context.now_ns, service=service)
         | ({"state": "revoked"} if name in barred else {})
         | {"position": positions.get(name)}
         for name in sorted({*known, *admitted})
@@ -88,30 +95,45 @@ def read_gateways(context: Context, alarms: Iterable[Listed], *, service: Facts)
     return sorted(found, key=lambda one: (-one["worst"], one["state"] == "online", one["gateway"]))
 
 
-def _read_status(text: str) -> Mapping[str, Any]:
+def _read_statuses(context: Context) -> dict[str, Seen]:
+    """Return what is shown of the status of each gateway, and when it was seen. Of all gateways few have spoken since
+    statuses were read last: a status is parsed where its text is another one.
+    """
+    before, found = context.statuses, dict[str, Seen]()
+    for row in context.store.read_rows("gateways", "gateway", "status", "seen_ns"):
+        name, text = row["gateway"], hash(row["status"])
+        known = before.get(name)
+        before[name] = known if known is not None and known[0] == text else (text, read_status(row["status"]))
+        found[name] = Seen(before[name][1], row["seen_ns"])
+    for name in before.keys() - found.keys():
+        del before[name]
+    return found
+
+
+def read_status(text: str) -> Facts:
     """Return what is shown of a status."""
     status = json.loads(text)
     return {name: status.get(name) for name in OF_STATUS} | {"state": status.get("state", "never seen")}
 
 
-def describe_gateway(
-    name: str, row: Mapping[str, Any] | None, alarms: Iterable[Listed], now_ns: int, *, service: Facts
-) -> Facts:
-    """Return how a gateway is, by its row in the store and its alarms that stand."""
-    status = _read_status("{}" if row is None else row["status"])
-    asking = [one for one in alarms if one.state in ASKS]
-    seen_ns = None if row is None else row["seen_ns"] or None
-    state = status["state"] if service["is_live"] else "unknown"
-    state = "silent" if is_silent(state, seen_ns, service["broker_since_ns"], now_ns) else state
+def describe_gateway(name: str, seen: Seen, asking: Iterable[Listed], now_ns: int, *, service: Facts) -> Facts:
+    """Return how a gateway is, by its status and its alarms that stand and that nothing masks."""
+    severities = [SEVERITIES.index(one.severity) for one in asking]
+    worst = max(severities, default=-1)
+    state = seen.status["state"] if service["is_live"] else "unknown"
+    state = "silent" if is_silent(state, seen.seen_ns, service["broker_since_ns"], now_ns) else state
     return {
-        **status,
+        **seen.status,
         "gateway": name,
         "state": state,
-        "seen_ns": seen_ns,
-        "alarms": len(asking),
-        "worst": max((SEVERITIES.index(one.severity) + 1 for one in asking), default=0),
-        "severity": max((one.severity for one in asking), key=SEVERITIES.index, default=""),
+        "seen_ns": seen.seen_ns or None,
+        "alarms": len(severities),
+        "worst": worst + 1,
+        "severity": SEVERITIES[worst] if severities else "",
     }
+
+
+NEVER_SEEN = Seen(read_status("{}"), 0)
 
 
 def count_gateways(gateways: Iterable[Facts]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ class Context:
     store: Store
     now_ns: int
     alarms: AlarmList = field(default_factory=AlarmList)
+    # By gateway: the hash of its status, and what is shown of that.
+    statuses: dict[str, tuple[int, Facts]] = field(default_factory=dict)
 
 
 class Page(NamedTuple):
@@ -33,6 +35,12 @@ class Page(NamedTuple):
     template: str
     title: str
     read: Callable[[Context, Mapping[str, str]], Facts]
+
+
+def check_state(state: str, known: Collection[str]) -> None:
+    """Raise `NotThereError` for a state that there is not."""
+    if state not in known:
+        raise NotThereError(f"there is no state {state[:64]}; expected {', '.join(known)}")
 
 
 def read_first(address: Mapping[str, str]) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fedgate.cloud_aggregator.alarms import rates
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, Workflow
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, group, list_asking
 from fedgate.cloud_aggregator.web.pages.availability import read_availability
 from fedgate.cloud_aggregator.web.pages.feature_trends import read_trends
 from fedgate.cloud_aggregator.web.pages.month import Month, find_month, read_alarms
@@ -33,18 +33,15 @@ def read_report(context: Context, address: Mapping[str, str]) -> Facts:
     alarms, workflow, left_out = read_alarms(context, month, listed)
     own = [one for one in alarms if month.holds(one.begun_ns)]
     own.sort(key=lambda one: (one.label != "damage", -SEVERITIES.index(one.severity), one.begun_ns))
-    outcomes = [follow(one, workflow, month) for one in own]
     service = read_service(context)
-    gateways, unlinked = read_gateways(context, listed, service=service), sum_unlinked(context, month)
+    gateways = read_gateways(context, list_asking(group(listed)), service=service)
+    unlinked = sum_unlinked(context, month)
     return {
         "month": month._asdict() | {"days": month.days, "is_over": month.until_ns == month.to_ns},
         "counts": count(own),
         "alarms_left_out": left_out,
-        "times": measure_times(outcomes),
-        "alarms": [
-            one._asdict() | outcome._asdict()
-            for one, outcome in zip(own[:ALARMS_SHOWN], outcomes[:ALARMS_SHOWN], strict=True)
-        ],
+        "times": measure_times(follow(one, workflow, month) for one in own),
+        "alarms": [one._asdict() | follow(one, workflow, month)._asdict() for one in own[:ALARMS_SHOWN]],
         "rates": measure_rates(alarms, month),
         "availability": read_availability(context, month, service, unlinked),
         "gateways": describe_gateways(store, gateways, own, month, unlinked),
@@ -87,10 +84,12 @@ def count(alarms: Sequence[Listed]) -> Facts:
     }
 
 
-def measure_times(outcomes: Sequence[Outcome]) -> Facts:
+def measure_times(outcomes: Iterable[Outcome]) -> Facts:
     """Return how long it took until alarms were acknowledged, and for how long they stood; None of none."""
-    acknowledged = [one.acknowledged_s for one in outcomes if one.acknowledged_s is not None]
-    stood = [one.stood_s for one in outcomes if one.stood_s is not None]
+    acknowledged, stood = list[float](), list[float]()
+    for one in outcomes:
+        acknowledged += () if one.acknowledged_s is None else (one.acknowledged_s,)
+        stood += () if one.stood_s is None else (one.stood_s,)
     return {
         "acknowledged": len(acknowledged),
         "acknowledged_median_s": median(acknowledged) if acknowledged else None,
@@ -102,16 +101,13 @@ def measure_times(outcomes: Sequence[Outcome]) -> Facts:
 
 def measure_rates(alarms: Iterable[Listed], month: Month) -> Facts:
     """Return the rates of EEMUA 191 in a month, with what stood at its end."""
-    facts = [
-        rates.Fact(*(one.gateway, one.cause, one.rule, one.begun_ns, _stood_at_end(one, month), one.state, one.label))
-        for one in alarms
-        if one.begun_ns < month.until_ns
-    ]
-    return rates.measure(facts, month.until_ns, month.until_ns - month.from_ns)
+    begun = [_see_at_end(one, month) for one in alarms if one.begun_ns < month.until_ns]
+    return rates.measure(begun, month.until_ns, month.until_ns - month.from_ns)
 
 
-def _stood_at_end(one: Listed, month: Month) -> bool:
-    return one.is_active or (one.cleared_ns is not None and one.cleared_ns >= month.until_ns)
+def _see_at_end(one: Listed, month: Month) -> Listed:
+    stood = one.cleared_ns is not None and one.cleared_ns >= month.until_ns
+    return one._replace(is_active=True) if stood and not one.is_active else one
 
 
 def describe_gateways(
