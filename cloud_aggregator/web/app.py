@@ -169,27 +169,32 @@ class Web:
         following = _keep_local(request.query_params.get("next", "/"))
         if request.method == "GET":
             hint = "" if self._access.has_users() else NOBODY_YET
-            return self._render("login.html", None, title="Log in", problem="", hint=hint, next=following)
+            return self._ask_to_log_in(following, hint=hint)
         form, now_s = await _read_form(request), time.monotonic()
         name, address = form.get("name", "")[:64], self._access.find_address(request)
         if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             raise HTTPException(HTTPStatus.FORBIDDEN, "a form of another site cannot log anybody in")
         if (wait_s := self._access.failures.wait_s(address, name, now_s)) > 0.0:
             problem = f"Too many failed logins. Wait {timedelta(seconds=round(wait_s))}."
-            status = HTTPStatus.TOO_MANY_REQUESTS
-            return self._render("login.html", None, status, title="Log in", problem=problem, hint="", next=following)
+            return self._ask_to_log_in(following, name, problem, status=HTTPStatus.TOO_MANY_REQUESTS)
         # Counted before it is known: who asks many times at once has no more tries.
         self._access.failures.note(address, name, now_s)
         user = await self._check_password(name, form)
         if user is None:
-            problem, status = "The name or the password is wrong.", HTTPStatus.UNAUTHORIZED
-            return self._render("login.html", None, status, title="Log in", problem=problem, hint="", next=following)
+            problem = "The name or the password is wrong."
+            return self._ask_to_log_in(following, name, problem, status=HTTPStatus.UNAUTHORIZED)
         self._access.failures.take_back(address, name)
         token = self._access.sessions.begin(name, user.hash, now_s)
         response = RedirectResponse(following, HTTPStatus.SEE_OTHER)
         is_secure = self._access.is_secure(request)
         response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_secure, path="/")
         return response
+
+    def _ask_to_log_in(
+        self, following: str, name: str = "", problem: str = "", *, hint: str = "", status: int = HTTPStatus.OK
+    ) -> HTMLResponse:
+        shown = {"title": "Log in", "next": following, "name": name, "problem": problem, "hint": hint}
+        return self._render("login.html", None, status, **shown)
 
     async def _check_password(self, name: str, form: Mapping[str, str]) -> User | None:
         """Return the user with the password of a form; a few at a time, for each takes 19 MiB."""

@@ -28,8 +28,8 @@ def show_iso(t_ns: int | None) -> str:
 
 
 def show_ago(t_ns: int | None, now_ns: int) -> str:
-    """Return how long ago a moment was."""
-    return DASH if t_ns is None else f"{show_duration(max(now_ns - t_ns, 0) / NS)} ago"
+    """Return how long ago a moment was, in whole seconds at least."""
+    return DASH if t_ns is None else f"{show_duration(float(round(max(now_ns - t_ns, 0) / NS)))} ago"
 
 
 def show_duration(seconds: float | None) -> str:

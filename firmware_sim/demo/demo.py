@@ -85,6 +85,7 @@ class Performance:
         self.say(f"waiting for {len(self.names)} gateways")
         self.wait("all gateways online", self.online, PATIENCE_S)
         self.wait("the page", self.page.is_served, PATIENCE_S)
+        self.say(f"the page of all that follows: {self.page.login}")
         self.say(f"commissioning: healthy to {self.story.moment(commissioned_s)}, at {self.speed:g} x real time")
         nodes = self.start_nodes(0.0, commissioned_s)
         patience_s = commissioned_s / self.speed + PATIENCE_S

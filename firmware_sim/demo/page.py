@@ -33,6 +33,11 @@ class Page(NamedTuple):
         """What is typed into a browser."""
         return f"http://{HOST}:{self.port}"
 
+    @property
+    def login(self) -> str:
+        """How to get in."""
+        return f"{self.address}, user {USER}, password {self.password}"
+
     def is_served(self) -> bool:
         """Tell whether it answers."""
         try:
@@ -43,11 +48,10 @@ class Page(NamedTuple):
 
     def describe(self, *, is_kept: bool) -> str:
         """Return how to look at it, now that all runs or after it has ended."""
-        login = f"{self.address}, user {USER}, password {self.password}"
         if is_kept:
-            return f"page: {login}\nBroker, aggregator, gateways and page run until Ctrl-C."
+            return f"page: {self.login}\nBroker, aggregator, gateways and page run until Ctrl-C."
         program = os.path.relpath(Path(sys.executable).with_name("cloud-aggregator"))
-        return f"page: {program} web -c {self.folder / 'aggregator.toml'}\n      {login}; Ctrl-C ends it"
+        return f"page: {program} web -c {self.folder / 'aggregator.toml'}\n      {self.login}; Ctrl-C ends it"
 
 
 def make_page(folder: Path) -> Page:

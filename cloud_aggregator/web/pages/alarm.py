@@ -34,6 +34,7 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         raise NotThereError(f"there is no alarm {key[1]} of {key[0]}; old ones that are over are removed")
     evidence = store.read_evidence(*key)
     return {
+        "stood_s": measure_stood(row),
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         "evidence": None if evidence is None else evidence.model_dump(mode="json"),
         "charts": {} if evidence is None else draw_evidence(evidence),
@@ -49,6 +50,14 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     }
 
 
+def measure_stood(row: Facts) -> float | None:
+    """Return for how many seconds an alarm stood by the clock of its gateway, which need not be right for that; None
+    while it stands, and where that clock was set meanwhile.
+    """
+    onset_ns, cleared_ns = row["onset_ns"], row["cleared_ns"]
+    return None if cleared_ns is None or cleared_ns < onset_ns else (cleared_ns - onset_ns) / NS
+
+
 def describe_event(event: AlarmEvent) -> Facts:
     """Return what was done about an alarm: when, by whom, and what."""
     body = event.body
@@ -62,7 +71,7 @@ def describe_event(event: AlarmEvent) -> Facts:
 
 def find_maintenance(workflow: Workflow, one: Listed, now_ns: int) -> list[Facts]:
     """Return the maintenance windows of a gateway, and of all, within which an alarm stood or stands."""
-    until_ns = now_ns if one.cleared_ns is None else one.cleared_ns
+    until_ns = now_ns if one.cleared_ns is None else max(one.cleared_ns, one.begun_ns)  # of two clocks
     own = (window for window in workflow.windows if window.gateway in (ALL, one.gateway))
     real = (window for window in own if window.from_ns < window.to_ns)
     return [vars(window) for window in real if window.from_ns <= until_ns and one.begun_ns < window.to_ns]

@@ -101,13 +101,16 @@ def measure_times(outcomes: Iterable[Outcome]) -> Facts:
 
 def measure_rates(alarms: Iterable[Listed], month: Month) -> Facts:
     """Return the rates of EEMUA 191 in a month, with what stood at its end."""
-    begun = [_see_at_end(one, month) for one in alarms if one.begun_ns < month.until_ns]
-    return rates.measure(begun, month.until_ns, month.until_ns - month.from_ns)
+    facts = (
+        rates.Fact(*(one.gateway, one.cause, one.rule, one.begun_ns, _stood_at_end(one, month), one.state, one.label))
+        for one in alarms
+        if one.begun_ns < month.until_ns
+    )
+    return rates.measure(facts, month.until_ns, month.until_ns - month.from_ns)
 
 
-def _see_at_end(one: Listed, month: Month) -> Listed:
-    stood = one.cleared_ns is not None and one.cleared_ns >= month.until_ns
-    return one._replace(is_active=True) if stood and not one.is_active else one
+def _stood_at_end(one: Listed, month: Month) -> bool:
+    return one.is_active or (one.cleared_ns is not None and one.cleared_ns >= month.until_ns)
 
 
 def describe_gateways(

@@ -347,9 +347,9 @@ def test_rates_are_those_of_a_plain_count() -> None:
     facts += [rates.Fact("b", "anomaly", "slow", 9 * DAY_NS + HOUR_NS, True, "shelved", label) for label in labels]
     facts.append(rates.Fact("c", "anomaly", "score", 9 * DAY_NS, False, "normal", "work"))
     found = rates.measure(facts, now_ns, 9 * DAY_NS)
-    assert found["alarms"] == len([one for one in facts if one.begun_ns >= DAY_NS])
+    assert found["alarms"] == len([one for one in facts if one.onset_ns >= DAY_NS])
     assert found["per_day"] == found["alarms"] / 9 and found["per_10_min"] == found["alarms"] / (9 * 144)
-    starts = [one.begun_ns for one in facts]
+    starts = [one.onset_ns for one in facts]
     assert found["peak_per_10_min"] == max(sum(at <= one < at + 600 * NS for one in starts) for at in starts) == 10
     assert (found["standing"], found["standing_over_24_h"], found["states"]["shelved"]) == (7, 1, 6)
     assert [(one["gateway"], one["alarms"]) for one in found["sources"]] == [("a", 23), ("b", 6), ("c", 1)]

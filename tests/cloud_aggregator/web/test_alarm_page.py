@@ -43,8 +43,18 @@ def test_maintenance_within_which_an_alarm_stood_is_said(
     assert ("maintenance 2" in markup) is is_shown and EVIL not in markup
 
 
+def test_of_a_clock_that_was_not_set_the_page_says_how_long_an_alarm_stood(tmp_path: Path) -> None:
+    own = [one.model_copy(update={"clock": "unsynchronised"}) for one in (RAISED, CLEARED)]
+    commit(tmp_path, *(RecordAlarm("north", one, NOW_NS, NOW_NS) for one in own))  # it counts from its arrival
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert facts["stood_s"] == 3 * 3600.0
+    markup = render(tmp_path, alarm.PAGE, facts)
+    assert "over 3 h after it began" in markup and "over since" not in markup
+
+
 @pytest.mark.parametrize(
-    ("days", "text"), [(16.84, "16.8 d ago"), (2.96, "2.96 d ago"), (0.1262, "3.03 h ago"), (1e-4, "8.64 s ago")]
+    ("days", "text"),
+    [(16.84, "16.8 d ago"), (2.96, "2.96 d ago"), (0.1262, "3.03 h ago"), (1e-4, "9 s ago"), (1e-6, "0 s ago")],
 )
 def test_an_age_is_as_exact_as_its_unit(days: float, text: str) -> None:
     assert show_ago(NOW_NS - round(days * DAY_NS), NOW_NS) == text

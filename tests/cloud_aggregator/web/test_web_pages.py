@@ -124,7 +124,19 @@ def test_a_page_is_for_who_is_logged_in_and_has_nothing_inline(web: Web, page: A
     assert status == 200 and json.loads(facts)
 
 
-@pytest.mark.parametrize("path", ["/gateways/nobody", "/report?month=13", "/gateways/<b>"])
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.title)
+def test_each_field_that_a_program_gets_is_documented(web: Web, page: Any) -> None:
+    facts = json.loads(ask(web, f"/api{ADDRESSES[page.path]}", "ada")[2])
+    rows = [line for line in Path("docs/reference/page.md").read_text().splitlines() if line.startswith("| ")]
+    documented = set(re.findall(r"`([a-z_]+)", "\n".join(rows)))
+    fields = {*facts, *(name for kind in ("alarms", "gateways") for one in facts.get(kind, ()) for name in one)}
+    own = {name for name in fields if page.path == "/report" and name not in facts}
+    assert fields - own <= documented
+
+
+@pytest.mark.parametrize(
+    "path", ["/alarms?state=<b>", "/gateways?state=bogus", "/gateways/nobody", "/report?month=13", "/gateways/<b>"]
+)
 def test_what_is_not_there_is_said_in_words(web: Web, path: str) -> None:
     status, _, text = ask(web, path, "ada")
     assert status == 404 and "<b>" not in text
