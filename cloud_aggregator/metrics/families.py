@@ -311,7 +311,7 @@ FAMILIES = (
     Family(
         "gateway_outbox_bytes",
         GAUGE,
-        "What that takes.",
+        "What that takes of its store, with what is kept free to say what was lost.",
         OF_A_GATEWAY,
         _of_statuses(lambda status: status.outbox_bytes),
     ),

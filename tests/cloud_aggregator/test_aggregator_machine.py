@@ -130,6 +130,7 @@ def test_messages_that_make_no_sense_fill_no_log() -> None:
     assert isinstance(again, Log) and again.text.endswith("(number 1)")
 
 
+@pytest.mark.soak
 @given(data=st.data())
 def test_a_message_with_any_value_anywhere_never_stops_the_aggregator(data: st.DataObject) -> None:
     channel = data.draw(st.sampled_from(sorted(GOOD)))

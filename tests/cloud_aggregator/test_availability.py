@@ -132,6 +132,7 @@ def test_rows_of_one_gateway_are_bounded_and_the_newest_stay(
         )
 
 
+@pytest.mark.soak
 def test_rows_of_all_who_are_gone_are_bounded_together_and_others_stay(
     place: Path | DatabaseUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:

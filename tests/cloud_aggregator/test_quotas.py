@@ -184,6 +184,7 @@ def test_a_site_as_large_as_its_broker_is_invited_and_told_of_in_one_message(tmp
         assert max(map(packet_bytes, [invitation, *of_fleet])) < PACKET_BYTES_MAX
 
 
+@pytest.mark.soak
 def test_what_a_status_changes_of_its_device_is_told_once_a_minute_however_many_alarms_there_are(
     tmp_path: Path,
 ) -> None:
@@ -239,6 +240,7 @@ def test_alarms_of_many_long_texts_are_refused_before_they_fill_the_memory(
         assert receipts(made.hear(*changes("west", 1))) == [found[0]]  # an anomaly is never one too many
 
 
+@pytest.mark.soak
 def test_a_flood_of_alarms_crowds_nobody_else_out_at_the_webhook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +272,7 @@ def largest_batch() -> Scores:
     return batch
 
 
+@pytest.mark.soak
 def test_scores_of_a_gateway_are_bounded_in_bytes_and_those_of_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,6 +418,7 @@ def test_a_flood_leaves_a_table_of_the_aggregator_in_its_bound(
     made.close()
 
 
+@pytest.mark.soak
 def test_a_flood_leaves_the_alarms_of_a_gateway_in_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_table, "ALARMS_BYTES", 500_000)
     monkeypatch.setattr(history_table, "ALARMS_BETWEEN", LOOKED_THROUGH)

@@ -117,6 +117,7 @@ def test_retained_message_reaches_a_late_subscriber(running: Broker) -> None:
     assert (message.payload, message.retain) == (b"kept", True)
 
 
+@pytest.mark.soak
 def test_queue_of_an_absent_client_is_longer_than_the_default_of_mosquitto(running: Broker) -> None:
     sent = [str(i).encode() for i in range(1200)]
     with peer(running, "absent", keep_session=True) as absent:
@@ -135,6 +136,7 @@ def test_client_without_a_user_name_is_served_or_refused_but_never_half_served(r
         assert anonymous.connect_code == {"mosquitto": 0, "embedded": 0x87}[running.kind]  # 0x87: not authorized
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_ends_with_the_block_even_after_an_error(tmp_path: Path, kind: Kind) -> None:
     with pytest.raises(ZeroDivisionError), broker(tmp_path, kind) as started:
@@ -203,6 +205,7 @@ def test_free_port_that_was_taken_meanwhile_is_replaced(
         assert second.port != running.port
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_broker_that_cannot_start_shows_its_own_words(tmp_path: Path, kind: Kind) -> None:
     with pytest.raises(BrokerNotReadyError, match=r"ended with code \d+(.|\n)*[Pp]ort"), broker(tmp_path, kind, 70_000):

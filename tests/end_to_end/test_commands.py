@@ -90,6 +90,7 @@ def test_each_command_is_one_that_a_shell_can_run(name: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{name} (fedgate) {VERSION}\n", "")
 
 
+@pytest.mark.soak
 def test_init_makes_what_is_good_and_overwrites_nothing(folder: Path, capsys: Capture) -> None:
     assert {path.name for path in folder.iterdir()} == {"release.key", "release.pub", *FILES.values(), *BROKER}
     assert stat.S_IMODE((folder / "release.key").stat().st_mode) == 0o600

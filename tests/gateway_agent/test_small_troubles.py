@@ -144,6 +144,7 @@ def test_what_arrives_counts_by_its_bytes_against_what_may_wait(
     agent.run()
 
 
+@pytest.mark.soak
 def test_to_drain_a_large_outbox_costs_little_a_receipt() -> None:
     """Compared with copying a dict of its size, which is what a state without an item takes at least."""
     count = 20_000

@@ -222,6 +222,7 @@ def test_a_length_on_the_edge_of_a_bin_is_in_the_one_above(length: float) -> Non
     assert _bin_of(length * (1.0 - 1e-6)) == _bin_of(length) - 1
 
 
+@pytest.mark.soak
 def test_what_was_stopped_lies_in_the_store_with_the_release() -> None:
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])

@@ -68,6 +68,7 @@ def test_nobody_is_drawn_from_nobody() -> None:
     assert select(0, 0, [], 0.5) == []
 
 
+@pytest.mark.soak
 def test_everybody_takes_part_about_equally_often() -> None:
     drawn = [name for round_index in range(400) for name in select(5, round_index, NAMES, 0.25)]
     counts = [drawn.count(name) for name in NAMES]  # binomial: 100 expected, deviation 8.7

@@ -111,6 +111,7 @@ def test_what_none_of_ours_has_is_refused(fault: str) -> None:
         check(body)
 
 
+@pytest.mark.soak
 def test_a_graph_of_endless_fields_is_refused_before_it_costs_time() -> None:
     tensor = b"\x08\x01" * FIELDS_MAX  # packed nowhere: a field each
     with pytest.raises(ModelRefusedError, match="more than 200000 fields"):
@@ -195,6 +196,7 @@ def test_random_bytes_are_refused(body: bytes) -> None:
         check(body)
 
 
+@pytest.mark.soak
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=8), st.integers(0, 8))
 def test_a_model_with_bytes_changed_is_refused_or_still_like_ours(place: int, new: bytes, cut: int) -> None:

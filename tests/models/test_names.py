@@ -66,6 +66,7 @@ def test_recordings_are_read_without_any_extra_and_the_estimator_names_the_one_i
     assert "fedgate's extra 'train'" in said
 
 
+@pytest.mark.soak
 def test_an_installation_without_the_simulator_says_so() -> None:
     (said,) = printed(WITHOUT_SIMULATOR)
     assert said == "fedgate.models.load_recording is part of fedgate.firmware_sim: install fedgate's wheel"

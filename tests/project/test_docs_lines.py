@@ -50,6 +50,7 @@ def test_each_line_is_run_or_it_is_said_why_not(page: Path) -> None:
     assert [line for line in console(page) if line not in run | NOT_RUN.keys()] == []
 
 
+@pytest.mark.soak
 def test_what_is_not_run_is_on_a_page_and_make_knows_it() -> None:
     on_pages = {line for page in PAGES for line in console(page)}
     assert NOT_RUN.keys() <= on_pages

@@ -76,6 +76,7 @@ def by_turns(*devices: Device, times: int = 2) -> None:
             device.speak()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("stores", "before"), [(("first", "second"), ["identity-replaced"]), (("one", "one"), [])])
 def test_two_devices_under_one_id_are_left_unanswered_and_reported_while_they_speak(
     stores: tuple[str, str], before: list[str], tmp_path: Path
@@ -124,6 +125,7 @@ def test_a_round_does_not_wait_for_two_devices_under_one_id(tmp_path: Path) -> N
         assert made.service.state.rounds.server.round_index == 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("starts", [4, 3, 1])
 def test_an_old_image_of_the_same_store_is_reported_and_goes_on(starts: int, tmp_path: Path) -> None:
     """With its second status: the first may be late, and is no news of the gateway."""
@@ -219,6 +221,7 @@ def test_a_start_that_a_full_disk_could_not_hold_is_no_old_image(tmp_path: Path)
         assert alarms(made) == []
 
 
+@pytest.mark.soak
 def test_a_reboot_and_a_restart_are_nothing(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2)) as made:
         device = Device(made, "a")

@@ -51,6 +51,7 @@ def kept(store: Store, effects: Iterable[Effect]) -> None:
     store.commit([one for one in effects if isinstance(one, Durable)])
 
 
+@pytest.mark.soak
 @given(story=STORY, data=st.data())
 def test_only_the_latest_of_a_cause_can_stand_in_whatever_order_it_was_heard(
     story: list[tuple[int, str]], data: st.DataObject

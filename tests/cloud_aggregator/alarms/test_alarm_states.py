@@ -144,6 +144,7 @@ def test_nothing_is_looked_through_at_a_tick_without_a_change(monkeypatch: pytes
     assert asked == [CauseKey("a", "anomaly")]
 
 
+@pytest.mark.soak
 def test_what_a_broker_retains_of_an_alarm_is_right_after_a_restart_with_a_store_that_forgets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

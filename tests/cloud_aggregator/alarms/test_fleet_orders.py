@@ -63,6 +63,7 @@ SAYING: st.SearchStrategy[Said] = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.soak
 @given(
     each=st.dictionaries(st.sampled_from(ALL), SAYING, min_size=3),
     rebooting=st.sets(st.sampled_from(ALL)),
@@ -82,6 +83,7 @@ def test_the_cause_depends_on_no_order_of_what_is_known_and_on_what_most_have_me
     assert ends[0][0] in {"undetermined", *(cause for cause, count in having.items() if 2 * count > len(each))}
 
 
+@pytest.mark.soak
 @given(said=SAYING, count=st.integers(3, 5), data=st.data())
 def test_gateways_of_one_mind_name_one_cause_however_they_come(said: Said, count: int, data: st.DataObject) -> None:
     messages = [alarm(gateway, onset_s=0.0, **said) for gateway in ALL[:count]]

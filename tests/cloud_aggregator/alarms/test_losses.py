@@ -106,6 +106,7 @@ def test_the_newest_of_each_gateway_are_kept(tmp_path: Path, monkeypatch: pytest
             assert kept == [("west", "first"), ("north", "3"), ("north", "4"), ("north", "5")]
 
 
+@pytest.mark.soak
 def test_alarms_that_are_over_are_kept_in_bounds_and_those_that_stand_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

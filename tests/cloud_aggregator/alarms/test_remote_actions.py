@@ -227,6 +227,7 @@ def test_every_action_of_an_operator_is_one_of_another_system(place: Place) -> N
     assert [kind for who, kind in place.events() if who] == [body["action"] for body in bodies]
 
 
+@pytest.mark.soak
 def test_a_user_that_sends_without_end_is_slowed_and_holds_up_no_other(place: Place) -> None:
     bodies = [{"request": f"r{number}", "action": "note", "alarms": [ALARM], "text": "x"} for number in range(100)]
     found = place.act(*bodies)
@@ -249,6 +250,7 @@ def test_an_action_of_an_alarm_that_the_store_alone_has_is_carried_out_too(place
     ]
 
 
+@pytest.mark.soak
 def test_what_is_kept_of_requests_is_bounded_for_each_user(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "ORDERS_KEPT", 5)
     place.act(ACKNOWLEDGE, user="scada")

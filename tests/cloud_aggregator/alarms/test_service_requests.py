@@ -175,6 +175,7 @@ def test_a_mistake_about_the_device_is_named_on_its_line(tmp_path: Path, line: s
     assert f"{shipped.count(chr(10)) + 3}: {words}" in str(caught.value)
 
 
+@pytest.mark.soak
 def test_an_alarm_of_a_real_gateway_reaches_the_building_through_both_machines() -> None:
     names = ("east", "north", "west")
     tables: dict[str, Any] = {

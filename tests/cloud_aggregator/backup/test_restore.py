@@ -168,6 +168,7 @@ def test_newer_keys_that_are_here_are_kept_with_their_statement(
     assert site_keys.release_key(Site(site="bridge", release_key=site.path / "release.key"), site.path)
 
 
+@pytest.mark.soak
 def test_certificates_of_the_backup_give_way_to_the_newer_keys_that_are_here(
     sealed: tuple[str | Path, ...], site: Folder, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -197,6 +198,7 @@ def test_what_the_new_certificates_take_is_missing_and_no_reason_to_fail_half_wa
     assert (site.path / "aggregator.db").exists()
 
 
+@pytest.mark.soak
 def test_who_has_the_newer_keys_no_more_goes_back_and_above_their_number(
     sealed: tuple[str | Path, ...], site: Folder, tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_orders_that_make_no_sense_are_listed_as_they_can_be_shown(folder: Path,
     assert code == 0 and "alarms=7" in out and "gnissim" in out and not {"\u202e", "\x1b"} & set(out)
 
 
+@pytest.mark.soak
 def test_an_alarm_that_only_the_store_remembers_can_be_labelled(folder: Path, say: Say) -> None:
     """Of a cause the service holds the newest only."""
     now_ns = time.time_ns()
@@ -195,6 +196,7 @@ def test_the_settings_are_asked_for(words: str, capsys: pytest.CaptureFixture[st
     assert "the following arguments are required: -c/--config" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 def test_maintenance_is_listed_and_ended(folder: Path, say: Say) -> None:
     assert say("maintenance add --all --to 2099-01-01T00:00+00:00 --why works")[0] == 0
     assert "a window of at most 31 days" in serve(folder)[0][1]
@@ -239,6 +241,7 @@ def test_what_a_moment_may_be_is_taught_and_what_it_is_not_refused(
     assert "--from now --to 3h" in told and "--to 3h ends three hours after the beginning" in told
 
 
+@pytest.mark.soak
 def test_what_calls_nobody_is_listed(folder: Path, say: Say) -> None:
     assert "nothing is shelved" in say("alarms masks")[1] and json.loads(say("alarms masks", "--json")[1]) == []
     for words in (

@@ -187,6 +187,7 @@ def test_a_revoked_gateway_is_never_online(tmp_path: Path, capsys: Capture) -> N
         assert "1 of 1 gateways online" in line(settings, capsys, 0)
 
 
+@pytest.mark.soak
 def test_who_is_denied_at_the_broker_or_was_never_heard_is_said(tmp_path: Path, capsys: Capture) -> None:
     """Goal: no enrolled gateway is missing from what is shown, and none whom nobody can hear counts as well."""
     assert main(["init", str(tmp_path / "site"), "--site", "bridge", "--host", "localhost"]) == 0

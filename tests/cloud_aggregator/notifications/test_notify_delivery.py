@@ -131,6 +131,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.soak
 def test_what_a_gateway_says_stays_text_and_short(tmp_path: Path) -> None:
     with receiving(name=title_of) as receiver:
         html = f"{address(receiver)}?format=html"  # Apprise makes HTML of the text for this one
@@ -150,6 +151,7 @@ def test_what_a_gateway_says_stays_text_and_short(tmp_path: Path) -> None:
     assert "<img" not in html_said["message"] and "<a" not in html_said["message"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("answer", "is_refused"), [(404, True), (422, True), (401, False), (429, False), (503, False)])
 def test_which_answers_are_for_good(tmp_path: Path, answer: int, is_refused: bool) -> None:
     with receiving(name=title_of) as receiver:
@@ -159,6 +161,7 @@ def test_which_answers_are_for_good(tmp_path: Path, answer: int, is_refused: boo
     assert posted.problem == f"address 1 (JSON): it answers {answer}" and len(receiver.requests) == 1
 
 
+@pytest.mark.soak
 def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     with receiving(name=title_of) as receiver:
         receiver.answer = 307
@@ -190,6 +193,7 @@ def test_a_receiver_that_hangs_holds_up_no_other_and_leaves_no_process(tmp_path:
         waiting.until(is_idle)
 
 
+@pytest.mark.soak
 def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
     with receiving() as stuck:
         stuck.answer = drip
@@ -198,6 +202,7 @@ def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert is_idle()
 
 
+@pytest.mark.soak
 def test_a_plugin_that_crashes_ends_its_own_process_alone(tmp_path: Path) -> None:
     with receiving() as stuck:
         stuck.answer = drip
@@ -212,6 +217,7 @@ def test_a_plugin_that_crashes_ends_its_own_process_alone(tmp_path: Path) -> Non
     assert found == ["address 1: Apprise ended its process with signal 11"]
 
 
+@pytest.mark.soak
 def test_a_child_whose_parent_is_gone_ends_by_itself() -> None:
     with receiving() as stuck:
         stuck.answer = drip
@@ -273,6 +279,7 @@ def test_a_running_aggregator_sends_and_ends_what_is_under_way(
     assert "notify stuck: 1 changes of alarms wait for it, and the settings have no such receiver" in caplog.text
 
 
+@pytest.mark.soak
 def test_alarms_are_received_while_files_of_receivers_are_missing_and_delivered_once_they_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

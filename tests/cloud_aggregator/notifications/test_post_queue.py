@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def first(held: Queue) -> Post:
     return next(iter(held.items.values()))
 
 
+@pytest.mark.soak
 @settings(max_examples=200)
 @given(STEPS)
 def test_the_queue_sends_one_at_a_time_in_order_and_loses_only_what_it_says(steps: list[Any]) -> None:

@@ -337,6 +337,7 @@ def test_the_broker_speaks_no_old_tls(site: Folder, version: ssl.TLSVersion) -> 
                 context.wrap_socket(plain, server_hostname="localhost")
 
 
+@pytest.mark.soak
 @needs_broker
 @pytest.mark.slow
 def test_a_broker_that_kept_more_than_it_may_hold_starts_again(site: Folder) -> None:

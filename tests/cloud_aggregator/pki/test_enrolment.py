@@ -177,6 +177,7 @@ def test_a_power_cut_anywhere_in_a_change_of_the_key_leaves_the_old_pair_or_the_
         assert not [row for row in store.read_rows("alarms") if row["gateway"] == "cut"]
 
 
+@pytest.mark.soak
 def test_a_key_that_was_made_for_another_token_is_left_behind(site: Folder, tmp_path: Path, capsys: Capture) -> None:
     enrol(made_token(site, "left", capsys), mine := files(tmp_path / "device"))
     first = made_token(site, "left", capsys, "--replace")
@@ -231,6 +232,7 @@ def test_the_name_of_the_aggregator_is_checked_too(tmp_path: Path, capsys: Captu
     assert not (tmp_path / "device" / "gateway.pem").exists()
 
 
+@pytest.mark.soak
 def test_another_device_takes_the_place_where_the_operator_says_so(
     site: Folder, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_gateway_cannot_read_anothers_receipts_or_say_anything_for_it(
     assert not [one for one in heard if one[1] == b"mine"]
 
 
+@pytest.mark.soak
 def test_the_brokers_own_certificate_says_nothing_and_hears_what_all_are_told(site: Folder) -> None:
     """It gets in, to ask whether the broker answers; its name has no rights of its own."""
     own = (site.path / "server.pem", site.path / "server.key")
@@ -297,6 +298,7 @@ def test_nothing_that_is_secret_can_be_read_on_the_wire(site: Folder, capsys: py
         assert secret not in wire
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("mosquitto_sub") is None, reason="no mosquitto_sub here (Debian: mosquitto-clients)")
 def test_an_operator_looks_on_as_the_page_says(site: Folder, tmp_path: Path) -> None:
     words = ["certificate", "operator", "-c", str(site.path / "aggregator.toml"), "--out", str(tmp_path / "me")]

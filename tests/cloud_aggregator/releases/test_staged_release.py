@@ -161,6 +161,7 @@ def _report(made: Fleet) -> Report:
     return rollout.report(made.stage, made.cloud.access.gateways, base, made.cloud_settings.release, 1.0)
 
 
+@pytest.mark.soak
 def test_the_operator_may_stop_and_an_old_version_number_never_comes_back() -> None:
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
@@ -185,6 +186,7 @@ def test_an_order_that_makes_no_sense_says_what_to_do(body: dict[str, Any], word
     assert words in fleet("east").order("release", **body)[1]
 
 
+@pytest.mark.soak
 def test_a_site_of_one_gateway_is_its_own_canary() -> None:
     made = fleet("east")
     made.order("release", SENSITIVE, share=0.1)

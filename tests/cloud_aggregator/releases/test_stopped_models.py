@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedgate.cloud_aggregator.events import RecordModel, SaveRollout
 from fedgate.cloud_aggregator.releases.releases import ModelRelease, Releases, Rollout, dump, find_needed, restore
@@ -40,6 +41,7 @@ def staged_fleet() -> Fleet:
     return made
 
 
+@pytest.mark.soak
 def test_what_was_stopped_is_not_released_again_but_by_order() -> None:
     made = staged_fleet()
     assert made.order("stop")[1] == ""
@@ -63,6 +65,7 @@ def test_what_was_stopped_is_not_released_again_but_by_order() -> None:
     assert made.stage == released and made.cloud.releases.candidate is None
 
 
+@pytest.mark.soak
 def test_a_model_that_waits_for_the_release_of_its_own_bytes_does_not_follow_it() -> None:
     made = staged_fleet()
     trained(made, OTHER)
@@ -73,6 +76,7 @@ def test_a_model_that_waits_for_the_release_of_its_own_bytes_does_not_follow_it(
     assert not made.stage.is_under_way and made.cloud.releases.waiting is None
 
 
+@pytest.mark.soak
 def test_what_is_given_back_is_stored_before_what_has_waited_goes_to_all() -> None:
     made = staged_fleet()
     trained(made, OTHER)
@@ -99,6 +103,7 @@ def test_canaries_are_drawn_among_those_who_are_here_as_many_as_the_share_of_all
     assert draw_canaries(begin, dict.fromkeys(gateways, AWAY), 0) == begin  # until somebody is
 
 
+@pytest.mark.soak
 def test_a_release_that_began_by_a_clock_ahead_is_not_waited_for_longer() -> None:
     made = staged_fleet()
     begun = Rollout(**{**vars(made.stage), "since_ns": made.now_ns + 10**18})
@@ -125,6 +130,7 @@ def test_the_store_keeps_models_that_are_new_or_of_use_and_what_is_said_of_all(t
     with_store.close()
 
 
+@pytest.mark.soak
 def test_what_all_had_before_is_kept_through_releases_that_come_to_nothing() -> None:
     made = staged_fleet()
     made.order("go-on")

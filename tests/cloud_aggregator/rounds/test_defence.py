@@ -76,6 +76,7 @@ settings = { rounds = 2, network = { task = 'classify', units = 12, leak = 0.5, 
 BY_NETWORK = "kind = 'network'\nnetwork = 'discriminator.bin'"
 
 
+@pytest.mark.soak
 def test_a_discriminator_is_trained_stored_and_good_for_its_training_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_discriminator_is_trained_stored_and_good_for_its_training_only(
             defence.read(wrong)
 
 
+@pytest.mark.soak
 def test_a_discriminator_that_is_no_better_than_a_coin_is_not_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,7 @@ def answers(made: Cloud, index: int) -> list[Received]:
     return [event for event in chunks_of(made.names[index], made.body(float(index))) if isinstance(event, Received)]
 
 
+@pytest.mark.soak
 def test_more_updates_than_there_is_room_for_are_asked_for_later_and_all_are_counted(tmp_path: Path) -> None:
     names = [f"gateway-{number}" for number in range(30)]
     with cloud(tmp_path, mean_of(VALUES), names, limits=LIMITS) as made:

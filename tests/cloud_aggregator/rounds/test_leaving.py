@@ -37,6 +37,7 @@ def leave(made: Site, name: str) -> None:
     )
 
 
+@pytest.mark.soak
 def test_who_leaves_is_as_if_it_had_never_been_there_and_an_empty_sum_releases_nothing() -> None:
     made = site(INCFED)
     made.run(made.in_force)
@@ -53,6 +54,7 @@ def test_who_leaves_is_as_if_it_had_never_been_there_and_an_empty_sum_releases_n
     assert made.in_force(2)
 
 
+@pytest.mark.soak
 def test_nobody_with_labels_is_asked_again_only_after_the_deadline() -> None:
     made = site({"name": "esn-fedavg", "settings": {"network": SMALL}}, deadline_s=600.0)
     for name in NAMES:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from fedgate.cloud_aggregator.events import BuildModel
 from fedgate.cloud_aggregator.rounds.round import close_if_due
 from fedgate.models.arrays import equal
@@ -11,6 +13,7 @@ from fedgate.models.federated.protocol.run import run
 from tests.end_to_end.test_exchange import NAMES, SEED, site, training_data
 
 
+@pytest.mark.soak
 def test_a_gateway_without_labels_says_so_and_keeps_nobody_waiting() -> None:
     made = site("robust-svm-subgradient", gateways=NAMES, quorum=2)
     made.agents["west"] = replace(made.agents["west"], training=replace(made.agents["west"].training, labelled={}))

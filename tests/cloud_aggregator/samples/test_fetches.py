@@ -275,6 +275,7 @@ def make_blocks(count: int) -> bytes:
     return wire.encode(arrays, make_clip().meta.model_dump())
 
 
+@pytest.mark.soak
 def test_a_clip_of_many_blocks_costs_the_aggregator_no_more_than_its_bytes(tmp_path: Path) -> None:
     """A block of one sample has 25 bytes, and as an object twenty times as many."""
     assert CLIP_BYTES_MAX // PIECE_BYTES < PIECES_MAX  # so no gateway makes one of as many

@@ -41,6 +41,7 @@ def make_step(random: Random, number: int, known: list[tuple[str, str]]) -> Dura
     return RecordAlarm(gateway, ALARM.model_copy(update=told), received_ns, received_ns)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(8))
 def test_the_kept_list_is_the_one_that_is_read_anew(seed: int, tmp_path: Path) -> None:
     random, kept, known = Random(seed), AlarmList(), list[tuple[str, str]]()
@@ -54,6 +55,7 @@ def test_the_kept_list_is_the_one_that_is_read_anew(seed: int, tmp_path: Path) -
             assert list(kept.read(store, number * NS)) == list(AlarmList().read(store, number * NS))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("ahead_s", [0, 3_600], ids=["right", "ahead for a while"])
 def test_one_alarm_more_is_read_with_few_others_whatever_the_clock_was(
     ahead_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -305,6 +305,7 @@ def make_everything(text: str, name: str) -> tuple[Status, list[Durable]]:
     return status, effects
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("page", [gateway.PAGE, gateways.PAGE])
 def test_what_a_gateway_wrote_is_text_and_no_markup(tmp_path: Path, page: Any) -> None:
     documents = []

@@ -92,6 +92,7 @@ def test_a_round_says_who_took_part_late_and_in_vain_and_what_it_took(tmp_path: 
     assert "west: " in (markup := render(tmp_path, learning.PAGE, read(tmp_path))) and EVIL not in markup
 
 
+@pytest.mark.soak
 def test_rounds_come_a_page_at_a_time(tmp_path: Path) -> None:
     put(tmp_path, *(RecordRound("run", number, "fedavg", ("a",), 0, number, number) for number in range(45)))
     pages = [read(tmp_path, first=first) for first in ("", "20", "40", "60", "x")]
@@ -226,6 +227,7 @@ def test_spent_privacy_stands_beside_its_budget(tmp_path: Path) -> None:
     assert "50 %" in render(tmp_path, learning.PAGE, budgeted)
 
 
+@pytest.mark.soak
 def test_what_a_gateway_wrote_is_text_and_no_markup(tmp_path: Path) -> None:
     documents = []
     for place, text in enumerate(("plain", (EVIL * 60)[:4_096])):

@@ -213,6 +213,7 @@ def test_each_alarm_is_on_its_day(tmp_path: Path) -> None:
     assert (structure[0], structure[30], sum(structure)) == (1, 1, 2)
 
 
+@pytest.mark.soak
 def test_of_many_alarms_the_worst_are_listed_and_all_are_counted(tmp_path: Path) -> None:
     count = report.ALARMS_SHOWN + 5
     many = [one for place in range(count) for one in make_alarm(f"w{place}", AUGUST + place, 1, severity="warning")]
@@ -223,6 +224,7 @@ def test_of_many_alarms_the_worst_are_listed_and_all_are_counted(tmp_path: Path)
     assert f"{report.ALARMS_SHOWN} of {count + 1}" in render(tmp_path, report.PAGE, found)
 
 
+@pytest.mark.soak
 def test_what_a_gateway_wrote_is_text_and_no_markup(tmp_path: Path) -> None:
     documents = []
     for place, text in enumerate(("plain", (EVIL * 60)[:4_096])):

@@ -109,6 +109,7 @@ def test_a_button_takes_its_role_and_the_form_of_its_own_session(site: Site, but
     assert site.client().ask("POST", f"/orders/{button}", {"csrf": "guessed"}).status == 401
 
 
+@pytest.mark.soak
 def test_a_user_who_is_removed_or_changed_is_so_at_once(site: Site) -> None:
     put_user(site.folder / USERS, "eve", "operator", PASSWORD)
     before = site.client("eve")
@@ -136,6 +137,7 @@ def test_what_no_form_of_ours_sends_is_refused(
     assert site.client().ask("POST", "/login", body, **headers).status == status
 
 
+@pytest.mark.soak
 def test_nobody_guesses_passwords_for_long(tmp_path: Path) -> None:
     with open_page(tmp_path) as site:
         tries = [site.client().log_in("admin", f"guess number {number}").status for number in range(12)]
@@ -155,6 +157,7 @@ def test_failures_are_forgotten_and_bounded() -> None:
     assert failures.wait_s("10.0.0.1", "somebody", FAILURES_WITHIN_S + 1.0) == 0.0
 
 
+@pytest.mark.soak
 def test_who_asks_for_nothing_takes_nobodys_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "ASKED_WITHIN_S", 0.1)
     monkeypatch.setattr(app, "FORM_WITHIN_S", 0.1)
@@ -180,6 +183,7 @@ def is_answered(wire: socket.socket) -> bool:
         return False
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("is_proxy", [False, True])
 def test_one_address_cannot_take_the_place_of_all_others(
     is_proxy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,6 +202,7 @@ def test_one_address_cannot_take_the_place_of_all_others(
         until(connect)  # once the others have gone
 
 
+@pytest.mark.soak
 def test_one_address_cannot_listen_in_the_place_of_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address as the proxy says it, which all of them have in common."""
     monkeypatch.setattr(changes, "OF_ONE_MAX", 1)
@@ -249,6 +254,7 @@ def test_a_proxy_is_believed_and_nobody_else(tmp_path: Path) -> None:
             assert thief.get("/").status == 303
 
 
+@pytest.mark.soak
 def test_a_header_that_comes_twice_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / "proxy.secret").write_text(PASSWORD)
     proxy = {"addresses": ["127.0.0.1"], "user_header": "Remote-User", "secret_file": tmp_path / "proxy.secret"}

@@ -56,6 +56,7 @@ def test_an_alarm_is_handled_from_the_page(tmp_path: Path) -> None:
         assert [one["text"] for one in facts["history"] if one["text"]] == ["crew is on its way", "bearing 3"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("button", "form", "told"),
     [
@@ -72,6 +73,7 @@ def test_what_makes_no_order_is_said(tmp_path: Path, button: str, form: dict[str
         assert told in client.get(AT).text
 
 
+@pytest.mark.soak
 def test_without_the_service_nothing_is_ordered_and_that_is_said(tmp_path: Path) -> None:
     with open_page(tmp_path, *make_site()) as site:
         client = site.client("operator")
@@ -80,6 +82,7 @@ def test_without_the_service_nothing_is_ordered_and_that_is_said(tmp_path: Path)
         assert "The service has never run on this store." in client.get("/").text
 
 
+@pytest.mark.soak
 def test_a_decision_about_a_release_asks_for_the_password(tmp_path: Path) -> None:
     with open_page(tmp_path, *make_site()) as site, site.serving():
         client = site.client("admin")
@@ -94,6 +97,7 @@ def test_a_decision_about_a_release_asks_for_the_password(tmp_path: Path) -> Non
         assert json.loads(order["body"])["who"] == "admin"
 
 
+@pytest.mark.soak
 def test_who_is_shut_out_is_named_twice_and_with_the_password(tmp_path: Path) -> None:
     admitted = RecordRegistry((Certificate("a1", "north", "k", 1, 2**62),))
     with open_page(tmp_path, *make_site(), admitted, has_identity=True) as site, site.serving():
@@ -144,6 +148,7 @@ def test_a_change_reaches_a_browser_that_waits_for_it(tmp_path: Path) -> None:
         assert "south.anomaly.0.1" in client.get("/").text
 
 
+@pytest.mark.soak
 def test_the_page_goes_on_when_the_store_is_restored_or_written_to_again(tmp_path: Path) -> None:
     with open_page(tmp_path, *make_site()) as site:
         client = site.client("viewer")
@@ -214,6 +219,7 @@ def test_an_order_has_the_user_of_the_process_that_gave_it_whatever_that_says(tm
     assert taken == [{"who": "ada", "uid": os.geteuid()}]
 
 
+@pytest.mark.soak
 def test_the_list_of_orders_shows_who_ordered_and_which_user_gave_it(tmp_path: Path) -> None:
     with open_page(tmp_path, *make_site()) as site, site.serving():
         site.client("operator").press("note", AT, **IT, text="bearing 3")

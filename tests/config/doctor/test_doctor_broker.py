@@ -125,6 +125,7 @@ def test_the_largest_message_that_passes_is_found(tmp_path: Path, how: str) -> N
     assert ("at least 1024 must" in found["broker message size"].advice) == (limit < 1024)
 
 
+@pytest.mark.soak
 def test_a_broker_without_mqtt_5_is_well_and_said_to_hide_things(tmp_path: Path) -> None:
     with embedded(tmp_path, "embedded") as running:
         found = examined(try_gateway(Broker(host=HOST, port=running.port), SITE, ME, LARGEST))
@@ -218,6 +219,7 @@ def test_an_access_list_that_lets_through_too_little_or_too_much(
         assert wrong(examined(try_gateway(broker, SITE, ME, LARGEST))) == told
 
 
+@pytest.mark.soak
 def test_with_the_certificates_of_a_site(tmp_path: Path) -> None:
     site, port = tmp_path / "site", free_port()
     assert cloud_aggregator(["init", str(site), "--port", str(port), "--host", "localhost"]) == 0

@@ -131,6 +131,7 @@ def test_init_makes_a_site_whose_keys_are_nobody_elses(site: Folder) -> None:
     )
 
 
+@pytest.mark.soak
 def test_openssl_agrees_with_what_the_authority_made(site: Folder) -> None:
     ca = str(site.path / "ca.pem")
     for purpose, name in (("sslserver", "server.pem"), ("sslclient", "cloud.pem")):

@@ -91,6 +91,7 @@ def test_a_sealed_header_is_what_encode_writes() -> None:
     assert (arrays["x"].tolist(), meta) == ([1.0, 2.0], {"a": 1})
 
 
+@pytest.mark.soak
 @given(some_arrays, some_meta)
 def test_what_goes_in_comes_out(arrays: Arrays, meta: dict[str, Any]) -> None:
     payload = encode(arrays, meta)

@@ -103,6 +103,7 @@ def test_an_alarm_goes_past_the_chunks_of_an_update_on_a_slow_line(running: Brok
     assert len(delays_s) > 10 and max(delays_s) < 2.0  # behind all of the update they would wait 3 s
 
 
+@pytest.mark.soak
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 250_000), st.booleans()), max_size=60), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_backlog_keeps_order_within_and_between_urgencies_and_its_window(

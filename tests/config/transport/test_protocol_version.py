@@ -59,6 +59,7 @@ def test_each_broker_is_spoken_to_in_its_version_and_keeps_what_an_absent_client
     assert len(logged(caplog, "Unsupported protocol version (attempt 1); trying on with MQTT 3.1.1")) == refusals
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_retained_is_told_as_it_comes_where_the_version_can(kind: Kind, tmp_path: Path) -> None:
     """A retained message that comes live has no mark of it in MQTT 3.1.1, and in 5 where it was subscribed to so."""

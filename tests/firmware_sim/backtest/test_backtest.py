@@ -84,6 +84,7 @@ def test_damage_is_found_where_it_was_recorded(config: Path, tmp_path: Path, cap
     assert page.count("data:image/png;base64") == 2 and "What the alarms rest on" in page
 
 
+@pytest.mark.soak
 def test_scores_are_those_of_the_detector_on_the_same_features(config: Path) -> None:
     settings = settings_of(config)
     whole = recorded(settings, HEALTHY_FILE, DAMAGED_FILE)
@@ -112,6 +113,7 @@ def test_a_long_gap_begins_the_windows_anew_and_loses_no_other(config: Path) -> 
     np.testing.assert_allclose(np.diff(behind), settings.features.hop_s, atol=1e-6)
 
 
+@pytest.mark.soak
 def test_what_the_user_says_of_damage_counts(config: Path, tmp_path: Path, capsys: Capture) -> None:
     assert call(config, tmp_path, HEALTHY_FILE, "--damaged", "500:600:hammer", "--json") == 0
     facts = json.loads(capsys.readouterr().out)

@@ -54,6 +54,7 @@ def damaged(folder: Path, capsys: Capture, name: str) -> dict[str, object]:
     return facts
 
 
+@pytest.mark.soak
 def test_a_frequency_that_moves_inside_a_band_is_named(folder: Path, capsys: Capture) -> None:
     facts = damaged(folder, capsys, "shifted")
     shifts = facts["shifts"]

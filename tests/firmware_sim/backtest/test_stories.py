@@ -112,6 +112,7 @@ def test_lost_stiffness_moves_a_frequency_by_its_root_and_leaves_what_was_before
     assert find_peak_hz(after, 5.0, 9.0) == pytest.approx(usual * np.sqrt(1.0 - loss), abs=0.2)
 
 
+@pytest.mark.soak
 def test_no_band_near_half_of_the_rate_jumps_with_the_stiffness() -> None:
     """The recordings are of a far higher rate: no mode from beyond half of this one comes into sight with damage."""
     played = lose_stiffness(np.random.default_rng(5), 300.0)

@@ -165,6 +165,7 @@ def test_picture_shows_damage_alarms_and_every_gateway() -> None:
     assert two.shape[0] > image.shape[0] and two.shape[1] == image.shape[1]
 
 
+@pytest.mark.soak
 def test_picture_takes_names_as_they_are() -> None:
     picture.draw(dataclasses.replace(SCENARIO, title=r"$\oops$"), [make_trace(gateway="$x_{", sensor=r"50 $ [\%]")])
 

@@ -77,6 +77,7 @@ def ticks(panel: Panel) -> list[str]:
     return [label.get_text() for label in panel.get_xticklabels()]
 
 
+@pytest.mark.soak
 def test_numbers_are_a_scale_for_lines_in_their_order_and_places_for_points(drawn: Drawn) -> None:
     results = cells([40, 1, 5], ["a", "b"], of=lambda place, method: place + (method == "b"))
     (panel,) = panels(drawn(results, kind="lines", rows=["at"], columns=["method"]))
@@ -133,6 +134,7 @@ def test_panels_stand_in_rows_of_three_at_most(drawn: Drawn, count: int, shape: 
     assert {place.get_gridspec().get_geometry() for place in places if place is not None} == {shape}
 
 
+@pytest.mark.soak
 def test_stacked_panels_share_the_axis_below_and_have_heights_of_their_own(drawn: Drawn) -> None:
     results = cells([1, 2], ["a", "b", "c", "d"], of=lambda place, method: place * (1000.0 if method == "a" else 1.0))
     shown = panels(drawn(results, kind="lines", rows=["at"], columns=["method"], panels="method", stacked=True))
@@ -142,6 +144,7 @@ def test_stacked_panels_share_the_axis_below_and_have_heights_of_their_own(drawn
     assert shown[0].get_ylim()[1] > 1000.0 and shown[1].get_ylim()[1] < 3.0
 
 
+@pytest.mark.soak
 def test_several_figures_are_lines_or_panels_of_their_own(drawn: Drawn) -> None:
     both = {"figures": {"AUC": "auc", "E": "error"}, "rows": ["at"], "kind": "lines"}
     figure = drawn(cells([1, 2], ["a"]), **both)

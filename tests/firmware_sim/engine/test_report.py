@@ -239,6 +239,7 @@ def test_a_part_that_shows_nothing_is_named_and_left_out_of_a_short_run(section:
         assert [part.title for part in found] == ["U"]
 
 
+@pytest.mark.soak
 def test_prose_stands_alone_and_pictures_are_numbered(tmp_path: Path) -> None:
     picture = {"kind": "points", "rows": ["method"], "figures": {"AUC": AUC}}
     found = parts({"kind": "text", "text": " Words. \n"}, picture, {**picture, "title": "Second"}, folder=tmp_path)
@@ -290,6 +291,7 @@ def blocks(text: str) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.soak
 @given(st.lists(st.tuples(st.sampled_from(["", "- ", "> "]), words), min_size=1, max_size=4))
 def test_wrapped_prose_keeps_its_words_and_its_blocks(paragraphs: list[tuple[str, list[str]]]) -> None:
     """Words that begin a block where they begin a line do not come to stand there."""

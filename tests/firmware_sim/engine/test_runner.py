@@ -92,6 +92,7 @@ def test_a_report_holds_title_results_and_how_they_came_about(study: Path, capsy
     assert str(study.parent) not in text and (study.parent / "out/results/cubes-1.png").exists()
 
 
+@pytest.mark.soak
 def test_a_stopped_study_goes_on_with_what_is_missing(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (study.parent / "raise-3").touch()
     assert run(study) == 2
@@ -142,6 +143,7 @@ def test_cells_of_the_same_case_are_measured_once(study: Path) -> None:
     assert "| a | 4 | - |\n| b | 4 | - |\n" in text
 
 
+@pytest.mark.soak
 def test_a_short_run_has_files_of_its_own_and_says_so(study: Path) -> None:
     assert run(study, "--short") == 0 and measured(study) == [1]
     text = (study.parent / "out/results/cubes-short.md").read_text("utf-8")
@@ -154,6 +156,7 @@ def test_a_short_run_has_files_of_its_own_and_says_so(study: Path) -> None:
     assert run(study) == 0 and measured(study) == [1, 1, 2, 3], "with more rounds"
 
 
+@pytest.mark.soak
 def test_a_report_says_how_many_cells_other_code_has_measured(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(study)
     assert "before the code last changed" not in (study.parent / "out/results/cubes.md").read_text("utf-8")
@@ -268,6 +271,7 @@ def run_here(study: Path, *, jobs: int = 1, cluster: str = "", say: Any = lambda
     return run_study("cubes", load_spec(study), plan, say)
 
 
+@pytest.mark.soak
 def test_progress_says_how_far_it_is_and_how_long_it_will_take(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said, now_s = list[str](), iter(range(0, 10_000, 120))
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: float(next(now_s))})  # of nobody else
@@ -392,6 +396,7 @@ def test_a_cluster_measures_what_one_process_measures(
         run_here(study, cluster=address)
 
 
+@pytest.mark.soak
 def test_a_scheduler_that_does_not_answer_is_named(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "CONNECT_S", 0.1)
     with pytest.raises(StudyError, match=r"--cluster: no Dask scheduler answers at 'tcp://127\.0\.0\.1:1'"):

@@ -257,6 +257,7 @@ def test_a_roc_curve_has_every_threshold_of_few_rows_and_a_thinned_part_of_many(
         assert counted == {k: pytest.approx(np.mean(scores[y == 1] > descending[k])) for k in counted}
 
 
+@pytest.mark.soak
 def test_where_nobody_is_judged_the_page_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A gateway's only anomaly trains where all rows do, so that none is left to be scored."""
     path = tmp_path / "apart.csv"
@@ -376,6 +377,7 @@ run = 1
     assert "<p>The first run, split = iid; of no more" in Path(report["page"]).read_text("utf-8")
 
 
+@pytest.mark.soak
 def test_methods_of_which_none_is_federated_have_a_page_without_costs(
     capsys: pytest.CaptureFixture[str], csv_file: str, tmp_path: Path
 ) -> None:
@@ -449,6 +451,7 @@ def keeps_more_than_units(name: str) -> bool:
     return bool(set(build(name, 3, {}).personal) - set(NORMALISATION))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("normalisation", ["none", "own"])
 @pytest.mark.parametrize("name", [*filter(keeps_more_than_units, ALGORITHMS.ours)])
 def test_one_client_pooled_scores_as_it_does_alone(name: str, normalisation: str) -> None:

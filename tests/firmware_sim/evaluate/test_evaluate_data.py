@@ -263,6 +263,7 @@ def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "array 'x' is float64 of shape (3,)" in one_line(capsys, "--data", str(tmp_path / "v.npz"))
 
 
+@pytest.mark.soak
 def test_wrong_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "evaluation.toml" in one_line(capsys, "--data", str(tmp_path))
     made = str(folder(tmp_path))

@@ -44,6 +44,7 @@ def test_features_are_those_of_each_window() -> None:
     np.testing.assert_array_equal(x, [extract(SPEC, window) for window in windows])
 
 
+@pytest.mark.soak
 def test_features_are_those_of_an_evaluation() -> None:
     folder = shipped("munich_bridge/ref_load_01").parent
     spec = FeatureSpec(

@@ -85,6 +85,7 @@ def written(table: dict[str, Any]) -> bytes:
     return gzip.compress(data) if table["packed"] else data
 
 
+@pytest.mark.soak
 @given(tables())
 def test_a_written_table_reads_back(tmp_path_factory: pytest.TempPathFactory, table: dict[str, Any]) -> None:
     options: dict[str, Any] = (

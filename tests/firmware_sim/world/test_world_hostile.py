@@ -85,6 +85,7 @@ def test_it_keeps_to_what_a_gateway_may_write(seed: int, more: set[str]) -> None
     assert len({line.partition(":")[0] for line in said} & world_hostile.ACTS.keys()) > 7
 
 
+@pytest.mark.soak
 def test_a_seed_without_harm_is_what_it_was() -> None:
     """Harm has random numbers of its own; so have lies, the ends of loads, alarms, samples and who begins anew."""
     mixes = {seed: world.faults_of(seed) for seed in range(400)}

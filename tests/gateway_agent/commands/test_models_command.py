@@ -70,6 +70,7 @@ def test_a_gateway_without_a_model_has_none_to_show(settings: Path, capsys: Capt
     assert "in force" in text and "none to go back to" in text
 
 
+@pytest.mark.soak
 def test_it_shows_the_model_in_force_the_one_before_and_what_was_gone_back_from(
     settings: Path, capsys: Capture
 ) -> None:

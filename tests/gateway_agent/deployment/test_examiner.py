@@ -105,6 +105,7 @@ ALL = """
 """
 
 
+@pytest.mark.soak
 def test_what_a_model_could_do_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "here").write_text("kept")
     command = [sys.executable, "-c", HARNESS.format(code=ALL.strip()), json.dumps(list(MISDEEDS.values()))]
@@ -209,6 +210,7 @@ def test_a_process_that_was_taken_over_can_at_most_say_yes(code: str) -> None:
         examine(job(FIRST[1]), [sys.executable, "-c", code], within_s=PATIENCE_S)
 
 
+@pytest.mark.soak
 def test_onnxruntime_tells_its_maker_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in ONE_THREAD.items():  # those of BLAS are none of its

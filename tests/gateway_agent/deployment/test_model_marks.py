@@ -169,6 +169,7 @@ def test_a_candidate_that_ends_the_process_is_given_up_too() -> None:
     assert gateway.version == 3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("is_before", [True, False])
 def test_a_power_cut_at_any_commit_of_a_swap_or_a_way_back_leaves_one_model_in_force(is_before: bool) -> None:
     """Before the commit the old one, after it the new one; each with its own level, and nothing between."""

@@ -62,6 +62,7 @@ def test_a_candidate_is_not_blamed_where_nothing_can_be_told(why: str) -> None:
     assert gateway.version == 2
 
 
+@pytest.mark.soak
 def test_windows_on_which_the_two_models_differ_are_counted_while_both_judge() -> None:
     """Where they are the same none differ; a sensitive one differs on each window that is at its level alone."""
     gateway, twin = Gateway(CALM, SENSITIVE), Gateway(CALM)
@@ -135,6 +136,7 @@ def test_a_gateway_whose_power_fails_every_ten_minutes_comes_to_the_end_of_a_pro
     assert gateway.version == 2
 
 
+@pytest.mark.soak
 def test_the_proven_model_stays_the_one_to_go_back_to() -> None:
     gateway = Gateway(CALM, SENSITIVE, model(3, LEVEL))
     assert (gateway.version, status(gateway.state).previous_version) == (3, 1)

@@ -243,6 +243,7 @@ def test_the_sentence_says_of_several_channels_how_many_and_of_how_many() -> Non
 ODD = st.text(st.characters(codec="utf-8"), max_size=120)
 
 
+@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(location=ODD, name=st.one_of(ODD, st.sampled_from(['"' * 500, "\N{SNOWMAN}" * 500])), most=st.integers(200, 400))
 def test_whatever_names_hold_the_sentence_is_one_line_of_bounded_bytes(location: str, name: str, most: int) -> None:

@@ -121,6 +121,7 @@ def test_a_restart_changes_no_height(cut: int) -> None:
     assert heights([*first, *rest]) == heights(whole)
 
 
+@pytest.mark.soak
 def test_scores_that_stay_higher_make_the_level_outdated() -> None:
     pipeline = commissioned(settings_of(drift={"block_h": 24.0}, false_alarms_per_day=0.01))
     after, _ = fed(pipeline, values_of(24 * 30, 7, shift=1.0), BASELINE + 1)
@@ -248,6 +249,7 @@ def test_rules_that_were_changed_begin_anew() -> None:
     assert len({owner_of(state.context, manifest).rules for state in states}) == 2
 
 
+@pytest.mark.soak
 def test_drift_is_watched_over_releases() -> None:
     """A fleet that trains every day releases every day; its gateways would never see two days of one model."""
     names = ("east", "north")

@@ -145,6 +145,7 @@ def test_whatever_gathers_all_of_it_leaves_and_a_class_in_its_order(
 FRESH = cut_off()
 
 
+@pytest.mark.soak
 def test_the_pause_between_tries_grows_is_bounded_and_ends_with_the_first_answer() -> None:
     state, _ = queued(cut_off(), ("first", item("first")), ("second", item("second")))
     state, _ = after(state, Connection(True))

@@ -201,6 +201,7 @@ ACTS: dict[str, Callable[[Service, int], list[Outward]]] = {
 }
 
 
+@pytest.mark.soak
 @settings(max_examples=12, deadline=None)
 @given(acts=st.lists(st.sampled_from(sorted(ACTS)), min_size=10, max_size=40))
 def test_a_power_cut_at_any_step_takes_back_no_word_and_a_minute_at_most(

@@ -202,6 +202,7 @@ def test_a_source_that_sends_odd_times_or_much_harms_its_own_samples_alone(kind:
         assert len(times) >= min(at_s + 1, 61)
 
 
+@pytest.mark.soak
 def test_a_clip_that_grows_too_long_is_cut_and_says_so() -> None:
     small = {"samples": {"before_s": 1.0, "after_s": 3_000.0, "max_clip_bytes": 65_536, "max_bytes": 131_072}}
     state, effects, _ = alarmed(watching(**small), seconds_after=250)

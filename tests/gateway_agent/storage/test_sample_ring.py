@@ -54,6 +54,7 @@ def test_what_is_there_is_whole_and_the_newest_and_the_file_keeps_its_bound(leng
         ring.close()
 
 
+@pytest.mark.soak
 @given(LENGTHS, st.integers(0, 3 * SLOT_BYTES), st.integers(0, SIZE), st.booleans())
 @settings(deadline=None)
 def test_a_power_cut_harms_no_clip_but_the_one_under_way_and_those_it_replaces(

@@ -224,6 +224,7 @@ def log_of(path: Path, rng: np.random.Generator) -> tuple[list[set[str]], list[i
     return names, sizes, *files
 
 
+@pytest.mark.soak
 def test_a_torn_log_leaves_the_commits_before_the_tear(tmp_path: Path) -> None:
     """Cut, garbled or blanked at any place: that is SQLite's own promise, here with our settings of it."""
     rng = np.random.default_rng(0)

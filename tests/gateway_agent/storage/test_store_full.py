@@ -105,6 +105,7 @@ def test_what_cannot_be_stored_is_not_told_and_is_told_when_it_can(path: Path) -
     agent.close()
 
 
+@pytest.mark.soak
 def test_sampling_goes_on_and_memory_is_bounded_while_nothing_can_be_stored(path: Path) -> None:
     agent, _ = stuck(path)
     agent.step(agent.state.context.uptime_ns, Received(topic(ME, "sample", "deck"), frame(samples(1, WINDOWS))))
@@ -248,6 +249,7 @@ def fill(folder: Path) -> Path:
     return other
 
 
+@pytest.mark.soak
 def test_alarms_and_the_update_at_hand_fit_when_others_have_filled_the_disk(disk: Path) -> None:
     agent = service(Store(disk / "gateway.db"))
     ticked(agent, 61)

@@ -131,6 +131,7 @@ def test_no_round_is_answered_twice_whatever_training_was_between() -> None:
     assert all("went back to a round that this gateway has answered" in refusal for refusal in refusals), refusals
 
 
+@pytest.mark.soak
 def test_a_stolen_gateway_tells_nothing_of_an_exchange_that_is_over() -> None:
     made = Listening(MASKED)
     made.go_to(INPUT)

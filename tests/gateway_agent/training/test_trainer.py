@@ -131,6 +131,7 @@ def test_a_bad_job_ends_with_one_line_that_says_why(
     assert out == b"" and complaint.count(b"\n") == 1 and complaint.decode().startswith(words)
 
 
+@pytest.mark.soak
 def test_a_bad_job_ends_the_child_with_its_line() -> None:
     done = child(BAD["value"][0])
     assert (done.returncode, done.stdout) == (1, b"")

@@ -304,6 +304,7 @@ def test_a_store_that_was_set_back_releases_the_model_that_the_training_makes_ag
     assert same.releases.manifest == cloud.releases.manifest
 
 
+@pytest.mark.soak
 def test_what_was_published_of_an_aggregator_names_every_version_it_gave() -> None:
     """Also of canaries, whose versions nobody else may get."""
     made = Fleet("north", "south", "east", mode="staged")

@@ -22,6 +22,7 @@ def key_file(tmp_path: Path) -> Path:
     return tmp_path / "release.pub"
 
 
+@pytest.mark.soak
 def test_the_keys_own_signature_is_believed_and_no_other(key_file: Path, tmp_path: Path) -> None:
     make_key(tmp_path / "other.key", tmp_path / "other.pub")
     verified = signature_worker.make_verifier(key_file)
@@ -53,6 +54,7 @@ def test_a_child_that_cannot_be_had_believes_nothing_and_ends_nothing(
     assert not signature_worker.make_verifier(key_file)(MESSAGE, signature)
 
 
+@pytest.mark.soak
 def test_a_file_that_is_no_key_is_named(key_file: Path) -> None:
     signature_worker.check(key_file)
     key_file.write_text("no key")

@@ -397,6 +397,7 @@ def test_a_service_finds_new_keys_whose_command_was_cut_off_before_it_could_say_
     assert isinstance(told[-1], NotStated) and "restore it" in told[-1].problem
 
 
+@pytest.mark.soak
 def test_who_was_revoked_is_so_under_both_authorities(site: Folder) -> None:
     revoked = {name: site.certified(name)[0] for name in ("old", "old-good")}
     change(site, "authority")
@@ -417,6 +418,7 @@ def keys_command(site: Folder, *words: str) -> tuple[str, ...]:
     return ("keys", *words, "-c", str(site.path / "aggregator.toml"))
 
 
+@pytest.mark.soak
 def test_each_mistake_with_keys_is_named(site: Folder, tmp_path: Path, capsys: Capture) -> None:
     other = founded(tmp_path / "other")
     capsys.readouterr()

@@ -142,6 +142,7 @@ class Twin:
         return up.tolist(), down.tolist()
 
 
+@pytest.mark.soak
 @settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(20, 250), st.integers(0, 120), st.integers(1, 9), st.booleans())
 def test_constant_memory_equals_the_whole_past_and_survives_a_restart(

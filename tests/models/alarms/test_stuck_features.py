@@ -40,6 +40,7 @@ def held(values: Floats, feature: int, rows: slice) -> Floats:
     return found
 
 
+@pytest.mark.soak
 def test_what_is_stuck_is_its_definition() -> None:
     values = held(held(VALUES, 1, slice(520, 560)), 0, slice(540, 546))
     known = calibrated(spec_of("stuck", "point"))
@@ -95,6 +96,7 @@ def of_building(values: Floats, *watched: str) -> Calibrated:
     return calibrate(spec, AlarmSpec(false_alarms_per_day=0.5), baseline, BUILDING, FIVE_MIN_S)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("switch", [None, 0.01])
 def test_by_default_the_calendar_and_what_only_switches_is_context(switch: float | None) -> None:
     known = of_building(building(switch))
@@ -119,6 +121,7 @@ def test_what_was_constant_all_along_is_never_stuck() -> None:
         assert not found
 
 
+@pytest.mark.soak
 def test_what_is_named_is_watched() -> None:
     known = of_building(building(0.01), "workday", "switch", "calendar.hour_sin")
     assert known.watched == BUILDING[1:] and not known.left_out

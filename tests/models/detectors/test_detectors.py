@@ -188,6 +188,7 @@ def test_rows_that_equal_every_vector_are_judged_by_them() -> None:
     assert kernel.border_of_others(x, 0.1, expanded(x[:2])) == 0.0
 
 
+@pytest.mark.soak
 def test_the_border_of_the_others_takes_blocks_and_no_whole_matrix() -> None:
     x = noise(12, 4_000)
     tracemalloc.start()

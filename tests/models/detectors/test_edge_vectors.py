@@ -20,6 +20,7 @@ def brute_force(x: Floats, row: int, k: int, tolerance: float) -> bool:
     return not units or on_this_side / len(units) >= 1.0 - tolerance
 
 
+@pytest.mark.soak
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -122,6 +122,7 @@ def test_what_is_no_number_has_no_score(cell: str, value: float) -> None:
     assert np.isfinite(scores[1])
 
 
+@pytest.mark.soak
 def test_own_weights_go_into_the_graph_without_onnx_and_without_torch(tmp_path: Path) -> None:
     """As on a gateway: the file of the cloud, the tensors of its own, and the base install."""
     params, x = made("lstm", 2, "predict"), rows(7, 5).astype(np.float32)

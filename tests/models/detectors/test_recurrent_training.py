@@ -196,6 +196,7 @@ def test_it_learns_to_predict_better_than_persistence(cell: str) -> None:
     assert np.mean(recurrent.score(params, x) > 0.0) > 0.95
 
 
+@pytest.mark.soak
 def test_it_learns_classes_that_only_the_order_of_steps_tells() -> None:
     x = waves(6, 400)
     y = np.random.default_rng(0).integers(0, 2, len(x))

@@ -113,6 +113,7 @@ def test_every_step_of_a_row_is_taught_its_class() -> None:
     np.testing.assert_array_equal(found.classes, labels[found.rows])
 
 
+@pytest.mark.soak
 @given(lengths=st.lists(st.integers(1, 15), min_size=1, max_size=5), gap=st.sampled_from([NEW_SERIES, 3, 100]))
 @settings(deadline=None, max_examples=25)
 def test_the_sums_of_many_series_are_those_of_one_with_resets(lengths: list[int], gap: int) -> None:

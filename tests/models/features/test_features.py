@@ -141,6 +141,7 @@ def test_parseval_bands_and_spectrum_hold_the_whole_variance(seed: int, samples:
     assert mirrored == pytest.approx(1.0, rel=1e-5)
 
 
+@pytest.mark.soak
 @given(seeds, gains, offsets)
 def test_gain_and_offset(seed: int, gain: float, offset: float) -> None:
     values = noise(seed)
@@ -196,6 +197,7 @@ def test_features_are_finite_at_any_scale(seed: int, exponent: float) -> None:
     assert np.isfinite(extract(spec_of(*ALL_KINDS), values)).all()
 
 
+@pytest.mark.soak
 def test_many_windows_are_to_the_bit_each_window() -> None:
     spec = spec_of(
         *ALL_KINDS, {"kind": "level", "channels": ("g",)}, channels=("a", "b", "c"), magnitude={"g": tuple("abc")}

@@ -52,6 +52,7 @@ def within(times_s: Floats, margin_s: float = 0.3) -> Floats:
     return times_s[(times_s > margin_s) & (times_s < SAMPLES / RATE_HZ - margin_s)]
 
 
+@pytest.mark.soak
 @given(seeds, st.floats(45.0, 110.0), st.floats(0.0, 0.03))
 @settings(max_examples=50)
 def test_rate_and_variability_are_those_of_the_beats(seed: int, rate: float, jitter_s: float) -> None:
@@ -62,6 +63,7 @@ def test_rate_and_variability_are_those_of_the_beats(seed: int, rate: float, jit
     assert found_rmssd == pytest.approx(1e3 * np.sqrt(np.mean(np.diff(intervals_s) ** 2)), rel=0.2, abs=5.0)
 
 
+@pytest.mark.soak
 @given(seeds, st.floats(1e-6, 1e6), st.floats(-1e6, 1e6))
 @settings(max_examples=30)
 def test_gain_and_offset_are_no_part_of_a_pulse(seed: int, gain: float, offset: float) -> None:
@@ -273,6 +275,7 @@ def brute_moving(x: Floats, span: float) -> Floats:
     return np.clip(out, -8.0, 8.0)
 
 
+@pytest.mark.soak
 @given(seeds, st.floats(1.0, 100.0), st.integers(0, 40))
 @settings(max_examples=30)
 def test_moving_normalisation_is_its_definition_and_goes_on_where_it_was(seed: int, span: float, cut: int) -> None:

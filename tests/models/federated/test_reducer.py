@@ -42,6 +42,7 @@ sums = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.soak
 @given(st.lists(rows(), min_size=3, max_size=3))
 def test_stacking_does_not_show_the_order_of_arrival(updates: list[Arrays]) -> None:
     totals = {encode(STACK.closed(merged(STACK, order))) for order in itertools.permutations(updates)}

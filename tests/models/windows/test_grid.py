@@ -12,6 +12,7 @@ from fedgate.models.windows.grid import Block, Lost, StreamSpec, Window, health,
 from tests.support.windowing import SECOND_NS, described, feed, ramp, series, spec_of, windows_of
 
 
+@pytest.mark.soak
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([10.0, 600.0]),
@@ -31,6 +32,7 @@ def test_any_split_into_blocks_yields_the_same_windows(
     assert any(isinstance(event, Window) for event in one)
 
 
+@pytest.mark.soak
 @given(st.randoms(use_true_random=False), st.integers(0, 2**32 - 1))
 def test_any_order_of_two_streams_yields_the_same_windows(random: Random, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -49,6 +51,7 @@ def test_any_order_of_two_streams_yields_the_same_windows(random: Random, seed: 
     assert len(found) == 3
 
 
+@pytest.mark.soak
 @given(st.integers(0, 19), st.sampled_from([1.0, 0.5]))
 def test_a_lost_block_loses_exactly_the_windows_it_touches(lost: int, hop_s: float) -> None:
     """Five rows are more than a line bridges, so the loss shows; the last block's loss shows to nobody."""
@@ -110,6 +113,7 @@ def test_a_stream_half_a_period_off_keeps_every_sample() -> None:
     assert health(state)["two"].dropped == 0
 
 
+@pytest.mark.soak
 @settings(max_examples=40)
 @given(st.sampled_from([-1, 1]), st.floats(20, 1e9), st.integers(1, 30), st.integers(0, 9))
 def test_a_jump_of_time_is_one_loss_and_costs_no_later_sample(sign: int, jump_s: float, rows: int, begun: int) -> None:

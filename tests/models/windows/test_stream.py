@@ -12,6 +12,7 @@ from fedgate.models.windows.grid import Block, Lost, SignalError, StreamSpec, he
 from tests.support.windowing import SECOND_NS, described, feed, ramp, series, spec_of, windows_of
 
 
+@pytest.mark.soak
 @given(st.lists(st.integers(0, 11), max_size=30))
 def test_repeated_blocks_are_dropped_and_counted(again: list[int]) -> None:
     fresh = start(spec_of("a"), [StreamSpec(name="s", channels=("a",))])

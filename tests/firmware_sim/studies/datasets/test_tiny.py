@@ -55,6 +55,7 @@ def test_the_first_cell_of_a_short_run_is_measured(path: Path, tiny: Path) -> No
     assert figures or path.stem == "fleet-causes"  # whose few days may bring nothing that is merged
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "path", [path for path in STUDIES if path.stem.startswith("fdr-svm")], ids=lambda path: path.stem
 )

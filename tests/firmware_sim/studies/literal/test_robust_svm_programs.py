@@ -26,6 +26,7 @@ def samples(seed: int, count: int = 12) -> tuple[Floats, Floats]:
     return x, np.where(x[:, 0] + 0.4 * rng.normal(size=count) > 0.5, 1.0, -1.0)
 
 
+@pytest.mark.soak
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -43,6 +44,7 @@ def test_the_linear_program_finds_the_worst_case(
     assert found == pytest.approx(worst_case(x, y, w, ball, UNIT).value, rel=1e-7, abs=1e-7)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("norm", ["1", "inf"])
 def test_the_direct_subgradient_is_the_slope_of_the_linear_program(norm: Norm) -> None:
     """At a point without ties the worst case is smooth."""

@@ -152,6 +152,7 @@ def test_recordings_without_setups_are_measured_too(data: Path, name: str) -> No
     assert found["fleet.auc"] > 0.95 and found["level"] == ALARM_Z
 
 
+@pytest.mark.soak
 def test_the_alarm_level_is_the_best_of_those_that_scores_offer() -> None:
     rng = np.random.default_rng(0)
     splits = [((label := rng.integers(0, 2, 60)), 2.0 * label + rng.normal(size=60)) for _ in range(2)]

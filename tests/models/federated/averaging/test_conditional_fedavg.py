@@ -188,6 +188,7 @@ def test_who_was_not_in_the_handshake_stays_silent() -> None:
         server = close_round(algorithm, server, total)
 
 
+@pytest.mark.soak
 def test_a_gateway_of_another_regime_is_left_out_and_its_own_vectors_make_up_for_it() -> None:
     """Election keeps it out of the shared model, which calls all it sees an anomaly; its personal model does not."""
     data = fleet(0.0, 0.0, 0.0, 0.0, rows=80) | {"odd": {FEATURES: blob(9, 80, 6.0) * 1.3}}

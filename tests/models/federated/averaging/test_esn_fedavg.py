@@ -139,6 +139,7 @@ def test_gateways_with_the_same_rows_are_one() -> None:
     np.testing.assert_allclose(three, alone, rtol=1e-9)
 
 
+@pytest.mark.soak
 @settings(max_examples=20, deadline=None)
 @given(counts=st.lists(st.integers(4, 30), min_size=1, max_size=4))
 def test_an_update_counts_the_rows_that_taught(counts: list[int]) -> None:

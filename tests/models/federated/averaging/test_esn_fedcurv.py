@@ -49,6 +49,7 @@ def test_with_one_it_is_not() -> None:
     assert np.abs(first - second).max() > 1e-6
 
 
+@pytest.mark.soak
 def test_the_sums_are_those_of_the_last_round_and_do_not_grow() -> None:
     sent: list[Arrays] = []
     algorithm, sums = curv(rate=0.1), []

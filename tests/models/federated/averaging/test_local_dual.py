@@ -64,6 +64,7 @@ def test_no_round_makes_the_pooled_dual_worse() -> None:
     assert reached[-1] > reached[0]
 
 
+@pytest.mark.soak
 def test_the_border_is_the_weighted_mean_of_the_gateways_quantiles() -> None:
     data, nu = blobs(8, UNLIKE), 0.2
     server = run(build("fedavg", 3, {**ONE_CLASS, "nu": nu}), data, rounds=100).server

@@ -309,6 +309,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], reason: str) -> None:
         made(wrong)
 
 
+@pytest.mark.soak
 def test_weights_travel_as_float32_and_the_fleet_learns() -> None:
     algorithm = made({"network": CLASSES, "rounds": 15, "learning_rate": 0.02, "server_optimiser": {"momentum": 0.3}})
     sizes: list[int] = []

@@ -63,6 +63,7 @@ def close(found: Floats, expected: Floats, relative: float = 1e-10) -> bool:
     return bool(np.abs(found - expected).max() <= relative * np.abs(expected).max())
 
 
+@pytest.mark.soak
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(10, 80), min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_any_split_in_any_order_is_the_pooled_ridge(rows: list[int], random: Any) -> None:

@@ -256,6 +256,7 @@ def test_a_border_moved_away_is_refused_by_trusted_tables() -> None:
         guarded.phases[0].admit(server, {**update, "intercept": update["intercept"] - 1e2 * update["samples"]})
 
 
+@pytest.mark.soak
 def test_the_trusted_judge_does_not_depend_on_the_servers_rate() -> None:
     bad = NAMES[:2]
     for rate in (1.0, 0.01):
@@ -264,6 +265,7 @@ def test_the_trusted_judge_does_not_depend_on_the_servers_rate() -> None:
         assert set(refusals(behind(algorithm, "trusted"), data)[0]) == set(bad)
 
 
+@pytest.mark.soak
 def test_what_the_network_rejects_is_refused() -> None:
     algorithm = plain("esn-fedavg")
     network = train_discriminator(algorithm, trusted(), generator(SEED, 0, "cloud"), rounds=3)

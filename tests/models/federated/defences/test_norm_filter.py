@@ -104,6 +104,7 @@ def test_quiet_liars_do_not_pull_the_bound_down_round_by_round(seed: int) -> Non
     assert max(rounds[-1]) >= honest[len(honest) // 2]  # at least half of the honest ones are admitted
 
 
+@pytest.mark.soak
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=12), st.data())
 def test_a_quiet_minority_never_has_all_honest_gateways_refused(honest: list[float], data: st.DataObject) -> None:

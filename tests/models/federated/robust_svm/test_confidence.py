@@ -63,6 +63,7 @@ def trained(name: str, data: dict[str, Arrays], radius: Any) -> bytes:
     return encode(run(build(name, 2, {"radius": radius, "rounds": 3}), data).server.global_state)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gateway_takes_the_radius_of_its_rows_unless_it_has_one_of_its_own(name: str) -> None:
     rule: dict[str, Any] = {"confidence": 0.8, "c2": 30.0}

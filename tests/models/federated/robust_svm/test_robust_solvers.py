@@ -65,6 +65,7 @@ def test_the_worst_case_against_brute_force_on_four_points(norm: Norm, kappa: fl
         assert found.bound <= found.value + 1e-8
 
 
+@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, ball=balls(), size=st.floats(0.1, 30.0), tenths=st.booleans())
 def test_the_worst_case_is_a_distribution_with_that_loss(seed: int, ball: Ball, size: float, tenths: bool) -> None:

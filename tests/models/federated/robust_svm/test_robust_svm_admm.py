@@ -175,6 +175,7 @@ def test_one_gateway_alone_finds_its_optimum(norm: Norm) -> None:
     assert risk(w, signed(data), ball) == pytest.approx(mixture_optimum([Part(signed(data), ball)]).value, rel=1e-6)
 
 
+@pytest.mark.soak
 def test_two_gateways_with_the_same_data_are_one() -> None:
     data = labelled(6, 30)
     both, one = (trained(dict.fromkeys(names, data), rounds=30) for names in ("ab", "a"))

@@ -145,6 +145,7 @@ def test_an_exchange_in_which_nobody_answers_begins_the_round_anew() -> None:
         assert is_sum(again, data, list(data))
 
 
+@pytest.mark.soak
 def test_a_gateway_that_appears_in_the_middle_waits_for_the_next_round() -> None:
     data, algorithm = rows_of(names_of(6), SIZE), masked_adding(SIZE)
     newcomer = "gateway-000"

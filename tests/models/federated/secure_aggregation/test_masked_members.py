@@ -199,6 +199,7 @@ def test_both_machines_make_a_model_among_members(monkeypatch: pytest.MonkeyPatc
     assert {tuple(sorted(record.gateways)) for record in site.cloud_shelf.rounds} == {tuple(sorted(FOUR))}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("members", "keys_of", "why"),
     [
@@ -235,6 +236,7 @@ def site(tmp_path: Path) -> Folder:
     return founded(tmp_path / "site")
 
 
+@pytest.mark.soak
 def test_the_root_key_names_members_and_later_changes_of_keys_keep_them(
     site: Folder, tmp_path: Path, capsys: Capture
 ) -> None:

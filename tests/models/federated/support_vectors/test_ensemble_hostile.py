@@ -70,6 +70,7 @@ def test_a_width_that_no_rows_have_is_refused(gamma: float) -> None:
         received(rogue([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]], [0.5, 0.5], gamma), gamma="median")
 
 
+@pytest.mark.soak
 def test_no_tag_is_sure_of_a_place() -> None:
     """Where there is no room for all, neither the smallest tag nor the largest is taken more often than others."""
     taken, rng = {0.0: 0, 1.0 - 2.0**-53: 0}, np.random.default_rng(37)

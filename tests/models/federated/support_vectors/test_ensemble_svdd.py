@@ -83,6 +83,7 @@ def members(seed: int, count: int) -> list[Arrays]:
     return fits
 
 
+@pytest.mark.soak
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 6))
 def test_the_score_orders_as_the_literal_one_and_goes_on_where_that_ends(seed: int, count: int) -> None:

@@ -124,6 +124,7 @@ def frequency(seed: int, count: int, lost: float = 0.0) -> Floats:
     return np.column_stack([celsius, hertz, rng.normal(size=(count, 3))])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["support-vector-election", "fedavg"])
 def test_it_finds_what_the_weather_hides(name: str) -> None:
     data = {f"bridge-{k}": {FEATURES: frequency(k, 150)} for k in range(3)}

@@ -101,6 +101,7 @@ def test_epsilon_is_that_of_the_definition(sigma: float, releases: int) -> None:
     assert mixed == pytest.approx(Privacy(**MILD).epsilon_of(1.0 / 2.4**2))
 
 
+@pytest.mark.soak
 def test_epsilon_agrees_with_the_accountants_of_the_library() -> None:
     """They compose numerically, and know nothing of our sum of inverse squares."""
     from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
@@ -215,6 +216,7 @@ def test_noise_depends_on_no_unit_and_no_order() -> None:
     assert all(np.array_equal(turned[name], found[name]) for name in found)
 
 
+@pytest.mark.soak
 @settings(max_examples=50)
 @given(st.lists(changes, min_size=1, max_size=5), changes, st.floats(1e-2, 1e2))
 def test_neighbours_differ_by_no_more_than_the_sensitivity(others: list[Arrays], one: Arrays, clip: float) -> None:

@@ -146,6 +146,7 @@ def test_without_feedback_it_would_not_hold() -> None:
     assert sums["delta"] < 0.006 and sums["full"] > 0.02
 
 
+@pytest.mark.soak
 def test_feedback_brings_a_training_nearer_to_the_exact_one() -> None:
     data = {name: each.data for name, each in fleet(3, labelled=True, rows=200).items()}
     chosen = {"loss": "logistic", "rounds": 10}

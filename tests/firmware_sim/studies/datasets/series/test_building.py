@@ -107,6 +107,7 @@ def test_nothing_reaches_over_a_gap(data: Path) -> None:
     assert not any(gap - 2 <= at < gap + 5 for at in found) and gap - 3 in found and gap + 5 in found
 
 
+@pytest.mark.soak
 def test_wrong_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="0 rooms of 400 steps there; expected at least 2"):
         load_streams("keti", tmp_path)

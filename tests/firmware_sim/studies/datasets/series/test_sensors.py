@@ -29,6 +29,7 @@ def chosen(name: str, **more: Any) -> SensorSet:
     return SensorSet.model_validate({"data": name, "folder": FOLDERS[name], "merge_s": 3_600.0, **more})
 
 
+@pytest.mark.soak
 def test_parts_share_nothing_and_faults_lie_behind_the_baseline(data: Path) -> None:
     for name in ("keti", "skab", "nab"):
         halves = [{each.name for each in load_sensors(chosen(name), data, part, 0)} for part in get_args(Part)]

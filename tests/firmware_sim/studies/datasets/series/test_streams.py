@@ -56,6 +56,7 @@ def test_what_is_reported_was_not_seen_in_development(name: DataSet, tiny: Path)
     assert rows[0] and rows[0].isdisjoint(rows[1])
 
 
+@pytest.mark.soak
 def test_setups_that_are_reported_were_not_seen_in_development(tiny: Path) -> None:
     first, second = (load(source("z24 setups"), tiny, part).gateways for part in PARTS)
     tried = {row.tobytes() for stretches in first.values() for part in stretches for row in part.values}
@@ -77,6 +78,7 @@ def test_a_gap_is_counted_and_a_copy_begins_a_series(tiny: Path) -> None:
         assert np.flatnonzero(copy.label).tolist() == list(range(288, len(copy.label)))  # a day before each
 
 
+@pytest.mark.soak
 def test_faults_are_put_into_the_rows_that_are_watched_and_nowhere_else(tiny: Path) -> None:
     given = source("keti", channels=[3], faults=2)
     for name, (clean, *copies) in load(given, tiny, "reported").gateways.items():

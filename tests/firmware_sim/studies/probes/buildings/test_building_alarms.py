@@ -61,6 +61,7 @@ def test_faults_of_rooms_are_found(tmp_path: Path) -> None:
     assert rules_found["ratio"] == pytest.approx(rules_found["rate"] / 0.4)
 
 
+@pytest.mark.soak
 def test_a_copy_goes_on_from_the_state_before_its_fault() -> None:
     x = generator(0, 0, "copy").normal(size=1_500)
     fault = x[1_300:1_340] + 8.0
@@ -95,6 +96,7 @@ def test_an_alarm_that_stands_finds_nothing() -> None:
     assert event.x is not None and find_begun(guard, states, event, event.x) is None
 
 
+@pytest.mark.soak
 def test_nothing_is_raised_in_the_baseline_and_no_later_row_calibrates() -> None:
     x = generator(0, 0, "baseline").normal(size=1_500)
     method = method_of(SUDDEN)

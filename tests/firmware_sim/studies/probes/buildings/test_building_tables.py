@@ -84,6 +84,7 @@ def test_settings_and_rounds_are_chosen_without_what_is_reported(data: Path, mon
     building_tables._best.cache_clear()
 
 
+@pytest.mark.soak
 def test_the_best_round_is_chosen_and_what_comes_on_top_chooses_nothing(data: Path) -> None:
     wild = {"model": "recurrent", "rounds": 3, "settings": TINY, "tried": {"learning_rate": [0.01]}}
     case = case_of(AHEAD, **wild)

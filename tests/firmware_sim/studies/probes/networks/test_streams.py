@@ -75,6 +75,7 @@ def test_rooms_in_small_are_chosen_by_recall(data: Path) -> None:
     )  # three rooms with six faults each
 
 
+@pytest.mark.soak
 def test_bridges_in_small(data: Path) -> None:
     found = measure(case({"data_set": "z24 sensors", "folder": BRIDGE}, {**LAGS, "data": "federated"}), data)
     assert found["fleet.auc|1"] > 0.95 and found["auc|1"] == pytest.approx((found["auc.05|1"] + found["auc.17|1"]) / 2)

@@ -43,6 +43,7 @@ def without_times(figures: Figures) -> Figures:
     return {key: value for key, value in figures.items() if not key.startswith(("seconds.", "ms."))}
 
 
+@pytest.mark.soak
 def test_every_method_is_measured_at_every_setting() -> None:
     figures = measure(case_of(worst_case=(0.001, 1.0)), Path())
     assert {key: value for key, value in figures.items() if key.startswith("count.")} == {
