@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from fedgate.config.protocol.losses import Reason
-from fedgate.config.protocol.messages import Signed, name_audience
+from fedgate.config.protocol.messages import ClockQuality, Signed, name_audience
 from fedgate.config.protocol.topics import Topic, topic_of
 from fedgate.config.protocol.transfer import PAYLOAD_BYTES_START
-from fedgate.config.runtime.clock import Quality
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.events import Save
 from fedgate.models.time_units import NS
@@ -40,7 +39,7 @@ class Context:
     uptime_ns: int  # since the boot, which no setting of a clock changes: what deadlines, pauses and ages go by
     verified: Verified  # tells whether the release key signed some bytes
     anchor_ns: int = 0  # the time of the boot by the wall clock, as it was followed last
-    clock: Quality = "unknown"  # of the wall clock
+    clock: ClockQuality = "unknown"  # of the wall clock
     secret: bytes = b""  # makes this gateway's random numbers its own; never leaves it
     starts: int = 0  # on this store
     challenge: int = 0  # the last one that came from the aggregator, see `Status`

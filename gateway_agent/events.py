@@ -14,9 +14,8 @@ from typing import Literal
 from fedgate.config.protocol.delivery_queue import Dequeue as Dequeue
 from fedgate.config.protocol.delivery_queue import Enqueue as Enqueue
 from fedgate.config.protocol.losses import LossClass
-from fedgate.config.protocol.messages import Transfer
+from fedgate.config.protocol.messages import ClockQuality, Transfer
 from fedgate.config.protocol.transfer import PAYLOAD_BYTES_START
-from fedgate.config.runtime.clock import Quality
 from fedgate.config.runtime.events import ClockSet as ClockSet
 from fedgate.config.runtime.events import Connection as Connection
 from fedgate.config.runtime.events import Log as Log
@@ -29,7 +28,7 @@ from fedgate.gateway_agent.feature_row import FeatureRow
 class Tick:
     """Time passed; comes about once a second."""
 
-    clock: Quality
+    clock: ClockQuality
     bytes_sent: int
     bytes_received: int
     bytes_waiting: int = 0  # on their way to the aggregator's broker, or waiting for the line

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fedgate.config.protocol import alarm_book, wire
-from fedgate.config.protocol.messages import MaintenanceWindows, Newest
-from fedgate.config.runtime.clock import Quality
+from fedgate.config.protocol.messages import ClockQuality, MaintenanceWindows, Newest
 from fedgate.config.settings.settings import GatewaySettings
 from fedgate.gateway_agent.context import STARTS, Context, Verified, save_starts
 from fedgate.gateway_agent.deployment import deployment
@@ -87,7 +86,7 @@ class Host:
     verified: Verified
     random_bytes: Callable[[], bytes]  # 32 that nobody knows, each time others
     anchor_ns: int = 0
-    clock: Quality = "unknown"
+    clock: ClockQuality = "unknown"
     can_train: bool = False
     libraries: tuple[str, ...] = ()  # that are here, of those that only some algorithms need
     labelled: Arrays = field(default_factory=dict)

@@ -78,7 +78,7 @@ def judge(
     below_ns = uptime_ns if fleet.below_ns is None else fleet.below_ns
     if uptime_ns - below_ns < spec.clear_s * NS:
         return Fleet(fleet.alarm, below_ns)
-    text = f"{fleet.alarm.text}; over: fewer than {quorum} gateways share an anomaly"
+    text = f"over: fewer than {quorum} gateways share an anomaly; {fleet.alarm.text}"
     return Fleet(fleet.alarm.model_copy(update={"state": "cleared", "t_ns": now_ns, "text": text}))
 
 

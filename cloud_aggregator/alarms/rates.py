@@ -29,13 +29,13 @@ def measure(alarms: Iterable[Fact], now_ns: int, past_ns: int) -> dict[str, Any]
     """Return the rates of the alarms that began within the last `past_ns`, which of all stand, and the precision of
     each gateway and rule by the labels: damage / (damage + false), None where neither was given.
     """
-    onsets_ns, standing_ns = list[int](), list[int]()
+    onsets_ns, active_ns = list[int](), list[int]()
     states, sources = Counter[str](), Counter[tuple[str, str]]()
     labels = defaultdict[tuple[str, str], Counter[str]](Counter)  # by gateway and rule
     for one in alarms:  # once, so that they need not all be in memory
         states[one.state] += 1
         if one.is_active:
-            standing_ns.append(one.onset_ns)
+            active_ns.append(one.onset_ns)
         if now_ns - past_ns <= one.onset_ns <= now_ns:
             onsets_ns.append(one.onset_ns)
             sources[one.gateway, one.cause] += 1
@@ -48,8 +48,8 @@ def measure(alarms: Iterable[Fact], now_ns: int, past_ns: int) -> dict[str, Any]
         "per_day": recent / days,
         "per_10_min": recent / (past_ns / PEAK_NS),
         "peak_per_10_min": find_peak(onsets_ns),
-        "standing": len(standing_ns),
-        "standing_over_24_h": sum(now_ns - onset_ns > DAY_NS for onset_ns in standing_ns),
+        "standing": len(active_ns),
+        "standing_over_24_h": sum(now_ns - onset_ns > DAY_NS for onset_ns in active_ns),
         "states": dict(sorted(states.items())),
         "sources": [
             {"gateway": gateway, "cause": cause, "alarms": count, "share": count / recent}

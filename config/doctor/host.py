@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedgate.config.doctor.report import Finding, failure, ok, warning
-from fedgate.config.runtime.clock import Quality, ask_quality
+from fedgate.config.protocol.messages import ClockQuality
+from fedgate.config.runtime.clock import ask_quality
 from fedgate.config.runtime.files import PRIVATE_MODE, write
 from fedgate.models.time_units import DAY_S
 
@@ -49,7 +50,7 @@ class Mount(NamedTuple):
     read_only: bool
 
 
-def clock(files: Iterable[Path], *, now_s: float, stated: Quality, has_rtc: bool) -> Iterator[Finding]:
+def clock(files: Iterable[Path], *, now_s: float, stated: ClockQuality, has_rtc: bool) -> Iterator[Finding]:
     """Yield whether the clock can be believed: by what the kernel says of it, and by files that were written before."""
     shown = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds")
     newest_s = max((path.stat().st_mtime for path in files if path.exists()), default=0.0)

@@ -11,14 +11,13 @@ import ctypes
 import time
 import uuid
 from pathlib import Path
-from typing import Literal
+
+from fedgate.config.protocol.messages import ClockQuality
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
 STEPPED_NS = 1_000_000_000
 TIMEX_BYTES = 512  # larger than struct timex on every platform; all zero asks and changes nothing
-
-Quality = Literal["synchronised", "unsynchronised", "unknown"]
 
 
 class Clock:
@@ -44,7 +43,7 @@ class Clock:
         self.anchor_ns += by_ns
         return True
 
-    def quality(self) -> Quality:
+    def quality(self) -> ClockQuality:
         """Return whether `now_ns` can be believed: a wall clock that was set after our start left it behind."""
         return "unsynchronised" if abs(time.time_ns() - self.now_ns()) > STEPPED_NS else ask_quality()
 
@@ -57,7 +56,7 @@ def boot_id() -> str:
         return str(uuid.uuid4())
 
 
-def ask_quality() -> Quality:
+def ask_quality() -> ClockQuality:
     """Ask the kernel whether something disciplines its clock."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex

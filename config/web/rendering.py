@@ -20,8 +20,8 @@ class FactsEnvironment(Environment):
     """
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return a fact, or the attribute of what is no dictionary."""
-        if isinstance(obj, dict) and attribute in obj:
+        """Return a fact, or the attribute: gateways name facts too, and none is called in place of a method."""
+        if isinstance(obj, dict) and attribute in obj and not hasattr(dict, attribute):
             return obj[attribute]
         return super().getattr(obj, attribute)
 

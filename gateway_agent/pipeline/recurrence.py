@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgate.config.protocol import wire
-from fedgate.config.runtime.clock import Quality
+from fedgate.config.protocol.messages import ClockQuality
 from fedgate.gateway_agent.feature_row import FeatureRow
 from fedgate.models.arrays import NEW_SERIES, Array, Arrays, Floats
 
@@ -110,7 +110,7 @@ class Owner(NamedTuple):
 
     model: str
     boot_id: str
-    clock: Quality
+    clock: ClockQuality
     rules: str = ""
 
 

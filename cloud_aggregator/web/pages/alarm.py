@@ -34,7 +34,6 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         raise NotThereError(f"there is no alarm {key[1]} of {key[0]}; old ones that are over are removed")
     evidence = store.read_evidence(*key)
     return {
-        "stood_s": measure_stood(row),
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         "evidence": None if evidence is None else evidence.model_dump(mode="json"),
         "charts": {} if evidence is None else draw_evidence(evidence),
@@ -48,14 +47,6 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "choices": {"hours": SHELVED_H, "labels": LABELS},
         "can_fetch": context.settings.samples.fetch,
     }
-
-
-def measure_stood(row: Facts) -> float | None:
-    """Return for how many seconds an alarm stood by the clock of its gateway, which need not be right for that; None
-    while it stands, and where that clock was set meanwhile.
-    """
-    onset_ns, cleared_ns = row["onset_ns"], row["cleared_ns"]
-    return None if cleared_ns is None or cleared_ns < onset_ns else (cleared_ns - onset_ns) / NS
 
 
 def describe_event(event: AlarmEvent) -> Facts:

@@ -24,11 +24,11 @@ from fedgate.cloud_aggregator.storage.alarm_summaries import NOTHING, Marks
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.settings.notifications import SEVERITIES
 
-STATES_OPEN = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
+OPEN_STATES = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
 
-ASKS = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
+ASKING_STATES = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
 
-STATE_RANKS = {name: place for place, name in enumerate(STATES_OPEN)}
+STATE_RANKS = {name: place for place, name in enumerate(OPEN_STATES)}
 SEVERITY_RANKS = {name: place for place, name in enumerate(reversed(SEVERITIES))}
 LISTED_MAX = 20_000  # the newest, besides those that stand
 EVENTS_AT_ONCE = 500
@@ -61,7 +61,7 @@ class Listed(NamedTuple):
     @property
     def rank(self) -> tuple[int, int, int]:
         """By which the worst comes first: what nobody has seen to, then severity, then the newest."""
-        return STATE_RANKS.get(self.state, len(STATES_OPEN)), SEVERITY_RANKS[self.severity], -self.begun_ns
+        return STATE_RANKS.get(self.state, len(OPEN_STATES)), SEVERITY_RANKS[self.severity], -self.begun_ns
 
 
 Groups = dict[tuple[str, str], list[Listed]]  # by state and severity
@@ -171,7 +171,7 @@ def renew(workflow: Workflow, key: AlarmKey, one: Listed, now_ns: int) -> Listed
 
 def group(alarms: Iterable[Listed]) -> Groups:
     """Return the alarms that ask for somebody by state and severity, the worst first, each in the order given."""
-    groups: Groups = {(state, severity): [] for state in STATES_OPEN for severity in reversed(SEVERITIES)}
+    groups: Groups = {(state, severity): [] for state in OPEN_STATES for severity in reversed(SEVERITIES)}
     for one in alarms:
         if one.state != "normal":
             groups[one.state, one.severity].append(one)
@@ -180,12 +180,12 @@ def group(alarms: Iterable[Listed]) -> Groups:
 
 def count_states(groups: Groups) -> dict[str, int]:
     """Return how many alarms are in each state but normal."""
-    return {name: sum(len(found) for (state, _), found in groups.items() if state == name) for name in STATES_OPEN}
+    return {name: sum(len(found) for (state, _), found in groups.items() if state == name) for name in OPEN_STATES}
 
 
 def list_asking(groups: Groups) -> Iterator[Listed]:
     """Yield the alarms that stand and that nothing masks."""
-    return chain.from_iterable(found for (state, _), found in groups.items() if state in ASKS)
+    return chain.from_iterable(found for (state, _), found in groups.items() if state in ASKING_STATES)
 
 
 def list_worst(groups: Groups) -> Iterator[Listed]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedgate.cloud_aggregator.web.pages.alarm_list import STATES_OPEN, count_states, group, list_worst
+from fedgate.cloud_aggregator.web.pages.alarm_list import OPEN_STATES, count_states, group, list_worst
 from fedgate.cloud_aggregator.web.pages.page import Context, Page, check_state, list_places, read_first
 from fedgate.config.web.charts import Facts
 
@@ -18,8 +18,8 @@ def read_alarms(context: Context, address: Mapping[str, str]) -> Facts:
     """
     alarms = context.alarms.read(context.store, context.now_ns)
     groups = group(alarms)
-    state, gateway, first = address.get("state", OPEN), address.get("gateway", ""), read_first(address)
-    check_state(state, (OPEN, ANY, *STATES_OPEN, "normal"))
+    state, gateway, first = address.get("state") or OPEN, address.get("gateway", ""), read_first(address)
+    check_state(state, (OPEN, ANY, *OPEN_STATES, "normal"))
     found = list_worst(groups) if state == OPEN else reversed(alarms)
     chosen = [one for one in found if state in (OPEN, ANY, one.state) and gateway in ("", one.gateway)]
     return {

@@ -33,30 +33,31 @@ def read_trends(context: Context, month: Month, anomalies: Mapping[str, int]) ->
 
 
 def read_features(context: Context, gateway: str, from_ns: int, until_ns: int) -> list[Facts]:
-    """Return the features that a gateway published last within a time, and how each was from day to day by its clock;
-    `undated` windows were measured while that was not known to be right.
+    """Return the features that a gateway published last within a time, in the unit that they had last, and how each was
+    from day to day by its clock; in `unsynchronised` windows that clock was known to be wrong.
     """
     summaries = context.store.months.read_summaries(gateway, from_ns, until_ns, SUMMARIES_SEARCHED)
     if not summaries:
         return []
-    days, meanings, newest = gather_days(summaries), describe_features(context.settings.features, {}), summaries[-1]
-    # A clock that was never set is a gateway's own; its days may be others than they are called.
-    undated = sum(one.windows for one in summaries if one.clock == "unsynchronised")
+    right = [one for one in summaries if one.clock != "unsynchronised"]
+    newest, meanings = (right or summaries)[-1], describe_features(context.settings.features, {})
     found = []
     for name, unit in zip(newest.features, newest.units, strict=True):
+        own = [one for one in summaries if (name, unit) in zip(one.features, one.units, strict=True)]
+        wrong = sum(one.windows for one in own if one.clock == "unsynchronised")
         meaning = meanings.get(name)
         text = "" if meaning is None else ", ".join(filter(None, (meaning.channel, meaning.what)))
-        found.append({"feature": name, "text": text, "unit": unit, "undated": undated} | describe_days(days[name]))
+        facts = {"feature": name, "text": text, "unit": unit, "unsynchronised": wrong}
+        found.append(facts | describe_days(gather_days(own, name)))
     return found
 
 
-def gather_days(summaries: Iterable[FeatureSummary]) -> dict[str, Days]:
-    """Return what each feature was on each day that has windows of it, in their order."""
-    found = defaultdict[str, defaultdict[int, list[Spread]]](lambda: defaultdict(list))
+def gather_days(summaries: Iterable[FeatureSummary], name: str) -> Days:
+    """Return what a feature was on each day that has windows of it, in their order."""
+    found = defaultdict[int, list[Spread]](list)
     for summary in summaries:
-        for name, spread in summary.by_feature().items():
-            found[name][summary.t_ns // DAY_NS].append(spread)
-    return {name: {day: join(spreads) for day, spreads in days.items()} for name, days in found.items()}
+        found[summary.t_ns // DAY_NS].append(summary.by_feature()[name])
+    return {day: join(spreads) for day, spreads in found.items()}
 
 
 def describe_days(days: Days) -> Facts:

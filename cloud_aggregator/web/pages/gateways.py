@@ -20,12 +20,13 @@ def read_list(context: Context, address: Mapping[str, str]) -> Facts:
     """
     alarms = context.alarms.read(context.store, context.now_ns)
     gateways = read_gateways(context, list_asking(group(alarms)), service=read_service(context))
-    state, text, first = address.get("state", ANY), address.get("name", ""), read_first(address)
+    state, text, first = address.get("state") or ANY, address.get("name", ""), read_first(address)
     check_state(state, (ANY, *STATES))
     chosen = [one for one in gateways if state in (ANY, one["state"]) and text.lower() in one["gateway"].lower()]
     return {
         "state": state,
         "name": text,
+        "states": (ANY, *STATES),
         "counts": count_gateways(gateways),
         **list_places(len(chosen), first, AT_ONCE),
         "gateways": chosen[first : first + AT_ONCE],

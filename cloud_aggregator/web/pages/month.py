@@ -27,14 +27,14 @@ class Month(NamedTuple):
     to_ns: int  # where it ends
     until_ns: int  # or now, where that is earlier
 
-    def holds(self, t_ns: int | None) -> bool:
+    def has_moment(self, t_ns: int | None) -> bool:
         """Tell whether a moment lies in it."""
         return t_ns is not None and self.from_ns <= t_ns < self.until_ns
 
-    def has(self, one: Listed) -> bool:
+    def has_alarm(self, one: Listed) -> bool:
         """Tell whether an alarm began in it, or before it and stood at its end."""
         stood = one.cleared_ns is None or one.cleared_ns >= self.until_ns
-        return self.holds(one.begun_ns) or (one.begun_ns < self.from_ns and stood)
+        return self.has_moment(one.begun_ns) or (one.begun_ns < self.from_ns and stood)
 
     @property
     def days(self) -> float:
@@ -74,7 +74,7 @@ class Alarms(NamedTuple):
 def read_alarms(context: Context, month: Month, listed: Iterable[Listed]) -> Alarms:
     """Return the alarms of a month, those among them that are `listed` already as they are."""
     store, workflow = context.store, context.alarms.workflow
-    own, count = list(filter(month.has, listed)), store.months.count_alarms(month.from_ns, month.until_ns)
+    own, count = list(filter(month.has_alarm, listed)), store.months.count_alarms(month.from_ns, month.until_ns)
     if count == len(own) <= ALARMS_SEARCHED:
         return Alarms(own, workflow, 0)
     known = {AlarmKey(one.gateway, one.id): one for one in own}

@@ -31,7 +31,7 @@ def read_report(context: Context, address: Mapping[str, str]) -> Facts:
     month = find_month(address.get("month", ""), context.now_ns)
     listed, store = context.alarms.read(context.store, context.now_ns), context.store
     alarms, workflow, left_out = read_alarms(context, month, listed)
-    own = [one for one in alarms if month.holds(one.begun_ns)]
+    own = [one for one in alarms if month.has_moment(one.begun_ns)]
     own.sort(key=lambda one: (one.label != "damage", -SEVERITIES.index(one.severity), one.begun_ns))
     service = read_service(context)
     gateways = read_gateways(context, list_asking(group(listed)), service=service)
@@ -144,7 +144,7 @@ def sum_unlinked(context: Context, month: Month) -> dict[str, float]:
     rows = context.store.read_newest("scores", BATCHES_SEARCHED, "gateway", "t_ns", "windows")
     windows = Counter[str]()
     for row in rows:
-        if month.holds(row["t_ns"]):
+        if month.has_moment(row["t_ns"]):
             windows[row["gateway"]] += row["windows"]
     return {name: number * context.settings.features.hop_s for name, number in windows.items()}
 
@@ -166,7 +166,7 @@ def list_models(store: Store, month: Month) -> list[Facts]:
         {"t_ns": row[column], "version": row["version"], "what": what}
         for row in rows
         for column, what in columns.items()
-        if month.holds(row[column])
+        if month.has_moment(row[column])
     ]
     return sorted(done, key=lambda one: (one["t_ns"], one["version"]))
 
@@ -180,7 +180,7 @@ def list_windows(workflow: Workflow, month: Month) -> list[Facts]:
 def sum_rounds(store: Store, month: Month) -> Facts:
     """Return how many rounds were closed, what they received, and how many updates were refused."""
     rows = store.read_newest("rounds", ROUNDS_SEARCHED, "closed_ns", "bytes_received", "refused")
-    own = [row for row in rows if month.holds(row["closed_ns"])]
+    own = [row for row in rows if month.has_moment(row["closed_ns"])]
     return {
         "closed": len(own),
         "bytes_received": sum(row["bytes_received"] or 0 for row in own),

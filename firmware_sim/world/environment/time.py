@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedgate.config.runtime.clock import STEPPED_NS, Quality
+from fedgate.config.protocol.messages import ClockQuality
+from fedgate.config.runtime.clock import STEPPED_NS
 from fedgate.models.time_units import HOUR_S, NS
 
 T0_NS = 1_800_000_000 * NS  # of the world: January 2027
@@ -109,7 +110,7 @@ class MachineClock:
         return true_ns + self.timeline_offset_ns
 
     @property
-    def quality(self) -> Quality:
+    def quality(self) -> ClockQuality:
         """Whether that can be believed."""
         has_left = abs(self.wall_offset_ns - self.timeline_offset_ns) > STEPPED_NS
         return "synchronised" if self.is_disciplined and not has_left else "unsynchronised"

@@ -86,6 +86,7 @@ def test_a_quorum_raises_one_alarm_and_clears_it_when_it_stays_below() -> None:
     (cleared,) = said(effects)
     assert (cleared.id, cleared.state, cleared.onset_ns) == (raised.id, "cleared", raised.onset_ns)
     assert cleared.gateways == ("a", "b", "c") and standing(state) is None
+    assert cleared.text == f"over: fewer than 3 gateways share an anomaly; {raised.text}"
     state, effects = after(state, alarm("b", onset_s=500), Tick(), at_s=501)
     assert said(effects)[0].id != raised.id  # another alarm, another id
 

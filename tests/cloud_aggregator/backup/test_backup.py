@@ -173,7 +173,6 @@ def test_a_backup_of_a_running_store_brings_back_what_a_copy_of_its_file_loses(
         until(lambda: aggregator.service.state.releases.manifest is not None)
 
 
-@pytest.mark.soak
 def test_writing_goes_on_meanwhile_and_the_copy_is_of_one_moment(site: Folder, tmp_path: Path) -> None:
     """A writer that commits as fast as it can would have a copy in steps begin anew for ever."""
     path, copy, stop, waits_s = site.path / "aggregator.db", tmp_path / "copy.db", threading.Event(), list[float]()
@@ -213,7 +212,6 @@ def test_writing_goes_on_meanwhile_and_the_copy_is_of_one_moment(site: Folder, t
         assert len(held) <= 2 * (steps[0] + 1)  # as it was when the copy began
 
 
-@pytest.mark.soak
 def test_keys_are_in_a_sealed_file_alone(site: Folder, tmp_path: Path, passphrase: Path, capsys: Capture) -> None:
     plain, sealed, without = (tmp_path / name for name in ("plain.tar", "sealed", "without"))
     backup(site, plain)
@@ -233,7 +231,6 @@ def test_keys_are_in_a_sealed_file_alone(site: Folder, tmp_path: Path, passphras
         assert all(f"MISSING: {tmp_path / f'new {file.name}' / name}" in said for name in KEYS)
 
 
-@pytest.mark.soak
 def test_both_commands_speak_json(site: Folder, tmp_path: Path, capsys: Capture) -> None:
     capsys.readouterr()
     backup(site, tmp_path / "b.tar", "--json")
@@ -249,7 +246,6 @@ def test_both_commands_speak_json(site: Folder, tmp_path: Path, capsys: Capture)
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.soak
 def test_nothing_that_was_bent_cut_or_exchanged_is_restored(
     site: Folder, tmp_path: Path, passphrase: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +275,6 @@ def test_nothing_that_was_bent_cut_or_exchanged_is_restored(
     assert not new.exists()
 
 
-@pytest.mark.soak
 def test_a_plain_file_that_was_bent_is_not_restored(site: Folder, tmp_path: Path, capsys: Capture) -> None:
     file, new = tmp_path / "good.tar", tmp_path / "new"
     backup(site, file)
@@ -322,7 +317,6 @@ def test_another_version_or_site_is_refused(
     assert words in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
-@pytest.mark.soak
 def test_a_store_that_is_there_or_runs_is_not_touched(
     site: Folder, tmp_path: Path, passphrase: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,7 +357,6 @@ def test_what_is_given_wrongly_is_named(site: Folder, tmp_path: Path, passphrase
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.soak
 def test_a_backup_is_written_whole_or_not_at_all(
     site: Folder, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,7 +417,6 @@ def put_back(site: Folder, tmp_path: Path) -> Iterator[Callable[..., Store]]:
         one.close()
 
 
-@pytest.mark.soak
 def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Callable[..., Store]) -> None:
     back = put_back().read_training()
     assert back is not None
@@ -435,7 +427,6 @@ def test_a_training_begins_anew_under_a_higher_number(site: Folder, put_back: Ca
     assert state.rounds.training == number_training(now_ns, OPEN.rounds.training) > OPEN.rounds.training
 
 
-@pytest.mark.soak
 def test_a_release_that_was_under_way_waits_for_the_operator(put_back: Callable[..., Store]) -> None:
     back = put_back(SaveRollout(dump(Releases(None, Rollout("watching", 1, canaries=("east",)), MODEL)), T0_NS))
     found = restored_releases(back.models.read_rollout(), back.models.read_version, back.models.read_latest())
@@ -477,7 +468,6 @@ def test_whom_the_store_that_was_there_has_shut_out_stays_out(site: Folder, tmp_
         assert len(before.read_rows("alarms")) == 501
 
 
-@pytest.mark.soak
 def test_a_store_that_cannot_be_read_is_set_aside_all_the_same(site: Folder, tmp_path: Path, capsys: Capture) -> None:
     backup(site, tmp_path / "b")
     (site.path / "aggregator.db").write_bytes(b"rubbish" * 1_000)
@@ -493,7 +483,6 @@ def test_a_store_that_cannot_be_read_is_set_aside_all_the_same(site: Folder, tmp
         assert len(back.read_rows("alarms")) == 500
 
 
-@pytest.mark.soak
 def test_a_log_that_was_left_is_never_taken_for_that_of_the_new_store(
     site: Folder, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -513,7 +502,6 @@ def test_a_log_that_was_left_is_never_taken_for_that_of_the_new_store(
         assert len(back.read_rows("alarms")) == 500
 
 
-@pytest.mark.soak
 def test_a_newer_list_of_revocations_is_kept_and_counts(site: Folder, tmp_path: Path) -> None:
     backup(site, tmp_path / "b")
     site.authority.write_revoked([(0xA2, datetime(2026, 1, 1, tzinfo=UTC))])
@@ -535,7 +523,6 @@ def test_a_site_without_certificates_has_a_way_back_too(tmp_path: Path) -> None:
     assert (new / "gateway.toml").exists() and not (new / "release.key").exists()
 
 
-@pytest.mark.soak
 def test_a_passphrase_is_asked_for_twice_and_never_shown(
     site: Folder, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from fedgate.cloud_aggregator.__main__ import main
 from fedgate.cloud_aggregator.runtime.app import Aggregator
+from fedgate.config.protocol.messages import ClockQuality
 from fedgate.config.runtime import cli, clock, loop
 from fedgate.config.settings.settings import AggregatorSettings, load
 from fedgate.models.time_units import NS
@@ -26,7 +27,7 @@ from fedgate.models.time_units import NS
     ],
 )
 def test_the_service_goes_on_where_its_clock_is_set_and_follows_one_that_can_be_believed(
-    by_s: int, quality: clock.Quality, follows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_s: int, quality: ClockQuality, follows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["init", str(tmp_path / "site"), "--loopback"]) == 0
     settings = load(tmp_path / "site" / "aggregator.toml", AggregatorSettings)

@@ -367,7 +367,7 @@ def test_trends_of_a_clock_that_was_not_set_are_shown_and_say_so(tmp_path: Path)
     unset = make_summary(AUGUST + DAY_NS, clock="unsynchronised", windows=7)
     commit(tmp_path, RecordSummary("north", "a", make_summary(AUGUST), NOW_NS), RecordSummary("north", "b", unset, 1))
     ((feature,),) = (one["features"] for one in read(tmp_path)["trends"]["gateways"])
-    assert (feature["days"], feature["whole"]["windows"], feature["undated"]) == (2, 17, 7)
+    assert (feature["days"], feature["whole"]["windows"], feature["unsynchronised"]) == (2, 17, 7)
     assert "Of 7 windows the clock of the gateway was not synchronised" in render(tmp_path, report.PAGE, read(tmp_path))
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import defaultdict
 from collections.abc import MutableMapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedgate.cloud_aggregator.enrolment import ForgetGateway
 from fedgate.cloud_aggregator.events import (
     RecordAlarm,
     RecordDenied,
@@ -24,10 +27,13 @@ from fedgate.cloud_aggregator.events import (
     RecordService,
 )
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
+from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.app import PAGES, Web
 from fedgate.cloud_aggregator.web.pages import overview
+from fedgate.cloud_aggregator.web.pages.page import Context
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.scores import Scores
+from fedgate.config.web.charts import Facts
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.evidence_samples import make_evidence
@@ -124,14 +130,57 @@ def test_a_page_is_for_who_is_logged_in_and_has_nothing_inline(web: Web, page: A
     assert status == 200 and json.loads(facts)
 
 
+def read_documented() -> dict[str, set[str]]:
+    """Return the fields of each address by the table of the page's document; under "" what is within others."""
+    text = Path("docs/reference/page.md").read_text()
+    lines = text.partition("| address | field |")[2].partition("\n\n")[0].splitlines()[2:]
+    found = defaultdict[str, set[str]](set)
+    for line in lines:
+        _, addresses, fields, _meaning = line.split("|", 3)
+        for address in addresses.split(","):
+            found[address.strip()] |= set(re.findall("`([a-z_]+)", fields + line * (not address.strip())))
+    return found
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.title)
-def test_each_field_that_a_program_gets_is_documented(web: Web, page: Any) -> None:
-    facts = json.loads(ask(web, f"/api{ADDRESSES[page.path]}", "ada")[2])
-    rows = [line for line in Path("docs/reference/page.md").read_text().splitlines() if line.startswith("| ")]
-    documented = set(re.findall(r"`([a-z_]+)", "\n".join(rows)))
-    fields = {*facts, *(name for kind in ("alarms", "gateways") for one in facts.get(kind, ()) for name in one)}
-    own = {name for name in fields if page.path == "/report" and name not in facts}
-    assert fields - own <= documented
+def test_each_field_that_a_program_gets_is_documented_and_no_other(web: Web, page: Any) -> None:
+    facts, documented = json.loads(ask(web, f"/api{ADDRESSES[page.path]}", "ada")[2]), read_documented()
+    names = {"/alarms/{gateway}/{alarm}": "an alarm", "/gateways/{gateway}": "a gateway", "/": "overview"}
+    assert facts.keys() == documented[names.get(page.path, page.path[1:])]
+
+
+def test_what_a_program_gets_of_alarms_and_gateways_is_documented(web: Web) -> None:
+    facts = json.loads(ask(web, "/api/overview", "ada")[2])
+    text = Path("docs/reference/page.md").read_text()
+    names = {name for kind in ("alarms", "gateways") for one in facts[kind] for name in one}
+    assert len(names) > 30 and not {name for name in names if f"`{name}`" not in text}
+
+
+def test_a_status_is_parsed_where_it_is_another_one_and_forgotten_with_its_gateway(tmp_path: Path) -> None:
+    known: dict[str, tuple[int, Facts]] = {}
+
+    def read() -> list[tuple[str, str]]:
+        with closing(Store(tmp_path / "aggregator.db", is_read_only=True)) as store:
+            context = Context(make_settings(tmp_path), store, NOW_NS, statuses=known)
+            return [(one["gateway"], one["version"]) for one in overview.read_overview(context, {})["gateways"]]
+
+    first, second = (Status(state="online", version=version) for version in ("1", "2"))
+    commit(tmp_path, RecordGateway("north", first, NOW_NS), RecordGateway("south", first, NOW_NS))
+    assert read() == [("north", "1"), ("south", "1")]
+    kept = known["north"][1]
+    commit(tmp_path, RecordGateway("south", second, NOW_NS))  # which came in the same moment
+    assert read() == [("north", "1"), ("south", "2")] and known["north"][1] is kept
+    commit(tmp_path, ForgetGateway("south"))
+    assert read() == [("north", "1")] and known.keys() == {"north"}
+
+
+def test_a_gateway_names_its_sources_as_it_likes(web: Web, tmp_path: Path) -> None:
+    names = ("items", "values", "keys", "get")
+    sources = {name: {"age_s": 1.0, "rate_hz": 2.0, "channels": ["load"]} for name in names}
+    status = {"state": "online", "sources": sources, "dropped": dict.fromkeys(names, 1), "rejected": {"items": "why"}}
+    commit(tmp_path, RecordGateway("north", Status.model_validate(status), NOW_NS))
+    answered, _, text = ask(web, "/gateways/north", "ada")
+    assert answered == 200 and "items: 1" in text
 
 
 @pytest.mark.parametrize(
