@@ -173,6 +173,15 @@ def count_json_bytes(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False).encode()) - 2
 
 
+def fit_text(text: str, most: int) -> str:
+    """Return as much of a text as takes so many bytes of a message at most, and may be shown anywhere."""
+    shown = escape_text(text)
+    while shown and (excess := count_json_bytes(shown) - most) > 0:
+        left = len(shown) - 1 - excess // 4  # a character takes four bytes at most
+        shown = cut_text(shown, left) if left > 1 else ""
+    return shown
+
+
 def make_trail(seen: Sequence[tuple[int, float, float]]) -> Trail | None:
     """Return time in ns, score and level of windows as a trail; None of none."""
     if not seen:

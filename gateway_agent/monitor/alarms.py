@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from fedgate.config.protocol.alarm_book import AlarmBook
-from fedgate.config.protocol.evidence import LABEL_MAX, cut_text
+from fedgate.config.protocol.evidence import LABEL_MAX, cut_text, fit_text
 from fedgate.config.protocol.messages import Alarm, Manifest
 from fedgate.config.settings.settings import GatewaySettings, Source
 from fedgate.gateway_agent.context import SYNCHRONISED, Context
@@ -39,7 +39,7 @@ OF_NO_SENSOR = {  # causes that are no sensor's, and what is said at their end
 
 NOT_IN_A_CAUSE = re.compile(r"[^A-Za-z0-9_.-]")
 CAUSE_LENGTH, DIGEST_LENGTH = 64, 8  # characters
-ALARM_BYTES = 1_023  # of an anomaly at most: what its other values leave is for its text
+ALARM_BYTES = 1_023  # at most: what its other values leave is for its text
 BOOT_S = 900.0  # within which the first windows after a boot end
 CALENDAR = "calendar."  # begins the names of features that say what the hour or the day is
 
@@ -217,14 +217,16 @@ def report_findings(monitor: Monitor, context: Context, found: Iterable[Finding]
 
 
 def _make_sensor_alarm(monitor: Monitor, context: Context, finding: Finding) -> Alarm:
-    return Alarm(
+    alarm = Alarm(
         **_describe_origin(monitor, context, finding.cause, finding.t_ns, finding.t_ns),
         kind="sensor",
         severity="warning",
-        text=finding.problem,
+        text="",
         rule=STUCK if finding.feature else "",
         feature=finding.feature,
     )
+    most = ALARM_BYTES - len(alarm.to_bytes())  # a damaged store has much to say
+    return alarm.model_copy(update={"text": fit_text(finding.problem, most)})
 
 
 def check_drift(monitor: Monitor, t_ns: int) -> list[Finding]:

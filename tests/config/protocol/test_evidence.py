@@ -17,11 +17,13 @@ from fedgate.config.protocol.evidence import (
     EVIDENCE_BYTES,
     LABEL_MAX,
     AlarmEvidence,
+    count_json_bytes,
     fit,
+    fit_text,
     make_trail,
     round_number,
 )
-from fedgate.config.protocol.messages import FARTHEST, TRAIL_MAX, MessageError
+from fedgate.config.protocol.messages import FARTHEST, TRAIL_MAX, MessageError, escape_text
 from tests.support.evidence_samples import T0_NS, make_evidence
 
 AIMED_BYTES = 8 * 1024
@@ -100,3 +102,12 @@ def test_what_is_too_long_is_refused_before_it_is_read() -> None:
 
 def test_numbers_keep_four_digits_and_stay_within_their_bounds() -> None:
     assert [round_number(value) for value in (1.23456, 0.0, -1e300, 1e300)] == [1.235, 0.0, -FARTHEST, FARTHEST]
+
+
+@given(st.text(st.sampled_from('ab"\\\n\x1b\N{SNOWMAN}\U0001f30a'), max_size=300), st.integers(-5, 400))
+def test_a_text_is_fitted_into_bytes_and_left_alone_where_it_fits(text: str, most: int) -> None:
+    shown, fitted = escape_text(text), fit_text(text, most)
+    assert not fitted or count_json_bytes(fitted) <= most
+    assert (fitted == shown) is (count_json_bytes(shown) <= max(most, 0))
+    assert shown.startswith(fitted.removesuffix("…"))
+    assert fitted == shown or most < 20 or count_json_bytes(fitted) > most - 20
