@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -32,6 +33,7 @@ STATE_RANKS = {name: place for place, name in enumerate(OPEN_STATES)}
 SEVERITY_RANKS = {name: place for place, name in enumerate(reversed(SEVERITIES))}
 LISTED_MAX = 20_000  # the newest, besides those that stand
 EVENTS_AT_ONCE = 500
+SORTED_ANEW = 200  # changes; a few are put where they belong
 GROWN_MAX = 1_000  # beyond that, before they are counted anew
 
 
@@ -64,6 +66,7 @@ class Listed(NamedTuple):
         return STATE_RANKS.get(self.state, len(OPEN_STATES)), SEVERITY_RANKS[self.severity], -self.begun_ns
 
 
+ORDER = attrgetter("begun_ns", "gateway", "id")
 Groups = dict[tuple[str, str], list[Listed]]  # by state and severity
 
 
@@ -92,10 +95,22 @@ class AlarmList:
             if (one := renew(self._workflow, key, self._known[key], now_ns)) is not self._known[key]:
                 changed[key] = one
         if changed:
-            self._known |= changed
-            self._ordered = sorted(self._known.values(), key=attrgetter("begun_ns", "gateway", "id"))
-            self._active = {key for key, one in self._known.items() if one.is_active}
+            self._put(changed)
         return self._ordered
+
+    def _put(self, changed: Mapping[AlarmKey, Listed]) -> None:
+        """Take in alarms that are new or other than they were; of a few no other alarm is looked at."""
+        if len(changed) > SORTED_ANEW:
+            self._known |= changed
+            self._ordered = sorted(self._known.values(), key=ORDER)
+        else:
+            for key, one in changed.items():
+                if (before := self._known.get(key)) is not None:
+                    del self._ordered[bisect_left(self._ordered, ORDER(before), key=ORDER)]
+                insort(self._ordered, one, key=ORDER)
+                self._known[key] = one
+        self._active -= changed.keys()
+        self._active |= {key for key, one in changed.items() if one.is_active}
 
     def _read_events(self, store: Store) -> set[AlarmKey]:
         """Take in what was done since they were read last; return about which alarms."""
