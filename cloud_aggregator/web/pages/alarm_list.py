@@ -198,9 +198,9 @@ def count_states(groups: Groups) -> dict[str, int]:
     return {name: sum(len(found) for (state, _), found in groups.items() if state == name) for name in OPEN_STATES}
 
 
-def list_asking(groups: Groups) -> Iterator[Listed]:
-    """Yield the alarms that stand and that nothing masks."""
-    return chain.from_iterable(found for (state, _), found in groups.items() if state in ASKING_STATES)
+def list_asking(alarms: Iterable[Listed]) -> list[Listed]:
+    """Return the alarms that stand and that nothing masks."""
+    return [one for one in alarms if one.state in ASKING_STATES]
 
 
 def list_worst(groups: Groups) -> Iterator[Listed]:

@@ -11,7 +11,7 @@ from typing import Any
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, group, list_asking
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, list_asking
 from fedgate.cloud_aggregator.web.pages.feature_trends import LATEST_DAYS, read_features
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
 from fedgate.cloud_aggregator.web.pages.overview import NEVER_SEEN, Seen, describe_gateway, read_service, read_status
@@ -48,8 +48,7 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
     active = [one for one in alarms if one.is_active]
     service = read_service(context)
     seen = NEVER_SEEN if row is None else Seen(read_status(row["status"]), row["seen_ns"])
-    asking = list_asking(group(alarms))
-    summary = describe_gateway(name, seen, asking, context.now_ns, service=service)
+    summary = describe_gateway(name, seen, list_asking(alarms), context.now_ns, service=service)
     summary |= {"state": "revoked"} if name in registry.barred else {}
     problems = [] if status is None else list(list_problems(status))
     return {

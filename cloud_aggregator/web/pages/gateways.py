@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedgate.cloud_aggregator.web.pages.alarm_list import group, list_asking
+from fedgate.cloud_aggregator.web.pages.alarm_list import list_asking
 from fedgate.cloud_aggregator.web.pages.overview import count_gateways, read_gateways, read_service
 from fedgate.cloud_aggregator.web.pages.page import Context, Page, check_state, list_places, read_first
 from fedgate.config.web.charts import Facts
@@ -19,7 +19,7 @@ def read_list(context: Context, address: Mapping[str, str]) -> Facts:
     `NotThereError` for a state that there is not.
     """
     alarms = context.alarms.read(context.store, context.now_ns)
-    gateways = read_gateways(context, list_asking(group(alarms)), service=read_service(context))
+    gateways = read_gateways(context, list_asking(alarms), service=read_service(context))
     state, text, first = address.get("state") or ANY, address.get("name", ""), read_first(address)
     check_state(state, (ANY, *STATES))
     chosen = [one for one in gateways if state in (ANY, one["state"]) and text.lower() in one["gateway"].lower()]

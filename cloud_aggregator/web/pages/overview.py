@@ -37,7 +37,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     alarms = context.alarms.read(context.store, context.now_ns)
     service = read_service(context)
     groups = group(alarms)
-    gateways = read_gateways(context, list_asking(groups), service=service)
+    gateways = read_gateways(context, list_asking(alarms), service=service)
     denied = [row["gateway"] for row in context.store.read_rows("denied")]
     counts, set_back = count_states(groups), describe_older(context, gateways)
     return {

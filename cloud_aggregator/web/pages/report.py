@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fedgate.cloud_aggregator.alarms import rates
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, AlarmKey, Handled, Workflow
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, group, list_asking
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, list_asking
 from fedgate.cloud_aggregator.web.pages.availability import read_availability
 from fedgate.cloud_aggregator.web.pages.feature_trends import read_trends
 from fedgate.cloud_aggregator.web.pages.month import Month, find_month, read_alarms
@@ -34,7 +34,7 @@ def read_report(context: Context, address: Mapping[str, str]) -> Facts:
     own = [one for one in alarms if month.has_moment(one.begun_ns)]
     own.sort(key=lambda one: (one.label != "damage", -SEVERITIES.index(one.severity), one.begun_ns))
     service = read_service(context)
-    gateways = read_gateways(context, list_asking(group(listed)), service=service)
+    gateways = read_gateways(context, list_asking(listed), service=service)
     unlinked = sum_unlinked(context, month)
     return {
         "month": month._asdict() | {"days": month.days, "is_over": month.until_ns == month.to_ns},
