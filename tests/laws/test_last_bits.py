@@ -137,6 +137,7 @@ def test_a_model_that_differs_by_rounding_is_not_released_again(share: float, is
     assert (state.releases.waiting is not None) is is_new
 
 
+@pytest.mark.soak
 def test_a_model_that_was_stopped_is_known_again_after_a_restart() -> None:
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])
@@ -154,6 +155,7 @@ def test_a_model_that_was_stopped_is_known_again_after_a_restart() -> None:
         )
 
 
+@pytest.mark.soak
 def test_what_waits_is_dropped_where_it_is_what_was_stopped() -> None:
     made = fleet()
     made.order("release", SENSITIVE, gateways=["south"])

@@ -189,6 +189,7 @@ def test_sound_models_pass() -> None:
         check(body)
 
 
+@pytest.mark.soak
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(body: bytes) -> None:

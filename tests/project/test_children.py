@@ -48,6 +48,7 @@ def test_kill_9_of_who_started_the_demo_leaves_no_process(tmp_path: Path) -> Non
     until(lambda: not any(map(children.is_alive, below)), idle_s=2.0)  # the demo itself would go on for a minute
 
 
+@pytest.mark.soak
 def test_ctrl_c_is_not_lost_while_a_process_starts() -> None:
     """Python ignores what is raised in the functions that it calls around a fork."""
     program = (

@@ -409,6 +409,7 @@ def test_a_gateway_before_0_5_and_a_last_will_say_nothing_of_who_they_are(tmp_pa
         assert alarms(made) == [] and not made.service.state.access.sessions.get("north", DeviceSessions()).known
 
 
+@pytest.mark.soak
 def test_a_gateway_that_forgot_what_was_counted_is_refused_where_that_counts(tmp_path: Path) -> None:
     with cloud(tmp_path, mean_of(2, remembers=True), rounds={"quorum": 1, "deadline_s": 1.0}) as made:
         counted = [""]  # digests

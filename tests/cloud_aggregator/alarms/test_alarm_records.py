@@ -252,6 +252,7 @@ def test_whatever_speaks_against_it_begins_the_grace_anew(event: Received | Conn
     assert active(state) == []
 
 
+@pytest.mark.soak
 def test_causes_have_an_end_and_the_anomaly_is_always_taken() -> None:
     state, _ = after(site(), *[alarm("a", cause=f"c{number}") for number in range(ACTIVE_CAUSES_MAX)])
     more = [alarm("a", cause="more")] * 3

@@ -286,6 +286,7 @@ def committed(store: Store, effects: Iterable[Effect]) -> None:
     store.commit([effect for effect in effects if isinstance(effect, Durable)])
 
 
+@pytest.mark.soak
 def test_it_survives_a_restart_and_is_told_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cloud_aggregator(["init", str(tmp_path), "--loopback"]) == 0
     path = tmp_path / "aggregator.db"

@@ -202,6 +202,7 @@ def test_an_alarm_of_a_real_gateway_reaches_the_building_through_both_machines()
     assert all(one["what"] in ("anomaly", "fleet") and one["state"] == "raised" for one in heard_by_building.values())
 
 
+@pytest.mark.soak
 def test_the_store_holds_the_state_of_every_alarm_that_stands(tmp_path: Path) -> None:
     """However many are over: the ones that stand are never among those that a restart forgets."""
     store, state = Store(tmp_path / "aggregator.db"), site()

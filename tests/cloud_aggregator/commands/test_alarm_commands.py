@@ -86,6 +86,7 @@ def listed(say: Say, words: str = "alarms") -> dict[str, Any]:
     return {row["id"]: row["state"] for row in json.loads(out)}
 
 
+@pytest.mark.soak
 def test_alarms_are_listed_by_what_is_asked_for(say: Say) -> None:
     everything = {
         "north.anomaly.30": "unacknowledged",

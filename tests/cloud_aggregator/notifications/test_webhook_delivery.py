@@ -163,6 +163,7 @@ def test_a_power_cut_between_taking_and_removing_delivers_again_under_the_same_i
     again.cut()
 
 
+@pytest.mark.soak
 def test_what_a_full_queue_gives_up_is_the_oldest_counted_stored_and_logged(tmp_path: Path, receiver: Receiver) -> None:
     receiver.answer = 503
     service = serve(tmp_path / "a.db", url=url(receiver), queue=10, retry_s=600.0, retry_max_s=600.0)

@@ -219,6 +219,7 @@ def test_a_token_that_has_expired_is_not_called_unused(site: Folder, tmp_path: P
     assert "short-lived" not in capsys.readouterr().out
 
 
+@pytest.mark.soak
 def test_the_name_of_the_aggregator_is_checked_too(tmp_path: Path, capsys: Capture) -> None:
     other = founded(tmp_path / "other")
     other.authority.write_own(
@@ -250,6 +251,7 @@ def test_another_device_takes_the_place_where_the_operator_says_so(
     assert {*contents(tmp_path / "new")} == {"gateway.key", "gateway.pem", *fetched}
 
 
+@pytest.mark.soak
 def test_a_certificate_is_renewed_also_after_its_end_and_the_key_is_kept(
     site: Folder, token: Token, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ def test_who_has_no_good_certificate_gets_nothing(
     assert any(why in words[0] for why in ("alert", "EOF occurred", "reset by peer")) and "trying on" in words[0]
 
 
+@pytest.mark.soak
 def test_what_a_client_says_of_itself_counts_for_nothing(site: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     west = enrolled(site, "west", capsys)
     broker = Broker(
@@ -275,6 +276,7 @@ def test_the_broker_takes_its_new_certificate_without_a_restart(site: Folder) ->
     until(lambda: serial() == wanted)
 
 
+@pytest.mark.soak
 def test_nothing_that_is_secret_can_be_read_on_the_wire(site: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     """Enrol and connect through a relay that writes down every byte, and look for what must not be there."""
     capsys.readouterr()

@@ -217,6 +217,7 @@ def test_who_joins_meanwhile_gets_what_all_have() -> None:
     assert made.versions() == {"east": 2, "north": 1, "south": 1, "west": 1}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["all", "staged", "manual"])
 def test_what_the_training_makes_goes_where_the_settings_say(mode: str) -> None:
     rounds = {"quorum": 3, "rest_s": 1e6}

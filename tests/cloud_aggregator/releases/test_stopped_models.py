@@ -112,6 +112,7 @@ def test_a_release_that_began_by_a_clock_ahead_is_not_waited_for_longer() -> Non
     assert made.stage.since_ns <= made.now_ns
 
 
+@pytest.mark.soak
 def test_the_store_keeps_models_that_are_new_or_of_use_and_what_is_said_of_all(tmp_path: Path) -> None:
     manifest, body = FIRST
     count = 3 * MODELS_KEPT

@@ -34,6 +34,7 @@ def trusted_table(seed: int = 7) -> Arrays:
     }
 
 
+@pytest.mark.soak
 def test_a_gateway_that_teaches_the_opposite_is_refused_and_told() -> None:
     cloud = aggregator_settings(
         algorithm=ALGORITHM,

@@ -345,6 +345,7 @@ def test_trends_are_those_of_days_of_the_month(tmp_path: Path) -> None:
     check_headings(render(tmp_path, report.PAGE, read(tmp_path)))
 
 
+@pytest.mark.soak
 def test_of_many_gateways_with_trends_those_with_anomalies_come_first(tmp_path: Path) -> None:
     names = [f"g{place}" for place in range(feature_trends.GATEWAYS_SHOWN + 2)]
     effects = [RecordSummary(name, "a", make_summary(AUGUST), NOW_NS) for name in names]

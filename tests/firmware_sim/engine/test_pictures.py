@@ -153,6 +153,7 @@ def test_several_figures_are_lines_or_panels_of_their_own(drawn: Drawn) -> None:
     assert [panel.get_title(loc="left") for panel in panels(figure)] == ["AUC", "E"] and legend(figure) == []
 
 
+@pytest.mark.soak
 def test_many_lines_are_told_apart(drawn: Drawn) -> None:
     names = [f"m{index}" for index in range(24)]
     (panel,) = panels(drawn(cells([1, 2], names), kind="lines", rows=["at"], columns=["method"]))

@@ -76,6 +76,7 @@ def lines(path: Path, name: str = "cubes") -> list[dict[str, Any]]:
     return [json.loads(line) for line in kept.read_text("utf-8").splitlines()]
 
 
+@pytest.mark.soak
 def test_a_report_holds_title_results_and_how_they_came_about(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(study) == 0
     text = (study.parent / "out/results/cubes.md").read_text("utf-8")
@@ -213,6 +214,7 @@ def test_a_report_says_where_its_cells_were_measured_and_of_none_more_than_is_kn
     assert re.search(r"Measured on [\d-]+: 3 cells", text)
 
 
+@pytest.mark.soak
 def test_json_holds_every_cell(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(study, "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
@@ -299,6 +301,7 @@ def test_workers_measure_what_one_process_measures(study: Path) -> None:
     assert run_here(study).text.partition("---\n\n")[0] == found.text.partition("---\n\n")[0]
 
 
+@pytest.mark.soak
 def test_a_study_whose_times_want_the_machine_is_measured_alone(study: Path) -> None:
     rewrite(study, "\nprobe", "\njobs = 1\nprobe")
     assert "at most 1 at a time" in run_here(study, jobs=2).text and measured(study) == [1, 2, 3]

@@ -124,6 +124,7 @@ def test_of_a_cut_commit_that_repeats_what_was_there_all_or_nothing_is_found(
     assert found == {(True,), (False,)}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("share", "kept"), [(0.0, {False}), (0.5, {False, True}), (1.0, {True})])
 def test_a_cut_that_is_not_torn_leaves_what_was_there_before(tmp_path: Path, share: float, kept: set[bool]) -> None:
     found = set()

@@ -116,11 +116,13 @@ def test_what_a_model_could_do_there_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "here").read_text() == "kept"
 
 
+@pytest.mark.soak
 def test_arithmetic_goes_on_there(tmp_path: Path) -> None:
     ended = run("print(float(numpy.linalg.inv(numpy.eye(300)).sum()), len(numpy.zeros(1 << 22)))", tmp_path)
     assert ended.stdout.split() == ["300.0", str(1 << 22), "done"], ended.stderr
 
 
+@pytest.mark.soak
 def test_where_the_kernel_offers_less_that_is_said(tmp_path: Path) -> None:
     code = HARNESS.replace('assert sandbox.enter(20, 1 << 28) == ""', "sandbox.NUMBERS.clear(); {code}")
     command = [sys.executable, "-c", code.format(code="print(sandbox.enter(20, 1 << 28)); open('/etc/hostname')")]

@@ -293,6 +293,7 @@ def test_on_a_full_disk_a_start_loads_what_did_not_end_a_process_of_this_boot(pa
     after_a_cut.store.close()
 
 
+@pytest.mark.soak
 def test_power_cuts_while_a_sound_model_is_loaded_do_not_give_it_up(path: Path) -> None:
     for number in range(LOADS_MAX - 1):  # with the one that put it in force
         agent_ = service(Small(path), boot_id=f"boot {number}")

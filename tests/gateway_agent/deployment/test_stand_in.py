@@ -148,6 +148,7 @@ def _blank(gateway: Gateway, stopwatch: Callable[[], int]) -> State:
     )
 
 
+@pytest.mark.soak
 def test_a_proven_model_that_ends_the_process_rests_for_a_start_and_is_tried_again(gateway: Gateway) -> None:
     settings = gateway_settings(models=SHORT)
 

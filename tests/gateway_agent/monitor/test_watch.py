@@ -82,6 +82,7 @@ def heights(readings: list[WindowResult]) -> list[tuple[str, float]]:
     return [(reading.height.rule, reading.height.value) for reading in readings if reading.height is not None]
 
 
+@pytest.mark.soak
 def test_a_small_shift_is_found_by_the_slow_rule_and_not_by_the_point_rule() -> None:
     shifted = 0.2 * values_of(48, 3) + 1.2  # no hour of which is remarkable
     _, with_rules = fed(commissioned(settings_of(rules={"rules": RULES})), shifted, BASELINE + 1)

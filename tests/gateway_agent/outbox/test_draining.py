@@ -94,6 +94,7 @@ def raise_alarms(made: Site, count: int) -> list[str]:
     return items
 
 
+@pytest.mark.soak
 def test_a_broker_that_acknowledges_and_throws_away_loses_nothing() -> None:
     made = site()
     made.flow()

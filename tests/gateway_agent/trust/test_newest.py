@@ -280,6 +280,7 @@ def test_a_site_whose_aggregator_lost_its_store_goes_on_with_models_that_its_gat
     assert made.cloud.rounds.training > training and not any(one.trust.stale for one in made.agents.values())
 
 
+@pytest.mark.soak
 def test_a_store_that_was_set_back_releases_the_model_that_the_training_makes_again_under_a_new_version() -> None:
     made = Fleet("north", "south", "east", rounds={"quorum": 3}, mode="all")
     made.connect_all()

@@ -136,6 +136,7 @@ def test_a_page_follows_what_happens_and_not_what_only_passes(tmp_path: Path) ->
         assert read_change(page.settings) != first
 
 
+@pytest.mark.soak
 def test_without_a_running_agent_it_says_so_and_shows_what_is_stored(tmp_path: Path) -> None:
     with open_gateway_page(tmp_path) as page:
         before = (tmp_path / "gateway.db").stat().st_mtime_ns
@@ -152,6 +153,7 @@ def test_without_a_running_agent_it_says_so_and_shows_what_is_stored(tmp_path: P
             assert json.loads(page.client().get("/api/overview").text)["is_live"]
 
 
+@pytest.mark.soak
 def test_without_a_store_there_is_a_page_too_and_it_makes_none(tmp_path: Path) -> None:
     with open_gateway_page(tmp_path, is_stored=False) as page:
         for path in ADDRESSES:

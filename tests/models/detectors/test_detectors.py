@@ -223,6 +223,7 @@ def test_own_centre_and_scale_are_applied_before_the_score(name: str) -> None:
     assert (np.abs(moved - expected) <= 1e-5 + 1e-7 * np.abs(expected) + rounding).all()
 
 
+@pytest.mark.soak
 def test_logistic_regression_finds_what_scikit_learn_finds() -> None:
     rng = np.random.default_rng(8)
     y = rng.integers(0, 2, 300)
@@ -250,6 +251,7 @@ def test_the_random_map_approximates_the_kernel() -> None:
     assert 3.0 < errors[0] / errors[1] < 30.0  # falls with the root of the components: 10
 
 
+@pytest.mark.soak
 def test_the_one_class_loss_finds_the_one_class_svm() -> None:
     """With the map in place of the kernel, that is: as Algorithm 1 finds it, margin fixed and ν no share."""
     x, probes = noise(10, 200, 2), noise(11, 500, 2) * 2.0

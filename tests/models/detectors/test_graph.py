@@ -223,6 +223,7 @@ def test_a_graph_that_every_gateway_refuses_breaks_a_law(reason: str) -> None:
     )
 
 
+@pytest.mark.soak
 def test_a_detector_that_forgets_the_gateways_own_units_breaks_a_law() -> None:
     right = DETECTORS["subspace"]
 

@@ -42,6 +42,7 @@ def naive_dft_amplitudes(x: NDArray[np.float64]) -> NDArray[np.float64]:
     )
 
 
+@pytest.mark.soak
 @given(seeds, gains, offsets)
 def test_statistics_are_those_of_scipy(seed: int, gain: float, offset: float) -> None:
     values = gain * noise(seed) + offset

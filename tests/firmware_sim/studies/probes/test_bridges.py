@@ -223,6 +223,7 @@ def test_too_few_windows_to_hold_any_out_are_named(data: Path) -> None:
         measure(case(view="setups", spectrum=long), data)
 
 
+@pytest.mark.soak
 def test_the_paper_form_takes_as_many_events_as_there_are_windows(data: Path) -> None:
     method = {"algorithm": "aligned-events", "settings": {"events": "all", "rounds": 2, "epochs": 2}}
     assert 0.0 <= measure(case(method=method, chooses=False), data)["fleet.auc"] <= 1.0

@@ -121,6 +121,7 @@ def test_rows_at_the_origin_end_at_the_cap() -> None:
     assert (alpha.tolist(), change.tolist()) == ([0.5] * 4, [0.0, 0.0])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("nu", [0.1, 0.5])
 def test_in_a_map_it_is_the_same(nu: float) -> None:
     phi = noise(10, 30, 8) / 3.0

@@ -125,6 +125,7 @@ def test_only_healthy_rows_are_gathered(reference: str, mode: str) -> None:
     assert phase.train({}, {}, {FEATURES: faults, LABELS: labels[60:]}, generator(0, 0, "a"))[1] == {}
 
 
+@pytest.mark.soak
 @given(st.lists(st.integers(0, 2), min_size=90, max_size=90))
 @settings(max_examples=20, deadline=None)
 def test_it_does_not_matter_which_gateway_holds_a_row(owners: list[int]) -> None:

@@ -161,6 +161,7 @@ def test_krum_takes_three_colluding_liars_near_by(lie: str) -> None:
             assert rule(rows)[0] > honest[:, 0].max()
 
 
+@pytest.mark.soak
 @settings(max_examples=100, deadline=None)
 @given(seeds, st.integers(1, 3), st.integers(0, 4), st.floats(0.0, 12.0), st.booleans())
 def test_krum_takes_no_row_that_is_far_from_all_honest_ones(

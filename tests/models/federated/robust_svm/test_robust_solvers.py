@@ -80,6 +80,7 @@ def test_the_worst_case_is_a_distribution_with_that_loss(seed: int, ball: Ball, 
     assert suffered == pytest.approx(direct.value, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.soak
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS, ball=balls())
 def test_a_wide_box_is_no_box(seed: int, ball: Ball) -> None:

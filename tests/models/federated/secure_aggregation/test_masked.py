@@ -86,6 +86,7 @@ def plain_sums(algorithm: Algorithm, data: dict[str, Arrays]) -> Iterator[Arrays
         yield total
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ADDITIVE)
 def test_the_masked_sum_is_the_plain_sum_within_the_quantum(name: str) -> None:
     algorithm, heard = plain(name), list[Arrays]()
@@ -103,6 +104,7 @@ def test_the_masked_sum_is_the_plain_sum_within_the_quantum(name: str) -> None:
             assert (error <= len(NAMES) * QUANTUM / 2.0 + 1e-12 * np.abs(array)).all()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", [name for name in ADDITIVE if name not in DRAWS])
 def test_the_masked_training_ends_in_the_plain_model(name: str) -> None:
     algorithm = plain(name)
@@ -117,6 +119,7 @@ def test_the_masked_training_ends_in_the_plain_model(name: str) -> None:
     assert equal(split(found.server_state)[0], expected.server_state, 1e-4)
 
 
+@pytest.mark.soak
 def test_whitening_runs_masked_too() -> None:
     settings: dict[str, Any] = {"components": 16, "whiten": 2, "rounds": 3}
     data = data_of(build("fedavg", FEATURE_COUNT, settings))

@@ -136,6 +136,7 @@ def test_too_few_at_any_step_fail_the_round_and_the_next_one_has_new_keys(step: 
     assert made.server.global_state["rounds"] == 1.0
 
 
+@pytest.mark.soak
 def test_an_exchange_in_which_nobody_answers_begins_the_round_anew() -> None:
     data, algorithm = rows_of(names_of(4), SIZE), masked_adding(SIZE)
     for step in range(1, STEPS):
@@ -256,6 +257,7 @@ def test_the_loop_repeats_rounds_that_fail_and_ends_with_a_model() -> None:
     np.testing.assert_allclose(outcome.server.global_state[SUMMED], expected_sum(data, data), atol=4 * QUANTUM)
 
 
+@pytest.mark.soak
 def test_the_loop_gives_up_where_every_round_fails_and_says_why() -> None:
     data, algorithm = rows_of(names_of(4), SIZE), masked_adding(SIZE)
     with pytest.raises(RoundFailedError, match=r"0 of 10 exchanges .*, the last failed: too few, as it happens"):

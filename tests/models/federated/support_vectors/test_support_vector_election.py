@@ -90,6 +90,7 @@ def test_a_stand_in_is_as_far_from_the_centre_as_its_original_and_elsewhere(
     np.testing.assert_array_equal(params["vectors"], vectors)
 
 
+@pytest.mark.soak
 def test_the_stand_ins_by_the_letter_of_the_algorithm() -> None:
     """Algorithm 2's inner loop, one vector at a time, from the same random draws."""
     params = fitted(svdd.fit)(cloud_of(5), nu=0.3)

@@ -307,6 +307,7 @@ def test_the_ledger_goes_on_in_another_training_with_other_noise() -> None:
     assert float(own[EPSILON]) == pytest.approx(Privacy(**MILD).epsilon_of(12.25))
 
 
+@pytest.mark.soak
 def test_less_noise_is_nearer_to_none() -> None:
     exact = run(build("fedavg", FEATURE_COUNT, AVERAGE | {"rounds": 3}), data_of()).server.global_state["weights"]
     apart = [

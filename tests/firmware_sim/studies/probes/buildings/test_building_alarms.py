@@ -75,6 +75,7 @@ def test_a_copy_goes_on_from_the_state_before_its_fault() -> None:
     assert first is not None and first in {alarm.first for alarm in whole if alarm.first >= 1_300}
 
 
+@pytest.mark.soak
 def test_a_stuck_sensor_is_an_alarm_of_its_own_until_it_moves() -> None:
     x = generator(0, 0, "rest").normal(size=1_500)
     x[1_200:1_400] = x[1_200]

@@ -155,6 +155,7 @@ def test_every_answer_is_a_training_of_its_own(answer: Any, data: Path) -> None:
     assert found["honest_counted"] == 1.0 or found["told_right"] != undefended["told_right"]
 
 
+@pytest.mark.soak
 def test_other_reservoirs_are_refused_but_by_the_probe(data: Path) -> None:
     case = case_of(reservoirs="different")
     fleet = fleet_of(case, data)

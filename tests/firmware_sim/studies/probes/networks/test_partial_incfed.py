@@ -110,6 +110,7 @@ def chosen(case: Case, data: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Fig
     return figures, found
 
 
+@pytest.mark.soak
 def test_what_is_scored_has_no_part_in_the_choice(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of("inner-folds", CHOICE)
     (before, first), (after, second) = (
