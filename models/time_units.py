@@ -5,3 +5,11 @@ from __future__ import annotations
 NS = 1_000_000_000  # in a second
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 HOUR_NS, DAY_NS = 3_600 * NS, 86_400 * NS
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in the unit that suits it."""
+    for length, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
+        if seconds >= 2.0 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -30,7 +30,7 @@ STATES: tuple[State, ...] = get_args(State)
 MASKS = frozenset({"shelved", "suppressed", "out-of-service"})
 SHELVED_MAX_NS = 7 * DAY_NS  # for which an alarm may be shelved
 WINDOWS_KEPT = 400  # maintenance windows that are remembered, those that end last: what is over goes first
-LABELS = ("damage", "work", "sensor", "false")
+LABELS = ("damage", "work", "sensor", "weather", "false")
 
 
 class AlarmKey(NamedTuple):

@@ -37,6 +37,7 @@ CONTRIBUTIONS_MAX, BANDS_MAX, CHANNELS_MAX = 5, 64, 64
 TRAIL_LEAST, BANDS_LEAST, CHANNELS_LEAST = 25, 16, 16  # what `fit` leaves of each
 CHANGES_MAX, DECIBELS_MAX = 12, 99  # channels whose bands are compared, and how far they are told apart
 LABEL_MAX, SENTENCE_MAX = 120, 400  # characters
+CLEAR_SPREADS = 3.0  # from the healthy median on, a channel is clearly outside
 Label = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=LABEL_MAX)]
 Sentence = Annotated[str, StringConstraints(pattern=f"^[^{CONTROLS}]*$", max_length=SENTENCE_MAX)]
 
@@ -104,6 +105,11 @@ class ChannelHealth(Part):
     outside: Count = 0
     farthest: Label = ""  # feature
     deviation: Number | None = None  # of it, in healthy spreads; none where it stood still all through the baseline
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is so far outside of its baseline that no other channel's news can have moved it there."""
+        return self.outside > 0 and (self.deviation is None or abs(self.deviation) >= CLEAR_SPREADS)
 
 
 class AlarmEvidence(Message):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from fedgate.config.evidence.text import LOG_UNIT, needs_log
 from fedgate.config.protocol.evidence import AlarmEvidence
-from fedgate.config.protocol.evidence_text import LOG_UNIT, needs_log
 from fedgate.config.protocol.messages import Trail
 from fedgate.models.time_units import NS
 
@@ -37,16 +37,20 @@ def make_chart(
     return {"kind": kind, "is_log": is_log, "linear_to": linear_to, "x": x, "series": series}
 
 
-def draw_evidence(evidence: AlarmEvidence) -> Facts:
-    """Return the charts of the evidence of an alarm, by what they are of."""
+def make_mark(t_ns: int, label: str) -> Facts:
+    """Return a moment that a chart over time shows as a line across."""
+    return {"x": t_ns / NS, "label": label}
+
+
+def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: int | None = None) -> Facts:
+    """Return the charts of the evidence of an alarm, by what they are of.
+
+    :param later: windows that came behind the evidence, their times rising.
+    :param end_ns: of the alarm, where it is over.
+    """
     charts: Facts = {}
-    if (trail := evidence.trail) is not None:
-        charts["trail"] = make_chart(
-            "time",
-            [trail.first_ns / NS + offset_s for offset_s in trail.offsets_s],
-            [make_series("score", "now", trail.scores), make_series("level", "limit", trail.list_levels())],
-            linear_to=find_linear_part(trail),
-        )
+    if evidence.trail is not None:
+        charts["trail"] = draw_trail(evidence, [*list_points(evidence.trail), *later], end_ns)
     if (spectrum := evidence.spectrum) is not None:
         charts["spectrum"] = make_chart(
             "frequency",
@@ -62,11 +66,26 @@ def draw_evidence(evidence: AlarmEvidence) -> Facts:
     return charts
 
 
-def find_linear_part(trail: Trail) -> float:
+def draw_trail(evidence: AlarmEvidence, points: Sequence[Point], end_ns: int | None) -> Facts:
+    """Return scored windows around an alarm, their times rising, with its onset, its raising and its end."""
+    marks = [make_mark(evidence.onset_ns, "began"), make_mark(evidence.t_ns, "raised")]
+    marks += [] if end_ns is None else [make_mark(end_ns, "over")]
+    shown = draw_scores(points, evidence.window_s)
+    linear_to = find_linear_part([one.score for one in points], evidence.level)
+    return shown | {"marks": marks, "linear_to": linear_to}
+
+
+def list_points(trail: Trail) -> list[Point]:
+    """Return the windows of a trail."""
+    rows = zip(trail.offsets_s, trail.scores, trail.list_levels(), strict=True)
+    return [Point(trail.first_ns + round(offset_s * NS), score, level) for offset_s, score, level in rows]
+
+
+def find_linear_part(scores: Sequence[float], level: float) -> float:
     """Return below which height the axis of scores is linear, and logarithmic beyond, on both sides of zero, for scores
     may be below it; 0 for an axis that is linear all over.
     """
-    return LOG_UNIT * abs(trail.levels[-1]) if needs_log(trail) else 0.0
+    return LOG_UNIT * abs(level) if needs_log(scores, level) else 0.0
 
 
 def draw_scores(points: Sequence[Point], hop_s: float) -> Facts:

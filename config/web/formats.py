@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fedgate.config.protocol.evidence_text import format_duration, format_moment
-from fedgate.models.time_units import NS
+from fedgate.config.evidence.text import format_moment
+from fedgate.models.time_units import NS, format_duration
 
 DASH = "–"
 

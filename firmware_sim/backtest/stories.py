@@ -41,7 +41,7 @@ MORNING_NS = MIDNIGHT_NS + 9 * 3_600 * NS  # and one of the test bridge
 ANNOUNCED_BEFORE_S, ANNOUNCED_LONGER_S = 1_800.0, 3_600.0
 RUNS_OF_WINDOWS = 5  # above the level, until an alarm is raised
 SITE = "stories"
-ATTEMPTS = 4
+ATTEMPTS = 16
 
 
 class Story(NamedTuple):

@@ -98,9 +98,12 @@ def _write(story: Story, folder: Path) -> list[Path]:
 
 
 def _describe_answer(story: Story) -> dict[str, object]:
+    from fedgate.config.evidence.reading import read_evidence
+
     return {
         "kind": story.kind,
         "what": story.what,
         "channels": list(story.disturbed),
         "onset": cli.format_time(story.onset_ns),
+        "read_as": read_evidence(story.shown).kind,
     }

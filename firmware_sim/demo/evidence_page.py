@@ -6,8 +6,8 @@ import base64
 from collections.abc import Iterable
 from html import escape
 
+from fedgate.config.evidence.text import render_evidence
 from fedgate.config.protocol.evidence import AlarmEvidence, Standout
-from fedgate.config.protocol.evidence_text import render_evidence
 from fedgate.firmware_sim.demo.evidence_picture import draw_evidence
 
 HEADS = ("feature", "adds", "value", "median", "spread", "spreads off")

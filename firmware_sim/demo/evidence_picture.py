@@ -16,17 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from fedgate.config.evidence.reading import describe_covariates, describe_onset
+from fedgate.config.evidence.text import LOG_UNIT, needs_log
 from fedgate.config.protocol.evidence import AlarmEvidence, ChannelHealth
-from fedgate.config.protocol.evidence_text import (
-    LOG_UNIT,
-    describe_covariates,
-    describe_onset,
-    format_duration,
-    needs_log,
-)
 from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, ORANGE, VERMILLION
 from fedgate.models.arrays import Floats
-from fedgate.models.time_units import DAY_S, NS
+from fedgate.models.time_units import DAY_S, NS, format_duration
 
 SIZE_IN = (12.0, 10.2)
 KNOWN_NS = 1_577_836_800 * NS  # 2020: a clock that shows less was never set
@@ -92,7 +87,7 @@ def _scores(axes: Axes, evidence: AlarmEvidence) -> None:
         _title(axes, "scores")
         _say_nothing(axes, "no scores came with it")
         return
-    is_log = needs_log(trail)
+    is_log = needs_log(trail.scores, trail.levels[-1])
     _title(axes, f"score of the last {len(trail.scores)} windows{', on a logarithmic axis' if is_log else ''}")
     ends_ns = [trail.first_ns + round(at_s * NS) for at_s in trail.offsets_s]
     is_dated = trail.first_ns >= KNOWN_NS

@@ -181,15 +181,13 @@ def _list_covariates(context: Context) -> set[str]:
 
 
 def count_outside(monitor: Monitor, context: Context, reading: WindowResult) -> tuple[int, int]:
-    """Return how many channels have features where they never were in the baseline, and how many have features at all;
-    covariates are none of them.
+    """Return how many channels are clearly outside of their baseline, and how many have features at all; covariates
+    are none of them.
     """
-    found, covariates = (
-        find_outside(monitor.pipeline, context.settings.describe_features(), reading),
-        _list_covariates(context),
-    )
-    own = [one["outside"] for channel, one in found.items() if channel not in covariates]
-    return sum(count > 0 for count in own), len(own)
+    found = find_outside(monitor.pipeline, context.settings.describe_features(), reading)
+    covariates = _list_covariates(context)
+    own = [ChannelHealth(channel=name, **facts) for name, facts in found.items() if name not in covariates]
+    return sum(one.is_clear for one in own), len(own)
 
 
 def find_outside(pipeline: Pipeline, meanings: Meanings, reading: WindowResult) -> dict[str, dict[str, Any]]:

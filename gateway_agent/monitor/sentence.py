@@ -47,7 +47,7 @@ def describe_start(
     whose = "the site" if judge.is_borrowed else "this gateway's own baseline"
     device, rule = settings.gateway.device, cut_text(height.rule, 60)
     place = cut_text(device.location, 80) if device is not None else ""
-    beside = f"; {outside[0]} of {outside[1]} channels are outside of their baseline" if outside[0] > 1 else ""
+    beside = f"; {outside[0]} of {outside[1]} channels are clearly outside of their baseline" if outside[0] > 1 else ""
     tail = f"{since}{beside} ({rule} {height.statistic:.3g}, level {height.level:.3g} of {whose})"
     named = list(accumulate(_list_parts(settings.describe_features(), standing_out)))
     plain = f"{rule} {height.statistic:.3g} is above the level {height.level:.3g} of {whose}{since}"

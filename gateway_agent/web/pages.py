@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedgate.config.evidence.reading import read_evidence
 from fedgate.config.protocol.evidence import AlarmEvidence
-from fedgate.config.protocol.evidence_text import describe_onset
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.config.web.charts import Facts, Point, draw_evidence, draw_scores, find_linear_part
+from fedgate.config.web.charts import Facts, draw_evidence, draw_scores, find_linear_part, list_points
 from fedgate.config.web.status_facts import (
     compare_promise,
     describe_channels,
@@ -49,7 +49,7 @@ def read_overview(settings: GatewaySettings, view: View, now_ns: int) -> Facts:
         "evidence": None if evidence is None else evidence.model_dump(mode="json"),
         "is_over": evidence is not None and evidence.alarm not in {one.id for one in alarms},
         "charts": {} if evidence is None else draw_evidence(evidence),
-        "onset": "" if evidence is None else describe_onset(evidence),
+        "reading": None if evidence is None else read_evidence(evidence)._asdict(),
         "channels": [] if snapshot is None else read_channels(settings, snapshot, alarms, evidence),
         "stored_sources": stored.summary.get("sources", {}) if snapshot is None else {},
         "chart": None if snapshot is None else draw_trail(snapshot, settings.features.hop_s),
@@ -112,9 +112,7 @@ def draw_trail(snapshot: Snapshot, hop_s: float) -> Facts | None:
     trail = snapshot.trail
     if trail is None:
         return None
-    rows = zip(trail.offsets_s, trail.scores, trail.list_levels(), strict=True)
-    points = [Point(trail.first_ns + round(after_s * NS), score, level) for after_s, score, level in rows]
-    return draw_scores(points, hop_s) | {"linear_to": find_linear_part(trail)}
+    return draw_scores(list_points(trail), hop_s) | {"linear_to": find_linear_part(trail.scores, trail.levels[-1])}
 
 
 def read_device(settings: GatewaySettings, view: View, now_ns: int) -> Facts:

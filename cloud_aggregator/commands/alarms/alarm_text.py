@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.events import AlarmEvent
+from fedgate.config.evidence.text import WIDTH, render_evidence
 from fedgate.config.protocol.evidence import cut_text
-from fedgate.config.protocol.evidence_text import WIDTH, format_duration, render_evidence
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
-from fedgate.models.time_units import NS
+from fedgate.models.time_units import NS, format_duration
 
 if TYPE_CHECKING:
     from fedgate.config.protocol.evidence import AlarmEvidence

@@ -10,11 +10,14 @@ from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
-from fedgate.config.protocol.evidence_text import describe_onset
+from fedgate.cloud_aggregator.web.pages.score_chart import WINDOWS, read_points
+from fedgate.config.evidence.reading import read_evidence
+from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
-from fedgate.config.web.charts import Facts, draw_evidence
-from fedgate.models.time_units import HOUR_S, NS
+from fedgate.config.web.charts import Facts, Point, draw_evidence, list_points
+from fedgate.models.time_units import DAY_NS, HOUR_S, NS
 
 BEFORE_SHOWN, BESIDE_SHOWN, ROUNDS_SHOWN = 10, 20, 20
 BESIDE_NS = int(HOUR_S * NS)  # around an onset: what began at other gateways within it
@@ -33,11 +36,14 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     if one is None or row is None:
         raise NotThereError(f"there is no alarm {key[1]} of {key[0]}; old ones that are over are removed")
     evidence = store.read_evidence(*key)
+    later = [] if evidence is None else list_later(context, evidence, one)
+    end_ns = one.cleared_ns if one.is_clock_set else None
     return {
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         "evidence": None if evidence is None else evidence.model_dump(mode="json"),
-        "charts": {} if evidence is None else draw_evidence(evidence),
-        "onset": "" if evidence is None else describe_onset(evidence),
+        "charts": {} if evidence is None else draw_evidence(evidence, later, end_ns),
+        "newest": later[-1]._asdict() if later else None,
+        "reading": None if evidence is None else read_evidence(evidence)._asdict(),
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
         "before": [other._asdict() for other in find_before(alarms, one)],
@@ -47,6 +53,21 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "choices": {"hours": SHELVED_H, "labels": LABELS},
         "can_fetch": context.settings.samples.fetch,
     }
+
+
+def list_later(context: Context, evidence: AlarmEvidence, one: Listed) -> list[Point]:
+    """Return the windows behind those of the evidence of an alarm, as far as they are known: until now, or after its
+    end as long as before its raising.
+    """
+    trail = evidence.trail
+    last_ns = evidence.t_ns if trail is None else list_points(trail)[-1].t_ns
+    before_ns = 0 if trail is None else last_ns - trail.first_ns
+    until_ns = context.now_ns + DAY_NS if one.cleared_ns is None else one.cleared_ns + before_ns
+    row = next(iter(context.store.read_newest("gateways", 1, "status", gateway=one.gateway)), None)
+    status = None if row is None else Status.model_validate_json(row["status"])
+    found = read_points(context.store, one.gateway, status)
+    known = {point.t_ns: point for point in found if last_ns < point.t_ns <= until_ns}
+    return [known[t_ns] for t_ns in sorted(known)][-WINDOWS:]
 
 
 def describe_event(event: AlarmEvent) -> Facts:

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.config.protocol.evidence import AlarmEvidence
-from fedgate.config.protocol.messages import Status, Trail
+from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.scores import MS, Scores
-from fedgate.config.web.charts import Facts, Point, draw_scores
-from fedgate.models.time_units import DAY_NS, NS
+from fedgate.config.web.charts import Facts, Point, draw_scores, list_points
+from fedgate.models.time_units import DAY_NS
 
 BATCHES, TRAILS, WINDOWS = 10, 5, 2_000  # the newest of each
 PAST_NS, AHEAD_NS = 400 * DAY_NS, DAY_NS  # beyond which a clock was wrong, and the axis would show nothing else
@@ -19,12 +19,17 @@ PAST_NS, AHEAD_NS = 400 * DAY_NS, DAY_NS  # beyond which a clock was wrong, and 
 
 def read_chart(store: Store, gateway: str, status: Status | None, hop_s: float, now_ns: int) -> Facts | None:
     """Return the newest scores of a gateway with their level, as a chart; None where there are none."""
-    latest = [] if status is None or status.trail is None else _list_points(status.trail)
-    points = [*_list_batched(store, gateway), *_list_trailed(store, gateway), *latest]
+    points = read_points(store, gateway, status)
     by_time = {one.t_ns: one for one in points if now_ns - PAST_NS < one.t_ns < now_ns + AHEAD_NS}
     out_of_time = len({one.t_ns for one in points} - by_time.keys())
     chosen = [by_time[t_ns] for t_ns in sorted(by_time)][-WINDOWS:]
     return draw_scores(chosen, hop_s) | {"out_of_time": out_of_time} if points else None
+
+
+def read_points(store: Store, gateway: str, status: Status | None) -> list[Point]:
+    """Return the windows of a gateway that are known, those of its last status at the end."""
+    latest = [] if status is None or status.trail is None else list_points(status.trail)
+    return [*_list_batched(store, gateway), *_list_trailed(store, gateway), *latest]
 
 
 def _list_batched(store: Store, gateway: str) -> Iterable[Point]:
@@ -38,9 +43,4 @@ def _list_trailed(store: Store, gateway: str) -> Iterable[Point]:
     for row in store.read_newest("evidence", TRAILS, "body", gateway=gateway):
         trail = AlarmEvidence.model_validate_json(row["body"]).trail
         if trail is not None:
-            yield from _list_points(trail)
-
-
-def _list_points(trail: Trail) -> Iterable[Point]:
-    for offset_s, score, level in zip(trail.offsets_s, trail.scores, trail.list_levels(), strict=True):
-        yield Point(trail.first_ns + round(offset_s * NS), score, level)
+            yield from list_points(trail)

@@ -34,6 +34,22 @@ function formatMoment(seconds, isOverDays) {
   return isOverDays ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
 }
 
+// Moments as lines across, each with its word a line below the one before.
+function drawMarks(plot, marks) {
+  const { left, top, width, height } = plot.bbox, line = 16 * devicePixelRatio;
+  plot.ctx.save();
+  plot.ctx.strokeStyle = plot.ctx.fillStyle = readVariable("--text");
+  plot.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+  marks.forEach(({ x, label }, place) => {
+    const at = plot.valToPos(x, "x", true);
+    if (at < left || at > left + width) return;
+    plot.ctx.textAlign = at > left + width / 2 ? "right" : "left";
+    plot.ctx.fillRect(at, top, devicePixelRatio, height);
+    plot.ctx.fillText(` ${label} `, at, top + (place + 1) * line);
+  });
+  plot.ctx.restore();
+}
+
 function draw(element) {
   const chart = JSON.parse(element.dataset.chart);
   const isTime = chart.kind === "time", isWhole = ["round", "day"].includes(chart.kind), isCurved = chart.is_log || chart.linear_to > 0;
@@ -49,10 +65,11 @@ function draw(element) {
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { time: isTime }, y: describeScale(chart) },
     axes: [
-      { ...axis, ...(isWhole ? { incrs: WHOLE } : {}), label: isTime ? `UTC, from ${day}` : UNITS[chart.kind], space: isTime ? (isOverDays ? 110 : 90) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
+      { ...axis, ...(isWhole ? { incrs: WHOLE } : {}), label: isTime ? `UTC, from ${day}` : UNITS[chart.kind], space: isTime ? (isOverDays ? 110 : 70) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
       { ...axis, size: 70, filter: isCurved ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
     ],
     series: [{ label: UNITS[chart.kind], value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
+    hooks: { draw: [(plot) => drawMarks(plot, chart.marks || [])] },
     bands: chart.kind === "frequency" ? [{ series: [4, 2], fill: readVariable("--band-fill") }] : [],
   };
   element.replaceChildren();

@@ -301,7 +301,7 @@ WRONG = [
     ({"action": "note", "text": "x" * 1_001}, "text: expected at most 1000 printable characters"),
     ({"action": "note", "text": "\x1b[2J"}, "text: expected at most 1000 printable characters"),
     ({"action": "note", "text": "\udcff"}, "text: expected at most 1000 printable characters"),
-    ({"action": "label", "label": "fine"}, "label: expected one of damage, work, sensor, false"),
+    ({"action": "label", "label": "fine"}, "label: expected one of damage, work, sensor, weather, false"),
     ({"action": "assign", "to": 4}, "to: expected at most 64"),
     ({"action": "shelve", "for_s": 8 * 86_400}, "expected 1 minute to 7 days"),
     ({"action": "shelve", "for_s": "long"}, "for_s: expected a number"),

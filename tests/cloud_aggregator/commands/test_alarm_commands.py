@@ -358,8 +358,26 @@ def test_rates_are_those_of_a_plain_count() -> None:
     assert (found["standing"], found["standing_over_24_h"], found["states"]["shelved"]) == (7, 1, 6)
     assert [(one["gateway"], one["alarms"]) for one in found["sources"]] == [("a", 23), ("b", 6), ("c", 1)]
     assert found["precision"] == [
-        {"gateway": "b", "rule": "slow", "precision": 0.75, "damage": 3, "work": 1, "sensor": 1, "false": 1},
-        {"gateway": "c", "rule": "score", "precision": None, "damage": 0, "work": 1, "sensor": 0, "false": 0},
+        {
+            "gateway": "b",
+            "rule": "slow",
+            "precision": 0.75,
+            "damage": 3,
+            "work": 1,
+            "sensor": 1,
+            "weather": 0,
+            "false": 1,
+        },
+        {
+            "gateway": "c",
+            "rule": "score",
+            "precision": None,
+            "damage": 0,
+            "work": 1,
+            "sensor": 0,
+            "weather": 0,
+            "false": 0,
+        },
     ]
     assert rates.measure([], now_ns, DAY_NS)["peak_per_10_min"] == 0
 

@@ -127,7 +127,7 @@ def test_labels_are_of_the_gateways_own_alarms(tmp_path: Path) -> None:
         effects += [RecordAlarm(name, one, NOW_NS, NOW_NS)]
         effects += [AlarmEvent(name, one.id, "", NOW_NS, "ben", "label", {"label": label})]
     put(tmp_path, *effects)
-    assert read(tmp_path)["labels"] == {"damage": 1, "work": 0, "sensor": 0, "false": 1, "precision": 0.5}
+    assert read(tmp_path)["labels"] == {"damage": 1, "work": 0, "sensor": 0, "weather": 0, "false": 1, "precision": 0.5}
 
 
 def test_scores_are_drawn_in_their_time_with_holes_where_windows_are_missing(tmp_path: Path) -> None:

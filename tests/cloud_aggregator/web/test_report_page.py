@@ -108,7 +108,7 @@ def test_it_says_what_became_of_alarms(tmp_path: Path) -> None:
     )
     found = read(tmp_path)
     assert [one["id"] for one in found["alarms"]] == ["a", "b", "d", "c"]  # damage, then by severity
-    assert found["counts"]["labels"] == {"damage": 1, "work": 0, "sensor": 0, "false": 1, "none": 2}
+    assert found["counts"]["labels"] == {"damage": 1, "work": 0, "sensor": 0, "weather": 0, "false": 1, "none": 2}
     assert found["counts"]["severities"] == {"critical": 1, "major": 1, "warning": 2}
     assert found["counts"]["kinds"] == {"anomaly": 3, "sensor": 1}
     assert found["counts"]["states"] == {"normal": 2, "returned-unacknowledged": 1, "unacknowledged": 1}
@@ -119,7 +119,16 @@ def test_it_says_what_became_of_alarms(tmp_path: Path) -> None:
     assert by_name["c"]["stood_s"] == (SEPTEMBER - AUGUST - DAY_NS) / NS  # and stands
     assert by_name["d"]["stood_s"] is None  # by a clock that was not set
     assert found["rates"]["precision"] == [
-        {"gateway": "north", "rule": "score", "precision": 0.5, "damage": 1, "work": 0, "sensor": 0, "false": 1}
+        {
+            "gateway": "north",
+            "rule": "score",
+            "precision": 0.5,
+            "damage": 1,
+            "work": 0,
+            "sensor": 0,
+            "weather": 0,
+            "false": 1,
+        }
     ]
 
 

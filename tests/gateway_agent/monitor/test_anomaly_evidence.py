@@ -234,7 +234,7 @@ def test_the_sentence_names_place_channel_hertz_factor_and_since_when() -> None:
 def test_the_sentence_says_of_several_channels_how_many_and_of_how_many() -> None:
     found = [Contribution("vertical.band[3.1-3.4Hz]", 2.0, -2.222, -3.0, 0.1)]
     made = gateway_settings(**{**IN_BANDS, "gateway": NORTH})
-    of_several = " since 08:01 UTC; 3 of 8 channels are outside of their baseline (score"
+    of_several = " since 08:01 UTC; 3 of 8 channels are clearly outside of their baseline (score"
     for outside, words in (((3, 8), of_several), ((1, 8), " since 08:01 UTC (score")):
         height = Height(3.58, "score", 3.58, 0.681, None)
         assert words in describe_start(JUDGE, height, found, settings=made, since=" since 08:01 UTC", outside=outside)

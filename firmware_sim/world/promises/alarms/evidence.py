@@ -13,9 +13,9 @@ from typing import Any
 
 from fedgate.cloud_aggregator.storage.evidence_table import BETWEEN, KEPT, KEPT_BYTES, ROW_BYTES
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.evidence.text import WIDTH, render_evidence
 from fedgate.config.protocol import topics
 from fedgate.config.protocol.evidence import EVIDENCE_BYTES, AlarmEvidence, name_item
-from fedgate.config.protocol.evidence_text import WIDTH, render_evidence
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import CONTROL, Alarm
 from fedgate.gateway_agent import events

@@ -6,8 +6,8 @@ import math
 import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from statistics import median
 
+from fedgate.config.evidence.reading import read_evidence
 from fedgate.config.protocol.evidence import (
     AlarmEvidence,
     BandChange,
@@ -17,7 +17,7 @@ from fedgate.config.protocol.evidence import (
     cut_text,
 )
 from fedgate.config.protocol.messages import Trail
-from fedgate.models.time_units import NS
+from fedgate.models.time_units import NS, format_duration
 
 WIDTH = 100
 ROWS = 6  # of the plot of scores
@@ -27,29 +27,19 @@ PLOT_WIDTH = 80
 NAME_WIDTH = 30
 LOG_FROM = 30.0  # a score so many times as high as the level leaves nothing to see of the others on a linear axis
 LOG_UNIT = 0.1  # of the level: below it an axis is linear
-ABRUPT, GRADUAL = 4.0, 10.0  # lengths of a window within which, and beyond which, a score rose
 STRONG = 10  # decibels
-WINDOWS_LEAST = 8  # before the onset, to say how it came
-DOES = {
-    "usual": "as in the baseline",
-    "unusual": "out of the ordinary, and what it did in the baseline does not account for the alarm",
-    "explained": "out of the ordinary, and accounts for the alarm",
-}
-POWER_DOES = {  # which is also said of what began with a start of the gateway
-    "usual": "as in the baseline",
-    "unusual": "out of the ordinary or just switched on, which does not account for the alarm",
-    "explained": "out of the ordinary or just switched on, which accounts for the alarm",
-}
 
 
 def render_evidence(evidence: AlarmEvidence) -> str:
-    """Return what an alarm rests on: the features that stand out, the scores before it, the bands that are out of the
-    ordinary, the sensors, the model and the rule.
+    """Return what an alarm looks like, and what it rests on: the features that stand out, the scores before it, the
+    bands that are out of the ordinary, the sensors, the model and the rule.
     """
+    reading = read_evidence(evidence)
     parts = [
+        [reading.verdict, *(f"- {sign}" for sign in reading.signs)],
         _render_contributions(evidence.contributions),
         _render_channels(evidence),
-        [*_render_trail(evidence.trail), *filter(None, [describe_onset(evidence)])],
+        _render_trail(evidence.trail),
         _render_spectrum(evidence.spectrum, evidence.no_spectrum),
         _render_changes(evidence.spectrum, evidence.changes),
         _render_health(evidence.health),
@@ -100,13 +90,7 @@ def _render_channels(evidence: AlarmEvidence) -> list[str]:
             f"  {cut_text(one.channel, NAME_WIDTH) + kind:{NAME_WIDTH}} {one.outside:>3} of {one.features:>3} features,"
             f" farthest {cut_text(farthest, NAME_WIDTH)}: {off}"
         )
-    return lines + [f"  {text}" for text in describe_covariates(evidence)]
-
-
-def describe_covariates(evidence: AlarmEvidence) -> list[str]:
-    """Return what was measured beside the structure, of what there is."""
-    found = [f"weather: {DOES[evidence.weather]}"] if evidence.weather else []
-    return found + ([f"power: {POWER_DOES[evidence.power]}"] if evidence.power else [])
+    return lines
 
 
 def count_channels(health: Sequence[ChannelHealth]) -> str:
@@ -120,45 +104,16 @@ def _count_outside(health: Sequence[ChannelHealth]) -> int:
     return sum(one.outside > 0 for one in health)
 
 
-def describe_onset(evidence: AlarmEvidence) -> str:
-    """Return how long the score took from its last ordinary value, at or below the median of those before it, to the
-    level; nothing where too few windows are known.
-    """
-    trail = evidence.trail
-    if trail is None or evidence.window_s <= 0.0:
-        return ""
-    onset_s = (evidence.onset_ns - trail.first_ns) / NS
-    before = [place for place, at_s in enumerate(trail.offsets_s) if at_s < onset_s - 1e-3]
-    if len(before) < WINDOWS_LEAST:
-        return ""
-    scores = [trail.scores[place] for place in before]
-    ordinary = median(scores[: len(scores) // 2])
-    last = next((place for place in reversed(before) if trail.scores[place] <= ordinary), before[0])
-    rise_s = onset_s - trail.offsets_s[last]
-    lengths = rise_s / evidence.window_s
-    word = "abrupt: " if lengths <= ABRUPT else "gradual: " if lengths >= GRADUAL else ""
-    return f"onset {word}{format_duration(rise_s)} from the last ordinary score to the level"
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration in the unit that suits it."""
-    for length, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
-        if seconds >= 2.0 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def needs_log(trail: Trail) -> bool:
-    """Tell whether scores dwarf the level."""
-    reference = abs(trail.levels[-1])
-    return reference > 0.0 and max(map(abs, trail.scores)) > LOG_FROM * reference
+def needs_log(scores: Sequence[float], level: float) -> bool:
+    """Tell whether scores dwarf a level."""
+    return abs(level) > 0.0 and max(map(abs, scores)) > LOG_FROM * abs(level)
 
 
 def _render_trail(trail: Trail | None) -> list[str]:
     if trail is None:
         return []
     scores, levels = _thin(trail.scores), _thin(trail.list_levels())
-    is_log, unit = needs_log(trail), LOG_UNIT * abs(trail.levels[-1])
+    is_log, unit = needs_log(trail.scores, trail.levels[-1]), LOG_UNIT * abs(trail.levels[-1])
 
     def place(value: float) -> float:
         return math.copysign(math.log1p(abs(value) / unit), value) if is_log else value

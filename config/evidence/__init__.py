@@ -1,0 +1,1 @@
+"""What an alarm rests on, read by rules and written as text. Pure."""
