@@ -8,7 +8,7 @@ diagnosis, and raise and clear nothing. How often they are right on prepared sto
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -86,7 +86,7 @@ def read_evidence(evidence: AlarmEvidence) -> Reading:
     own = [one for one in evidence.health if one.features and not one.is_covariate]
     clear = [one for one in own if one.is_clear]
     covariates = [one for one in evidence.health if one.is_covariate and one.is_clear]
-    bands, onset = read_bands(evidence), measure_onset(evidence)
+    bands, onset = read_bands(evidence, {one.channel for one in clear}, min(2, len(own))), measure_onset(evidence)
     kind = _decide(evidence, own, clear, covariates, bands, onset)
     signs = (
         _describe_channels(own, clear),
@@ -189,8 +189,11 @@ def describe_covariates(evidence: AlarmEvidence) -> list[str]:
     return list(filter(None, (WEATHER[evidence.weather], POWER[evidence.power])))
 
 
-def read_bands(evidence: AlarmEvidence) -> Bands:
-    """Return what became of the bands of the channels."""
+def read_bands(evidence: AlarmEvidence, clear: Collection[str], several: int) -> Bands:
+    """Return what became of the bands of the channels, of which some are clearly outside of their baseline.
+
+    :param several: channels in which one frequency must have risen.
+    """
     if evidence.spectrum is None or not evidence.changes:
         return Bands([], [], None, [], [])
     edges_hz = np.array(evidence.spectrum.edges_hz)
@@ -200,7 +203,7 @@ def read_bands(evidence: AlarmEvidence) -> Bands:
     return Bands(
         moved_down=[name for name, (down, up) in moves.items() if down > up],
         moved_up=[name for name, (down, up) in moves.items() if up > down],
-        line_hz=_find_line(evidence.changes, middle_hz),
+        line_hz=_find_line([one for one in evidence.changes if one.channel in clear], middle_hz, several),
         raised=[name for name, found in decibels.items() if _is_most(found, found > 0)],
         lowered=[name for name, found in decibels.items() if _is_most(found, found < 0)],
     )
@@ -227,10 +230,12 @@ def _count_moves(change: BandChange, middle_hz: Floats) -> tuple[int, int]:
     return down, up
 
 
-def _find_line(changes: Sequence[BandChange], middle_hz: Floats) -> float | None:
-    """Return the frequency that alone rose, in at least two channels, or in the only one; None where none did: few
-    bands are strong, and no peak has come there from beside.
+def _find_line(changes: Sequence[BandChange], middle_hz: Floats, several: int) -> float | None:
+    """Return the frequency that alone rose in several channels; None where none did: few bands are strong, and no peak
+    has come there from beside.
     """
+    if len(changes) < max(several, 1):
+        return None
     decibels = np.array([one.decibels for one in changes])  # (C, B)
     strong = (decibels >= STRONG_DB) & ((decibels >= STRONG_DB).sum(axis=1) <= LINE_BANDS)[:, None]
     fell = (decibels <= PAIR_DB[1]).any(axis=0)
@@ -239,7 +244,7 @@ def _find_line(changes: Sequence[BandChange], middle_hz: Floats) -> float | None
     near = strong.copy()
     near[:, 1:] |= strong[:, :-1]
     near[:, :-1] |= strong[:, 1:]
-    shared = np.where(near.sum(axis=0) >= min(2, len(changes)), np.where(strong, decibels, 0).sum(axis=0), 0)
+    shared = np.where(near.sum(axis=0) >= several, np.where(strong, decibels, 0).sum(axis=0), 0)
     place = int(np.argmax(shared))
     return float(middle_hz[place]) if shared[place] > 0 else None
 

@@ -94,7 +94,8 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "nothing far": (Case(NEAR, (STILL,) * 3), "undetermined", "None of 3 channels"),
     "one channel": (Case((9.0,), (RAISED,), names=("a",)), "undetermined", "There is one channel"),
     "one channel, peaks down": (Case((9.0,), (DOWN,), names=("a",)), "structure", "moved down"),
-    "no channel": (Case(()), "undetermined", "The rules cannot tell"),
+    "no channel": (Case((), (LINE, LINE)), "undetermined", "The rules cannot tell"),
+    "a line in what is not far": (Case(NEAR, (LINE,) * 3), "undetermined", "None of 3 channels"),
 }
 
 
