@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from fedgate.config.evidence.reading import read_evidence
 from fedgate.config.evidence.text import LOG_UNIT, needs_log
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Trail
@@ -42,6 +43,18 @@ def make_mark(t_ns: int, label: str) -> Facts:
     return {"x": t_ns / NS, "label": label}
 
 
+def describe_evidence(evidence: AlarmEvidence | None, later: Sequence[Point] = (), end_ns: int | None = None) -> Facts:
+    """Return the evidence of an alarm with its channels by how far they are off, what it looks like, and its charts;
+    nothing where there is none. The rest as `draw_evidence`.
+    """
+    if evidence is None:
+        return {"evidence": None, "reading": None, "charts": {}}
+    health = sorted(evidence.health, key=lambda one: (-one.is_clear, -abs(one.deviation or 0.0)))
+    shown = evidence.model_copy(update={"health": tuple(health)}).model_dump(mode="json")
+    reading = read_evidence(evidence)._asdict()
+    return {"evidence": shown, "reading": reading, "charts": draw_evidence(evidence, later, end_ns)}
+
+
 def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: int | None = None) -> Facts:
     """Return the charts of the evidence of an alarm, by what they are of.
 
@@ -68,7 +81,7 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
 
 def draw_trail(evidence: AlarmEvidence, points: Sequence[Point], end_ns: int | None) -> Facts:
     """Return scored windows around an alarm, their times rising, with its onset, its raising and its end."""
-    marks = [make_mark(evidence.onset_ns, "began"), make_mark(evidence.t_ns, "raised")]
+    marks = [make_mark(evidence.onset_ns, "over the level"), make_mark(evidence.t_ns, "raised")]
     marks += [] if end_ns is None else [make_mark(end_ns, "over")]
     shown = draw_scores(points, evidence.window_s)
     linear_to = find_linear_part([one.score for one in points], evidence.level)

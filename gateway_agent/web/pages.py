@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedgate.config.evidence.reading import read_evidence
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.config.web.charts import Facts, draw_evidence, draw_scores, find_linear_part, list_points
+from fedgate.config.web.charts import Facts, describe_evidence, draw_scores, find_linear_part, list_points
 from fedgate.config.web.status_facts import (
     compare_promise,
     describe_channels,
@@ -46,10 +45,8 @@ def read_overview(settings: GatewaySettings, view: View, now_ns: int) -> Facts:
         **describe_state(view, now_ns),
         "problems": [] if snapshot is None else list(list_problems(snapshot.status)),
         "alarms": [describe_alarm(one) for one in sorted(alarms, key=lambda one: (one.kind != "anomaly", -one.t_ns))],
-        "evidence": None if evidence is None else evidence.model_dump(mode="json"),
+        **describe_evidence(evidence),
         "is_over": evidence is not None and evidence.alarm not in {one.id for one in alarms},
-        "charts": {} if evidence is None else draw_evidence(evidence),
-        "reading": None if evidence is None else read_evidence(evidence)._asdict(),
         "channels": [] if snapshot is None else read_channels(settings, snapshot, alarms, evidence),
         "stored_sources": stored.summary.get("sources", {}) if snapshot is None else {},
         "chart": None if snapshot is None else draw_trail(snapshot, settings.features.hop_s),

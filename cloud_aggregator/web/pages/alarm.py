@@ -11,12 +11,11 @@ from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.cloud_aggregator.web.pages.score_chart import WINDOWS, read_points
-from fedgate.config.evidence.reading import read_evidence
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
-from fedgate.config.web.charts import Facts, Point, draw_evidence, list_points
+from fedgate.config.web.charts import Facts, Point, describe_evidence, list_points
 from fedgate.models.time_units import DAY_NS, HOUR_S, NS
 
 BEFORE_SHOWN, BESIDE_SHOWN, ROUNDS_SHOWN = 10, 20, 20
@@ -40,10 +39,8 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     end_ns = one.cleared_ns if one.is_clock_set else None
     return {
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
-        "evidence": None if evidence is None else evidence.model_dump(mode="json"),
-        "charts": {} if evidence is None else draw_evidence(evidence, later, end_ns),
+        **describe_evidence(evidence, later, end_ns),
         "newest": later[-1]._asdict() if later else None,
-        "reading": None if evidence is None else read_evidence(evidence)._asdict(),
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
         "before": [other._asdict() for other in find_before(alarms, one)],

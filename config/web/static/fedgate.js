@@ -23,6 +23,10 @@ function isDecade(value) {
   return value === 0 || Number.isInteger(Math.round(1e6 * Math.log10(Math.abs(value))) / 1e6);
 }
 
+function keepDecades(_, ticks) {
+  return ticks.map((tick) => (isDecade(tick) ? tick : null));
+}
+
 function describeScale(chart) {
   if (chart.linear_to > 0) return { distr: 4, asinh: chart.linear_to }; // logarithmic on both sides of zero
   return { distr: chart.is_log ? 3 : 1 };
@@ -62,11 +66,12 @@ function draw(element) {
   const options = {
     width: element.clientWidth || 600,
     height: 260,
+    padding: [null, 30, null, null], // for half of the last label
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { time: isTime }, y: describeScale(chart) },
     axes: [
       { ...axis, ...(isWhole ? { incrs: WHOLE } : {}), label: isTime ? `UTC, from ${day}` : UNITS[chart.kind], space: isTime ? (isOverDays ? 110 : 70) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
-      { ...axis, size: 70, filter: isCurved ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
+      { ...axis, ...(isCurved ? { grid: { ...grid, filter: keepDecades } } : {}), size: 70, filter: isCurved ? keepDecades : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
     ],
     series: [{ label: UNITS[chart.kind], value: (_, value) => (value === null ? "–" : isTime ? formatClock(value) : formatValue(value)) }, ...chart.series.map(describeSeries)],
     hooks: { draw: [(plot) => drawMarks(plot, chart.marks || [])] },

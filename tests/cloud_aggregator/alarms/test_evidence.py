@@ -145,7 +145,7 @@ def rising(windows: int, before: int = 60) -> AlarmEvidence:
 
 
 @pytest.mark.parametrize(
-    ("windows", "word"), [(1, "It came abruptly, "), (20, "It came gradually, "), (6, "It came within 5 s.")]
+    ("windows", "word"), [(1, "It came abruptly: "), (20, "It came gradually: "), (6, "It came neither abruptly nor")]
 )
 def test_the_onset_is_abrupt_or_gradual_by_the_windows_it_takes(windows: int, word: str) -> None:
     assert describe_onset(rising(windows)).startswith(word)

@@ -1,4 +1,4 @@
-"""Goal: the page of an alarm says under which maintenance it fell, and how old it is to the hour."""
+"""Goal: the page of an alarm says under which maintenance it fell, how old it is, and what came behind its evidence."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm
+from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm, RecordEvidence, RecordGateway
 from fedgate.cloud_aggregator.web.pages import alarm
+from fedgate.config.protocol.evidence import BandChange, make_trail
+from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.config.protocol.topics import ALL
+from fedgate.config.web.charts import Facts
 from fedgate.config.web.formats import show_ago, show_time
-from fedgate.models.time_units import DAY_NS, HOUR_NS
+from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.support.evidence_samples import make_evidence
 from tests.support.page_views import EVIL, NOW_NS, commit, read_facts, render
 
 ONSET_NS, END_NS = NOW_NS - 5 * HOUR_NS, NOW_NS - 2 * HOUR_NS
@@ -40,7 +44,7 @@ def test_maintenance_within_which_an_alarm_stood_is_said(
     facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
     assert [one["gateway"] for one in facts["maintenance"]] == [gateway] * is_shown
     markup = render(tmp_path, alarm.PAGE, facts)
-    assert ("maintenance 2" in markup) is is_shown and EVIL not in markup
+    assert ("Maintenance is announced" in markup) is is_shown and EVIL not in markup
 
 
 def test_of_a_clock_that_was_not_set_all_times_on_the_page_are_of_the_aggregator(tmp_path: Path) -> None:
@@ -50,6 +54,46 @@ def test_of_a_clock_that_was_not_set_all_times_on_the_page_are_of_the_aggregator
     markup = render(tmp_path, alarm.PAGE, read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id))
     assert f"its end was received at {show_time(NOW_NS)}" in markup and "over since" not in markup
     assert show_time(ONSET_NS) not in markup and show_time(END_NS) not in markup
+
+
+EVIDENCE = make_evidence(bands=3).model_copy(
+    update={
+        "alarm": ALARM.id,
+        "t_ns": ONSET_NS + 2 * NS,
+        "onset_ns": ONSET_NS,
+        "trail": make_trail([(ONSET_NS + place * NS, 2.0, 1.0) for place in range(-9, 3)]),
+        "changes": (BandChange(channel="deck", decibels=(-12, 0, 4)),),
+    }
+)
+
+
+def commit_scores(folder: Path, alarm_: Alarm, *later_s: int) -> Facts:
+    """Store an alarm, its evidence, and a status with scores so many seconds after the onset."""
+    trail = make_trail([(ONSET_NS + place * NS, 0.5, 1.0) for place in later_s])
+    status = Status(state="online", clock="synchronised", trail=trail)
+    heard = (RecordAlarm("north", one, NOW_NS, ONSET_NS) for one in dict.fromkeys((RAISED, alarm_)))
+    commit(folder, *heard, RecordEvidence("north", EVIDENCE, NOW_NS), RecordGateway("north", status, NOW_NS))
+    return read_facts(folder, alarm.PAGE, gateway="north", alarm=ALARM.id)
+
+
+def test_the_scores_go_on_behind_the_evidence_while_an_alarm_stands(tmp_path: Path) -> None:
+    facts = commit_scores(tmp_path, RAISED, -3, 2, 7, 8)
+    chart = facts["charts"]["trail"]
+    assert [one["label"] for one in chart["marks"]] == ["over the level", "raised"]
+    assert facts["newest"] == {"t_ns": ONSET_NS + 8 * NS, "score": 0.5, "level": 1.0}
+    scores = chart["series"][0]["values"]
+    assert scores[:12] == [2.0] * 12 and scores[12:] == [None, 0.5, 0.5]  # a hole where nothing is known
+    markup = render(tmp_path, alarm.PAGE, facts)
+    assert "It still stands" in markup and "the newest score known is 0.5 at the level 1" in markup
+    assert markup.count("<rect") == 2 and 'class="down strong"' in markup
+
+
+def test_of_an_alarm_that_is_over_scores_are_shown_for_as_long_behind_it_as_before(tmp_path: Path) -> None:
+    over = CLEARED.model_copy(update={"t_ns": ONSET_NS + 20 * NS})
+    facts = commit_scores(tmp_path, over, 10, 31, 32)
+    assert [one["label"] for one in facts["charts"]["trail"]["marks"]][-1] == "over"
+    assert facts["newest"]["t_ns"] == ONSET_NS + 31 * NS  # the evidence reaches 11 s back from its last window
+    assert "It is over" in render(tmp_path, alarm.PAGE, facts)
 
 
 @pytest.mark.parametrize(

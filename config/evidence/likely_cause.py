@@ -1,0 +1,346 @@
+"""The likely cause of an alarm, by rules from its evidence: damage, a sensor, works, the weather or the supply.
+
+The rules ask how many channels are clearly outside of their baseline, what has become of the bands of each, how the
+score rose, and what covariates did. They say what is likely and why, and know nothing of the place: they are no
+diagnosis, and raise and clear nothing. How often they are right on prepared stories stands in docs/reference/alarms.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedgate.config.protocol.evidence import CLEAR_SPREADS, AlarmEvidence, BandChange, ChannelHealth
+from fedgate.models.arrays import Array, Floats
+from fedgate.models.time_units import NS, format_duration
+
+Kind = Literal["damage", "sensor", "work", "weather", "load", "power", "undetermined"]
+
+# Chosen on the stories of seeds 11 and 21 to 25, and reported on those of others.
+STRONG_DB = 10  # of a band that says something by itself
+ROSE_DB, FELL_DB = 6, -8  # from where on a band that rose beside one that fell is a peak that moved
+REACH = 0.25  # of the frequency: how far it may have moved
+BINS_LEAST = 4  # of a band: one of fewer falls so far in noise, too
+LINE_BANDS = 4  # at most, that one frequency reaches
+MANY, ONE_WAY = 1.0 / 3.0, 0.8  # of the bands: a floor that rose or fell; of those that changed, to one side
+ABRUPT, GRADUAL = 4.0, 6.0  # lengths of a window within which, and from which on, a score rose
+QUARTER = 0.25  # of its way, from where on a score rises
+WINDOWS_LEAST = 8  # before the onset, to say how it came
+GAP_WINDOWS = 3.0  # without a window, behind which the scores begin anew
+NAMED_MAX = 5  # channels
+MEAN, CREST = ".level", ".crest"  # how names of features end
+
+DAMAGE = "Probably real: the structure has changed, or what holds it. Somebody should look at it."
+SENSOR = "Probably a sensor: look at {}, the mounting and the cable."
+WORK = "Probably works or a machine and no damage: it should end with them."
+WEATHER = "Probably weather and no damage: it should go back with the weather."
+LOAD = "Probably works, traffic or wind and no damage: energy was added, and which of them did it cannot be seen."
+POWER = "Probably the supply or a start and no damage: it should fade, or end when the supply is as usual."
+UNDETERMINED = "The rules cannot say what it is: see the evidence below."
+
+WEATHER_SIGNS = {
+    "usual": "The weather, as far as it is measured here, is as in the baseline.",
+    "unusual": "The weather is out of the ordinary; its effect in the baseline does not account for all of the change.",
+    "explained": "The weather is out of the ordinary, and accounts for the alarm.",
+}
+POWER_SIGNS = {  # which is also said of what began with a start of the gateway
+    "usual": "The supply is as in the baseline.",
+    "unusual": "The supply is out of the ordinary or was just switched on, which does not account for the alarm.",
+    "explained": "The supply is out of the ordinary or was just switched on, which accounts for the alarm.",
+}
+
+
+class LikelyCause(NamedTuple):
+    """What an alarm looks like, as one sentence, and the signs of it."""
+
+    kind: Kind
+    verdict: str
+    signs: tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """What a rule says, and the sign that it rests on."""
+
+    kind: Kind
+    verdict: str
+    sign: str = ""
+
+
+class Bands(NamedTuple):
+    """Of the channels that are known by bands, the names of those in which something became of these."""
+
+    moved_down: list[str]  # of channels that are clearly outside
+    moved_up: list[str]
+    line_hz: float | None  # one frequency that rose in several channels
+    raised: list[str]
+    lowered: list[str]
+
+
+class Onset(NamedTuple):
+    """How long the score took for the way from a quarter of the height of the level above what is ordinary, which is
+    the median of the first half of those before it, to the level.
+    """
+
+    rise_s: float
+    word: Literal["abrupt", "gradual", ""]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the rules go by: channels of the structure, which of them are clearly outside of their baseline and have no
+    fault that is known, covariates that are; bands, None where they are not known; and how the score rose.
+    """
+
+    evidence: AlarmEvidence
+    own: list[ChannelHealth]
+    clear: list[ChannelHealth]
+    faulty: list[str]
+    covariates: list[ChannelHealth]
+    bands: Bands | None
+    onset: Onset | None
+
+
+def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
+    """Return what the evidence of an alarm looks like, by the first rule that says anything."""
+    seen = observe(evidence)
+    found = next((said for rule in RULES if (said := rule(seen)) is not None), Found("undetermined", UNDETERMINED))
+    signs = (
+        _describe_channels(seen),
+        found.sign,
+        f"A fault was found: {_name(seen.faulty)}." if seen.faulty else "",
+        _describe_rise(seen.onset, evidence.window_s),
+        *(f"{_describe_far(one)}." for one in seen.covariates),
+        *describe_covariates(evidence),
+    )
+    return LikelyCause(found.kind, found.verdict, tuple(filter(None, signs)))
+
+
+def observe(evidence: AlarmEvidence) -> Observed:
+    """Return what the rules go by."""
+    own = [one for one in evidence.health if one.features and not one.is_covariate]
+    clear = [one for one in own if one.is_clear and not one.is_faulty]
+    return Observed(
+        evidence=evidence,
+        own=own,
+        clear=clear,
+        faulty=[one.channel for one in own if one.is_faulty],
+        covariates=[one for one in evidence.health if one.is_covariate and one.is_clear],
+        bands=measure_bands(evidence, own, clear),
+        onset=measure_onset(evidence),
+    )
+
+
+def _find_explained(seen: Observed) -> Found | None:
+    if seen.evidence.power == "explained":
+        return Found("power", POWER)
+    return Found("weather", WEATHER) if seen.evidence.weather == "explained" else None
+
+
+def _find_moved_peaks(seen: Observed) -> Found | None:
+    if seen.bands is None or not seen.bands.moved_down:
+        return None
+    names = seen.bands.moved_down
+    sign = f"Peaks have moved down in frequency ({_name(names)}), as where stiffness is lost."
+    is_alone = len(names) == 1 < len(seen.own)
+    return Found("undetermined", UNDETERMINED, sign) if is_alone else Found("damage", DAMAGE, sign)
+
+
+def _find_odd_weather(seen: Observed) -> Found | None:
+    """A covariate that is news by itself, where the structure is as usual or the covariate stands out the most."""
+    first = seen.evidence.contributions[0].feature if seen.evidence.contributions else ""
+    is_first = first.rpartition(".")[0] in {one.channel for one in seen.covariates}
+    is_of_supply = seen.evidence.power in ("unusual", "explained")
+    if seen.evidence.weather != "unusual" or is_of_supply or not seen.covariates or (seen.clear and not is_first):
+        return None
+    up = [] if seen.bands is None else seen.bands.moved_up
+    return Found("weather", WEATHER, f"Peaks have moved up in frequency ({_name(up)}), as in the cold." if up else "")
+
+
+def _find_line(seen: Observed) -> Found | None:
+    if seen.bands is None or seen.bands.line_hz is None:
+        return None
+    return Found("work", WORK, f"One frequency, about {seen.bands.line_hz:.3g} Hz, has risen, and no peak has moved.")
+
+
+def _find_one_sensor(seen: Observed) -> Found | None:
+    if not seen.clear and seen.faulty:
+        return Found("sensor", SENSOR.format(_name(seen.faulty)))
+    if not len(seen.clear) == 1 < len(seen.own):
+        return None
+    name = seen.clear[0].channel
+    return Found("sensor", SENSOR.format(name), _describe_bands(seen.bands, [name]))
+
+
+def _find_shifted_means(seen: Observed) -> Found | None:
+    bands, is_of_means = seen.bands, all(one.farthest.endswith(MEAN) for one in seen.clear)
+    if len(seen.clear) < 2 or not is_of_means or bands is None or bands.raised or bands.lowered:
+        return None
+    names = [one.channel for one in seen.clear]
+    if seen.onset is not None and seen.onset.word == "gradual":
+        return Found("undetermined", UNDETERMINED, f"Means creep ({_name(names)}), as in weather or as it settles.")
+    return Found("damage", DAMAGE, f"Means have shifted ({_name(names)}), and no floor of the bands has.")
+
+
+def _find_added_energy(seen: Observed) -> Found | None:
+    """Blows come at once and with a high crest, wind comes by and by and with none."""
+    if seen.bands is None or len(seen.bands.raised) < 2:
+        return None
+    sign, word = _describe_bands(seen.bands, seen.bands.raised), "" if seen.onset is None else seen.onset.word
+    crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
+    if any(one.deviation is None or one.deviation >= CLEAR_SPREADS for one in crests):
+        return Found("load", LOAD, sign) if word == "gradual" else Found("work", WORK, f"{sign[:-1]}, with blows.")
+    if seen.onset is None or word == "abrupt":
+        return Found("load", LOAD, sign)
+    return Found("weather", WEATHER, f"{sign[:-1]}, as in wind, which only an anemometer would name.")
+
+
+RULES: tuple[Callable[[Observed], Found | None], ...] = (
+    _find_explained,
+    _find_moved_peaks,
+    _find_odd_weather,
+    _find_line,
+    _find_one_sensor,
+    _find_shifted_means,
+    _find_added_energy,
+)
+
+
+def _describe_bands(bands: Bands | None, channels: Sequence[str]) -> str:
+    if bands is None:
+        return ""
+    for word, names in (("risen", bands.raised), ("fallen", bands.lowered)):
+        if shown := [one for one in names if one in channels]:
+            return f"Many bands have {word} ({_name(shown)})."
+    return ""
+
+
+def _describe_far(one: ChannelHealth) -> str:
+    if one.deviation is None:
+        return f"{one.channel} has moved, which it never did in its baseline"
+    return f"{one.channel} is {abs(one.deviation):.3g} healthy spreads off, outside of its baseline"
+
+
+def _describe_channels(seen: Observed) -> str:
+    """Return how many channels of the structure are clearly outside of their baseline."""
+    own, clear = seen.own, seen.clear
+    if len(own) < 2:
+        return "There is one channel, and no other to compare it with." if own else ""
+    of_how_many = f"{len(own)} channels{' that are listed' if 'well channels' in seen.evidence.cut else ''}"
+    if not clear:
+        return f"None of {of_how_many} is clearly outside of its baseline."
+    if len(clear) == 1:
+        return f"One of {of_how_many} alone: {_describe_far(clear[0])}."
+    farthest = max(clear, key=lambda one: math.inf if one.deviation is None else abs(one.deviation))
+    return f"{len(clear)} of {of_how_many}, not one sensor alone; the farthest: {_describe_far(farthest)}."
+
+
+def _name(channels: Sequence[str]) -> str:
+    more = f" and {len(channels) - NAMED_MAX} more" if len(channels) > NAMED_MAX else ""
+    return f"{', '.join(channels[:NAMED_MAX])}{more}"
+
+
+def describe_onset(evidence: AlarmEvidence) -> str:
+    """Return how the alarm came; nothing where too few windows are known."""
+    return _describe_rise(measure_onset(evidence), evidence.window_s)
+
+
+def _describe_rise(onset: Onset | None, window_s: float) -> str:
+    if onset is None:
+        return ""
+    how = {"abrupt": "abruptly", "gradual": "gradually", "": "neither abruptly nor gradually"}[onset.word]
+    duration = format_duration(max(onset.rise_s, window_s))
+    return f"It came {how}: the score took {duration} from the ordinary to over the level."
+
+
+def describe_covariates(evidence: AlarmEvidence) -> list[str]:
+    """Return what was measured beside the structure."""
+    unknown = "Nothing is known" if any(one.is_covariate for one in evidence.health) else "Nothing is measured here"
+    weather = WEATHER_SIGNS[evidence.weather] if evidence.weather else f"{unknown} of the weather."
+    return [weather, POWER_SIGNS[evidence.power]] if evidence.power else [weather]
+
+
+def measure_bands(
+    evidence: AlarmEvidence, own: Sequence[ChannelHealth], clear: Sequence[ChannelHealth]
+) -> Bands | None:
+    """Return what became of the bands of channels of the structure; None where that is not known."""
+    names = {one.channel for one in own}
+    changes = [one for one in evidence.changes if one.channel in names]
+    if evidence.spectrum is None or not changes:
+        return None
+    edges_hz, are_clear = np.array(evidence.spectrum.edges_hz), {one.channel for one in clear}
+    middle_hz = (edges_hz[1:] + edges_hz[:-1]) / 2.0
+    is_fine = edges_hz[1] - edges_hz[0] >= BINS_LEAST * 2.0 * edges_hz[0]  # which is half a bin
+    moves = {one.channel: _count_moves(one, middle_hz) if is_fine else (0, 0) for one in changes}
+    decibels = {one.channel: np.array(one.decibels) for one in changes}
+    return Bands(
+        moved_down=[name for name, (down, up) in moves.items() if down > up and name in are_clear],
+        moved_up=[name for name, (down, up) in moves.items() if up > down],
+        line_hz=_find_shared_line([one for one in changes if one.channel in are_clear], middle_hz, min(2, len(own))),
+        raised=[name for name, found in decibels.items() if _are_many(found, found > 0)],
+        lowered=[name for name, found in decibels.items() if _are_many(found, found < 0)],
+    )
+
+
+def _are_many(decibels: Array, have_changed: Array) -> bool:
+    """Tell whether many bands changed to one side, and hardly any to the other."""
+    is_one_way = have_changed.sum() >= ONE_WAY * np.count_nonzero(decibels)
+    return bool(have_changed.mean() >= MANY and is_one_way)
+
+
+def _count_moves(change: BandChange, middle_hz: Floats) -> tuple[int, int]:
+    """Return how many peaks moved down and up: of the bands that fell, those beside which, within reach, one rose below
+    and those beside which one rose above, by the one that rose more.
+    """
+    decibels = np.array(change.decibels)
+    down = up = 0
+    for hz in middle_hz[decibels <= FELL_DB]:
+        below = decibels[(middle_hz < hz) & (middle_hz > hz * (1.0 - REACH))].max(initial=0)
+        above = decibels[(middle_hz > hz) & (middle_hz < hz * (1.0 + REACH))].max(initial=0)
+        down += int(below >= ROSE_DB and below > above)
+        up += int(above >= ROSE_DB and above > below)
+    return down, up
+
+
+def _find_shared_line(changes: Sequence[BandChange], middle_hz: Floats, least: int) -> float | None:
+    """Return the frequency that alone rose, in so many channels at least; None where none did: few bands are strong,
+    and no peak has come there from beside.
+    """
+    if len(changes) < max(least, 1):
+        return None
+    decibels = np.array([one.decibels for one in changes])  # (C, B)
+    strong = (decibels >= STRONG_DB) & ((decibels >= STRONG_DB).sum(axis=1) <= LINE_BANDS)[:, None]
+    fell = (decibels <= FELL_DB).any(axis=0)
+    strong &= ~np.array([bool((fell & (np.abs(middle_hz - hz) < REACH * hz)).any()) for hz in middle_hz])
+    near = strong.copy()
+    near[:, 1:] |= strong[:, :-1]
+    near[:, :-1] |= strong[:, 1:]
+    shared = np.where(near.sum(axis=0) >= least, np.where(strong, decibels, 0).sum(axis=0), 0)
+    place = int(np.argmax(shared))
+    return float(middle_hz[place]) if shared[place] > 0 else None
+
+
+def measure_onset(evidence: AlarmEvidence) -> Onset | None:
+    """Return how the score rose; None where too few windows are known since the last gap, or none of them is low."""
+    trail = evidence.trail
+    if trail is None or evidence.window_s <= 0.0:
+        return None
+    onset_s = (evidence.onset_ns - trail.first_ns) / NS
+    seen = [(at_s, score) for at_s, score in zip(trail.offsets_s, trail.scores, strict=True) if at_s < onset_s - 1e-3]
+    gaps = [place for place, (one, other) in enumerate(pairwise([*(at_s for at_s, _ in seen), onset_s]), start=1)
+            if other - one > GAP_WINDOWS * evidence.window_s]  # fmt: skip
+    before = seen[gaps[-1] :] if gaps else seen
+    if len(before) < WINDOWS_LEAST:
+        return None
+    ordinary = median(score for _, score in before[: len(before) // 2])
+    low = ordinary + QUARTER * (trail.list_levels()[len(seen) - 1] - ordinary)
+    last_s = next((at_s for at_s, score in reversed(before) if score <= low), None)
+    if last_s is None:
+        return None
+    lengths = (onset_s - last_s) / evidence.window_s
+    return Onset(onset_s - last_s, "abrupt" if lengths <= ABRUPT else "gradual" if lengths >= GRADUAL else "")
