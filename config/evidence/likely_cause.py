@@ -109,7 +109,7 @@ class Observed:
 def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
     """Return what the evidence of an alarm looks like, by the first rule that says anything."""
     seen = observe(evidence)
-    found = next((said for rule in RULES if (said := rule(seen)) is not None), Found("undetermined", UNDETERMINED))
+    found = next(said for rule in RULES if (said := rule(seen)) is not None)
     signs = (
         _describe_channels(seen),
         found.sign,
@@ -158,8 +158,7 @@ def _find_odd_weather(seen: Observed) -> Found | None:
     is_of_supply = seen.evidence.power in ("unusual", "explained")
     if seen.evidence.weather != "unusual" or is_of_supply or not seen.covariates or (seen.clear and not is_first):
         return None
-    up = [] if seen.bands is None else seen.bands.moved_up
-    return Found("weather", WEATHER, f"Peaks have moved up in frequency ({_name(up)}), as in the cold." if up else "")
+    return Found("weather", WEATHER, _describe_peaks_up(seen.bands))
 
 
 def _find_line(seen: Observed) -> Found | None:
@@ -200,6 +199,22 @@ def _find_added_energy(seen: Observed) -> Found | None:
     return Found("weather", WEATHER, f"{sign[:-1]}, as in wind, which only an anemometer would name.")
 
 
+def _find_peaks_up(seen: Observed) -> Found | None:
+    if seen.bands is None or len(seen.bands.moved_up) < 2 or seen.evidence.weather != "unusual":
+        return None
+    return Found("weather", WEATHER, _describe_peaks_up(seen.bands))
+
+
+def _describe_peaks_up(bands: Bands | None) -> str:
+    if bands is None or not bands.moved_up:
+        return ""
+    return f"Peaks have moved up in frequency ({_name(bands.moved_up)}), as in the cold."
+
+
+def _give_up(seen: Observed) -> Found | None:
+    return Found("undetermined", UNDETERMINED, _describe_bands(seen.bands, [one.channel for one in seen.own]))
+
+
 RULES: tuple[Callable[[Observed], Found | None], ...] = (
     _find_explained,
     _find_moved_peaks,
@@ -208,6 +223,8 @@ RULES: tuple[Callable[[Observed], Found | None], ...] = (
     _find_one_sensor,
     _find_shifted_means,
     _find_added_energy,
+    _find_peaks_up,
+    _give_up,
 )
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from fedgate.config.evidence.reading import read_evidence
+from fedgate.config.evidence.likely_cause import STRONG_DB, find_likely_cause
 from fedgate.config.protocol.evidence import (
     AlarmEvidence,
     BandChange,
@@ -27,16 +27,15 @@ PLOT_WIDTH = 80
 NAME_WIDTH = 30
 LOG_FROM = 30.0  # a score so many times as high as the level leaves nothing to see of the others on a linear axis
 LOG_UNIT = 0.1  # of the level: below it an axis is linear
-STRONG = 10  # decibels
 
 
 def render_evidence(evidence: AlarmEvidence) -> str:
     """Return what an alarm looks like, and what it rests on: the features that stand out, the scores before it, the
     bands that are out of the ordinary, the sensors, the model and the rule.
     """
-    reading = read_evidence(evidence)
+    cause = find_likely_cause(evidence)
     parts = [
-        [reading.verdict, *(f"- {sign}" for sign in reading.signs)],
+        [cause.verdict, *(f"- {sign}" for sign in cause.signs)],
         _render_contributions(evidence.contributions),
         _render_channels(evidence),
         _render_trail(evidence.trail),
@@ -81,7 +80,7 @@ def _render_channels(evidence: AlarmEvidence) -> list[str]:
     known = [one for one in evidence.health if one.features]
     if not known:
         return []
-    lines = [count_channels(known)]
+    lines = ["channels, and how many of their features are outside of all that they were in the baseline:"]
     for one in sorted(known, key=lambda one: -one.outside / one.features):
         off = "it never moved in the baseline" if one.deviation is None else f"{one.deviation:+.3g} spreads off"
         kind = " (covariate)" if one.is_covariate else ""
@@ -91,17 +90,6 @@ def _render_channels(evidence: AlarmEvidence) -> list[str]:
             f" farthest {cut_text(farthest, NAME_WIDTH)}: {off}"
         )
     return lines
-
-
-def count_channels(health: Sequence[ChannelHealth]) -> str:
-    """Return how many channels have features where they never were in the baseline; covariates are known apart."""
-    own, beside = ([one for one in health if one.is_covariate == is_covariate] for is_covariate in (False, True))
-    text = f"channels outside of all that they were in the baseline: {_count_outside(own)} of {len(own)}"
-    return text + (f"; covariates: {_count_outside(beside)} of {len(beside)}" if beside else "")
-
-
-def _count_outside(health: Sequence[ChannelHealth]) -> int:
-    return sum(one.outside > 0 for one in health)
 
 
 def needs_log(scores: Sequence[float], level: float) -> bool:
@@ -183,13 +171,14 @@ def _render_changes(spectrum: BandSpectrum | None, changes: Sequence[BandChange]
     head = (
         f"bands of the channels in that window, {spectrum.edges_hz[0]:.3g} to {spectrum.edges_hz[-1]:.3g} Hz, beside "
     )
-    head += f"healthy ones: · usual, + above, # {STRONG} dB or more above, - below, = {STRONG} dB or more below"
+    head += f"healthy ones: · usual, + above, # {STRONG_DB} dB or more above, - below, = {STRONG_DB} dB or more below"
     return [head, *(f"  {cut_text(one.channel, NAME_WIDTH):{NAME_WIDTH}} {_draw_bands(one)}" for one in changes)]
 
 
 def _draw_bands(change: BandChange) -> str:
     signs = [
-        ("#" if one >= STRONG else "+") if one > 0 else ("=" if one <= -STRONG else "-") for one in change.decibels
+        ("#" if one >= STRONG_DB else "+") if one > 0 else ("=" if one <= -STRONG_DB else "-")
+        for one in change.decibels
     ]
     return "".join(sign if one else "·" for sign, one in zip(signs, change.decibels, strict=True))
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Any, NamedTuple
 
-from fedgate.config.evidence.reading import read_evidence
+from fedgate.config.evidence.likely_cause import STRONG_DB, find_likely_cause
 from fedgate.config.evidence.text import LOG_UNIT, needs_log
-from fedgate.config.protocol.evidence import AlarmEvidence
+from fedgate.config.protocol.evidence import DECIBELS_MAX, AlarmEvidence, BandChange
 from fedgate.config.protocol.messages import Trail
 from fedgate.models.time_units import NS
 
+NAMED_BANDS = 3  # of a channel, in words
 GAP_HOPS = 3.0  # without a window, over which no line is drawn
 Facts = dict[str, Any]  # of a page or a part of it, as JSON has them
 
@@ -48,11 +50,13 @@ def describe_evidence(evidence: AlarmEvidence | None, later: Sequence[Point] = (
     nothing where there is none. The rest as `draw_evidence`.
     """
     if evidence is None:
-        return {"evidence": None, "reading": None, "charts": {}}
-    health = sorted(evidence.health, key=lambda one: (-one.is_clear, -abs(one.deviation or 0.0)))
+        return {"evidence": None, "likely_cause": None, "charts": {}}
+    health = sorted(
+        evidence.health, key=lambda one: (-one.is_clear, one.deviation is not None, -abs(one.deviation or 0.0))
+    )
     shown = evidence.model_copy(update={"health": tuple(health)}).model_dump(mode="json")
-    reading = read_evidence(evidence)._asdict()
-    return {"evidence": shown, "reading": reading, "charts": draw_evidence(evidence, later, end_ns)}
+    cause = find_likely_cause(evidence)._asdict()
+    return {"evidence": shown, "likely_cause": cause, "charts": draw_evidence(evidence, later, end_ns)}
 
 
 def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: int | None = None) -> Facts:
@@ -63,7 +67,7 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
     """
     charts: Facts = {}
     if evidence.trail is not None:
-        charts["trail"] = draw_trail(evidence, [*list_points(evidence.trail), *later], end_ns)
+        charts["trail"] = draw_trail(evidence, evidence.trail, later, end_ns)
     if (spectrum := evidence.spectrum) is not None:
         charts["spectrum"] = make_chart(
             "frequency",
@@ -76,16 +80,52 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
             ],
             is_log=True,
         )
+        charts["bands"] = draw_bands(evidence.changes, spectrum.edges_hz)
     return charts
 
 
-def draw_trail(evidence: AlarmEvidence, points: Sequence[Point], end_ns: int | None) -> Facts:
-    """Return scored windows around an alarm, their times rising, with its onset, its raising and its end."""
+def draw_trail(evidence: AlarmEvidence, trail: Trail, later: Sequence[Point] = (), end_ns: int | None = None) -> Facts:
+    """Return scored windows around an alarm, at most as long behind its evidence as that reaches back, with when it was
+    over its level, when it was raised, and its end.
+    """
+    own = list_points(trail)
+    until_ns = own[-1].t_ns + (own[-1].t_ns - own[0].t_ns)
+    points = [*own, *(one for one in later if one.t_ns <= until_ns)]
     marks = [make_mark(evidence.onset_ns, "over the level"), make_mark(evidence.t_ns, "raised")]
     marks += [] if end_ns is None else [make_mark(end_ns, "over")]
-    shown = draw_scores(points, evidence.window_s)
+    hop_s = median([after - before for before, after in pairwise(trail.offsets_s)] or [evidence.window_s])
     linear_to = find_linear_part([one.score for one in points], evidence.level)
-    return shown | {"marks": marks, "linear_to": linear_to}
+    return draw_scores(points, hop_s) | {"marks": marks, "linear_to": linear_to}
+
+
+def draw_bands(changes: Sequence[BandChange], edges_hz: Sequence[float]) -> list[Facts]:
+    """Return of each channel how many bands are above and below their healthy ones, the farthest in words, and all of
+    them as paths of a drawing as wide as there are bands: above in the upper half, below in the lower.
+    """
+    return [
+        {
+            "channel": one.channel,
+            "above": sum(value > 0 for value in one.decibels),
+            "below": sum(value < 0 for value in one.decibels),
+            "farthest": ", ".join(
+                f"{edges_hz[place]:.3g}-{edges_hz[place + 1]:.3g} Hz {one.decibels[place]:+d} dB"
+                for place in sorted(range(len(one.decibels)), key=lambda place: -abs(one.decibels[place]))[:NAMED_BANDS]
+                if one.decibels[place]
+            ),
+            "paths": {
+                "up": _join_bands(one.decibels, 0, STRONG_DB),
+                "up strong": _join_bands(one.decibels, STRONG_DB - 1, DECIBELS_MAX + 1),
+                "down": _join_bands([-value for value in one.decibels], 0, STRONG_DB, top=5),
+                "down strong": _join_bands([-value for value in one.decibels], STRONG_DB - 1, DECIBELS_MAX + 1, top=5),
+            },
+        }
+        for one in changes
+    ]
+
+
+def _join_bands(decibels: Sequence[int], above: int, below: int, top: int = 0) -> str:
+    """Return the bands whose values lie between two as a path of boxes of 1 by 5."""
+    return "".join(f"M{place} {top}h1v5h-1z" for place, value in enumerate(decibels) if above < value < below)
 
 
 def list_points(trail: Trail) -> list[Point]:

@@ -98,12 +98,14 @@ def _write(story: Story, folder: Path) -> list[Path]:
 
 
 def _describe_answer(story: Story) -> dict[str, object]:
-    from fedgate.config.evidence.reading import read_evidence
+    from fedgate.config.evidence.likely_cause import find_likely_cause
+    from fedgate.firmware_sim.backtest.stories import guess_cause
 
     return {
         "kind": story.kind,
         "what": story.what,
         "channels": list(story.disturbed),
         "onset": cli.format_time(story.onset_ns),
-        "read_as": read_evidence(story.shown).kind,
+        "rules": find_likely_cause(story.shown).kind,
+        "trivial": guess_cause(story.shown),
     }

@@ -25,7 +25,7 @@ from fedgate.firmware_sim.backtest.story_sites import (
 )
 from fedgate.models.arrays import Floats
 
-Kind = Literal["damage", "sensor", "works", "weather"]
+Kind = Literal["damage", "sensor", "work", "weather"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 TEST_BRIDGE_HZ = 100.0
 REFERENCE_S = 720.0
@@ -118,7 +118,7 @@ def run_machine(rng: np.random.Generator, hour_s: float) -> Played:
     for column, share in enumerate(rng.uniform(0.8, 1.6, size=3)):
         values[rows, column] += share * values[:row, column].std() * np.sin(phase + column)
     what = f"a machine at {hz:.1f} Hz"
-    return Played(_finish(bridge, values), "works", what, onset_h * hour_s, (0, 1, 2), (onset_h + LASTS_H) * hour_s)
+    return Played(_finish(bridge, values), "work", what, onset_h * hour_s, (0, 1, 2), (onset_h + LASTS_H) * hour_s)
 
 
 def hammer(rng: np.random.Generator, hour_s: float) -> Played:
@@ -134,7 +134,7 @@ def hammer(rng: np.random.Generator, hour_s: float) -> Played:
         for blow in blows:
             values[blow : blow + len(decay), column] += size * rng.normal(size=len(decay)) * decay
     end_s = (onset_h + LASTS_H) * hour_s
-    return Played(_finish(bridge, values), "works", "hammering", onset_h * hour_s, (0, 1, 2), end_s)
+    return Played(_finish(bridge, values), "work", "hammering", onset_h * hour_s, (0, 1, 2), end_s)
 
 
 def freeze(rng: np.random.Generator, hour_s: float) -> Played:

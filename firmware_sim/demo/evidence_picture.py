@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedgate.config.evidence.reading import describe_covariates, describe_onset
+from fedgate.config.evidence.likely_cause import describe_covariates, describe_onset
 from fedgate.config.evidence.text import LOG_UNIT, needs_log
 from fedgate.config.protocol.evidence import AlarmEvidence, ChannelHealth
 from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, ORANGE, VERMILLION

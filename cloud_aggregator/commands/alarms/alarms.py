@@ -56,7 +56,7 @@ EXAMPLES = """examples:
   cloud-aggregator alarms shelve gateway-7/anomaly --for 8h -c aggregator.toml
       nobody is called for so long; if it still stands then, it is told once more
   cloud-aggregator alarms label gateway-7/anomaly false -c aggregator.toml
-      what it was: damage, work, sensor or false; 'alarms rates' counts them
+      what it was: damage, work, sensor, weather or false; 'alarms rates' counts them
   cloud-aggregator alarms out-of-service gateway-7 faulty-load -c aggregator.toml
       no alarm of this cause calls anybody, until 'in-service'
   cloud-aggregator alarms masks -c aggregator.toml

@@ -10,7 +10,7 @@ from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
-from fedgate.cloud_aggregator.web.pages.score_chart import WINDOWS, read_points
+from fedgate.cloud_aggregator.web.pages.score_chart import read_points
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.topics import ALL
@@ -40,7 +40,7 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     return {
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         **describe_evidence(evidence, later, end_ns),
-        "newest": later[-1]._asdict() if later else None,
+        "newest": later[-1]._asdict() if later and one.is_active else None,
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
         "before": [other._asdict() for other in find_before(alarms, one)],
@@ -53,18 +53,16 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
 
 
 def list_later(context: Context, evidence: AlarmEvidence, one: Listed) -> list[Point]:
-    """Return the windows behind those of the evidence of an alarm, as far as they are known: until now, or after its
-    end as long as before its raising.
-    """
+    """Return the windows behind those of the evidence of an alarm, as far as they are known and by the same clock."""
+    if not one.is_clock_set:
+        return []
     trail = evidence.trail
     last_ns = evidence.t_ns if trail is None else list_points(trail)[-1].t_ns
-    before_ns = 0 if trail is None else last_ns - trail.first_ns
-    until_ns = context.now_ns + DAY_NS if one.cleared_ns is None else one.cleared_ns + before_ns
     row = next(iter(context.store.read_newest("gateways", 1, "status", gateway=one.gateway)), None)
     status = None if row is None else Status.model_validate_json(row["status"])
     found = read_points(context.store, one.gateway, status)
-    known = {point.t_ns: point for point in found if last_ns < point.t_ns <= until_ns}
-    return [known[t_ns] for t_ns in sorted(known)][-WINDOWS:]
+    known = {point.t_ns: point for point in found if last_ns < point.t_ns < context.now_ns + DAY_NS}
+    return [known[t_ns] for t_ns in sorted(known)]
 
 
 def describe_event(event: AlarmEvent) -> Facts:

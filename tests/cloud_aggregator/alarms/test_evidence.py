@@ -11,7 +11,7 @@ from fedgate.cloud_aggregator.alarms import evidence as receiving
 from fedgate.cloud_aggregator.events import RecordEvidence
 from fedgate.cloud_aggregator.storage import evidence_table
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.evidence.reading import describe_onset
+from fedgate.config.evidence.likely_cause import describe_onset
 from fedgate.config.evidence.text import WIDTH, render_evidence
 from fedgate.config.protocol.evidence import (
     BANDS_MAX,
@@ -186,7 +186,7 @@ def test_channels_outside_of_their_baseline_are_counted_and_covariates_apart() -
     changes = (BandChange(channel="north", decibels=(0, 3)), BandChange(channel="south", decibels=(-12, 40)))
     whole = make_evidence().model_copy(update={"health": health, "changes": changes, "weather": "explained"})
     lines = render_evidence(whole).split("\n")
-    assert "channels outside of all that they were in the baseline: 1 of 2; covariates: 1 of 1" in lines
+    assert "- One of 2 channels alone: south is 4.5 healthy spreads off, outside of its baseline." in lines
     assert [line.split()[-1] for line in lines if line.strip().startswith(("north  ", "south  "))][-2:] == ["·+", "=#"]
     assert any("south" in line and "4 of   9 features, farthest level: +4.5 spreads off" in line for line in lines)
     assert any("The weather is out of the ordinary, and accounts for the alarm." in line for line in lines)

@@ -85,14 +85,15 @@ def test_the_scores_go_on_behind_the_evidence_while_an_alarm_stands(tmp_path: Pa
     assert scores[:12] == [2.0] * 12 and scores[12:] == [None, 0.5, 0.5]  # a hole where nothing is known
     markup = render(tmp_path, alarm.PAGE, facts)
     assert "It still stands" in markup and "the newest score known is 0.5 at the level 1" in markup
-    assert markup.count("<rect") == 2 and 'class="down strong"' in markup
+    assert 'class="down strong" d="M0 5h1v5h-1z"' in markup and 'class="up" d="M2 0h1v5h-1z"' in markup
 
 
-def test_of_an_alarm_that_is_over_scores_are_shown_for_as_long_behind_it_as_before(tmp_path: Path) -> None:
+def test_scores_are_shown_for_as_long_behind_the_evidence_as_before_it(tmp_path: Path) -> None:
     over = CLEARED.model_copy(update={"t_ns": ONSET_NS + 20 * NS})
-    facts = commit_scores(tmp_path, over, 10, 31, 32)
-    assert [one["label"] for one in facts["charts"]["trail"]["marks"]][-1] == "over"
-    assert facts["newest"]["t_ns"] == ONSET_NS + 31 * NS  # the evidence reaches 11 s back from its last window
+    facts = commit_scores(tmp_path, over, 10, 13, 14)
+    chart = facts["charts"]["trail"]
+    assert [one["label"] for one in chart["marks"]][-1] == "over" and facts["newest"] is None
+    assert chart["x"][-1] == ONSET_NS / NS + 13  # the evidence reaches 11 s back from its last window, at 2 s
     assert "It is over" in render(tmp_path, alarm.PAGE, facts)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.config.evidence.reading import Kind, read_evidence
+from fedgate.config.evidence.likely_cause import BINS_LEAST, Kind, find_likely_cause
 from fedgate.config.protocol.evidence import AlarmEvidence, BandChange, ChannelHealth, Standout, make_trail
 from fedgate.models.alarms.attribution import Evidence
 from tests.support.evidence_samples import T0_NS, make_evidence
@@ -75,28 +75,35 @@ def make_case(case: Case) -> AlarmEvidence:
 
 FAR, NEAR = (9.0, -8.0, 7.0), (1.2, -2.0, 0.5)
 CASES: dict[str, tuple[Case, Kind, str]] = {
-    "one of three": (Case((1.2, 9.0, 0.5), (STILL, RAISED, STILL)), "sensor", "look at b, its mounting"),
-    "two means of three": (Case((9.0, 8.0, 0.5), (STILL,) * 3, "level"), "structure", "Probably real"),
-    "peaks down": (Case(FAR, (DOWN,) * 3), "structure", "moved down in frequency (a, b, c)"),
-    "peaks down beside a line": (Case(FAR, (DOWN, LINE, DOWN)), "structure", "Probably real"),
-    "a line": (Case(FAR, (LINE, LINE, STILL)), "works", "One frequency, about 20.5 Hz"),
-    "blows": (Case(FAR, (RAISED,) * 3, crest=6.0), "works", "It came abruptly: the score took 1 s"),
+    "one of three": (Case((1.2, 9.0, 0.5), (STILL, RAISED, STILL)), "sensor", "look at b, the mounting"),
+    "two means of three": (Case((9.0, 8.0, 0.5), (STILL,) * 3, "level"), "damage", "Probably real"),
+    "peaks down": (Case(FAR, (DOWN,) * 3), "damage", "moved down in frequency (a, b, c)"),
+    "peaks down beside a line": (Case(FAR, (DOWN, LINE, DOWN)), "damage", "Probably real"),
+    "a line": (Case(FAR, (LINE, LINE, STILL)), "work", "One frequency, about 20.5 Hz"),
+    "blows": (Case(FAR, (RAISED,) * 3, crest=6.0), "work", "It came abruptly: the score took 1 s"),
     "energy at once": (Case(FAR, (RAISED,) * 3), "load", "works, traffic or wind"),
     "blows by and by": (Case(FAR, (RAISED,) * 3, rises=20, crest=6.0), "load", "works, traffic or wind"),
     "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "It came gradually: the score took 15 s"),
-    "neither soon nor late, with a crest": (Case(FAR, (RAISED,) * 3, rises=6, crest=6.0), "works", "took 5 s"),
+    "neither soon nor late, with a crest": (Case(FAR, (RAISED,) * 3, rises=6, crest=6.0), "work", "took 5 s"),
     "neither soon nor late, without one": (Case(FAR, (RAISED,) * 3, rises=6), "weather", "Many bands have risen"),
     "the air alone": (Case(NEAR, (STILL,) * 3, air=-9.0, weather="unusual"), "weather", "air is 9 healthy spreads off"),
     "the air first": (Case(FAR, (STILL,) * 3, air=9.0, weather="unusual", first="air.level"), "weather", "go back"),
     "peaks up in the cold": (Case(FAR, (UP,) * 3, air=-2.0, weather="unusual"), "weather", "moved up in frequency"),
-    "peaks down in the cold": (Case(FAR, (DOWN,) * 3, air=-9.0, weather="unusual"), "structure", "does not account"),
+    "peaks down in the cold": (Case(FAR, (DOWN,) * 3, air=-9.0, weather="unusual"), "damage", "does not account"),
     "explained by the weather": (Case(FAR, (DOWN,) * 3, weather="explained"), "weather", "and accounts for the alarm"),
     "explained by the supply": (Case(FAR, power="explained"), "power", "switched on, which accounts"),
     "means that were not compared": (Case(FAR, (LOWERED,) * 3, "level"), "undetermined", "Many bands have fallen"),
     "nothing far": (Case(NEAR, (STILL,) * 3), "undetermined", "None of 3 channels"),
+    "one channel, the others as they were, its peak down": (
+        Case((9.0, 0.5, 1.2), (DOWN, STILL, STILL)),
+        "undetermined",
+        "as where stiffness is lost",
+    ),
+    "peaks down in what is not far": (Case(NEAR, (DOWN,) * 3), "undetermined", "None of 3 channels"),
+    "means that creep": (Case(FAR, (STILL,) * 3, "level", rises=20), "undetermined", "Means creep (a, b, c)"),
     "one channel": (Case((9.0,), (RAISED,), names=("a",)), "undetermined", "There is one channel"),
-    "one channel, peaks down": (Case((9.0,), (DOWN,), names=("a",)), "structure", "moved down"),
-    "no channel": (Case((), (LINE, LINE)), "undetermined", "The rules cannot tell"),
+    "one channel, peaks down": (Case((9.0,), (DOWN,), names=("a",)), "damage", "moved down"),
+    "no channel": (Case((), (LINE, LINE)), "undetermined", "The rules cannot say"),
     "a line in what is not far": (Case(NEAR, (LINE,) * 3), "undetermined", "None of 3 channels"),
 }
 
@@ -104,22 +111,104 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_each_rule_says_what_it_is_and_why(case: str) -> None:
     given_, kind, words = CASES[case]
-    found = read_evidence(make_case(given_))
+    found = find_likely_cause(make_case(given_))
     assert found.kind == kind
     assert words in " ".join((found.verdict, *found.signs))
+
+
+def shift(*pairs: tuple[int, int]) -> tuple[int, ...]:
+    """Return bands that are as usual but for some."""
+    found = [0] * BANDS
+    for place, decibels in pairs:
+        found[place] = decibels
+    return tuple(found)
+
+
+FEW = range(20, 24)
+EDGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], Kind]] = {
+    "a peak that moved as far as it may, and farther": (shift((30, -8), (23, 6)), shift((30, -8), (22, 6)), "damage"),
+    "a band that rose enough": (shift((30, -8), (28, 6)), shift((30, -8), (28, 5)), "damage"),
+    "a band that fell enough": (shift((30, -8), (28, 6)), shift((30, -7), (28, 6)), "damage"),
+    "a peak that rose more below than above": (
+        shift((30, -8), (28, 9), (32, 8)), shift((30, -8), (28, 8), (32, 9)), "damage",
+    ),
+    "a line that is strong": (shift((20, 10)), shift((20, 9)), "work"),
+    "a line of few bands": (shift(*((at, 10) for at in FEW)), shift(*((at, 10) for at in (*FEW, 24))), "work"),
+    "many bands": (shift(*((at, 15) for at in range(14))), shift(*((at, 15) for at in range(13))), "load"),
+    "bands to one side": (
+        shift(*((at, 15) for at in range(16)), *((at, -3) for at in range(30, 34))),
+        shift(*((at, 15) for at in range(16)), *((at, -3) for at in range(30, 35))),
+        "load",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_a_rule_holds_to_its_limit_and_no_farther(edge: str) -> None:
+    within, beyond, kind = EDGES[edge]
+    assert find_likely_cause(make_case(Case(FAR, (within,) * 3))).kind == kind
+    assert find_likely_cause(make_case(Case(FAR, (beyond,) * 3))).kind != kind
+
+
+def test_a_line_may_lie_in_the_next_band_of_another_channel_and_no_farther() -> None:
+    lines = [shift((place, 25)) for place in (20, 21, 23)]
+    assert find_likely_cause(make_case(Case(FAR, (lines[0], lines[1], STILL)))).kind == "work"
+    assert find_likely_cause(make_case(Case(FAR, (lines[0], lines[2], STILL)))).kind == "undetermined"
+
+
+@pytest.mark.parametrize(("rises", "word"), [(5, "abruptly"), (6, "neither"), (7, "gradually")])
+def test_how_it_came_is_counted_in_windows(rises: int, word: str) -> None:
+    assert any(word in sign for sign in find_likely_cause(make_case(Case(FAR, rises=rises))).signs)
+
+
+def test_a_gap_in_the_scores_is_no_slow_rise() -> None:
+    whole = make_case(Case(FAR, (RAISED,) * 3, crest=6.0))
+    assert whole.trail is not None
+    late = tuple(at_s + 10_800.0 * (place >= BEFORE) for place, at_s in enumerate(whole.trail.offsets_s))
+    trail = whole.trail.model_copy(update={"offsets_s": late})
+    apart = whole.model_copy(update={"trail": trail, "onset_ns": whole.onset_ns + 10_800 * 10**9})
+    found = find_likely_cause(apart)
+    assert found.kind == "work" and not any("It came" in sign for sign in found.signs)
+
+
+def test_bands_of_few_bins_say_nothing_of_peaks() -> None:
+    whole = make_case(Case(FAR, (DOWN,) * 3))
+    assert whole.spectrum is not None
+    for bins, kind in ((BINS_LEAST, "damage"), (BINS_LEAST - 1, "undetermined")):
+        edges_hz = tuple((place * bins + 0.5) * 0.1 for place in range(BANDS + 1))
+        spectrum = whole.spectrum.model_copy(update={"edges_hz": edges_hz})
+        assert find_likely_cause(whole.model_copy(update={"spectrum": spectrum})).kind == kind
+
+
+def test_a_fault_that_was_found_is_said_and_its_channel_counts_no_more() -> None:
+    whole = make_case(Case(FAR, (STILL,) * 3, "level"))
+    two, all_ = (
+        tuple(one.model_copy(update={"is_faulty": one.channel in names}) for one in whole.health)
+        for names in (("a", "b"), ("a", "b", "c"))
+    )
+    found = find_likely_cause(whole.model_copy(update={"health": two}))
+    assert found.kind == "sensor" and "A fault was found: a, b." in found.signs and "look at c" in found.verdict
+    assert "look at a, b, c" in find_likely_cause(whole.model_copy(update={"health": all_})).verdict
+
+
+def test_a_covariate_is_known_by_its_whole_name_and_weather_by_what_the_supply_is_not() -> None:
+    whole = make_case(Case(FAR, (STILL,) * 3, air=-9.0, weather="unusual", first="air.deck.level"))
+    assert find_likely_cause(whole).kind == "undetermined"
+    supplied = make_case(Case(FAR, (STILL,) * 3, air=-9.0, weather="unusual", power="unusual", first="air.level"))
+    assert find_likely_cause(supplied).kind == "undetermined"
 
 
 def test_a_feature_that_never_moved_in_the_baseline_is_clearly_outside() -> None:
     whole = make_case(Case((1.2, 9.0, 0.5), (STILL,) * 3))
     still = tuple(one.model_copy(update={"deviation": None} if one.channel == "b" else {}) for one in whole.health)
-    found = read_evidence(whole.model_copy(update={"health": still}))
+    found = find_likely_cause(whole.model_copy(update={"health": still}))
     assert found.kind == "sensor" and "b has moved, which it never did" in found.signs[0]
 
 
 def test_without_bands_and_scores_the_channels_still_speak() -> None:
     bare = make_case(Case((1.2, 9.0, 0.5))).model_copy(update={"spectrum": None, "changes": (), "trail": None})
-    assert read_evidence(bare).kind == "sensor"
-    assert read_evidence(replace_names(bare)).kind == "undetermined"
+    assert find_likely_cause(bare).kind == "sensor"
+    assert find_likely_cause(replace_names(bare)).kind == "undetermined"
 
 
 def replace_names(evidence: AlarmEvidence) -> AlarmEvidence:
@@ -138,10 +227,10 @@ DECIBELS = st.lists(st.integers(-99, 99), min_size=BANDS, max_size=BANDS).map(tu
     rises=st.integers(1, 60),
     weather=st.sampled_from(["", "usual", "unusual", "explained"]),
 )
-def test_whatever_a_gateway_sends_what_is_read_is_short(
+def test_whatever_a_gateway_sends_what_is_said_is_short(
     bands: list[tuple[int, ...]], spreads: float, rises: int, weather: Evidence
 ) -> None:
     names = tuple(f"{place}".ljust(120, "x") for place in range(12))
     case = replace(Case((spreads,) * 12, tuple(bands), rises=rises, weather=weather, air=spreads), names=names)
-    found = read_evidence(make_case(case))
+    found = find_likely_cause(make_case(case))
     assert found.verdict and all(0 < len(sign) < 800 for sign in found.signs)

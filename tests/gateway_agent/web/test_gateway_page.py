@@ -58,7 +58,7 @@ def test_it_shows_what_the_agent_knows_now(page: GatewayPage) -> None:
     assert found["sentence"] == "The agent watches with model 1: anomaly."
     (alarm,), evidence = found["alarms"], found["evidence"]
     assert alarm["cause"] == "anomaly" and evidence["alarm"] == alarm["id"] and not found["is_over"]
-    assert set(found["charts"]) == {"trail", "spectrum"}
+    assert set(found["charts"]) == {"bands", "spectrum", "trail"}
     latest = page.state.monitor.latest["deck"]
     (channel,) = found["channels"]
     assert (channel["channel"], channel["source"], channel["rate_hz"]) == ("load", "deck", latest.rate_hz)
