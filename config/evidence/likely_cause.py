@@ -109,7 +109,7 @@ class Observed:
 def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
     """Return what the evidence of an alarm looks like, by the first rule that says anything."""
     seen = observe(evidence)
-    found = next(said for rule in RULES if (said := rule(seen)) is not None)
+    found = next(one for rule in RULES if (one := rule(seen)) is not None)
     signs = (
         _describe_channels(seen),
         found.sign,
