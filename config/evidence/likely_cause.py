@@ -42,6 +42,7 @@ WORK = "Probably works or a machine and no damage: it should end with them."
 WEATHER = "Probably weather and no damage: it should go back with the weather."
 LOAD = "Probably works, traffic or wind and no damage: energy was added, and which of them did it cannot be seen."
 POWER = "Probably the supply or a start and no damage: it should fade, or end when the supply is as usual."
+ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
 WEATHER_SIGNS = {
@@ -212,7 +213,11 @@ def _describe_peaks_up(bands: Bands | None) -> str:
 
 
 def _give_up(seen: Observed) -> Found | None:
-    return Found("undetermined", UNDETERMINED, _describe_bands(seen.bands, [one.channel for one in seen.own]))
+    names = [one.channel for one in seen.own]
+    sign = _describe_bands(seen.bands, names)
+    if len(names) == 1 and seen.clear and seen.clear[0].farthest.endswith(MEAN) and not sign:
+        sign = f"The mean has shifted ({names[0]})."
+    return Found("undetermined", ONE_CHANNEL if len(names) == 1 and seen.clear else UNDETERMINED, sign)
 
 
 RULES: tuple[Callable[[Observed], Found | None], ...] = (

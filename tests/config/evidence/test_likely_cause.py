@@ -101,6 +101,11 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     ),
     "peaks down in what is not far": (Case(NEAR, (DOWN,) * 3), "undetermined", "None of 3 channels"),
     "means that creep": (Case(FAR, (STILL,) * 3, "level", rises=20), "undetermined", "Means creep (a, b, c)"),
+    "one channel, its mean": (
+        Case((9.0,), (STILL,), "level", names=("a",)),
+        "undetermined",
+        "see whether other gateways have changed",
+    ),
     "one channel": (Case((9.0,), (RAISED,), names=("a",)), "undetermined", "There is one channel"),
     "one channel, peaks down": (Case((9.0,), (DOWN,), names=("a",)), "damage", "moved down"),
     "no channel": (Case((), (LINE, LINE)), "undetermined", "The rules cannot say"),
