@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedgate.config.protocol.evidence import CLEAR_SPREADS, AlarmEvidence, BandChange, ChannelHealth
+from fedgate.config.protocol.evidence import AlarmEvidence, BandChange, ChannelHealth
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.time_units import NS, format_duration
 
 Kind = Literal["damage", "sensor", "work", "weather", "load", "power", "undetermined"]
 
-# Chosen on the stories of seeds 11 and 21 to 25, and reported on those of others.
+# Chosen on the stories of seeds 11, 21 to 25, 31 to 36 and 41 to 46, and reported on those of others.
 STRONG_DB = 10  # of a band that says something by itself
 ROSE_DB, FELL_DB = 6, -8  # from where on a band that rose beside one that fell is a peak that moved
 REACH = 0.25  # of the frequency: how far it may have moved
@@ -30,6 +30,7 @@ BINS_LEAST = 4  # of a band: one of fewer falls so far in noise, too
 LINE_BANDS = 4  # at most, that one frequency reaches
 MANY, ONE_WAY = 1.0 / 3.0, 0.8  # of the bands: a floor that rose or fell; of those that changed, to one side
 ABRUPT, GRADUAL = 4.0, 6.0  # lengths of a window within which, and from which on, a score rose
+BLOWS_SPREADS = 6.0  # that a crest lies off where there are blows: gusts reach 5
 QUARTER = 0.25  # of its way, from where on a score rises
 WINDOWS_LEAST = 8  # before the onset, to say how it came
 GAP_WINDOWS = 3.0  # without a window, behind which the scores begin anew
@@ -148,14 +149,20 @@ def _find_moved_peaks(seen: Observed) -> Found | None:
         return None
     names = seen.bands.moved_down
     sign = f"Peaks have moved down in frequency ({_name(names)}), as where stiffness is lost."
-    is_alone = len(names) == 1 < len(seen.own)
-    return Found("undetermined", UNDETERMINED, sign) if is_alone else Found("damage", DAMAGE, sign)
+    if len(names) >= min(2, len(seen.own)):
+        return Found("damage", DAMAGE, sign)
+    return Found("undetermined", UNDETERMINED, sign) if len(seen.clear) == 1 else None
 
 
 def _find_odd_weather(seen: Observed) -> Found | None:
-    """A covariate that is news by itself, where the structure is as usual or the covariate stands out the most."""
+    """A covariate that is news by itself: the structure is as usual, or nothing stands out as much and not one channel
+    alone has changed.
+    """
     first = seen.evidence.contributions[0].feature if seen.evidence.contributions else ""
     is_first = first.rpartition(".")[0] in {one.channel for one in seen.covariates}
+    if is_first and len(seen.clear) == 1 < len(seen.own):
+        changed = () if seen.bands is None else (*seen.bands.raised, *seen.bands.lowered, *seen.bands.moved_up)
+        is_first = any(name != seen.clear[0].channel for name in changed)
     is_of_supply = seen.evidence.power in ("unusual", "explained")
     if seen.evidence.weather != "unusual" or is_of_supply or not seen.covariates or (seen.clear and not is_first):
         return None
@@ -193,7 +200,7 @@ def _find_added_energy(seen: Observed) -> Found | None:
         return None
     sign, word = _describe_bands(seen.bands, seen.bands.raised), "" if seen.onset is None else seen.onset.word
     crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
-    if any(one.deviation is None or one.deviation >= CLEAR_SPREADS for one in crests):
+    if any(one.deviation is None or one.deviation >= BLOWS_SPREADS for one in crests):
         return Found("load", LOAD, sign) if word == "gradual" else Found("work", WORK, f"{sign[:-1]}, with blows.")
     if seen.onset is None or word == "abrupt":
         return Found("load", LOAD, sign)
@@ -337,8 +344,8 @@ def _find_shared_line(changes: Sequence[BandChange], middle_hz: Floats, least: i
         return None
     decibels = np.array([one.decibels for one in changes])  # (C, B)
     strong = (decibels >= STRONG_DB) & ((decibels >= STRONG_DB).sum(axis=1) <= LINE_BANDS)[:, None]
-    fell = (decibels <= FELL_DB).any(axis=0)
-    strong &= ~np.array([bool((fell & (np.abs(middle_hz - hz) < REACH * hz)).any()) for hz in middle_hz])
+    is_near = np.abs(middle_hz[:, None] - middle_hz) < REACH * middle_hz[:, None]  # (B, B)
+    strong &= ~((decibels <= FELL_DB)[:, None] & is_near).any(axis=2)
     near = strong.copy()
     near[:, 1:] |= strong[:, :-1]
     near[:, :-1] |= strong[:, 1:]

@@ -47,7 +47,7 @@ def make_mark(t_ns: int, label: str) -> Facts:
 
 def describe_evidence(evidence: AlarmEvidence | None, later: Sequence[Point] = (), end_ns: int | None = None) -> Facts:
     """Return the evidence of an alarm with its channels by how far they are off, what it looks like, and its charts;
-    nothing where there is none. The rest as `draw_evidence`.
+    nothing where there is none. The rest is as in `draw_evidence`.
     """
     if evidence is None:
         return {"evidence": None, "likely_cause": None, "charts": {}}
@@ -65,9 +65,7 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
     :param later: windows that came behind the evidence, their times rising.
     :param end_ns: of the alarm, where it is over.
     """
-    charts: Facts = {}
-    if evidence.trail is not None:
-        charts["trail"] = draw_trail(evidence, evidence.trail, later, end_ns)
+    charts: Facts = {"trail": draw_trail(evidence, later, end_ns), "spectrum": None, "bands": []}
     if (spectrum := evidence.spectrum) is not None:
         charts["spectrum"] = make_chart(
             "frequency",
@@ -84,10 +82,13 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
     return charts
 
 
-def draw_trail(evidence: AlarmEvidence, trail: Trail, later: Sequence[Point] = (), end_ns: int | None = None) -> Facts:
+def draw_trail(evidence: AlarmEvidence, later: Sequence[Point], end_ns: int | None) -> Facts | None:
     """Return scored windows around an alarm, at most as long behind its evidence as that reaches back, with when it was
-    over its level, when it was raised, and its end.
+    over its level, when it was raised, and its end; None where the evidence has none.
     """
+    trail = evidence.trail
+    if trail is None:
+        return None
     own = list_points(trail)
     until_ns = own[-1].t_ns + (own[-1].t_ns - own[0].t_ns)
     points = [*own, *(one for one in later if one.t_ns <= until_ns)]

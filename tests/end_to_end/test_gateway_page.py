@@ -51,7 +51,7 @@ def test_a_page_beside_a_running_agent_is_live_and_small(tmp_path: Path) -> None
                 until(is_raised, agent, tmp_path / "gateway.log")
                 found = ask("/api/overview")
                 assert [one["cause"] for one in found["alarms"]] == ["anomaly"]
-                assert found["channels"][0]["value"] > 50 and set(found["charts"]) == {"trail", "spectrum"}
+                assert found["channels"][0]["value"] > 50 and set(found["charts"]) == {"bands", "spectrum", "trail"}
                 assert ask("/api/device")["link"]["state"] == "up"
                 process = psutil.Process(page.pid)
                 loaded = " ".join(region.path for region in process.memory_maps())

@@ -56,8 +56,7 @@ def list_later(context: Context, evidence: AlarmEvidence, one: Listed) -> list[P
     """Return the windows behind those of the evidence of an alarm, as far as they are known and by the same clock."""
     if not one.is_clock_set:
         return []
-    trail = evidence.trail
-    last_ns = evidence.t_ns if trail is None else list_points(trail)[-1].t_ns
+    last_ns = evidence.t_ns if evidence.trail is None else list_points(evidence.trail)[-1].t_ns
     row = next(iter(context.store.read_newest("gateways", 1, "status", gateway=one.gateway)), None)
     status = None if row is None else Status.model_validate_json(row["status"])
     found = read_points(context.store, one.gateway, status)

@@ -8,6 +8,7 @@ import pytest
 
 from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm, RecordEvidence, RecordGateway
 from fedgate.cloud_aggregator.web.pages import alarm
+from fedgate.config.evidence.text import render_evidence
 from fedgate.config.protocol.evidence import BandChange, make_trail
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.config.protocol.topics import ALL
@@ -86,6 +87,19 @@ def test_the_scores_go_on_behind_the_evidence_while_an_alarm_stands(tmp_path: Pa
     markup = render(tmp_path, alarm.PAGE, facts)
     assert "It still stands" in markup and "the newest score known is 0.5 at the level 1" in markup
     assert 'class="down strong" d="M0 5h1v5h-1z"' in markup and 'class="up" d="M2 0h1v5h-1z"' in markup
+
+
+def test_evidence_that_holds_little_or_odd_things_breaks_no_page(tmp_path: Path) -> None:
+    odd = {"spectrum": None, "trail": None, "health": (), "changes": (BandChange(channel=EVIL[:99], decibels=()),)}
+    commit(tmp_path, RecordAlarm("north", RAISED, NOW_NS, ONSET_NS))
+    commit(tmp_path, RecordEvidence("north", EVIDENCE.model_copy(update=odd), NOW_NS))
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert (
+        facts["charts"] == {"trail": None, "spectrum": None, "bands": []}
+        and facts["likely_cause"]["kind"] == "undetermined"
+    )
+    assert "The rules cannot say" in render(tmp_path, alarm.PAGE, facts)
+    assert "The rules cannot say" in render_evidence(EVIDENCE.model_copy(update=odd))
 
 
 def test_scores_are_shown_for_as_long_behind_the_evidence_as_before_it(tmp_path: Path) -> None:

@@ -99,6 +99,17 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
         "undetermined",
         "as where stiffness is lost",
     ),
+    "a line, a peak that moved in one channel": (Case(FAR, (DOWN, LINE, LINE)), "work", "One frequency"),
+    "the air first, one channel far": (
+        Case((9.0, 0.5, 1.2), (LOWERED, STILL, STILL), air=9.0, weather="unusual", first="air.level"),
+        "sensor",
+        "fallen",
+    ),
+    "the air first, one channel far, others changed": (
+        Case((9.0, 0.5, 1.2), (STILL, UP, UP), air=9.0, weather="unusual", first="air.level"),
+        "weather",
+        "moved up in frequency (b, c)",
+    ),
     "peaks down in what is not far": (Case(NEAR, (DOWN,) * 3), "undetermined", "None of 3 channels"),
     "means that creep": (Case(FAR, (STILL,) * 3, "level", rises=20), "undetermined", "Means creep (a, b, c)"),
     "one channel, its mean": (
