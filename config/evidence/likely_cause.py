@@ -338,11 +338,12 @@ def _count_moves(change: BandChange, middle_hz: Floats) -> tuple[int, int]:
 
 def _find_shared_line(changes: Sequence[BandChange], middle_hz: Floats, least: int) -> float | None:
     """Return the frequency that alone rose, in so many channels at least; None where none did: few bands are strong,
-    and no peak has come there from beside.
+    not all have risen, and no peak has come there from beside.
     """
-    if len(changes) < max(least, 1):
+    quiet = [one for one in changes if not _are_many(np.array(one.decibels), np.array(one.decibels) > 0)]
+    if len(quiet) < max(least, 1):
         return None
-    decibels = np.array([one.decibels for one in changes])  # (C, B)
+    decibels = np.array([one.decibels for one in quiet])  # (C, B)
     strong = (decibels >= STRONG_DB) & ((decibels >= STRONG_DB).sum(axis=1) <= LINE_BANDS)[:, None]
     is_near = np.abs(middle_hz[:, None] - middle_hz) < REACH * middle_hz[:, None]  # (B, B)
     strong &= ~((decibels <= FELL_DB)[:, None] & is_near).any(axis=2)

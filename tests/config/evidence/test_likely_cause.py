@@ -100,6 +100,11 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
         "as where stiffness is lost",
     ),
     "a line, a peak that moved in one channel": (Case(FAR, (DOWN, LINE, LINE)), "work", "One frequency"),
+    "a gust that is strong in few bands": (
+        Case(FAR, ((*(15, 12), *(5,) * (BANDS - 2)),) * 3, rises=20),
+        "weather",
+        "as in wind",
+    ),
     "the air first, one channel far": (
         Case((9.0, 0.5, 1.2), (LOWERED, STILL, STILL), air=9.0, weather="unusual", first="air.level"),
         "sensor",
