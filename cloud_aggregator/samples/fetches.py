@@ -216,9 +216,8 @@ def _refuse(fetches: Fetches, context: Context, key: Key, reason: str) -> Result
 
 
 def _receive_refusal(fetches: Fetches, context: Context, key: Key, item: str, payload: bytes) -> Result:
-    one, refusal = fetches.asked.get(key), SampleRefusal.from_bytes(payload)
-    receipt = context.receipt(key.gateway, item)
-    if one is None or (refusal.alarm, refusal.number) != (one.alarm, one.number):
+    refusal, receipt = SampleRefusal.from_bytes(payload), context.receipt(key.gateway, item)
+    if key not in fetches.asked:
         return fetches, [receipt]  # of a request that is over
     fetches, ended = _end(fetches, context, key, f"the gateway refuses: {refusal.reason[:REASON_LENGTH]}")
     return fetches, [*ended, receipt]

@@ -149,6 +149,15 @@ def test_a_refusal_ends_its_request_and_that_of_an_older_one_does_not(made: Clou
     assert rows(made)[0]["problem"] == "the gateway refuses: it keeps none"
 
 
+def test_a_refusal_ends_the_request_that_its_item_names_whatever_was_damaged_in_it(made: Cloud) -> None:
+    (published,) = said_under("fetch", fetch(made)[0])
+    number = SampleRequest.from_bytes(published.payload).number
+    damaged = SampleRefusal(alarm=f"{ALARM.id}x", number=number, reason="it keeps none")
+    said = made.hear(heard("north", "samples", damaged.to_bytes(), name_refusal(ALARM.id, number)))
+    assert [one.accepted for one in receipts(said)] == [True]
+    assert not made.service.state.fetches.asked and rows(made)[0]["problem"] == "the gateway refuses: it keeps none"
+
+
 def test_chunks_that_lack_are_asked_for_and_the_clip_comes_whole(made: Cloud) -> None:
     fetch(made)
     pieces = split(BODY, CHUNK)
