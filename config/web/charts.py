@@ -65,7 +65,7 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
     :param later: windows that came behind the evidence, their times rising.
     :param end_ns: of the alarm, where it is over.
     """
-    charts: Facts = {"trail": draw_trail(evidence, later, end_ns), "spectrum": None, "bands": []}
+    charts: Facts = {"trail": draw_trail(evidence, later, end_ns), "spectrum": None, "bands": None}
     if (spectrum := evidence.spectrum) is not None:
         charts["spectrum"] = make_chart(
             "frequency",
@@ -78,7 +78,7 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
             ],
             is_log=True,
         )
-        charts["bands"] = draw_bands(evidence.changes, spectrum.edges_hz)
+        charts["bands"] = {"strong_db": STRONG_DB, "channels": draw_bands(evidence.changes, spectrum.edges_hz)}
     return charts
 
 

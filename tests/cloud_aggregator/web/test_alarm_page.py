@@ -95,7 +95,7 @@ def test_evidence_that_holds_little_or_odd_things_breaks_no_page(tmp_path: Path)
     commit(tmp_path, RecordEvidence("north", EVIDENCE.model_copy(update=odd), NOW_NS))
     facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
     assert (
-        facts["charts"] == {"trail": None, "spectrum": None, "bands": []}
+        facts["charts"] == {"trail": None, "spectrum": None, "bands": None}
         and facts["likely_cause"]["kind"] == "undetermined"
     )
     assert "The rules cannot say" in render(tmp_path, alarm.PAGE, facts)
