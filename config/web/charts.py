@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
@@ -137,9 +138,10 @@ def list_points(trail: Trail) -> list[Point]:
 
 def find_linear_part(scores: Sequence[float], level: float) -> float:
     """Return below which height the axis of scores is linear, and logarithmic beyond, on both sides of zero, for scores
-    may be below it; 0 for an axis that is linear all over.
+    may be below it; 0 for an axis that is linear all over. It is a power of ten, for from any other number uPlot
+    finds no end of the ticks.
     """
-    return LOG_UNIT * abs(level) if needs_log(scores, level) else 0.0
+    return 10.0 ** math.floor(math.log10(LOG_UNIT * abs(level))) if needs_log(scores, level) else 0.0
 
 
 def draw_scores(points: Sequence[Point], hop_s: float) -> Facts:

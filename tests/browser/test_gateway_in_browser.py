@@ -12,10 +12,13 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from fedgate.config.protocol.messages import FARTHEST
+from fedgate.config.web.charts import Point, draw_scores, find_linear_part
+from fedgate.models.time_units import NS
 from tests.browser.conftest import PHONE, OpenTab, Scheme
 from tests.gateway_agent.monitor.test_gateway_sensors import START_S, feed
 from tests.support.gateway_page import GatewayPage, open_gateway_page
-from tests.support.sites import samples
+from tests.support.sites import T0_NS, samples
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 LIVE_MS = 60_000
@@ -68,3 +71,30 @@ def test_it_follows_the_agent_and_tells_when_that_ends(page: GatewayPage, tabs: 
     expect(tab.get_by_role("heading", level=1)).to_contain_text("The agent does not run", timeout=LIVE_MS)
     with page.running():
         expect(tab.get_by_role("heading", level=1)).to_contain_text("The agent watches", timeout=LIVE_MS)
+
+
+DRAWN = """async (charts) => {
+  const places = charts.map((chart) => {
+    const place = document.createElement("div");
+    place.className = "chart";
+    place.dataset.chart = JSON.stringify(chart);
+    document.querySelector("main").append(place);
+    draw(place);
+    return place;
+  });
+  await new Promise((over) => setTimeout(over, 100)); // it draws when all that runs is over
+  return places.map((place) => place.querySelector(".uplot").clientWidth);
+}"""
+
+
+def test_scores_of_any_height_are_drawn(page: GatewayPage, tabs: OpenTab) -> None:
+    """Ticks of an axis that is logarithmic on both sides of zero end, whatever the level: -0.9517 once found no end."""
+    tab = tabs(page)
+    tab.goto("/")
+    charts = []
+    for level in (-0.9517, -1.394, 191.6, 3e-7, -4.2e-12, 9.9e20, 0.0, 1.0):
+        for highest in (883.6 * abs(level), 31.0 * abs(level), FARTHEST, 1.0):
+            scores = [-2.5 * abs(level), 0.3 * abs(level), highest]
+            points = [Point(T0_NS + place * NS, score, level) for place, score in enumerate(scores)]
+            charts.append(draw_scores(points, 1.0) | {"linear_to": find_linear_part(scores, level)})
+    assert min(tab.evaluate(DRAWN, charts)) > 300  # pixels; one that failed is as narrow as its legend
