@@ -142,7 +142,7 @@ class Web:
     def _show(self, page: Page) -> Callable[[Request], Any]:
         async def show(request: Request) -> Response:
             visitor = self._require(request)
-            change = await self._reader.read_change()
+            change = await self._changes.read()
             facts = await self._read(page, {**request.query_params, **request.path_params})
             notices = (
                 [] if request.headers.get("HX-Request") else _take_notices(visitor)

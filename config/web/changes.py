@@ -21,12 +21,25 @@ class Changes:
     def __init__(self, read_change: Callable[[], Awaitable[str]]) -> None:
         """`read_change` returns what is another text once something has changed; empty while that cannot be said."""
         self._read_change = read_change
-        self._known = ""
+        self._found, self._known, self._count = "", "", 0
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self.waiting = 0
         self.listening = Counter[str]()  # browsers that are told of changes, by address
         self.is_over = False
+
+    async def read(self) -> str:
+        """Return what is another text after each change, empty while that cannot be said; who waits comes to know it.
+
+        Changes are counted: a page may show what was so between two looks only, and must be told that it is over.
+        """
+        found = await self._read_change()
+        async with self._changed:
+            if found and found != self._found:
+                self._count += 1
+                self._found, self._known = found, f"{self._count}-{found}"
+                self._changed.notify_all()
+        return self._known if found else ""
 
     async def end(self) -> None:
         """Let nobody wait any more."""
@@ -35,7 +48,7 @@ class Changes:
             self._changed.notify_all()
 
     async def wait(self, known: str, within_s: float) -> str:
-        """Return what `read_change` says, as soon as that is something else than `known`, or after a time."""
+        """Return what `read` says, as soon as that is something else than `known`, or after a time."""
         self.waiting += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
@@ -50,12 +63,8 @@ class Changes:
 
     async def _look(self) -> None:
         while self.waiting:
-            found = await self._read_change()
-            async with self._changed:
-                self._known = found
-                self._changed.notify_all()
+            await self.read()
             await asyncio.sleep(LOOK_S)
-        self._known = ""  # nobody looks on: what is known is of the past
 
 
 def stream_changes(changes: Changes, known: str, address: str, may_listen: Callable[[], bool]) -> StreamingResponse:

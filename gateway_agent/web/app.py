@@ -69,7 +69,7 @@ class Web:
 
     def _show(self, page: Page) -> Callable[[Request], Any]:
         async def show(_request: Request) -> Response:
-            change = await self._reader.read_change()  # before the page is made: what changes meanwhile renews it
+            change = await self._changes.read()  # before the page is made: what changes meanwhile renews it
             return self._render(page.template, title=page.title, change=change, **await self._read(page))
 
         return show

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from fedgate.config.protocol.messages import FARTHEST
 from fedgate.config.web.charts import Point, draw_scores, find_linear_part
@@ -71,6 +71,24 @@ def test_it_follows_the_agent_and_tells_when_that_ends(page: GatewayPage, tabs: 
     expect(tab.get_by_role("heading", level=1)).to_contain_text("The agent does not run", timeout=LIVE_MS)
     with page.running():
         expect(tab.get_by_role("heading", level=1)).to_contain_text("The agent watches", timeout=LIVE_MS)
+
+
+def test_a_renewal_that_is_never_answered_is_not_the_last(page: GatewayPage, tabs: OpenTab) -> None:
+    tab = tabs(page)
+    lost: list[Route] = []
+
+    def lose_one(route: Route) -> None:
+        if lost:
+            route.continue_()
+        else:
+            lost.append(route)
+
+    with page.running():
+        tab.goto("/")
+        tab.route("**/", lose_one)
+        page.state, _ = feed(page.state, samples(45, 40), START_S + 45)
+        expect(tab.get_by_role("heading", level=1)).to_contain_text("no alarm", timeout=LIVE_MS)
+    assert lost
 
 
 DRAWN = """async (charts) => {

@@ -107,26 +107,25 @@ function isWriting() {
 }
 
 // Times as long as a renewal took, and at most so many ms: where something changes every second nobody takes more than a tenth.
-const RESTS = 9, REST_MAX = 10000, ANSWER_MAX = 20000;
+const RESTS = 9, REST_MAX = 10000;
 
-let isWaiting = false, isRenewing = false, isStale = false;
+let isWaiting = false, isRenewing = false, isStale = false, isShown = false;
 
 function pause(duration) {
   return new Promise((over) => setTimeout(over, duration));
 }
 
 async function renew() {
-  isWaiting = isWriting(); // nobody loses what they write
   isStale = true;
-  if (isWaiting || isRenewing) return; // of two requests at a time htmx drops one: it may be the one with the news
+  if (isRenewing) return; // of two requests at a time htmx drops one: it may be the one with the news
   isRenewing = true;
   try {
-    while (isStale) {
-      isStale = false;
+    while (isStale && !(isWaiting = isWriting())) { // nobody loses what they write
+      isStale = isShown = false;
       const begun = performance.now();
-      const asked = htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
-      await Promise.race([asked, pause(ANSWER_MAX)]); // one that never ends must not be the last
-      await pause(Math.min(RESTS * (performance.now() - begun), REST_MAX));
+      await htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
+      if (!isShown) isStale = true; // no answer, or none within the time that base.html gives a request: it is asked for again
+      await pause(isShown ? Math.min(RESTS * (performance.now() - begun), REST_MAX) : REST_MAX);
     }
   } finally {
     isRenewing = false;
@@ -145,7 +144,7 @@ addEventListener("DOMContentLoaded", () => {
   setInterval(renew, 60000); // a service that hangs or ends changes nothing, and that is news, too
   for (const name of ["htmx:sse:error", "htmx:response:error", "htmx:error"]) document.body.addEventListener(name, complain);
   document.body.addEventListener("htmx:sse:after:connection", () => { connection.hidden = true; });
-  document.body.addEventListener("htmx:after:swap", () => { connection.hidden = true; renewLooks(); });
+  document.body.addEventListener("htmx:after:swap", () => { connection.hidden = isShown = true; renewLooks(); });
   document.body.addEventListener("focusout", () => setTimeout(() => { if (isWaiting) renew(); }, 500));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
   matchMedia("print").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
