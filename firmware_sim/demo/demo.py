@@ -91,7 +91,8 @@ class Performance:
         patience_s = commissioned_s / self.speed + PATIENCE_S
         self.wait("the end of commissioning", lambda: self.done(nodes), patience_s, self.baseline_line)
         patience_s = PATIENCE_S + EXCHANGES_MAX * EXCHANGE_S
-        self.wait("a model in force on every gateway", self.modelled, patience_s, self.baseline_line)
+        self.say("every baseline is whole; the gateways train, and the aggregator releases a model")
+        self.wait("a model in force on every gateway", self.modelled, patience_s, self.training_line)
         self.say("the model is in force on every gateway; now the rest is replayed")
         nodes = self.start_nodes(commissioned_s, end_s)
         patience_s = (end_s - commissioned_s) / self.speed + PATIENCE_S
@@ -151,6 +152,15 @@ class Performance:
         """Return how far the commissioning has come."""
         known = ((name, self.received.status[name]) for name in self.names)
         return "; ".join(f"{name} {status.baseline_windows}/{status.baseline_needed} windows" for name, status in known)
+
+    def training_line(self) -> str:
+        """Return how far the training has come."""
+        known = [self.received.status[name] for name in self.names]
+        rounds = [int(one.answered.rpartition("/")[2]) for one in known if one.answered]
+        updates = f"round {max(rounds)}, {rounds.count(max(rounds))} of {len(known)} updates made; " if rounds else ""
+        return (
+            f"training: {updates}a model is in force on {sum(one.model_version > 0 for one in known)} of {len(known)}"
+        )
 
     def score_line(self) -> str:
         """Return where the replay is, what is true of the structure there, and what each gateway says."""
