@@ -531,6 +531,15 @@ class Store:
         rows = self._read(select(EVIDENCE.c.body).filter_by(gateway=gateway, alarm=alarm))
         return AlarmEvidence.model_validate_json(rows[0].body) if rows else None
 
+    def read_evidence_of(self, alarms: Collection[tuple[str, str]]) -> Iterator[tuple[str, AlarmEvidence]]:
+        """Yield the evidence that is here of alarms, each by its gateway and id, with the gateway."""
+        gateways, names = {gateway for gateway, _ in alarms}, {name for _, name in alarms}
+        columns = (EVIDENCE.c.gateway, EVIDENCE.c.alarm, EVIDENCE.c.body)
+        wanted = select(*columns).where(EVIDENCE.c.gateway.in_(gateways), EVIDENCE.c.alarm.in_(names))
+        for row in self._read(wanted) if alarms else ():
+            if (row.gateway, row.alarm) in alarms:
+                yield row.gateway, AlarmEvidence.model_validate_json(row.body)
+
     def read_fetches(self) -> Fetches:
         """Return which samples are asked for, and which are here."""
         rows = self._read(select(*(column for column in SAMPLES.c if column.name != "body")).order_by(SAMPLES.c.number))

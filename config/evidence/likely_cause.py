@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedgate.config.protocol.evidence import AlarmEvidence, BandChange, ChannelHealth
+from fedgate.config.protocol.evidence import AlarmEvidence, BandChange, ChannelHealth, Standout
 from fedgate.models.arrays import Array, Floats
 from fedgate.models.time_units import NS, format_duration
 
 Kind = Literal["damage", "sensor", "work", "weather", "load", "power", "undetermined"]
 
-# Chosen on the stories of seeds 11, 21 to 25, 31 to 36 and 41 to 46, and reported on those of others.
+# Chosen on the stories of seeds 11, 21 to 25, 31 to 36, 41 to 46 and 51 to 53, and reported on those of others.
 STRONG_DB = 10  # of a band that says something by itself
 ROSE_DB, FELL_DB = 6, -8  # from where on a band that rose beside one that fell is a peak that moved
 REACH = 0.25  # of the frequency: how far it may have moved
@@ -41,16 +41,27 @@ DAMAGE = "Probably real: the structure has changed, or what holds it. Somebody s
 SENSOR = "Probably a sensor: look at {}, the mounting and the cable."
 WORK = "Probably works or a machine and no damage: it should end with them."
 WEATHER = "Probably weather and no damage: it should go back with the weather."
+WIND = "Probably wind and no damage: it should go with the wind."
 LOAD = "Probably works, traffic or wind and no damage: energy was added, and which of them did it cannot be seen."
 POWER = "Probably the supply or a start and no damage: it should fade, or end when the supply is as usual."
 ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
+LIKELY: dict[Kind, str] = {  # in a list
+    "damage": "probably damage",
+    "sensor": "probably a sensor",
+    "work": "probably works",
+    "weather": "probably weather",
+    "load": "probably works, traffic or wind",
+    "power": "probably the supply",
+    "undetermined": "",
+}
 WEATHER_SIGNS = {
-    "usual": "The weather, as far as it is measured here, is as in the baseline.",
-    "unusual": "The weather is out of the ordinary; its effect in the baseline does not account for all of the change.",
+    "usual": "What is measured of the weather is as in the baseline.",
+    "unusual": "The weather is out of the ordinary, which does not account for the alarm.",
     "explained": "The weather is out of the ordinary, and accounts for the alarm.",
 }
+RARE_WEATHER = "The weather is out of the ordinary: the baseline has seen too little of it to account for the alarm."
 POWER_SIGNS = {  # which is also said of what began with a start of the gateway
     "usual": "The supply is as in the baseline.",
     "unusual": "The supply is out of the ordinary or was just switched on, which does not account for the alarm.",
@@ -117,8 +128,9 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
         found.sign,
         f"A fault was found: {_name(seen.faulty)}." if seen.faulty else "",
         _describe_rise(seen.onset, evidence.window_s),
+        _describe_earlier(evidence),
         *(f"{_describe_far(one)}." for one in seen.covariates),
-        *describe_covariates(evidence),
+        *describe_covariates(evidence, found.kind),
     )
     return LikelyCause(found.kind, found.verdict, tuple(filter(None, signs)))
 
@@ -180,18 +192,38 @@ def _find_one_sensor(seen: Observed) -> Found | None:
         return Found("sensor", SENSOR.format(_name(seen.faulty)))
     if not len(seen.clear) == 1 < len(seen.own):
         return None
-    name = seen.clear[0].channel
-    return Found("sensor", SENSOR.format(name), _describe_bands(seen.bands, [name]))
+    return Found("sensor", SENSOR.format(seen.clear[0].channel), _describe_one_sensor(seen))
+
+
+def _describe_one_sensor(seen: Observed) -> str:
+    """Return what the only channel that is clearly outside does."""
+    one = seen.clear[0]
+    if sign := _describe_bands(seen.bands, [one.channel]):
+        crests = (known for known in seen.evidence.contributions if known.feature == f"{one.channel}{CREST}")
+        return f"{sign[:-1]}, with spikes." if any(map(_is_of_blows, crests)) else sign
+    if one.farthest.endswith(MEAN) and seen.bands is not None:
+        return f"Its mean has shifted ({_describe_shift(one)}), and its bands have not."
+    return ""
+
+
+def _describe_shift(one: ChannelHealth) -> str:
+    if one.deviation is None:
+        return one.channel
+    return f"{one.channel} {'up' if one.deviation > 0 else 'down'} by {abs(one.deviation):.3g} spreads"
+
+
+def _is_of_blows(crest: Standout) -> bool:
+    return crest.deviation is None or crest.deviation >= BLOWS_SPREADS
 
 
 def _find_shifted_means(seen: Observed) -> Found | None:
     bands, is_of_means = seen.bands, all(one.farthest.endswith(MEAN) for one in seen.clear)
     if len(seen.clear) < 2 or not is_of_means or bands is None or bands.raised or bands.lowered:
         return None
-    names = [one.channel for one in seen.clear]
+    shifts = _name([_describe_shift(one) for one in seen.clear])
     if seen.onset is not None and seen.onset.word == "gradual":
-        return Found("undetermined", UNDETERMINED, f"Means creep ({_name(names)}), as in weather or as it settles.")
-    return Found("damage", DAMAGE, f"Means have shifted ({_name(names)}), and no floor of the bands has.")
+        return Found("undetermined", UNDETERMINED, f"Means creep ({shifts}), as in weather or as it settles.")
+    return Found("damage", DAMAGE, f"Means have shifted ({shifts}), and the bands have not.")
 
 
 def _find_added_energy(seen: Observed) -> Found | None:
@@ -200,11 +232,11 @@ def _find_added_energy(seen: Observed) -> Found | None:
         return None
     sign, word = _describe_bands(seen.bands, seen.bands.raised), "" if seen.onset is None else seen.onset.word
     crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
-    if any(one.deviation is None or one.deviation >= BLOWS_SPREADS for one in crests):
+    if any(map(_is_of_blows, crests)):
         return Found("load", LOAD, sign) if word == "gradual" else Found("work", WORK, f"{sign[:-1]}, with blows.")
     if seen.onset is None or word == "abrupt":
         return Found("load", LOAD, sign)
-    return Found("weather", WEATHER, f"{sign[:-1]}, as in wind, which only an anemometer would name.")
+    return Found("weather", WIND, f"{sign[:-1]}, by and by and without blows.")
 
 
 def _find_peaks_up(seen: Observed) -> Found | None:
@@ -216,7 +248,7 @@ def _find_peaks_up(seen: Observed) -> Found | None:
 def _describe_peaks_up(bands: Bands | None) -> str:
     if bands is None or not bands.moved_up:
         return ""
-    return f"Peaks have moved up in frequency ({_name(bands.moved_up)}), as in the cold."
+    return f"Peaks have moved up in frequency, clearest in {_name(bands.moved_up)}, as in the cold."
 
 
 def _give_up(seen: Observed) -> Found | None:
@@ -252,7 +284,8 @@ def _describe_bands(bands: Bands | None, channels: Sequence[str]) -> str:
 def _describe_far(one: ChannelHealth) -> str:
     if one.deviation is None:
         return f"{one.channel} has moved, which it never did in its baseline"
-    return f"{one.channel} is {abs(one.deviation):.3g} healthy spreads off, outside of its baseline"
+    side = "above" if one.deviation > 0 else "below"
+    return f"{one.channel} is {abs(one.deviation):.3g} healthy spreads {side} its median, outside of its baseline"
 
 
 def _describe_channels(seen: Observed) -> str:
@@ -282,15 +315,29 @@ def describe_onset(evidence: AlarmEvidence) -> str:
 def _describe_rise(onset: Onset | None, window_s: float) -> str:
     if onset is None:
         return ""
-    how = {"abrupt": "abruptly", "gradual": "gradually", "": "neither abruptly nor gradually"}[onset.word]
-    duration = format_duration(max(onset.rise_s, window_s))
-    return f"It came {how}: the score took {duration} from the ordinary to over the level."
+    return f"The score took {format_duration(max(onset.rise_s, window_s))} from the ordinary to over the level."
 
 
-def describe_covariates(evidence: AlarmEvidence) -> list[str]:
-    """Return what was measured beside the structure."""
+def _describe_earlier(evidence: AlarmEvidence) -> str:
+    """Return since when the score was over the level now and then, before it stayed there."""
+    trail = evidence.trail
+    if trail is None:
+        return ""
+    onset_s = (evidence.onset_ns - trail.first_ns) / NS
+    rows = zip(trail.offsets_s, trail.scores, trail.list_levels(), strict=True)
+    over_s = [at_s for at_s, score, level in rows if score >= level and at_s < onset_s - 1e-3]
+    if not over_s:
+        return ""
+    windows = f"{len(over_s)} window{'s' if len(over_s) > 1 else ''}"
+    return f"The score was over the level before, in {windows}, first {format_duration(onset_s - over_s[0])} earlier."
+
+
+def describe_covariates(evidence: AlarmEvidence, kind: Kind = "undetermined") -> list[str]:
+    """Return what was measured beside the structure, of an alarm that looks like a kind."""
     unknown = "Nothing is known" if any(one.is_covariate for one in evidence.health) else "Nothing is measured here"
     weather = WEATHER_SIGNS[evidence.weather] if evidence.weather else f"{unknown} of the weather."
+    if kind == "weather" and evidence.weather == "unusual":
+        weather = RARE_WEATHER
     return [weather, POWER_SIGNS[evidence.power]] if evidence.power else [weather]
 
 

@@ -15,6 +15,7 @@ from fedgate.config.protocol.messages import Trail
 from fedgate.models.time_units import NS
 
 NAMED_BANDS = 3  # of a channel, in words
+BEFORE_SHOWN = 60  # windows before an alarm: enough to see what is ordinary, and few enough to see how it came
 GAP_HOPS = 3.0  # without a window, over which no line is drawn
 Facts = dict[str, Any]  # of a page or a part of it, as JSON has them
 
@@ -55,7 +56,8 @@ def describe_evidence(evidence: AlarmEvidence | None, later: Sequence[Point] = (
     health = sorted(
         evidence.health, key=lambda one: (-one.is_clear, one.deviation is not None, -abs(one.deviation or 0.0))
     )
-    shown = evidence.model_copy(update={"health": tuple(health)}).model_dump(mode="json")
+    shown = evidence.model_dump(mode="json")
+    shown["health"] = [one.model_dump(mode="json") | {"is_clear": one.is_clear} for one in health]
     cause = find_likely_cause(evidence)._asdict()
     return {"evidence": shown, "likely_cause": cause, "charts": draw_evidence(evidence, later, end_ns)}
 
@@ -66,7 +68,11 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
     :param later: windows that came behind the evidence, their times rising.
     :param end_ns: of the alarm, where it is over.
     """
-    charts: Facts = {"trail": draw_trail(evidence, later, end_ns), "spectrum": None, "bands": None}
+    charts: Facts = {
+        "trail": draw_trail(evidence, later, end_ns),
+        "spectrum": None,
+        "bands": None,
+    }
     if (spectrum := evidence.spectrum) is not None:
         charts["spectrum"] = make_chart(
             "frequency",
@@ -84,13 +90,15 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
 
 
 def draw_trail(evidence: AlarmEvidence, later: Sequence[Point], end_ns: int | None) -> Facts | None:
-    """Return scored windows around an alarm, at most as long behind its evidence as that reaches back, with when it was
+    """Return scored windows around an alarm, at most as long behind its evidence as is shown of that, with when it was
     over its level, when it was raised, and its end; None where the evidence has none.
     """
     trail = evidence.trail
     if trail is None:
         return None
     own = list_points(trail)
+    before = sum(one.t_ns < evidence.onset_ns for one in own)
+    own = own[max(before - BEFORE_SHOWN, 0) :]
     until_ns = own[-1].t_ns + (own[-1].t_ns - own[0].t_ns)
     points = [*own, *(one for one in later if one.t_ns <= until_ns)]
     marks = [make_mark(evidence.onset_ns, "over the level"), make_mark(evidence.t_ns, "raised")]

@@ -35,16 +35,19 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     if one is None or row is None:
         raise NotThereError(f"there is no alarm {key[1]} of {key[0]}; old ones that are over are removed")
     evidence = store.read_evidence(*key)
-    later = [] if evidence is None else list_later(context, evidence, one)
+    spoke = next(iter(store.read_newest("gateways", 1, "status", "seen_ns", gateway=one.gateway)), None)
+    status = None if spoke is None else Status.model_validate_json(spoke["status"])
+    later = [] if evidence is None else list_later(context, evidence, one, status)
     end_ns = one.cleared_ns if one.is_clock_set else None
     return {
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         **describe_evidence(evidence, later, end_ns),
+        "seen_ns": None if spoke is None else spoke["seen_ns"],
         "newest": later[-1]._asdict() if later and one.is_active else None,
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
-        "before": [other._asdict() for other in find_before(alarms, one)],
-        "beside": [other._asdict() for other in find_beside(alarms, one)],
+        "before": context.alarms.show(store, find_before(alarms, one)),
+        "beside": context.alarms.show(store, find_beside(alarms, one)),
         "lineage": read_lineage(context, row["model_version"]),
         "samples": read_samples(context, *key),
         "choices": {"hours": SHELVED_H, "labels": LABELS},
@@ -52,13 +55,13 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     }
 
 
-def list_later(context: Context, evidence: AlarmEvidence, one: Listed) -> list[Point]:
-    """Return the windows behind those of the evidence of an alarm, as far as they are known and by the same clock."""
+def list_later(context: Context, evidence: AlarmEvidence, one: Listed, status: Status | None) -> list[Point]:
+    """Return the windows behind those of the evidence of an alarm, as far as they are known and by the same clock;
+    `status` is what its gateway said last.
+    """
     if not one.is_clock_set:
         return []
     last_ns = evidence.t_ns if evidence.trail is None else list_points(evidence.trail)[-1].t_ns
-    row = next(iter(context.store.read_newest("gateways", 1, "status", gateway=one.gateway)), None)
-    status = None if row is None else Status.model_validate_json(row["status"])
     found = read_points(context.store, one.gateway, status)
     known = {point.t_ns: point for point in found if last_ns < point.t_ns < context.now_ns + DAY_NS}
     return [known[t_ns] for t_ns in sorted(known)]

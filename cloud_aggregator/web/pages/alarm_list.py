@@ -23,7 +23,9 @@ from fedgate.cloud_aggregator.alarms.workflow import (
 )
 from fedgate.cloud_aggregator.storage.alarm_summaries import NOTHING, Marks
 from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.config.evidence.likely_cause import LIKELY, Kind, find_likely_cause
 from fedgate.config.settings.notifications import SEVERITIES
+from fedgate.config.web.charts import Facts
 
 OPEN_STATES = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
 
@@ -80,6 +82,7 @@ class AlarmList:
         self._ordered: list[Listed] = []
         self._active: set[AlarmKey] = set()  # whose states hang on the time
         self._last_event, self._workflow = 0, Workflow()
+        self._causes: dict[AlarmKey, Kind] = {}  # of those that were shown and whose evidence is here
 
     @property
     def workflow(self) -> Workflow:
@@ -97,6 +100,16 @@ class AlarmList:
         if changed:
             self._put(changed)
         return self._ordered
+
+    def show(self, store: Store, alarms: Iterable[Listed]) -> list[Facts]:
+        """Return alarms as pages show them, each with what it looks like, empty where no evidence of it is here."""
+        shown = {AlarmKey(one.gateway, one.id): one for one in alarms}
+        if len(self._causes) > LISTED_MAX:
+            self._causes.clear()
+        asked = {key for key, one in shown.items() if one.kind == "anomaly"} - self._causes.keys()
+        for gateway, evidence in store.read_evidence_of(asked):
+            self._causes[AlarmKey(gateway, evidence.alarm)] = find_likely_cause(evidence).kind
+        return [one._asdict() | {"likely": LIKELY[self._causes.get(key, "undetermined")]} for key, one in shown.items()]
 
     def _put(self, changed: Mapping[AlarmKey, Listed]) -> None:
         """Take in alarms that are new or other than they were; of a few no other alarm is looked at."""

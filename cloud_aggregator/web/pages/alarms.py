@@ -27,7 +27,7 @@ def read_alarms(context: Context, address: Mapping[str, str]) -> Facts:
         "gateway": gateway,
         "counts": count_states(groups),
         **list_places(len(chosen), first, AT_ONCE),
-        "alarms": [one._asdict() for one in chosen[first : first + AT_ONCE]],
+        "alarms": context.alarms.show(context.store, chosen[first : first + AT_ONCE]),
     }
 
 

@@ -64,7 +64,7 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
         "features": read_features(context, name, context.now_ns - LATEST_DAYS * DAY_NS, context.now_ns),
         "models": [] if status is None else read_models(store, status),
         "release": read_role(store, name),
-        "alarms": [one._asdict() for one in choose_alarms(alarms)],
+        "alarms": context.alarms.show(context.store, choose_alarms(alarms)),
         "alarm_count": len(alarms),
         "windows": list_windows(context.alarms.workflow, name, context.now_ns),
         "out_of_service": sorted(cause for gateway, cause in context.alarms.workflow.out if gateway == name),

@@ -46,7 +46,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
         "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back, denied)),
         "service": service,
         "alarm_counts": counts,
-        "alarms": [one._asdict() for one in islice(list_worst(groups), SHOWN)],
+        "alarms": context.alarms.show(context.store, islice(list_worst(groups), SHOWN)),
         "gateway_counts": count_gateways(gateways),
         "gateways": gateways,
         "denied": denied[:DENIED_SHOWN],

@@ -45,11 +45,14 @@ function drawMarks(plot, marks) {
   plot.ctx.strokeStyle = plot.ctx.fillStyle = readVariable("--text");
   plot.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
   marks.forEach(({ x, label }, place) => {
-    const at = plot.valToPos(x, "x", true);
+    const at = plot.valToPos(x, "x", true), wide = plot.ctx.measureText(` ${label} `).width, isRight = at > left + width / 2;
     if (at < left || at > left + width) return;
-    plot.ctx.textAlign = at > left + width / 2 ? "right" : "left";
+    plot.ctx.fillStyle = readVariable("--ground"); // so that it can be read over a curve
+    plot.ctx.fillRect(isRight ? at - wide : at, top + place * line, wide, line);
+    plot.ctx.fillStyle = readVariable("--text");
+    plot.ctx.textAlign = isRight ? "right" : "left";
     plot.ctx.fillRect(at, top, devicePixelRatio, height);
-    plot.ctx.fillText(` ${label} `, at, top + (place + 1) * line);
+    plot.ctx.fillText(` ${label} `, at, top + (place + 0.8) * line);
   });
   plot.ctx.restore();
 }
