@@ -61,7 +61,7 @@ WEATHER_SIGNS = {
     "unusual": "The weather is out of the ordinary, which does not account for the alarm.",
     "explained": "The weather is out of the ordinary, and accounts for the alarm.",
 }
-RARE_WEATHER = "The weather is out of the ordinary: the baseline has seen too little of it to account for the alarm."
+RARE_WEATHER = "The weather is out of the ordinary, and the baseline has seen little of such weather."
 POWER_SIGNS = {  # which is also said of what began with a start of the gateway
     "usual": "The supply is as in the baseline.",
     "unusual": "The supply is out of the ordinary or was just switched on, which does not account for the alarm.",
@@ -231,12 +231,15 @@ def _find_added_energy(seen: Observed) -> Found | None:
     if seen.bands is None or len(seen.bands.raised) < 2:
         return None
     sign, word = _describe_bands(seen.bands, seen.bands.raised), "" if seen.onset is None else seen.onset.word
+    if not seen.bands.moved_up:  # nor has any down: the rule for that comes first
+        sign = f"{sign[:-1]}, and no peak has moved."
     crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
     if any(map(_is_of_blows, crests)):
-        return Found("load", LOAD, sign) if word == "gradual" else Found("work", WORK, f"{sign[:-1]}, with blows.")
+        blows = f"{sign} With blows: the crest factor is high."
+        return Found("load", LOAD, sign) if word == "gradual" else Found("work", WORK, blows)
     if seen.onset is None or word == "abrupt":
         return Found("load", LOAD, sign)
-    return Found("weather", WIND, f"{sign[:-1]}, by and by and without blows.")
+    return Found("weather", WIND, f"{sign} They rose by and by, and without blows.")
 
 
 def _find_peaks_up(seen: Observed) -> Found | None:

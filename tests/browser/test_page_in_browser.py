@@ -208,3 +208,4 @@ def test_who_is_no_longer_known_is_led_to_the_login(tabs: OpenTab, tmp_path: Pat
         tab.get_by_label("Password").fill(PASSWORD)
         tab.get_by_role("button", name="Log in").click()  # and the session is over at once
         expect(tab).to_have_url(re.compile("/login"))
+        tab.close()  # it may still load what the page needs, and the service ends

@@ -38,21 +38,18 @@ function formatMoment(seconds, isOverDays) {
   return isOverDays ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
 }
 
-// Moments as lines across, each with its word a line below the one before.
+// Moments as lines across, each with its word above the plot, a line below the one before.
 function drawMarks(plot, marks) {
   const { left, top, width, height } = plot.bbox, line = 16 * devicePixelRatio;
   plot.ctx.save();
   plot.ctx.strokeStyle = plot.ctx.fillStyle = readVariable("--text");
   plot.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
   marks.forEach(({ x, label }, place) => {
-    const at = plot.valToPos(x, "x", true), wide = plot.ctx.measureText(` ${label} `).width, isRight = at > left + width / 2;
+    const at = plot.valToPos(x, "x", true), above = (marks.length - place) * line;
     if (at < left || at > left + width) return;
-    plot.ctx.fillStyle = readVariable("--ground"); // so that it can be read over a curve
-    plot.ctx.fillRect(isRight ? at - wide : at, top + place * line, wide, line);
-    plot.ctx.fillStyle = readVariable("--text");
-    plot.ctx.textAlign = isRight ? "right" : "left";
-    plot.ctx.fillRect(at, top, devicePixelRatio, height);
-    plot.ctx.fillText(` ${label} `, at, top + (place + 0.8) * line);
+    plot.ctx.textAlign = at > left + width / 2 ? "right" : "left";
+    plot.ctx.fillRect(at, top - above, devicePixelRatio, height + above);
+    plot.ctx.fillText(` ${label} `, at, top - above + 0.8 * line);
   });
   plot.ctx.restore();
 }
@@ -69,7 +66,7 @@ function draw(element) {
   const options = {
     width: element.clientWidth || 600,
     height: 260,
-    padding: [null, 30, null, null], // for half of the last label
+    padding: [chart.marks ? 16 * chart.marks.length + 8 : null, 30, null, null], // for marks, and half of the last label
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { time: isTime }, y: describeScale(chart) },
     axes: [

@@ -80,10 +80,10 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "peaks down": (Case(FAR, (DOWN,) * 3), "damage", "moved down in frequency (a, b, c)"),
     "peaks down beside a line": (Case(FAR, (DOWN, LINE, DOWN)), "damage", "Probably real"),
     "a line": (Case(FAR, (LINE, LINE, STILL)), "work", "One frequency, about 20.5 Hz"),
-    "blows": (Case(FAR, (RAISED,) * 3, crest=6.0), "work", "The score took 1 s from the ordinary"),
-    "energy at once": (Case(FAR, (RAISED,) * 3), "load", "works, traffic or wind"),
+    "blows": (Case(FAR, (RAISED,) * 3, crest=6.0), "work", "moved. With blows: the crest factor is high."),
+    "energy at once": (Case(FAR, (RAISED,) * 3), "load", "Many bands have risen (a, b, c), and no peak has moved."),
     "blows by and by": (Case(FAR, (RAISED,) * 3, rises=20, crest=6.0), "load", "works, traffic or wind"),
-    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "by and by and without blows"),
+    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "They rose by and by, and without blows."),
     "neither soon nor late, with a crest": (Case(FAR, (RAISED,) * 3, rises=6, crest=6.0), "work", "took 5 s"),
     "neither soon nor late, without one": (Case(FAR, (RAISED,) * 3, rises=6), "weather", "Many bands have risen"),
     "the air alone": (
