@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
 from typing import Literal, NamedTuple
@@ -127,8 +128,7 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
         _describe_channels(seen),
         found.sign,
         f"A fault was found: {_name(seen.faulty)}." if seen.faulty else "",
-        _describe_rise(seen.onset, evidence.window_s),
-        _describe_earlier(evidence),
+        _describe_earlier(evidence) or _describe_rise(seen.onset, evidence.window_s),
         *(f"{_describe_far(one)}." for one in seen.covariates),
         *describe_covariates(evidence, found.kind),
     )
@@ -322,7 +322,7 @@ def _describe_rise(onset: Onset | None, window_s: float) -> str:
 
 
 def _describe_earlier(evidence: AlarmEvidence) -> str:
-    """Return since when the score was over the level now and then, before it stayed there."""
+    """Return since when the score was over the level now and then, before it stayed there: it rose then."""
     trail = evidence.trail
     if trail is None:
         return ""
@@ -332,16 +332,19 @@ def _describe_earlier(evidence: AlarmEvidence) -> str:
     if not over_s:
         return ""
     windows = f"{len(over_s)} window{'s' if len(over_s) > 1 else ''}"
-    return f"The score was over the level before, in {windows}, first {format_duration(onset_s - over_s[0])} earlier."
+    first = datetime.fromtimestamp(trail.first_ns / NS + over_s[0], UTC)
+    return f"The score was over the level before, in {windows}, first at {first:%H:%M:%S}."
 
 
 def describe_covariates(evidence: AlarmEvidence, kind: Kind = "undetermined") -> list[str]:
     """Return what was measured beside the structure, of an alarm that looks like a kind."""
     unknown = "Nothing is known" if any(one.is_covariate for one in evidence.health) else "Nothing is measured here"
+    if not evidence.weather and not evidence.power:
+        return [f"{unknown} of the weather and of the supply."]
     weather = WEATHER_SIGNS[evidence.weather] if evidence.weather else f"{unknown} of the weather."
     if kind == "weather" and evidence.weather == "unusual":
         weather = RARE_WEATHER
-    return [weather, POWER_SIGNS[evidence.power]] if evidence.power else [weather]
+    return [weather, POWER_SIGNS[evidence.power] if evidence.power else f"{unknown} of the supply."]
 
 
 def measure_bands(

@@ -162,13 +162,6 @@ def test_bands_that_fell_are_shown_beside_those_that_rose() -> None:
     assert "no band is outside of its healthy 5 to 95 % quantiles" in " ".join(text.split())
 
 
-def test_nothing_is_said_of_a_supply_that_nobody_measured() -> None:
-    assert "supply" not in render_evidence(make_evidence())
-    health = (ChannelHealth(channel="deck", features=3, farthest="deck.level"),)
-    switched = make_evidence().model_copy(update={"power": "unusual", "health": health})
-    assert "just switched on, which does not account" in " ".join(render_evidence(switched).split())
-
-
 def test_channels_outside_of_their_baseline_are_counted_and_covariates_apart() -> None:
     names = ("north", "south", "air")
     health = tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from fedgate.config.evidence.likely_cause import BINS_LEAST, Kind, find_likely_cause, measure_onset
 from fedgate.config.protocol.evidence import AlarmEvidence, BandChange, ChannelHealth, Standout, make_trail
 from fedgate.models.alarms.attribution import Evidence
+from fedgate.models.time_units import NS
 from tests.support.evidence_samples import T0_NS, make_evidence
 
 BANDS, BEFORE, LEVEL = 40, 40, 10.0
@@ -204,7 +206,16 @@ def test_what_was_over_the_level_before_is_said() -> None:
     assert whole.trail is not None and not any("level before" in sign for sign in find_likely_cause(whole).signs)
     trail = whole.trail.model_copy(update={"scores": (2.0 * LEVEL, *whole.trail.scores[1:])})
     signs = find_likely_cause(whole.model_copy(update={"trail": trail})).signs
-    assert f"The score was over the level before, in 1 window, first {BEFORE} s earlier." in signs
+    first = datetime.fromtimestamp(T0_NS / NS, UTC)
+    assert f"The score was over the level before, in 1 window, first at {first:%H:%M:%S}." in signs
+    assert not any(sign.startswith("The score took") for sign in signs)
+
+
+def test_what_is_not_measured_is_said() -> None:
+    neither = find_likely_cause(make_case(Case(FAR, weather=""))).signs[-1]
+    assert neither.endswith("of the weather and of the supply.")
+    weather, supply = find_likely_cause(make_case(Case(FAR, weather="usual"))).signs[-2:]
+    assert weather == "What is measured of the weather is as in the baseline." and supply.endswith("of the supply.")
 
 
 def test_a_gap_in_the_scores_is_no_slow_rise() -> None:
