@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
 from typing import Literal, NamedTuple
@@ -19,7 +18,7 @@ import numpy as np
 
 from fedgate.config.protocol.evidence import AlarmEvidence, BandChange, ChannelHealth, Standout
 from fedgate.models.arrays import Array, Floats
-from fedgate.models.time_units import NS, format_duration
+from fedgate.models.time_units import NS, format_duration, format_moment
 
 Kind = Literal["damage", "sensor", "work", "weather", "load", "power", "undetermined"]
 
@@ -48,15 +47,6 @@ POWER = "Probably the supply or a start and no damage: it should fade, or end wh
 ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
-LIKELY: dict[Kind, str] = {  # in a list
-    "damage": "probably damage",
-    "sensor": "probably a sensor",
-    "work": "probably works",
-    "weather": "probably weather",
-    "load": "probably works, traffic or wind",
-    "power": "probably the supply",
-    "undetermined": "",
-}
 WEATHER_SIGNS = {
     "usual": "What is measured of the weather is as in the baseline.",
     "unusual": "The weather is out of the ordinary, which does not account for the alarm.",
@@ -91,6 +81,8 @@ class Bands(NamedTuple):
 
     moved_down: list[str]  # of channels that are clearly outside
     moved_up: list[str]
+    have_no_moves: bool  # known of each channel that is known by bands
+    still: list[str]  # in which few bands changed
     line_hz: float | None  # one frequency that rose in several channels
     raised: list[str]
     lowered: list[str]
@@ -128,7 +120,8 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
         _describe_channels(seen),
         found.sign,
         f"A fault was found: {_name(seen.faulty)}." if seen.faulty else "",
-        _describe_earlier(evidence) or _describe_rise(seen.onset, evidence.window_s),
+        _describe_rise(seen.onset, evidence.window_s),
+        _describe_earlier(evidence),
         *(f"{_describe_far(one)}." for one in seen.covariates),
         *describe_covariates(evidence, found.kind),
     )
@@ -184,7 +177,9 @@ def _find_odd_weather(seen: Observed) -> Found | None:
 def _find_line(seen: Observed) -> Found | None:
     if seen.bands is None or seen.bands.line_hz is None:
         return None
-    return Found("work", WORK, f"One frequency, about {seen.bands.line_hz:.3g} Hz, has risen, and no peak has moved.")
+    return Found(
+        "work", WORK, f"One frequency, about {seen.bands.line_hz:.3g} Hz, has risen{_describe_peaks(seen.bands)}."
+    )
 
 
 def _find_one_sensor(seen: Observed) -> Found | None:
@@ -201,9 +196,10 @@ def _describe_one_sensor(seen: Observed) -> str:
     if sign := _describe_bands(seen.bands, [one.channel]):
         crests = (known for known in seen.evidence.contributions if known.feature == f"{one.channel}{CREST}")
         return f"{sign[:-1]}, with spikes." if any(map(_is_of_blows, crests)) else sign
-    if one.farthest.endswith(MEAN) and seen.bands is not None:
-        return f"Its mean has shifted ({_describe_shift(one)}), and its bands have not."
-    return ""
+    if not one.farthest.endswith(MEAN):
+        return ""
+    is_still = seen.bands is not None and one.channel in seen.bands.still
+    return f"Its mean has shifted ({_describe_shift(one)}){', and few of its bands have changed' if is_still else ''}."
 
 
 def _describe_shift(one: ChannelHealth) -> str:
@@ -223,7 +219,10 @@ def _find_shifted_means(seen: Observed) -> Found | None:
     shifts = _name([_describe_shift(one) for one in seen.clear])
     if seen.onset is not None and seen.onset.word == "gradual":
         return Found("undetermined", UNDETERMINED, f"Means creep ({shifts}), as in weather or as it settles.")
-    return Found("damage", DAMAGE, f"Means have shifted ({shifts}), and the bands have not.")
+    are_still = all(one.channel in bands.still for one in seen.clear)
+    return Found(
+        "damage", DAMAGE, f"Means have shifted ({shifts}){', and few bands have changed' if are_still else ''}."
+    )
 
 
 def _find_added_energy(seen: Observed) -> Found | None:
@@ -231,15 +230,18 @@ def _find_added_energy(seen: Observed) -> Found | None:
     if seen.bands is None or len(seen.bands.raised) < 2:
         return None
     sign, word = _describe_bands(seen.bands, seen.bands.raised), "" if seen.onset is None else seen.onset.word
-    if not seen.bands.moved_up:  # nor has any down: the rule for that comes first
-        sign = f"{sign[:-1]}, and no peak has moved."
+    sign = f"{sign[:-1]}{_describe_peaks(seen.bands)}."
     crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
     if any(map(_is_of_blows, crests)):
-        blows = f"{sign} With blows: the crest factor is high."
+        blows = f"{sign} With blows: a crest factor is high."
         return Found("load", LOAD, sign) if word == "gradual" else Found("work", WORK, blows)
     if seen.onset is None or word == "abrupt":
         return Found("load", LOAD, sign)
-    return Found("weather", WIND, f"{sign} They rose by and by, and without blows.")
+    return Found("weather", WIND, f"{sign} No crest factor stands out, as it does with blows.")
+
+
+def _describe_peaks(bands: Bands) -> str:
+    return ", and no peak has moved" if bands.have_no_moves else ""
 
 
 def _find_peaks_up(seen: Observed) -> Found | None:
@@ -251,7 +253,7 @@ def _find_peaks_up(seen: Observed) -> Found | None:
 def _describe_peaks_up(bands: Bands | None) -> str:
     if bands is None or not bands.moved_up:
         return ""
-    return f"Peaks have moved up in frequency, clearest in {_name(bands.moved_up)}, as in the cold."
+    return f"Peaks have moved up in frequency ({_name(bands.moved_up)}), as in the cold."
 
 
 def _give_up(seen: Observed) -> Found | None:
@@ -285,10 +287,11 @@ def _describe_bands(bands: Bands | None, channels: Sequence[str]) -> str:
 
 
 def _describe_far(one: ChannelHealth) -> str:
+    name = one.channel if one.farthest.endswith(MEAN) else one.farthest or one.channel
     if one.deviation is None:
-        return f"{one.channel} has moved, which it never did in its baseline"
+        return f"{name} has moved, which it never did in its baseline"
     side = "above" if one.deviation > 0 else "below"
-    return f"{one.channel} is {abs(one.deviation):.3g} healthy spreads {side} its median, outside of its baseline"
+    return f"{name} is {abs(one.deviation):.3g} healthy spreads {side} its median, outside of its baseline"
 
 
 def _describe_channels(seen: Observed) -> str:
@@ -322,7 +325,7 @@ def _describe_rise(onset: Onset | None, window_s: float) -> str:
 
 
 def _describe_earlier(evidence: AlarmEvidence) -> str:
-    """Return since when the score was over the level now and then, before it stayed there: it rose then."""
+    """Return since when the score was over the level now and then, before it stayed there."""
     trail = evidence.trail
     if trail is None:
         return ""
@@ -332,11 +335,12 @@ def _describe_earlier(evidence: AlarmEvidence) -> str:
     if not over_s:
         return ""
     windows = f"{len(over_s)} window{'s' if len(over_s) > 1 else ''}"
-    first = datetime.fromtimestamp(trail.first_ns / NS + over_s[0], UTC)
-    return f"The score was over the level before, in {windows}, first at {first:%H:%M:%S}."
+    first = format_moment(trail.first_ns + round(over_s[0] * NS))
+    known = " of those known" if "older scores" in evidence.cut else ""
+    return f"The score was over the level before, in {windows}{known}, first {first}."
 
 
-def describe_covariates(evidence: AlarmEvidence, kind: Kind = "undetermined") -> list[str]:
+def describe_covariates(evidence: AlarmEvidence, kind: Kind) -> list[str]:
     """Return what was measured beside the structure, of an alarm that looks like a kind."""
     unknown = "Nothing is known" if any(one.is_covariate for one in evidence.health) else "Nothing is measured here"
     if not evidence.weather and not evidence.power:
@@ -363,6 +367,8 @@ def measure_bands(
     return Bands(
         moved_down=[name for name, (down, up) in moves.items() if down > up and name in are_clear],
         moved_up=[name for name, (down, up) in moves.items() if up > down],
+        have_no_moves=bool(is_fine) and not any(down or up for down, up in moves.values()),
+        still=[name for name, found in decibels.items() if np.count_nonzero(found) < MANY * len(found)],
         line_hz=_find_shared_line([one for one in changes if one.channel in are_clear], middle_hz, min(2, len(own))),
         raised=[name for name, found in decibels.items() if _are_many(found, found > 0)],
         lowered=[name for name, found in decibels.items() if _are_many(found, found < 0)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from fedgate.config.evidence.likely_cause import STRONG_DB, find_likely_cause
 from fedgate.config.protocol.evidence import (
@@ -17,7 +16,7 @@ from fedgate.config.protocol.evidence import (
     cut_text,
 )
 from fedgate.config.protocol.messages import Trail
-from fedgate.models.time_units import NS, format_duration
+from fedgate.models.time_units import format_duration, format_moment
 
 WIDTH = 100
 ROWS = 6  # of the plot of scores
@@ -52,14 +51,6 @@ def _wrap(lines: Sequence[str]) -> list[str]:
     for line in lines:
         wrapped += [line] if len(line) <= WIDTH else textwrap.wrap(line, WIDTH, subsequent_indent="  ")
     return wrapped
-
-
-def format_moment(t_ns: int) -> str:
-    """Return a moment of Unix time in UTC, to the second."""
-    try:
-        return f"{datetime.fromtimestamp(t_ns // NS, UTC).isoformat(' ')[:19]} UTC"
-    except (ValueError, OverflowError, OSError):  # a clock that was never set may say anything
-        return f"at {t_ns} ns"
 
 
 def _render_contributions(contributions: Sequence[Standout]) -> list[str]:

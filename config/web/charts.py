@@ -56,7 +56,7 @@ def describe_evidence(evidence: AlarmEvidence | None, later: Sequence[Point] = (
     health = sorted(
         evidence.health, key=lambda one: (-one.is_clear, one.deviation is not None, -abs(one.deviation or 0.0))
     )
-    shown = evidence.model_dump(mode="json")
+    shown = evidence.model_dump(mode="json", exclude={"health"})
     shown["health"] = [one.model_dump(mode="json") | {"is_clear": one.is_clear} for one in health]
     cause = find_likely_cause(evidence)._asdict()
     return {"evidence": shown, "likely_cause": cause, "charts": draw_evidence(evidence, later, end_ns)}

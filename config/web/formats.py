@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fedgate.config.evidence.text import format_moment
-from fedgate.models.time_units import NS, format_duration
+from fedgate.models.time_units import NS, format_duration, format_moment
 
 DASH = "–"
 

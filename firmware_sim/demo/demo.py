@@ -90,6 +90,7 @@ class Performance:
         nodes = self.start_nodes(0.0, commissioned_s)
         patience_s = commissioned_s / self.speed + PATIENCE_S
         self.wait("the end of commissioning", lambda: self.done(nodes), patience_s, self.baseline_line)
+        self.wait("whole baselines", self.has_baselines, PATIENCE_S, self.baseline_line)
         patience_s = PATIENCE_S + EXCHANGES_MAX * EXCHANGE_S
         self.say("every baseline is whole; the gateways train, and the aggregator releases a model")
         self.wait("a model in force on every gateway", self.modelled, patience_s, self.training_line)
@@ -125,6 +126,13 @@ class Performance:
         """True once every gateway has said so."""
         status = self.received.status
         return all(name in status and status[name].state == "online" for name in self.names)
+
+    def has_baselines(self) -> bool:
+        """True once every gateway has as many healthy windows as it needs."""
+        return all(
+            self.received.status[name].baseline_windows >= self.received.status[name].baseline_needed
+            for name in self.names
+        )
 
     def modelled(self) -> bool:
         """True once every gateway reports a model in force."""

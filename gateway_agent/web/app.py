@@ -70,7 +70,9 @@ class Web:
     def _show(self, page: Page) -> Callable[[Request], Any]:
         async def show(_request: Request) -> Response:
             change = await self._changes.read()  # before the page is made: what changes meanwhile renews it
-            return self._render(page.template, title=page.title, change=change, **await self._read(page))
+            facts = await self._read(page)
+            await self._changes.read()  # who listens must know of what is shown, also if it is over at the next look
+            return self._render(page.template, title=page.title, change=change, **facts)
 
         return show
 

@@ -35,30 +35,25 @@ def browser() -> Iterator[Browser]:
         made.close()
 
 
-# What Chromium and htmx call an error and is none: a login that fails, and a renewal without an answer, which is tried
-# again.
-EXPECTED = ("status of 401", "htmx:error: timeout")
-
-
-def is_complaint(line: ConsoleMessage) -> bool:
-    """Tell whether something is wrong."""
-    return line.type == "error" and not any(one in line.text for one in EXPECTED)
+def is_complaint(line: ConsoleMessage, expected: str) -> bool:
+    """Tell whether something is wrong; a login that fails is answered with 401, which Chromium calls an error."""
+    return line.type == "error" and "status of 401" not in line.text and (not expected or expected not in line.text)
 
 
 @pytest.fixture
 def tabs(browser: Browser) -> Iterator[OpenTab]:
-    """Opens tabs, of somebody who is logged in where a user is named; what their scripts complain of fails the test, as
-    does a request to anybody but the page.
+    """Opens tabs, of somebody who is logged in where a user is named; what their scripts complain of fails the test,
+    but for what is expected, as does a request to anybody but the page.
     """
     complaints: list[str] = []
     contexts: list[BrowserContext] = []
 
-    def open_tab(site: Served, user: str = "", scheme: Scheme = "light") -> Page:
+    def open_tab(site: Served, user: str = "", scheme: Scheme = "light", expected: str = "") -> Page:
         at = f"http://127.0.0.1:{site.port}"
         contexts.append(browser.new_context(base_url=at, viewport=DESK, color_scheme=scheme))
         tab = contexts[-1].new_page()
         tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("console", lambda line: complaints.append(line.text) if is_complaint(line) else None)
+        tab.on("console", lambda line: complaints.append(line.text) if is_complaint(line, expected) else None)
         tab.on("request", lambda one: None if one.url.startswith(at) else complaints.append(one.url))
         if user:
             tab.goto("/login")

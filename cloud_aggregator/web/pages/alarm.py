@@ -39,15 +39,17 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     status = None if spoke is None else Status.model_validate_json(spoke["status"])
     later = [] if evidence is None else list_later(context, evidence, one, status)
     end_ns = one.cleared_ns if one.is_clock_set else None
+    beside = find_beside(alarms, one)
     return {
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         **describe_evidence(evidence, later, end_ns),
-        "seen_ns": None if spoke is None else spoke["seen_ns"],
+        "seen_ns": None if spoke is None else spoke["seen_ns"] or None,
         "newest": later[-1]._asdict() if later and one.is_active else None,
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
         "before": context.alarms.show(store, find_before(alarms, one)),
-        "beside": context.alarms.show(store, find_beside(alarms, one)),
+        "beside": context.alarms.show(store, beside[:BESIDE_SHOWN]),
+        "beside_gateways": list(dict.fromkeys(other.gateway for other in beside if other.gateway != ALL)),
         "lineage": read_lineage(context, row["model_version"]),
         "samples": read_samples(context, *key),
         "choices": {"hours": SHELVED_H, "labels": LABELS},
@@ -97,7 +99,7 @@ def find_beside(alarms: Sequence[Listed], one: Listed) -> list[Listed]:
     near = [
         known for known in alarms if known.gateway != one.gateway and abs(known.begun_ns - one.begun_ns) <= BESIDE_NS
     ]
-    return sorted(near, key=lambda known: abs(known.begun_ns - one.begun_ns))[:BESIDE_SHOWN]
+    return sorted(near, key=lambda known: abs(known.begun_ns - one.begun_ns))
 
 
 def read_lineage(context: Context, version: int) -> Facts | None:

@@ -23,7 +23,7 @@ from fedgate.cloud_aggregator.alarms.workflow import (
 )
 from fedgate.cloud_aggregator.storage.alarm_summaries import NOTHING, Marks
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.evidence.likely_cause import LIKELY, Kind, find_likely_cause
+from fedgate.config.evidence.likely_cause import Kind, find_likely_cause
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts
 
@@ -102,14 +102,14 @@ class AlarmList:
         return self._ordered
 
     def show(self, store: Store, alarms: Iterable[Listed]) -> list[Facts]:
-        """Return alarms as pages show them, each with what it looks like, empty where no evidence of it is here."""
+        """Return alarms as pages show them, each with the kind of its likely cause: empty without evidence."""
         shown = {AlarmKey(one.gateway, one.id): one for one in alarms}
         if len(self._causes) > LISTED_MAX:
             self._causes.clear()
         asked = {key for key, one in shown.items() if one.kind == "anomaly"} - self._causes.keys()
         for gateway, evidence in store.read_evidence_of(asked):
             self._causes[AlarmKey(gateway, evidence.alarm)] = find_likely_cause(evidence).kind
-        return [one._asdict() | {"likely": LIKELY[self._causes.get(key, "undetermined")]} for key, one in shown.items()]
+        return [one._asdict() | {"likely": self._causes.get(key, "")} for key, one in shown.items()]
 
     def _put(self, changed: Mapping[AlarmKey, Listed]) -> None:
         """Take in alarms that are new or other than they were; of a few no other alarm is looked at."""

@@ -143,7 +143,7 @@ addEventListener("DOMContentLoaded", () => {
   };
   setInterval(renew, 60000); // a service that hangs or ends changes nothing, and that is news, too
   for (const name of ["htmx:sse:error", "htmx:response:error", "htmx:error"]) document.body.addEventListener(name, complain);
-  document.body.addEventListener("htmx:sse:after:connection", () => { connection.hidden = true; });
+  document.body.addEventListener("htmx:sse:after:connection", () => { if (!connection.hidden) renew(); });
   document.body.addEventListener("htmx:after:swap", () => { connection.hidden = isShown = true; renewLooks(); });
   document.body.addEventListener("focusout", () => setTimeout(() => { if (isWaiting) renew(); }, 500));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm, RecordEvidence, RecordGateway
-from fedgate.cloud_aggregator.web.pages import alarm
+from fedgate.cloud_aggregator.storage.store import Store
+from fedgate.cloud_aggregator.web.pages import alarm, overview
+from fedgate.cloud_aggregator.web.pages.alarm import BESIDE_SHOWN
+from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
 from fedgate.config.evidence.text import render_evidence
-from fedgate.config.protocol.evidence import BandChange, make_trail
+from fedgate.config.protocol.evidence import BandChange, ChannelHealth, make_trail
 from fedgate.config.protocol.messages import Alarm, Status
 from fedgate.config.protocol.topics import ALL
-from fedgate.config.web.charts import Facts
+from fedgate.config.web.charts import BEFORE_SHOWN, Facts
 from fedgate.config.web.formats import show_ago, show_time
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
+from tests.config.evidence.test_likely_cause import DOWN, FAR, Case, make_case
 from tests.support.evidence_samples import make_evidence
 from tests.support.page_views import EVIL, NOW_NS, commit, read_facts, render
 
@@ -117,3 +122,53 @@ def test_scores_are_shown_for_as_long_behind_the_evidence_as_before_it(tmp_path:
 )
 def test_an_age_is_as_exact_as_its_unit(days: float, text: str) -> None:
     assert show_ago(NOW_NS - round(days * DAY_NS), NOW_NS) == text
+
+
+def test_the_lists_have_the_likely_cause_once_evidence_is_here(tmp_path: Path) -> None:
+    other = RAISED.model_copy(update={"id": "other"})
+    with closing(Store(tmp_path / "aggregator.db")) as store:
+        store.commit([RecordAlarm("north", one, NOW_NS, ONSET_NS) for one in (RAISED, other)])
+        listed = AlarmList()
+
+        def show() -> list[str]:
+            return sorted(one["likely"] for one in listed.show(store, listed.read(store, NOW_NS)))
+
+        assert show() == ["", ""]
+        damage = make_case(Case(FAR, (DOWN,) * 3)).model_copy(update={"alarm": "other"})
+        store.commit([RecordEvidence("south", damage, NOW_NS)])  # of another gateway, and the same id
+        assert show() == ["", ""]
+        store.commit([RecordEvidence("north", damage, NOW_NS)])
+        assert show() == ["", "damage"] == show()
+    markup = render(tmp_path, overview.PAGE, read_facts(tmp_path, overview.PAGE))
+    assert markup.count('<strong class="bad">probably damage</strong>: ') == 1
+
+
+@pytest.mark.parametrize(
+    ("gateways", "sentence"),
+    [
+        ((), "No other gateway has raised an alarm within an hour of it."),
+        (("a",), "Within an hour of it alarms of 1 other gateway began: a."),
+        (("a", "a", "A", ALL), "Within an hour of it alarms of 2 other gateways began: "),
+        (tuple(f"g{number}" for number in range(BESIDE_SHOWN + 5)), f"alarms of {BESIDE_SHOWN + 5} other gateways"),
+    ],
+)
+def test_which_other_gateways_alarmed_is_said_of_all_of_them(
+    gateways: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    others = [RAISED.model_copy(update={"id": f"other-{place}"}) for place in range(len(gateways))]
+    heard = [RecordAlarm(name, one, NOW_NS, ONSET_NS) for name, one in zip(gateways, others, strict=True)]
+    commit(tmp_path, RecordAlarm("north", RAISED, NOW_NS, ONSET_NS), RecordEvidence("north", EVIDENCE, NOW_NS), *heard)
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert len(facts["beside"]) == min(len(gateways), BESIDE_SHOWN) and facts["seen_ns"] is None
+    markup = render(tmp_path, alarm.PAGE, facts)
+    assert sentence in markup and "Its end has not come." in markup
+
+
+def test_a_chart_begins_as_long_before_an_alarm_as_shows_what_is_ordinary(tmp_path: Path) -> None:
+    trail = make_trail([(ONSET_NS + place * NS, 2.0, 1.0) for place in range(-99, 3)])
+    health = (ChannelHealth(channel="deck", features=9, outside=1, farthest="deck.level", deviation=9.0),)
+    long = EVIDENCE.model_copy(update={"trail": trail, "health": health})
+    commit(tmp_path, RecordAlarm("north", RAISED, NOW_NS, ONSET_NS), RecordEvidence("north", long, NOW_NS))
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert facts["charts"]["trail"]["x"][0] == ONSET_NS / NS - BEFORE_SHOWN
+    assert "clearly outside</span>" in render(tmp_path, alarm.PAGE, facts)
