@@ -528,8 +528,7 @@ class Store:
 
     def read_evidence(self, gateway: str, alarm: str) -> AlarmEvidence | None:
         """Return what an alarm of a gateway rests on; None where nothing came of it."""
-        rows = self._read(select(EVIDENCE.c.body).filter_by(gateway=gateway, alarm=alarm))
-        return AlarmEvidence.model_validate_json(rows[0].body) if rows else None
+        return next((evidence for _, evidence in self.read_evidence_of({(gateway, alarm)})), None)
 
     def read_evidence_of(self, alarms: Collection[tuple[str, str]]) -> Iterator[tuple[str, AlarmEvidence]]:
         """Yield the evidence that is here of alarms, each by its gateway and id, with the gateway."""

@@ -193,9 +193,9 @@ def _find_one_sensor(seen: Observed) -> Found | None:
 def _describe_one_sensor(seen: Observed) -> str:
     """Return what the only channel that is clearly outside does."""
     one = seen.clear[0]
-    if sign := _describe_bands(seen.bands, [one.channel]):
-        crests = (known for known in seen.evidence.contributions if known.feature == f"{one.channel}{CREST}")
-        return f"{sign[:-1]}, with spikes." if any(map(_is_of_blows, crests)) else sign
+    crests = (known for known in seen.evidence.contributions if known.feature == f"{one.channel}{CREST}")
+    if sign := _describe_bands(seen.bands, [one.channel], ", with spikes" if any(map(_is_of_blows, crests)) else ""):
+        return sign
     if not one.farthest.endswith(MEAN):
         return ""
     is_still = seen.bands is not None and one.channel in seen.bands.still
@@ -229,8 +229,8 @@ def _find_added_energy(seen: Observed) -> Found | None:
     """Blows come at once and with a high crest, wind comes by and by and with none."""
     if seen.bands is None or len(seen.bands.raised) < 2:
         return None
-    sign, word = _describe_bands(seen.bands, seen.bands.raised), "" if seen.onset is None else seen.onset.word
-    sign = f"{sign[:-1]}{_describe_peaks(seen.bands)}."
+    sign = _describe_bands(seen.bands, seen.bands.raised, _describe_peaks(seen.bands))
+    word = "" if seen.onset is None else seen.onset.word
     crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
     if any(map(_is_of_blows, crests)):
         blows = f"{sign} With blows: a crest factor is high."
@@ -277,12 +277,12 @@ RULES: tuple[Callable[[Observed], Found | None], ...] = (
 )
 
 
-def _describe_bands(bands: Bands | None, channels: Sequence[str]) -> str:
+def _describe_bands(bands: Bands | None, channels: Sequence[str], besides: str = "") -> str:
     if bands is None:
         return ""
     for word, names in (("risen", bands.raised), ("fallen", bands.lowered)):
         if shown := [one for one in names if one in channels]:
-            return f"Many bands have {word} ({_name(shown)})."
+            return f"Many bands have {word} ({_name(shown)}){besides}."
     return ""
 
 

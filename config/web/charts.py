@@ -68,11 +68,7 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
     :param later: windows that came behind the evidence, their times rising.
     :param end_ns: of the alarm, where it is over.
     """
-    charts: Facts = {
-        "trail": draw_trail(evidence, later, end_ns),
-        "spectrum": None,
-        "bands": None,
-    }
+    charts: Facts = {"trail": draw_trail(evidence, later, end_ns), "spectrum": None, "bands": None}
     if (spectrum := evidence.spectrum) is not None:
         charts["spectrum"] = make_chart(
             "frequency",

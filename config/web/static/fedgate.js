@@ -124,7 +124,7 @@ async function renew() {
       isStale = isShown = false;
       const begun = performance.now();
       await htmx.ajax("GET", location.pathname + location.search, { target: "#main", select: "#main", swap: "outerMorph" });
-      if (!isShown) isStale = true; // no answer, or none within the time that base.html gives a request: it is asked for again
+      isStale ||= !isShown; // no answer, or none within the time that base.html gives a request: it is asked for again
       await pause(isShown ? Math.min(RESTS * (performance.now() - begun), REST_MAX) : REST_MAX);
     }
   } finally {

@@ -12,40 +12,39 @@ from fedgate.config.web.changes import Changes
 WITHIN_S = 60.0
 
 
+class Watched:
+    """What a page shows, as it is now."""
+
+    now = ""
+
+    async def read(self) -> str:
+        return self.now
+
+
 def test_what_a_page_showed_between_two_looks_is_a_change_and_so_is_its_end() -> None:
     async def live() -> None:
-        now = "runs"
-
-        async def read() -> str:
-            return now
-
-        changes = Changes(read)
+        watched = Watched()
+        changes = Changes(watched.read)
+        watched.now = "runs"
         before = await changes.read()
         listens = asyncio.create_task(changes.wait(before, WITHIN_S))
         await asyncio.sleep(0)
-        now = "ended"
+        watched.now = "ended"
         shown = await changes.read()
         assert await listens == shown != before
-        now = "runs"
+        watched.now = "runs"
         assert await changes.read() not in ("", before, shown)
 
     asyncio.run(live())
 
 
 def test_a_store_that_cannot_be_read_for_a_while_has_not_changed() -> None:
-    async def live() -> None:
-        now = ""
+    async def live() -> list[str]:
+        watched, seen = Watched(), list[str]()
+        changes = Changes(watched.read)
+        for watched.now in ("", "read", "", "read"):
+            seen.append(await changes.read())
+        return seen
 
-        async def read() -> str:
-            return now
-
-        changes = Changes(read)
-        assert await changes.read() == ""
-        now = "read"
-        first = await changes.read()
-        now = ""
-        assert await changes.read() == ""
-        now = "read"
-        assert await changes.read() == first
-
-    asyncio.run(live())
+    before, first, meanwhile, after = asyncio.run(live())
+    assert before == meanwhile == "" != first == after
