@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event
+from sqlalchemy import Connection, NullPool, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
@@ -69,8 +69,10 @@ class SqliteDatabase:
         store_lock.check_is_file(self.path)
         if not (create or self.was_there):
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
-        with sqlite.make_private_files(), name_errors(self, CANNOT_OPEN):
-            db = self.make_engine().connect()
+        if create:
+            sqlite.make_private(self.path)
+        with name_errors(self, CANNOT_OPEN):
+            db = self._open(mode="rw")
         if create:
             self._share()
         return db
@@ -84,9 +86,11 @@ class SqliteDatabase:
                 if file.exists():
                     file.chmod(stat.S_IMODE(file.stat().st_mode) | stat.S_IRGRP)
 
-    def make_engine(self) -> Engine:
-        """Return what makes connections to the file."""
-        return _make_engine(URL.create("sqlite", database=self.name))
+    def _open(self, **query: str) -> Connection:
+        url = URL.create("sqlite", database=f"file:{quote(self.name)}", query={"uri": "true"} | query)
+        engine = create_engine(url, poolclass=NullPool)
+        event.listen(engine, "connect", set_up)
+        return engine.connect()
 
     def connect_to_read(self) -> Connection:
         """Return a connection that writes nothing. A file with no log beside it is open to nobody, and who may not make
@@ -95,9 +99,8 @@ class SqliteDatabase:
         if not self.path.exists():
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
         self._read_file = _, is_live, _ = self._look()
-        options = {"mode": "ro", "uri": "true"} | ({} if is_live else {"immutable": "1"})
         with name_errors(self, CANNOT_OPEN):
-            db = _make_engine(URL.create("sqlite", database=f"file:{quote(self.name)}", query=options)).connect()
+            db = self._open(mode="ro", **({} if is_live else {"immutable": "1"}))
             db.exec_driver_sql(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
             db.rollback()
             return db
@@ -172,12 +175,6 @@ class SqliteDatabase:
         staged.replace(self.path)
         sync_folder(self.path.parent)
         return str(kept) if kept.exists() else ""
-
-
-def _make_engine(url: URL) -> Engine:
-    engine = create_engine(url, poolclass=NullPool)
-    event.listen(engine, "connect", set_up)
-    return engine
 
 
 def locate_files(path: Path) -> tuple[Path, ...]:

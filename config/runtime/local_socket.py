@@ -8,6 +8,10 @@ import stat
 import threading
 from pathlib import Path
 
+from fedgate.config.runtime.files import PRIVATE_MODE
+
+GROUP_MODE = 0o660
+
 
 class LocalSocket:
     """The socket, served by a thread of its own, one peer at a time: whoever it serves must not keep it for long."""
@@ -18,13 +22,17 @@ class LocalSocket:
         """
         self._path = path
         path.unlink(missing_ok=True)  # of a process that was killed: the store's lock says that there is no other
-        before = os.umask(0o117)
+        self._server = socketserver.UnixStreamServer(str(path), handler, bind_and_activate=False)
         try:
-            self._server = socketserver.UnixStreamServer(str(path), handler)
-        finally:
-            os.umask(before)
-        if not (for_group and path.parent.stat().st_mode & stat.S_ISGID):
-            path.chmod(0o600)
+            # Its name gets this mode as it is made. The process's mask would do too, but all threads share that.
+            os.fchmod(self._server.fileno(), PRIVATE_MODE)
+            self._server.server_bind()
+            if for_group and path.parent.stat().st_mode & stat.S_ISGID:
+                path.chmod(GROUP_MODE)
+            self._server.server_activate()
+        except OSError:
+            self._server.server_close()
+            raise
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def start(self) -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedgate.config.runtime.files import PRIVATE_MODE
 from fedgate.config.runtime.store_lock import StoreError as StoreError
 
-PRIVATE_MASK = 0o077
 FILES = ("", "-wal", "-shm")  # of a store, by what follows its name
 SYNCHRONOUS = "FULL"  # a commit that returned is on the disk
 # What SQLite says of a disk, and not of the file: primary result codes.
@@ -41,14 +41,14 @@ class StoreDamagedError(StoreError):
     """The file is not what was written."""
 
 
-@contextmanager
-def make_private_files() -> Iterator[None]:
-    """Make files that their owner alone may read."""
-    before = os.umask(PRIVATE_MASK)
-    try:
-        yield
-    finally:
-        os.umask(before)
+def make_private(path: Path) -> None:
+    """Make an empty file that its owner alone may read, where there is none; SQLite gives its mode to those beside it.
+
+    Where that fails nothing is raised: SQLite, which is to be asked for a file that is there (`mode=rw`), says it of
+    its own. The process's mask is not touched, since all threads share it.
+    """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
 
 
 def set_up(db: sqlite3.Connection, checkpoint_pages: int, page_bytes: int) -> None:

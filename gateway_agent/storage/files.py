@@ -34,7 +34,6 @@ DAMAGE_LINES_MAX, DAMAGE_LINE_LENGTH = 4, 200  # of the lines that say what is d
 OURS = {"baseline", "blob", "outbox", "payload"}  # tables, of every version
 
 
-@sqlite.make_private_files()
 def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) -> sqlite3.Connection:
     """Return the open database, a new one where there is none; raises `StoreError` and its kinds.
 
@@ -46,9 +45,11 @@ def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) ->
     is_new = not path.exists()
     if not (is_new or path.stat().st_size or read_only):  # SQLite would take it for a new one
         raise StoreDamagedError(f"{path}: it is empty, and was a store")
+    if not read_only:
+        sqlite.make_private(path)
     try:
         with ExitStack() as undo:
-            mode = "ro&immutable=1" if is_at_rest else "ro" if read_only else "rwc"
+            mode = "ro&immutable=1" if is_at_rest else "ro" if read_only else "rw"
             place = f"{path.absolute().as_uri()}?mode={mode}"
             db = undo.enter_context(closing(sqlite3.connect(place, uri=True)))
             is_empty = _is_empty(db)
@@ -58,7 +59,7 @@ def open_database(path: Path, *, read_only: bool = False, log_bytes: int = 0) ->
                     raise StoreDamagedError(f"{path}: {damage}")
                 if log_bytes:
                     # A full disk has no room for another file; whoever writes to the log will say so.
-                    with suppress(OSError), path.with_name(path.name + "-wal").open("ab") as log:
+                    with suppress(OSError), path.with_name(path.name + "-wal").open("r+b") as log:
                         allocate(log.fileno(), log_bytes)
             undo.pop_all()
     except sqlite3.Error as error:
