@@ -10,6 +10,7 @@ EXTRA_OF = {
     "dp_accounting": "privacy",
     "argon2": "aggregator",
     "jinja2": "web",
+    "markupsafe": "web",
     "onnx": "aggregator",
     "sqlalchemy": "aggregator",
     "psycopg": "postgres",

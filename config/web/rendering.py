@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 from fedgate.config.web.formats import FILTERS
 
 SHARED = Path(__file__).parent
+OF_DICTIONARIES = frozenset(dir(dict))
 
 
 class FactsEnvironment(Environment):
@@ -21,7 +22,7 @@ class FactsEnvironment(Environment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return a fact, or the attribute: gateways name facts too, and none is called in place of a method."""
-        if isinstance(obj, dict) and attribute in obj and not hasattr(dict, attribute):
+        if isinstance(obj, dict) and attribute in obj and attribute not in OF_DICTIONARIES:
             return obj[attribute]
         return super().getattr(obj, attribute)
 

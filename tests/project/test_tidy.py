@@ -68,7 +68,7 @@ BASE_INSTALL = {"numpy", "onnxruntime", "paho", "pydantic", "cryptography"}
 BEYOND_BASE_INSTALL = {
     "models/detectors/base/graph.py": {"onnx"},
     "models/detectors/recurrent/torch_training.py": {"torch"},
-    **{folder: {"starlette", "uvicorn", "jinja2"} for folder in PAGES},
+    **{folder: {"starlette", "uvicorn", "jinja2", "markupsafe"} for folder in PAGES},
 }
 NEVER_IN_THE_AGENT = {
     "scipy",
@@ -82,6 +82,7 @@ NEVER_IN_THE_AGENT = {
     "starlette",
     "uvicorn",
     "jinja2",
+    "markupsafe",
 }
 
 # A component takes its own record, the context and values: it imports no other component, not even its record. Nor

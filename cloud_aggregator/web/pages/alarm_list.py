@@ -80,6 +80,7 @@ class AlarmList:
         self._oldest_ns = 0  # when the oldest that is listed though it is over was received
         self._known: dict[AlarmKey, Listed] = {}
         self._ordered: list[Listed] = []
+        self._groups: Groups = group(())
         self._active: set[AlarmKey] = set()  # whose states hang on the time
         self._last_event, self._workflow = 0, Workflow()
         self._causes: dict[AlarmKey, Kind] = {}  # of those that were shown and whose evidence is here
@@ -88,6 +89,13 @@ class AlarmList:
     def workflow(self) -> Workflow:
         """What was done about alarms, causes and maintenance windows until the alarms were read last."""
         return self._workflow
+
+    @property
+    def groups(self) -> Groups:
+        """The alarms that asked for somebody when they were read last, by state and severity, the worst first; those of
+        a group in the order in which they began.
+        """
+        return self._groups
 
     def read(self, store: Store, now_ns: int) -> Sequence[Listed]:
         """Return all alarms at a time of day, in the order in which they began; raises `StoreError`."""
@@ -116,14 +124,21 @@ class AlarmList:
         if len(changed) > SORTED_ANEW:
             self._known |= changed
             self._ordered = sorted(self._known.values(), key=ORDER)
+            self._groups = group(self._ordered)
         else:
             for key, one in changed.items():
                 if (before := self._known.get(key)) is not None:
-                    del self._ordered[bisect_left(self._ordered, ORDER(before), key=ORDER)]
-                insort(self._ordered, one, key=ORDER)
+                    for among in self._list_places(before):
+                        del among[bisect_left(among, ORDER(before), key=ORDER)]
+                for among in self._list_places(one):
+                    insort(among, one, key=ORDER)
                 self._known[key] = one
         self._active -= changed.keys()
         self._active |= {key for key, one in changed.items() if one.is_active}
+
+    def _list_places(self, one: Listed) -> list[list[Listed]]:
+        """Return the lists that an alarm is in."""
+        return [self._ordered] if one.state == "normal" else [self._ordered, self._groups[one.state, one.severity]]
 
     def _read_events(self, store: Store) -> set[AlarmKey]:
         """Take in what was done since they were read last; return about which alarms."""
@@ -163,7 +178,7 @@ class AlarmList:
 
     def _read_all(self, store: Store, marks: Marks, now_ns: int) -> dict[AlarmKey, Listed]:
         """Return all alarms: at first, where some were removed, or where there are too many."""
-        self._known, self._ordered, self._active = {}, [], set()
+        self._known, self._ordered, self._groups, self._active = {}, [], group(()), set()
         self._marks, self._oldest_ns = marks, store.find_oldest(LISTED_MAX)
         changed = self._describe(store.read_summaries(self._oldest_ns), now_ns)
         known = self._workflow.handled
@@ -198,7 +213,7 @@ def renew(workflow: Workflow, key: AlarmKey, one: Listed, now_ns: int) -> Listed
 
 
 def group(alarms: Iterable[Listed]) -> Groups:
-    """Return the alarms that ask for somebody by state and severity, the worst first, each in the order given."""
+    """Return the alarms that ask for somebody by state and severity, the worst first; in a group as they were given."""
     groups: Groups = {(state, severity): [] for state in OPEN_STATES for severity in reversed(SEVERITIES)}
     for one in alarms:
         if one.state != "normal":
@@ -211,9 +226,9 @@ def count_states(groups: Groups) -> dict[str, int]:
     return {name: sum(len(found) for (state, _), found in groups.items() if state == name) for name in OPEN_STATES}
 
 
-def list_asking(alarms: Iterable[Listed]) -> list[Listed]:
-    """Return the alarms that stand and that nothing masks."""
-    return [one for one in alarms if one.state in ASKING_STATES]
+def list_asking(groups: Groups) -> Iterator[Listed]:
+    """Yield the alarms that stand and that nothing masks."""
+    return chain.from_iterable(found for (state, _), found in groups.items() if state in ASKING_STATES)
 
 
 def list_worst(groups: Groups) -> Iterator[Listed]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedgate.cloud_aggregator.web.pages.alarm_list import OPEN_STATES, count_states, group, list_worst
+from fedgate.cloud_aggregator.web.pages.alarm_list import OPEN_STATES, count_states, list_worst
 from fedgate.cloud_aggregator.web.pages.page import Context, Page, check_state, list_places, read_first
 from fedgate.config.web.charts import Facts
 
@@ -17,7 +17,7 @@ def read_alarms(context: Context, address: Mapping[str, str]) -> Facts:
     are open, else the newest; raises `NotThereError` for a state that there is not.
     """
     alarms = context.alarms.read(context.store, context.now_ns)
-    groups = group(alarms)
+    groups = context.alarms.groups
     state, gateway, first = address.get("state") or OPEN, address.get("gateway", ""), read_first(address)
     check_state(state, (OPEN, ANY, *OPEN_STATES, "normal"))
     found = list_worst(groups) if state == OPEN else reversed(alarms)

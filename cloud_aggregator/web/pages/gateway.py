@@ -11,7 +11,7 @@ from typing import Any
 from fedgate.cloud_aggregator.access.registry import Registry
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, list_asking
+from fedgate.cloud_aggregator.web.pages.alarm_list import ASKING_STATES, Listed
 from fedgate.cloud_aggregator.web.pages.feature_trends import LATEST_DAYS, read_features
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
 from fedgate.cloud_aggregator.web.pages.overview import NEVER_SEEN, Seen, describe_gateway, read_service, read_status
@@ -46,9 +46,10 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
         raise NotThereError(f"there is no gateway {name[:64]}")
     status = None if row is None else Status.model_validate_json(row["status"])
     active = [one for one in alarms if one.is_active]
+    asking = [one for one in active if one.state in ASKING_STATES]
     service = read_service(context)
     seen = NEVER_SEEN if row is None else Seen(read_status(row["status"]), row["seen_ns"])
-    summary = describe_gateway(name, seen, list_asking(alarms), context.now_ns, service=service)
+    summary = describe_gateway(name, seen, asking, context.now_ns, service=service)
     summary |= {"state": "revoked"} if name in registry.barred else {}
     problems = [] if status is None else list(list_problems(status))
     return {

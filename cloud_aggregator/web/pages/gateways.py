@@ -18,8 +18,8 @@ def read_list(context: Context, address: Mapping[str, str]) -> Facts:
     """Return the gateways of a state whose names have a text in them, those with something wrong first; raises
     `NotThereError` for a state that there is not.
     """
-    alarms = context.alarms.read(context.store, context.now_ns)
-    gateways = read_gateways(context, list_asking(alarms), service=read_service(context))
+    context.alarms.read(context.store, context.now_ns)
+    gateways = read_gateways(context, list_asking(context.alarms.groups), service=read_service(context))
     state, text, first = address.get("state") or ANY, address.get("name", ""), read_first(address)
     check_state(state, (ANY, *STATES))
     chosen = [one for one in gateways if state in (ANY, one["state"]) and text.lower() in one["gateway"].lower()]

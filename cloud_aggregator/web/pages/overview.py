@@ -11,7 +11,7 @@ from fedgate.cloud_aggregator.health import describe_health, is_silent
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states, group, list_asking, list_worst
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states, list_asking, list_worst
 from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts
@@ -34,10 +34,9 @@ class Seen(NamedTuple):
 
 def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
     """Return the state of the service, the open alarms, the worst first, and the gateways."""
-    alarms = context.alarms.read(context.store, context.now_ns)
-    service = read_service(context)
-    groups = group(alarms)
-    gateways = read_gateways(context, list_asking(alarms), service=service)
+    context.alarms.read(context.store, context.now_ns)
+    service, groups = read_service(context), context.alarms.groups
+    gateways = read_gateways(context, list_asking(groups), service=service)
     denied = [row["gateway"] for row in context.store.read_rows("denied")]
     counts, set_back = count_states(groups), describe_older(context, gateways)
     return {
@@ -80,18 +79,19 @@ def read_gateways(context: Context, alarms: Iterable[Listed], *, service: Facts)
     """Return the gateways, those with something wrong first, by the alarms that stand and that nothing masks."""
     registry = context.store.read_registry()
     by_gateway: dict[str, list[Listed]] = {}
-    for one in alarms:
-        by_gateway.setdefault(one.gateway, []).append(one)
+    for alarm in alarms:
+        by_gateway.setdefault(alarm.gateway, []).append(alarm)
     known = _read_statuses(context)
     admitted = registry.admitted if context.settings.identity is not None else frozenset()
     barred = registry.barred if context.settings.identity is not None else frozenset()
-    positions = context.settings.web.positions
-    found = [
-        describe_gateway(name, known.get(name, NEVER_SEEN), by_gateway.get(name, ()), context.now_ns, service=service)
-        | ({"state": "revoked"} if name in barred else {})
-        | {"position": positions.get(name)}
-        for name in sorted({*known, *admitted})
-    ]
+    positions, found = context.settings.web.positions, list[Facts]()
+    for name in sorted({*known, *admitted}):
+        seen, its = known.get(name, NEVER_SEEN), by_gateway.get(name, ())
+        one = describe_gateway(name, seen, its, context.now_ns, service=service)
+        one["position"] = positions.get(name)
+        if name in barred:
+            one["state"] = "revoked"
+        found.append(one)
     return sorted(found, key=lambda one: (-one["worst"], one["state"] == "online", one["gateway"]))
 
 

@@ -34,7 +34,7 @@ def read_report(context: Context, address: Mapping[str, str]) -> Facts:
     own = [one for one in alarms if month.has_moment(one.begun_ns)]
     own.sort(key=lambda one: (one.label != "damage", -SEVERITIES.index(one.severity), one.begun_ns))
     service = read_service(context)
-    gateways = read_gateways(context, list_asking(listed), service=service)
+    gateways = read_gateways(context, list_asking(context.alarms.groups), service=service)
     unlinked = sum_unlinked(context, month)
     return {
         "month": month._asdict() | {"days": month.days, "is_over": month.until_ns == month.to_ns},
