@@ -76,11 +76,20 @@ class Found(NamedTuple):
     sign: str = ""
 
 
+class Move(NamedTuple):
+    """A band that fell and the one beside it that rose, as where a peak has moved, and by how many decibels in all."""
+
+    from_hz: float
+    to_hz: float
+    decibels: int
+
+
 class Bands(NamedTuple):
     """Of the channels that are known by bands, the names of those in which something became of these."""
 
     moved_down: list[str]  # of channels that are clearly outside
     moved_up: list[str]
+    moves: dict[str, Move]  # the clearest of each channel in which peaks moved to one side
     have_no_moves: bool  # known of each channel that is known by bands
     still: list[str]  # in which few bands changed
     line_hz: float | None  # one frequency that rose in several channels
@@ -122,7 +131,7 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
         f"A fault was found: {_name(seen.faulty)}." if seen.faulty else "",
         _describe_rise(seen.onset, evidence.window_s),
         _describe_earlier(evidence),
-        *(f"{_describe_far(one)}." for one in seen.covariates),
+        *(f"Outside of its baseline is {_describe_far(one, evidence)}." for one in seen.covariates),
         *describe_covariates(evidence, found.kind),
     )
     return LikelyCause(found.kind, found.verdict, tuple(filter(None, signs)))
@@ -153,7 +162,8 @@ def _find_moved_peaks(seen: Observed) -> Found | None:
     if seen.bands is None or not seen.bands.moved_down:
         return None
     names = seen.bands.moved_down
-    sign = f"Peaks have moved down in frequency ({_name(names)}), as where stiffness is lost."
+    how = f"as where stiffness is lost{_show_move(seen.bands, names)}"
+    sign = f"Peaks have moved down in frequency ({_name(names)}), {how}."
     if len(names) >= min(2, len(seen.own)):
         return Found("damage", DAMAGE, sign)
     return Found("undetermined", UNDETERMINED, sign) if len(seen.clear) == 1 else None
@@ -199,10 +209,12 @@ def _describe_one_sensor(seen: Observed) -> str:
     if not one.farthest.endswith(MEAN):
         return ""
     is_still = seen.bands is not None and one.channel in seen.bands.still
-    return f"Its mean has shifted ({_describe_shift(one)}){', and few of its bands have changed' if is_still else ''}."
+    return f"Its mean has shifted{', and few of its bands have changed' if is_still else ''}."
 
 
-def _describe_shift(one: ChannelHealth) -> str:
+def _describe_shift(one: ChannelHealth, evidence: AlarmEvidence) -> str:
+    if text := _find_text(one, evidence):
+        return text
     if one.deviation is None:
         return one.channel
     return f"{one.channel} {'up' if one.deviation > 0 else 'down'} by {abs(one.deviation):.3g} spreads"
@@ -216,7 +228,7 @@ def _find_shifted_means(seen: Observed) -> Found | None:
     bands, is_of_means = seen.bands, all(one.farthest.endswith(MEAN) for one in seen.clear)
     if len(seen.clear) < 2 or not is_of_means or bands is None or bands.raised or bands.lowered:
         return None
-    shifts = _name([_describe_shift(one) for one in seen.clear])
+    shifts = _name([_describe_shift(one, seen.evidence) for one in seen.clear], "; ")
     if seen.onset is not None and seen.onset.word == "gradual":
         return Found("undetermined", UNDETERMINED, f"Means creep ({shifts}), as in weather or as it settles.")
     are_still = all(one.channel in bands.still for one in seen.clear)
@@ -237,7 +249,8 @@ def _find_added_energy(seen: Observed) -> Found | None:
         return Found("load", LOAD, sign) if word == "gradual" else Found("work", WORK, blows)
     if seen.onset is None or word == "abrupt":
         return Found("load", LOAD, sign)
-    return Found("weather", WIND, f"{sign} No crest factor stands out, as it does with blows.")
+    unseen = "" if seen.covariates else " Nothing here has measured the wind: compare a weather station."
+    return Found("weather", WIND, f"{sign} No crest factor is as high as blows make it.{unseen}")
 
 
 def _describe_peaks(bands: Bands) -> str:
@@ -253,7 +266,13 @@ def _find_peaks_up(seen: Observed) -> Found | None:
 def _describe_peaks_up(bands: Bands | None) -> str:
     if bands is None or not bands.moved_up:
         return ""
-    return f"Peaks have moved up in frequency ({_name(bands.moved_up)}), as in the cold."
+    how = f"as where it is colder{_show_move(bands, bands.moved_up)}"
+    return f"Peaks have moved up in frequency ({_name(bands.moved_up)}), {how}."
+
+
+def _show_move(bands: Bands, names: Sequence[str]) -> str:
+    clearest = max((bands.moves[name] for name in names), key=lambda one: one.decibels)
+    return f": most clearly from about {clearest.from_hz:.3g} to {clearest.to_hz:.3g} Hz"
 
 
 def _give_up(seen: Observed) -> Found | None:
@@ -286,12 +305,18 @@ def _describe_bands(bands: Bands | None, channels: Sequence[str], besides: str =
     return ""
 
 
-def _describe_far(one: ChannelHealth) -> str:
+def _find_text(one: ChannelHealth, evidence: AlarmEvidence) -> str:
+    """Return what the farthest feature of a channel says in plain words; nothing where it is none that stands out."""
+    return next((known.text for known in evidence.contributions if known.feature == one.farthest), "")
+
+
+def _describe_far(one: ChannelHealth, evidence: AlarmEvidence) -> str:
     name = one.channel if one.farthest.endswith(MEAN) else one.farthest or one.channel
+    name = _find_text(one, evidence) or name
     if one.deviation is None:
-        return f"{name} has moved, which it never did in its baseline"
+        return f"{name}, which never moved in its baseline"
     side = "above" if one.deviation > 0 else "below"
-    return f"{name} is {abs(one.deviation):.3g} healthy spreads {side} its median, outside of its baseline"
+    return f"{name}, {abs(one.deviation):.3g} healthy spreads {side} its median"
 
 
 def _describe_channels(seen: Observed) -> str:
@@ -303,14 +328,16 @@ def _describe_channels(seen: Observed) -> str:
     if not clear:
         return f"None of {of_how_many} is clearly outside of its baseline."
     if len(clear) == 1:
-        return f"One of {of_how_many} alone: {_describe_far(clear[0])}."
+        far = _describe_far(clear[0], seen.evidence)
+        return f"One of {of_how_many} is clearly outside of its baseline, and no other: {far}."
     farthest = max(clear, key=lambda one: math.inf if one.deviation is None else abs(one.deviation))
-    return f"{len(clear)} of {of_how_many}, not one sensor alone; the farthest: {_describe_far(farthest)}."
+    far = _describe_far(farthest, seen.evidence)
+    return f"{len(clear)} of {of_how_many}, not one sensor alone; farthest off is {far}."
 
 
-def _name(channels: Sequence[str]) -> str:
+def _name(channels: Sequence[str], joint: str = ", ") -> str:
     more = f" and {len(channels) - NAMED_MAX} more" if len(channels) > NAMED_MAX else ""
-    return f"{', '.join(channels[:NAMED_MAX])}{more}"
+    return f"{joint.join(channels[:NAMED_MAX])}{more}"
 
 
 def describe_onset(evidence: AlarmEvidence) -> str:
@@ -362,12 +389,14 @@ def measure_bands(
     edges_hz, are_clear = np.array(evidence.spectrum.edges_hz), {one.channel for one in clear}
     middle_hz = (edges_hz[1:] + edges_hz[:-1]) / 2.0
     is_fine = edges_hz[1] - edges_hz[0] >= BINS_LEAST * 2.0 * edges_hz[0]  # which is half a bin
-    moves = {one.channel: _count_moves(one, middle_hz) if is_fine else (0, 0) for one in changes}
+    moves = {one.channel: _find_moves(one, middle_hz) if is_fine else [] for one in changes}
+    ways = {name: _find_way(its) for name, its in moves.items()}
     decibels = {one.channel: np.array(one.decibels) for one in changes}
     return Bands(
-        moved_down=[name for name, (down, up) in moves.items() if down > up and name in are_clear],
-        moved_up=[name for name, (down, up) in moves.items() if up > down],
-        have_no_moves=bool(is_fine) and not any(down or up for down, up in moves.values()),
+        moved_down=[name for name, (way, _) in ways.items() if way == "down" and name in are_clear],
+        moved_up=[name for name, (way, _) in ways.items() if way == "up"],
+        moves={name: clearest for name, (_, clearest) in ways.items() if clearest is not None},
+        have_no_moves=bool(is_fine) and not any(moves.values()),
         still=[name for name, found in decibels.items() if np.count_nonzero(found) < MANY * len(found)],
         line_hz=_find_shared_line([one for one in changes if one.channel in are_clear], middle_hz, min(2, len(own))),
         raised=[name for name, found in decibels.items() if _are_many(found, found > 0)],
@@ -381,18 +410,26 @@ def _are_many(decibels: Array, have_changed: Array) -> bool:
     return bool(have_changed.mean() >= MANY and is_one_way)
 
 
-def _count_moves(change: BandChange, middle_hz: Floats) -> tuple[int, int]:
-    """Return how many peaks moved down and up: of the bands that fell, those beside which, within reach, one rose below
-    and those beside which one rose above, by the one that rose more.
-    """
-    decibels = np.array(change.decibels)
-    down = up = 0
-    for hz in middle_hz[decibels <= FELL_DB]:
-        below = decibels[(middle_hz < hz) & (middle_hz > hz * (1.0 - REACH))].max(initial=0)
-        above = decibels[(middle_hz > hz) & (middle_hz < hz * (1.0 + REACH))].max(initial=0)
-        down += int(below >= ROSE_DB and below > above)
-        up += int(above >= ROSE_DB and above > below)
-    return down, up
+def _find_moves(change: BandChange, middle_hz: Floats) -> list[Move]:
+    """Return the bands that fell and beside which, within reach, one rose: to the side on which one rose more."""
+    decibels, moves = np.array(change.decibels), list[Move]()
+    for place in np.flatnonzero(decibels <= FELL_DB):
+        hz = middle_hz[place]
+        near = np.where(np.abs(middle_hz - hz) < REACH * hz, decibels, 0)
+        below, above = near[middle_hz < hz].max(initial=0), near[middle_hz > hz].max(initial=0)
+        if max(below, above) >= ROSE_DB and below != above:
+            to = int(np.argmax(near))
+            moves.append(Move(float(hz), float(middle_hz[to]), int(near[to] - decibels[place])))
+    return moves
+
+
+def _find_way(moves: Sequence[Move]) -> tuple[Literal["down", "up", ""], Move | None]:
+    """Return which way most of these went, and the clearest of those."""
+    down, up = [one for one in moves if one.to_hz < one.from_hz], [one for one in moves if one.to_hz > one.from_hz]
+    if len(down) == len(up):
+        return "", None
+    most = max(down, up, key=len)
+    return "down" if most is down else "up", max(most, key=lambda one: one.decibels)
 
 
 def _find_shared_line(changes: Sequence[BandChange], middle_hz: Floats, least: int) -> float | None:

@@ -90,7 +90,7 @@ def test_the_scores_go_on_behind_the_evidence_while_an_alarm_stands(tmp_path: Pa
     scores = chart["series"][0]["values"]
     assert scores[:12] == [2.0] * 12 and scores[12:] == [None, 0.5, 0.5]  # a hole where nothing is known
     markup = render(tmp_path, alarm.PAGE, facts)
-    assert "It still stands, by what the gateway said last" in markup and "a score of 0.5 at the level 1" in markup
+    assert "It still stood when its gateway was heard last" in markup and "a score of 0.5 at the level 1" in markup
     assert 'class="down strong" d="M0 5h1v5h-1z"' in markup and 'class="up" d="M2 0h1v5h-1z"' in markup
 
 

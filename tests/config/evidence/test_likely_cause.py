@@ -78,19 +78,19 @@ FAR, NEAR = (9.0, -8.0, 7.0), (1.2, -2.0, 0.5)
 CASES: dict[str, tuple[Case, Kind, str]] = {
     "one of three": (Case((1.2, 9.0, 0.5), (STILL, RAISED, STILL)), "sensor", "look at b, the mounting"),
     "two means of three": (Case((9.0, 8.0, 0.5), (STILL,) * 3, "level"), "damage", "Probably real"),
-    "peaks down": (Case(FAR, (DOWN,) * 3), "damage", "moved down in frequency (a, b, c)"),
+    "peaks down": (Case(FAR, (DOWN,) * 3), "damage", "stiffness is lost: most clearly from about 19.5 to 16.5 Hz."),
     "peaks down beside a line": (Case(FAR, (DOWN, LINE, DOWN)), "damage", "Probably real"),
     "a line": (Case(FAR, (LINE, LINE, STILL)), "work", "One frequency, about 20.5 Hz"),
     "blows": (Case(FAR, (RAISED,) * 3, crest=6.0), "work", "moved. With blows: a crest factor is high."),
     "energy at once": (Case(FAR, (RAISED,) * 3), "load", "Many bands have risen (a, b, c), and no peak has moved."),
     "blows by and by": (Case(FAR, (RAISED,) * 3, rises=20, crest=6.0), "load", "works, traffic or wind"),
-    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "No crest factor stands out"),
+    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "Nothing here has measured the wind"),
     "neither soon nor late, with a crest": (Case(FAR, (RAISED,) * 3, rises=6, crest=6.0), "work", "took 5 s"),
     "neither soon nor late, without one": (Case(FAR, (RAISED,) * 3, rises=6), "weather", "Many bands have risen"),
     "the air alone": (
         Case(NEAR, (STILL,) * 3, air=-9.0, weather="unusual"),
         "weather",
-        "air is 9 healthy spreads below its median",
+        "Outside of its baseline is air, 9 healthy spreads below its median.",
     ),
     "the air first": (Case(FAR, (STILL,) * 3, air=9.0, weather="unusual", first="air.level"), "weather", "go back"),
     "peaks up in the cold": (Case(FAR, (UP,) * 3, air=-2.0, weather="unusual"), "weather", "moved up in frequency"),
@@ -124,7 +124,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "means that creep": (
         Case(FAR, (STILL,) * 3, "level", rises=20),
         "undetermined",
-        "Means creep (a up by 9 spreads, b down by 8 spreads",
+        "Means creep (a up by 9 spreads; b down by 8 spreads",
     ),
     "one channel, its mean": (
         Case((9.0,), (STILL,), "level", names=("a",)),
@@ -195,10 +195,10 @@ def test_how_it_came_is_counted_in_windows(rises: int, word: str) -> None:
 def test_what_one_sensor_does_is_said() -> None:
     mean = Case((9.0, 0.5, 1.2), (STILL,) * 3, "level")
     spikes = Case((9.0, 0.5, 1.2), (RAISED, STILL, STILL), crest=6.0)
-    expected = "Its mean has shifted (a up by 9 spreads), and few of its bands have changed."
+    expected = "Its mean has shifted, and few of its bands have changed."
     assert expected in find_likely_cause(make_case(mean)).signs
     unknown = replace(mean, bands=(), names=("x", "y", "z"))
-    assert "Its mean has shifted (x up by 9 spreads)." in find_likely_cause(make_case(unknown)).signs
+    assert "Its mean has shifted." in find_likely_cause(make_case(unknown)).signs
     assert "Many bands have risen (a), with spikes." in find_likely_cause(make_case(spikes)).signs
 
 
@@ -235,7 +235,7 @@ def test_a_direction_is_said_of_a_feature_and_of_a_channel_by_its_mean_alone() -
     gusts = {"farthest": "air.deviation"}
     health = tuple(one.model_copy(update=gusts if one.is_covariate else {}) for one in whole.health)
     signs = find_likely_cause(whole.model_copy(update={"health": health})).signs
-    assert "air.deviation is 9 healthy spreads above its median, outside of its baseline." in signs
+    assert "Outside of its baseline is air.deviation, 9 healthy spreads above its median." in signs
 
 
 def test_a_gap_in_the_scores_is_no_slow_rise() -> None:
@@ -279,7 +279,7 @@ def test_a_feature_that_never_moved_in_the_baseline_is_clearly_outside() -> None
     whole = make_case(Case((1.2, 9.0, 0.5), (STILL,) * 3))
     still = tuple(one.model_copy(update={"deviation": None} if one.channel == "b" else {}) for one in whole.health)
     found = find_likely_cause(whole.model_copy(update={"health": still}))
-    assert found.kind == "sensor" and "b.band has moved, which it never did" in found.signs[0]
+    assert found.kind == "sensor" and "b.band, which never moved in its baseline" in found.signs[0]
 
 
 def test_without_bands_and_scores_the_channels_still_speak() -> None:
