@@ -48,7 +48,7 @@ ONE_CHANNEL = "The sensor or the structure: see whether other gateways have chan
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
 WEATHER_SIGNS = {
-    "usual": "What is measured of the weather is as in the baseline.",
+    "usual": "What is measured of the weather{} is as in the baseline.",
     "unusual": "The weather is out of the ordinary, which does not account for the alarm.",
     "explained": "The weather is out of the ordinary, and accounts for the alarm.",
 }
@@ -369,10 +369,12 @@ def _describe_earlier(evidence: AlarmEvidence) -> str:
 
 def describe_covariates(evidence: AlarmEvidence, kind: Kind) -> list[str]:
     """Return what was measured beside the structure, of an alarm that looks like a kind."""
-    unknown = "Nothing is known" if any(one.is_covariate for one in evidence.health) else "Nothing is measured here"
+    covariates = [one.channel for one in evidence.health if one.is_covariate]
+    unknown = "Nothing is known" if covariates else "Nothing is measured here"
     if not evidence.weather and not evidence.power:
         return [f"{unknown} of the weather and of the supply."]
-    weather = WEATHER_SIGNS[evidence.weather] if evidence.weather else f"{unknown} of the weather."
+    of_weather = f" ({_name(covariates)})" if covariates and not evidence.power else ""  # others may be of the supply
+    weather = WEATHER_SIGNS[evidence.weather].format(of_weather) if evidence.weather else f"{unknown} of the weather."
     if kind == "weather" and evidence.weather == "unusual":
         weather = RARE_WEATHER
     return [weather, POWER_SIGNS[evidence.power] if evidence.power else f"{unknown} of the supply."]

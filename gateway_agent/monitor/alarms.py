@@ -145,7 +145,7 @@ def queue_anomaly(
 
 
 def _describe_evidence(weather: Evidence, power: Evidence, *, is_power_measured: bool) -> str:
-    does = {"explained": "accounts for it", "unusual": "what the baseline shows of its effect does not account for all"}
+    does = {"explained": "accounts for it", "unusual": "goes beyond what the baseline shows of its effect"}
     measured = {"weather": weather, "power": power if is_power_measured else ""}
     found = [f"; {name} is out of the ordinary and {does[what]}" for name, what in measured.items() if what in does]
     if not is_power_measured and power in does:  # of which nothing but the start is known

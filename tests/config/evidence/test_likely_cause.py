@@ -214,7 +214,7 @@ def test_what_is_not_measured_is_said() -> None:
     neither = find_likely_cause(make_case(Case(FAR, weather=""))).signs[-1]
     assert neither == "Nothing is known of the weather and of the supply."
     signs = find_likely_cause(make_case(Case(FAR, weather="usual"))).signs[-2:]
-    assert signs == ("What is measured of the weather is as in the baseline.", "Nothing is known of the supply.")
+    assert signs == ("What is measured of the weather (air) is as in the baseline.", "Nothing is known of the supply.")
 
 
 @pytest.mark.parametrize("bands", [(DOWN, RAISED, RAISED), (LINE, LINE, DOWN), (UP, RAISED, RAISED)])

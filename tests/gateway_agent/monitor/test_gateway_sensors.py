@@ -115,7 +115,7 @@ BESIDE: dict[str, tuple[dict[str, Any], float, tuple[str, str], str]] = {
         {"weather": LEVEL},
         3_600.0,
         ("unusual", ""),
-        "weather is out of the ordinary and what the baseline shows of its effect does not",
+        "weather is out of the ordinary and goes beyond what the baseline shows of its effect",
     ),
 }
 
