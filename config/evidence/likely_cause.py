@@ -279,7 +279,7 @@ def _give_up(seen: Observed) -> Found | None:
     names = [one.channel for one in seen.own]
     sign = _describe_bands(seen.bands, names)
     if len(names) == 1 and seen.clear and seen.clear[0].farthest.endswith(MEAN) and not sign:
-        sign = f"The mean has shifted ({names[0]})."
+        sign = f"The mean has shifted ({_describe_shift(seen.clear[0], seen.evidence)})."
     return Found("undetermined", ONE_CHANNEL if len(names) == 1 and seen.clear else UNDETERMINED, sign)
 
 
