@@ -38,10 +38,10 @@ NAMED_MAX = 5  # channels
 MEAN, CREST = ".level", ".crest"  # how names of features end
 
 DAMAGE = "Probably real: the structure has changed, or what holds it. Somebody should look at it."
-SENSOR = "Probably a sensor: look at {}, the mounting and the cable."
+SENSOR = "Probably a sensor: look at {}, the mounting and the cable, and at the structure at its place."
 WORK = "Probably works or a machine and no damage: it should end with them."
 WEATHER = "Probably weather and no damage: it should go back with the weather."
-WIND = "Probably wind and no damage: it should go with the wind."
+WIND = "Rather wind than works, and no damage: it should go with the wind."
 LOAD = "Probably works, traffic or wind and no damage: energy was added, and which of them did it cannot be seen."
 POWER = "Probably the supply or a start and no damage: it should fade, or end when the supply is as usual."
 ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
@@ -129,7 +129,7 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
         _describe_channels(seen),
         found.sign,
         f"A fault was found: {_name(seen.faulty)}." if seen.faulty else "",
-        _describe_rise(seen.onset, evidence.window_s),
+        describe_onset(evidence),
         _describe_earlier(evidence),
         *(f"Outside of its baseline is {_describe_far(one, evidence)}." for one in seen.covariates),
         *describe_covariates(evidence, found.kind),
@@ -342,13 +342,13 @@ def _name(channels: Sequence[str], joint: str = ", ") -> str:
 
 def describe_onset(evidence: AlarmEvidence) -> str:
     """Return how the alarm came; nothing where too few windows are known."""
-    return _describe_rise(measure_onset(evidence), evidence.window_s)
-
-
-def _describe_rise(onset: Onset | None, window_s: float) -> str:
+    onset = measure_onset(evidence)
     if onset is None:
         return ""
-    return f"The score took {format_duration(max(onset.rise_s, window_s))} from the ordinary to over the level."
+    if onset.rise_s <= ABRUPT * evidence.window_s:
+        return f"The score rose over the level within {format_duration(max(onset.rise_s, evidence.window_s))}."
+    began = format_moment(evidence.onset_ns - round(onset.rise_s * NS))
+    return f"The score rose from {began} on, over {format_duration(onset.rise_s)}, until it was over the level."
 
 
 def _describe_earlier(evidence: AlarmEvidence) -> str:

@@ -36,6 +36,7 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         raise NotThereError(f"there is no alarm {key[1]} of {key[0]}; old ones that are over are removed")
     evidence = store.read_evidence(*key)
     spoke = next(iter(store.read_newest("gateways", 1, "status", "seen_ns", gateway=one.gateway)), None)
+    seen_ns = None if spoke is None else spoke["seen_ns"] or None
     status = None if spoke is None else Status.model_validate_json(spoke["status"])
     later = [] if evidence is None else list_later(context, evidence, one, status)
     end_ns = one.cleared_ns if one.is_clock_set else None
@@ -43,7 +44,8 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
     return {
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         **describe_evidence(evidence, later, end_ns),
-        "seen_ns": None if spoke is None else spoke["seen_ns"] or None,
+        "seen_ns": seen_ns,
+        "stood_s": max(seen_ns - one.begun_ns, 0) / NS if seen_ns and one.is_active and one.is_clock_set else None,
         "newest": later[-1]._asdict() if later and one.is_active else None,
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),

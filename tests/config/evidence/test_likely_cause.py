@@ -85,7 +85,11 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "energy at once": (Case(FAR, (RAISED,) * 3), "load", "Many bands have risen (a, b, c), and no peak has moved."),
     "blows by and by": (Case(FAR, (RAISED,) * 3, rises=20, crest=6.0), "load", "works, traffic or wind"),
     "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "Nothing here has measured the wind"),
-    "neither soon nor late, with a crest": (Case(FAR, (RAISED,) * 3, rises=6, crest=6.0), "work", "took 5 s"),
+    "neither soon nor late, with a crest": (
+        Case(FAR, (RAISED,) * 3, rises=6, crest=6.0),
+        "work",
+        "on, over 5 s, until it was over the level.",
+    ),
     "neither soon nor late, without one": (Case(FAR, (RAISED,) * 3, rises=6), "weather", "Many bands have risen"),
     "the air alone": (
         Case(NEAR, (STILL,) * 3, air=-9.0, weather="unusual"),
