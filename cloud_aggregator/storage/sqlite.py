@@ -11,9 +11,8 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from sqlalchemy import Connection, NullPool, create_engine, event
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
@@ -72,7 +71,7 @@ class SqliteDatabase:
         if create:
             sqlite.make_private(self.path)
         with name_errors(self, CANNOT_OPEN):
-            db = self._open(mode="rw")
+            db = self.make_engine().connect()
         if create:
             self._share()
         return db
@@ -86,11 +85,9 @@ class SqliteDatabase:
                 if file.exists():
                     file.chmod(stat.S_IMODE(file.stat().st_mode) | stat.S_IRGRP)
 
-    def _open(self, **query: str) -> Connection:
-        url = URL.create("sqlite", database=f"file:{quote(self.name)}", query={"uri": "true"} | query)
-        engine = create_engine(url, poolclass=NullPool)
-        event.listen(engine, "connect", set_up)
-        return engine.connect()
+    def make_engine(self) -> Engine:
+        """Return what makes connections to the file, which is there."""
+        return _make_engine(self.path, mode="rw")
 
     def connect_to_read(self) -> Connection:
         """Return a connection that writes nothing. A file with no log beside it is open to nobody, and who may not make
@@ -100,7 +97,7 @@ class SqliteDatabase:
             raise StoreError(f"{self.name}: there is no store yet; the aggregator has not run with these settings")
         self._read_file = _, is_live, _ = self._look()
         with name_errors(self, CANNOT_OPEN):
-            db = self._open(mode="ro", **({} if is_live else {"immutable": "1"}))
+            db = _make_engine(self.path, mode="ro", **({} if is_live else {"immutable": "1"})).connect()
             db.exec_driver_sql(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
             db.rollback()
             return db
@@ -175,6 +172,13 @@ class SqliteDatabase:
         staged.replace(self.path)
         sync_folder(self.path.parent)
         return str(kept) if kept.exists() else ""
+
+
+def _make_engine(path: Path, **query: str) -> Engine:
+    url = URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true"} | query)
+    engine = create_engine(url, poolclass=NullPool)
+    event.listen(engine, "connect", set_up)
+    return engine
 
 
 def locate_files(path: Path) -> tuple[Path, ...]:

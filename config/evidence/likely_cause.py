@@ -311,8 +311,10 @@ def _find_text(one: ChannelHealth, evidence: AlarmEvidence) -> str:
 
 
 def _describe_far(one: ChannelHealth, evidence: AlarmEvidence) -> str:
-    name = one.channel if one.farthest.endswith(MEAN) else one.farthest or one.channel
-    name = _find_text(one, evidence) or name
+    text = _find_text(one, evidence)
+    if text and (one.deviation is None or "spreads" in text):  # then it says so itself, see `describe_value`
+        return text
+    name = text or (one.channel if one.farthest.endswith(MEAN) else one.farthest or one.channel)
     if one.deviation is None:
         return f"{name}, which never moved in its baseline"
     side = "above" if one.deviation > 0 else "below"
@@ -420,7 +422,8 @@ def _find_moves(change: BandChange, middle_hz: Floats) -> list[Move]:
         near = np.where(np.abs(middle_hz - hz) < REACH * hz, decibels, 0)
         below, above = near[middle_hz < hz].max(initial=0), near[middle_hz > hz].max(initial=0)
         if max(below, above) >= ROSE_DB and below != above:
-            to = int(np.argmax(near))
+            highest = np.flatnonzero(near == near.max())
+            to = highest[np.argmin(np.abs(middle_hz[highest] - hz))]  # of some as high the nearest
             moves.append(Move(float(hz), float(middle_hz[to]), int(near[to] - decibels[place])))
     return moves
 

@@ -48,7 +48,7 @@ def make_private(path: Path) -> None:
     its own. The process's mask is not touched, since all threads share it.
     """
     with suppress(OSError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
+        os.close(os.open(path.resolve(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
 
 
 def set_up(db: sqlite3.Connection, checkpoint_pages: int, page_bytes: int) -> None:

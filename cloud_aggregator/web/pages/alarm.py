@@ -45,7 +45,7 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         **describe_evidence(evidence, later, end_ns),
         "seen_ns": seen_ns,
-        "stood_s": max(seen_ns - one.begun_ns, 0) / NS if seen_ns and one.is_active and one.is_clock_set else None,
+        "stood_s": measure_stood_s(one, row["raised_ns"], seen_ns),
         "newest": later[-1]._asdict() if later and one.is_active else None,
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
@@ -69,6 +69,15 @@ def list_later(context: Context, evidence: AlarmEvidence, one: Listed, status: S
     found = read_points(context.store, one.gateway, status)
     known = {point.t_ns: point for point in found if last_ns < point.t_ns < context.now_ns + DAY_NS}
     return [known[t_ns] for t_ns in sorted(known)]
+
+
+def measure_stood_s(one: Listed, raised_ns: int | None, seen_ns: int | None) -> float | None:
+    """Return how long after its begin an alarm that stands is known to have stood: until its gateway last spoke, where
+    that was after it was raised and both by a clock that is set.
+    """
+    if raised_ns is None or seen_ns is None or seen_ns <= raised_ns or not (one.is_active and one.is_clock_set):
+        return None
+    return (seen_ns - one.begun_ns) / NS
 
 
 def describe_event(event: AlarmEvent) -> Facts:

@@ -8,13 +8,13 @@ function formatValue(value) {
 }
 
 // In the legend: what a line is alone, as long as no cursor asks for a value.
-function whereCursor(format) {
+function formatAtCursor(format) {
   return (_plot, value, _series, index) => (index === null ? "" : value === null ? "–" : format(value));
 }
 
 function describeSeries(one) {
   const line = { now: { width: 2 }, limit: { width: 2, dash: [8, 4] }, usual: { width: 1.5 } }[one.role] || { width: 1, dash: [3, 3] };
-  return { label: one.label, stroke: readVariable(COLOURS[one.role]), points: { show: false }, value: whereCursor(formatValue), ...line };
+  return { label: one.label, stroke: readVariable(COLOURS[one.role]), points: { show: false }, value: formatAtCursor(formatValue), ...line };
 }
 
 const UNITS = { time: "UTC", frequency: "Hz", round: "round", day: "day" }; // of the horizontal axis
@@ -78,7 +78,7 @@ function draw(element) {
       { ...axis, ...(isWhole ? { incrs: WHOLE } : {}), label: isTime ? `UTC, from ${day}` : UNITS[chart.kind], space: isTime ? (isOverDays ? 110 : 70) : 50, values: isTime ? (_, ticks) => ticks.map(formatClock) : undefined },
       { ...axis, ...(isCurved ? { grid: { ...grid, filter: keepDecades } } : {}), size: 70, filter: isCurved ? keepDecades : undefined, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : formatValue(tick))) },
     ],
-    series: [{ label: UNITS[chart.kind], value: whereCursor(isTime ? formatClock : formatValue) }, ...chart.series.map(describeSeries)],
+    series: [{ label: UNITS[chart.kind], value: formatAtCursor(isTime ? formatClock : formatValue) }, ...chart.series.map(describeSeries)],
     hooks: { draw: [(plot) => drawMarks(plot, chart.marks || [])] },
     bands: chart.kind === "frequency" ? [{ series: [4, 2], fill: readVariable("--band-fill") }] : [],
   };

@@ -260,12 +260,20 @@ def test_what_is_not_there_is_named_and_looking_does_not_make_it(path: Path) -> 
         Store(path.parent / "nowhere" / path.name)
 
 
-@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "question?.db", "hash#.db"])
+@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "question?.db", "hash#.db", "no-utf8-\udcff.db"])
 def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path / name)
     store.commit([SaveTraining({}, {"said": "x"})])
     store.close()
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_a_link_to_a_store_that_is_yet_to_be_made_and_a_path_of_two_slashes_will_do(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "far.db")
+    Store(tmp_path / "link.db").close()
+    with closing(Store(Path(f"/{tmp_path}/far.db"), is_read_only=True)) as store:
+        assert store.read_training() is None
+    assert {file.name for file in tmp_path.iterdir()} == {"link.db", "far.db"}
 
 
 def test_a_change_that_comes_again_waits_once_and_in_its_place(path: Path) -> None:

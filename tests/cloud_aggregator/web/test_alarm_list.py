@@ -21,6 +21,7 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.storage.tables import ALARMS
 from fedgate.cloud_aggregator.web.pages import alarm_list
 from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
+from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 
@@ -30,7 +31,8 @@ STEPS, GATEWAYS = 60, ("north", "south")
 def make_step(random: Random, number: int, known: list[tuple[str, str]]) -> Durable:
     """Return something that is stored: an alarm, a change of a known one, or what was done about it."""
     if random.random() < 0.3 and known:
-        kind, body = random.choice((("acknowledge", {}), ("label", {"label": random.choice(("damage", "false"))})))
+        shelve, label = {"until_ns": (number + random.randrange(9)) * NS}, {"label": random.choice(("damage", "false"))}
+        kind, body = random.choice((("acknowledge", {}), ("label", label), ("shelve", shelve), ("unshelve", {})))
         return AlarmEvent(*random.choice(known), "", number, "ben", kind, body)
     is_new = random.random() < 0.5 or not known
     if is_new:
@@ -39,11 +41,13 @@ def make_step(random: Random, number: int, known: list[tuple[str, str]]) -> Dura
     state = random.choice(("raised", "cleared"))
     received_ns = random.choice((number * NS, number * NS, 3 * NS + number, (10**6 + number) * NS))
     told = {"id": name, "cause": f"cause of {name}", "state": state, "t_ns": number * NS, "text": f"text {number}"}
+    told["severity"] = random.choice(SEVERITIES)
     return RecordAlarm(gateway, ALARM.model_copy(update=told), received_ns, received_ns)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 8))])
-def test_the_kept_list_is_the_one_that_is_read_anew(seed: int, tmp_path: Path) -> None:
+def test_the_kept_list_is_the_one_that_is_read_anew(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alarm_list, "SORTED_ANEW", 2)
     random, kept, known = Random(seed), AlarmList(), list[tuple[str, str]]()
     with closing(Store(tmp_path / "a.db")) as store:
         for number in range(1, STEPS):

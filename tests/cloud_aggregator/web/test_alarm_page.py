@@ -62,6 +62,20 @@ def test_of_a_clock_that_was_not_set_all_times_on_the_page_are_of_the_aggregator
     assert show_time(ONSET_NS) not in markup and show_time(END_NS) not in markup
 
 
+@pytest.mark.parametrize(("after_s", "stood_s"), [(10, 10.0), (0, None), (-10, None)])
+def test_an_alarm_stood_as_long_as_its_gateway_spoke_after_it_was_raised(
+    after_s: int, stood_s: float | None, tmp_path: Path
+) -> None:
+    spoke = RecordGateway("north", Status(state="online", clock="synchronised"), RAISED.t_ns + after_s * NS)
+    commit(
+        tmp_path, RecordAlarm("north", RAISED, NOW_NS, RAISED.t_ns), RecordEvidence("north", EVIDENCE, NOW_NS), spoke
+    )
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert facts["stood_s"] == stood_s
+    words = "It still stood 10 s after it began" if stood_s else "It is not known whether it stands"
+    assert words in render(tmp_path, alarm.PAGE, facts)
+
+
 EVIDENCE = make_evidence(bands=3).model_copy(
     update={
         "alarm": ALARM.id,
@@ -90,7 +104,7 @@ def test_the_scores_go_on_behind_the_evidence_while_an_alarm_stands(tmp_path: Pa
     scores = chart["series"][0]["values"]
     assert scores[:12] == [2.0] * 12 and scores[12:] == [None, 0.5, 0.5]  # a hole where nothing is known
     markup = render(tmp_path, alarm.PAGE, facts)
-    assert "It still stood when its gateway was heard last" in markup and "a score of 0.5 at the level 1" in markup
+    assert "when its gateway last spoke" in markup and "a score of 0.5 at the level 1" in markup
     assert 'class="down strong" d="M0 5h1v5h-1z"' in markup and 'class="up" d="M2 0h1v5h-1z"' in markup
 
 

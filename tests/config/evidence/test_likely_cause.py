@@ -320,3 +320,17 @@ def test_whatever_a_gateway_sends_what_is_said_is_short(
     sent = whole.model_copy(update={"trail": whole.trail.model_copy(update=moments)})
     found = find_likely_cause(AlarmEvidence.from_bytes(fit(sent).to_bytes()))
     assert found.verdict and all(0 < len(sign) < 800 for sign in found.signs)
+
+
+def test_of_peaks_as_high_the_nearest_is_named_and_no_distance_twice() -> None:
+    for side, expected in ((-1, "19.5 to 18.5 Hz"), (1, "19.5 to 20.5 Hz")):
+        bands = shift((19, -12), *((19 + side * off, 9) for off in (1, 2, 3)))
+        signs = find_likely_cause(make_case(Case(FAR, (bands,) * 3, air=-2.0, weather="unusual"))).signs
+        assert expected in " ".join(signs)
+    texts = {"b: energy at 3 Hz is 8 healthy spreads below its median": -8.0, "b: mean is 21, and never left 20": None}
+    for text, off in texts.items():
+        alone = make_case(Case((1.2, -8.0, 0.5), (STILL,) * 3, first="b.band"))
+        first = alone.contributions[0].model_copy(update={"text": text, "deviation": off})
+        health = (alone.health[0], alone.health[1].model_copy(update={"deviation": off}), *alone.health[2:])
+        found = find_likely_cause(alone.model_copy(update={"contributions": (first,), "health": health}))
+        assert found.signs[0].endswith(f"and no other: {text}.")

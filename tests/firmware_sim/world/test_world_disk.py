@@ -141,6 +141,14 @@ def test_a_cut_that_is_not_torn_leaves_what_was_there_before(tmp_path: Path, sha
     assert found == kept
 
 
+def test_the_stores_of_a_world_share_what_is_made_of_each_statement(tmp_path: Path) -> None:
+    disks = [Disk(tmp_path / name, np.random.default_rng(0), lambda effects: None) for name in ("a.db", "b.db")]
+    stores = [CloudStore(disk) for disk in disks]
+    assert stores[0]._db.engine is stores[1]._db.engine
+    for store in stores:
+        store.close()
+
+
 def test_a_damaged_file_is_complained_of(tmp_path: Path) -> None:
     path = tmp_path / "one.db"
     committed(path, 3)

@@ -194,7 +194,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "nowhere" / "gateway.db")
 
 
-@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "question?.db", "hash#.db"])
+@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "question?.db", "hash#.db", "no-utf8-\udcff.db"])
 def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path / name)
     store.commit([Save("own", b"x")])
@@ -203,6 +203,12 @@ def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
     reader.close()
     store.close()
     assert (tmp_path / name).exists()
+
+
+def test_a_link_to_a_store_that_is_yet_to_be_made_will_do(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "far.db")
+    Store(tmp_path / "link.db").close()
+    assert (tmp_path / "far.db").stat().st_size
 
 
 def test_the_summary_is_read_beside_a_running_agent_and_after_it(tmp_path: Path) -> None:
