@@ -129,7 +129,7 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
         _describe_channels(seen),
         found.sign,
         f"A fault was found: {_name(seen.faulty)}." if seen.faulty else "",
-        describe_onset(evidence),
+        _describe_rise(evidence, seen.onset),
         _describe_earlier(evidence),
         *(f"Outside of its baseline is {_describe_far(one, evidence)}." for one in seen.covariates),
         *describe_covariates(evidence, found.kind),
@@ -344,7 +344,10 @@ def _name(channels: Sequence[str], joint: str = ", ") -> str:
 
 def describe_onset(evidence: AlarmEvidence) -> str:
     """Return how the alarm came; nothing where too few windows are known."""
-    onset = measure_onset(evidence)
+    return _describe_rise(evidence, measure_onset(evidence))
+
+
+def _describe_rise(evidence: AlarmEvidence, onset: Onset | None) -> str:
     if onset is None:
         return ""
     if onset.rise_s <= ABRUPT * evidence.window_s:
@@ -394,12 +397,12 @@ def measure_bands(
     middle_hz = (edges_hz[1:] + edges_hz[:-1]) / 2.0
     is_fine = edges_hz[1] - edges_hz[0] >= BINS_LEAST * 2.0 * edges_hz[0]  # which is half a bin
     moves = {one.channel: _find_moves(one, middle_hz) if is_fine else [] for one in changes}
-    ways = {name: _find_way(its) for name, its in moves.items()}
+    clearest = {name: one for name, its in moves.items() if (one := _find_clearest(its)) is not None}
     decibels = {one.channel: np.array(one.decibels) for one in changes}
     return Bands(
-        moved_down=[name for name, (way, _) in ways.items() if way == "down" and name in are_clear],
-        moved_up=[name for name, (way, _) in ways.items() if way == "up"],
-        moves={name: clearest for name, (_, clearest) in ways.items() if clearest is not None},
+        moved_down=[name for name, one in clearest.items() if one.to_hz < one.from_hz and name in are_clear],
+        moved_up=[name for name, one in clearest.items() if one.to_hz > one.from_hz],
+        moves=clearest,
         have_no_moves=bool(is_fine) and not any(moves.values()),
         still=[name for name, found in decibels.items() if np.count_nonzero(found) < MANY * len(found)],
         line_hz=_find_shared_line([one for one in changes if one.channel in are_clear], middle_hz, min(2, len(own))),
@@ -428,13 +431,12 @@ def _find_moves(change: BandChange, middle_hz: Floats) -> list[Move]:
     return moves
 
 
-def _find_way(moves: Sequence[Move]) -> tuple[Literal["down", "up", ""], Move | None]:
-    """Return which way most of these went, and the clearest of those."""
+def _find_clearest(moves: Sequence[Move]) -> Move | None:
+    """Return the clearest of the moves to the side to which most went; None where as many went to either."""
     down, up = [one for one in moves if one.to_hz < one.from_hz], [one for one in moves if one.to_hz > one.from_hz]
     if len(down) == len(up):
-        return "", None
-    most = max(down, up, key=len)
-    return "down" if most is down else "up", max(most, key=lambda one: one.decibels)
+        return None
+    return max(down if len(down) > len(up) else up, key=lambda one: one.decibels)
 
 
 def _find_shared_line(changes: Sequence[BandChange], middle_hz: Floats, least: int) -> float | None:

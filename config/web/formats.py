@@ -11,6 +11,7 @@ from markupsafe import Markup
 from fedgate.models.time_units import NS, format_duration, format_moment
 
 DASH = "–"
+MOMENT = Markup('<time datetime="%s" title="%s">%s</time>')  # which escapes what is put into it
 
 
 def show_time(t_ns: int | None) -> str:
@@ -39,8 +40,7 @@ def show_moment(t_ns: int | None, now_ns: int) -> str:
     """
     if t_ns is None:
         return DASH
-    moment = f'<time datetime="{show_iso(t_ns)}" title="{show_time(t_ns)}">{show_ago(t_ns, now_ns)}</time>'
-    return Markup(moment)  # noqa: S704 - digits and words of ours; to escape them takes longer than all the rest
+    return MOMENT % (show_iso(t_ns), show_time(t_ns), show_ago(t_ns, now_ns))
 
 
 def show_duration(seconds: float | None) -> str:
