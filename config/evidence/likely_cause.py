@@ -37,8 +37,8 @@ GAP_WINDOWS = 3.0  # without a window, behind which the scores begin anew
 NAMED_MAX = 5  # channels
 MEAN, CREST = ".level", ".crest"  # how names of features end
 
-DAMAGE = "Probably real: the structure has changed, or what holds it. Somebody should look at it."
-SENSOR = "Probably a sensor: look at {}, the mounting and the cable, and at the structure at its place."
+DAMAGE = "Probably real: the structure or its support has changed. Somebody should look at it."
+SENSOR = "Probably a sensor: look at {}, its mounting and cable, and at the structure at its place."
 WORK = "Probably works or a machine and no damage: it should end with them."
 WEATHER = "Probably weather and no damage: it should go back with the weather."
 WIND = "Rather wind than works, and no damage: it should go with the wind."
@@ -47,33 +47,29 @@ POWER = "Probably the supply or a start and no damage: it should fade, or end wh
 ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
-WEATHER_SIGNS = {
-    "usual": "What is measured of the weather{} is as in the baseline.",
-    "unusual": "The weather is out of the ordinary, which does not account for the alarm.",
-    "explained": "The weather is out of the ordinary, and accounts for the alarm.",
+OF_COVARIATES = {
+    "usual": "as in the baseline",
+    "unusual": "out of the ordinary, which does not account for the alarm",
+    "explained": "out of the ordinary, which accounts for the alarm",
 }
-RARE_WEATHER = "The weather is out of the ordinary, and the baseline has seen little of such weather."
-POWER_SIGNS = {  # which is also said of what began with a start of the gateway
-    "usual": "The supply is as in the baseline.",
-    "unusual": "The supply is out of the ordinary or was just switched on, which does not account for the alarm.",
-    "explained": "The supply is out of the ordinary or was just switched on, which accounts for the alarm.",
-}
+RARE = "out of the ordinary, and rare in the baseline"
+NO_ANEMOMETER = "nothing measures the wind: compare a weather station"
 
 
 class LikelyCause(NamedTuple):
-    """What an alarm looks like, as one sentence, and the signs of it."""
+    """What an alarm looks like, as one sentence, and the signs of it by what they are of, such as `channels`."""
 
     kind: Kind
     verdict: str
-    signs: tuple[str, ...]
+    signs: dict[str, str]
 
 
 class Found(NamedTuple):
-    """What a rule says, and the sign that it rests on."""
+    """What a rule says, and the change that it rests on."""
 
     kind: Kind
     verdict: str
-    sign: str = ""
+    change: str = ""
 
 
 class Move(NamedTuple):
@@ -125,16 +121,14 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
     """Return what the evidence of an alarm looks like, by the first rule that says anything."""
     seen = observe(evidence)
     found = next(one for rule in RULES if (one := rule(seen)) is not None)
-    signs = (
-        _describe_channels(seen),
-        found.sign,
-        f"A fault was found: {_name(seen.faulty)}." if seen.faulty else "",
-        _describe_rise(evidence, seen.onset),
-        _describe_earlier(evidence),
-        *(f"Outside of its baseline is {_describe_far(one, evidence)}." for one in seen.covariates),
-        *describe_covariates(evidence, found.kind),
-    )
-    return LikelyCause(found.kind, found.verdict, tuple(filter(None, signs)))
+    signs = {
+        "channels": _describe_channels(seen),
+        "change": found.change,
+        "fault": f"found in {_name(seen.faulty)}" if seen.faulty else "",
+        "score": _describe_score(evidence, seen.onset),
+        **_describe_covariates(seen, found),
+    }
+    return LikelyCause(found.kind, found.verdict, {of: sign for of, sign in signs.items() if sign})
 
 
 def observe(evidence: AlarmEvidence) -> Observed:
@@ -162,11 +156,10 @@ def _find_moved_peaks(seen: Observed) -> Found | None:
     if seen.bands is None or not seen.bands.moved_down:
         return None
     names = seen.bands.moved_down
-    how = f"as where stiffness is lost{_show_move(seen.bands, names)}"
-    sign = f"Peaks have moved down in frequency ({_name(names)}), {how}."
+    change = f"peaks have moved down{_show_move(seen, names)}, as where stiffness is lost"
     if len(names) >= min(2, len(seen.own)):
-        return Found("damage", DAMAGE, sign)
-    return Found("undetermined", UNDETERMINED, sign) if len(seen.clear) == 1 else None
+        return Found("damage", DAMAGE, change)
+    return Found("undetermined", UNDETERMINED, change) if len(seen.clear) == 1 else None
 
 
 def _find_odd_weather(seen: Observed) -> Found | None:
@@ -181,15 +174,14 @@ def _find_odd_weather(seen: Observed) -> Found | None:
     is_of_supply = seen.evidence.power in ("unusual", "explained")
     if seen.evidence.weather != "unusual" or is_of_supply or not seen.covariates or (seen.clear and not is_first):
         return None
-    return Found("weather", WEATHER, _describe_peaks_up(seen.bands))
+    return Found("weather", WEATHER, _describe_peaks_up(seen))
 
 
 def _find_line(seen: Observed) -> Found | None:
     if seen.bands is None or seen.bands.line_hz is None:
         return None
-    return Found(
-        "work", WORK, f"One frequency, about {seen.bands.line_hz:.3g} Hz, has risen{_describe_peaks(seen.bands)}."
-    )
+    change = f"one frequency has risen, about {seen.bands.line_hz:.3g} Hz{_describe_peaks(seen.bands)}"
+    return Found("work", WORK, change)
 
 
 def _find_one_sensor(seen: Observed) -> Found | None:
@@ -204,20 +196,12 @@ def _describe_one_sensor(seen: Observed) -> str:
     """Return what the only channel that is clearly outside does."""
     one = seen.clear[0]
     crests = (known for known in seen.evidence.contributions if known.feature == f"{one.channel}{CREST}")
-    if sign := _describe_bands(seen.bands, [one.channel], ", with spikes" if any(map(_is_of_blows, crests)) else ""):
-        return sign
+    if change := _describe_bands(seen, [one.channel]):
+        return f"{change}, with spikes" if any(map(_is_of_blows, crests)) else change
     if not one.farthest.endswith(MEAN):
         return ""
     is_still = seen.bands is not None and one.channel in seen.bands.still
-    return f"Its mean has shifted{', and few of its bands have changed' if is_still else ''}."
-
-
-def _describe_shift(one: ChannelHealth, evidence: AlarmEvidence) -> str:
-    if text := _find_text(one, evidence):
-        return text
-    if one.deviation is None:
-        return one.channel
-    return f"{one.channel} {'up' if one.deviation > 0 else 'down'} by {abs(one.deviation):.3g} spreads"
+    return f"its mean has shifted{', and few of its bands have changed' if is_still else ''}"
 
 
 def _is_of_blows(crest: Standout) -> bool:
@@ -228,59 +212,66 @@ def _find_shifted_means(seen: Observed) -> Found | None:
     bands, is_of_means = seen.bands, all(one.farthest.endswith(MEAN) for one in seen.clear)
     if len(seen.clear) < 2 or not is_of_means or bands is None or bands.raised or bands.lowered:
         return None
-    shifts = _name([_describe_shift(one, seen.evidence) for one in seen.clear], "; ")
     if seen.onset is not None and seen.onset.word == "gradual":
-        return Found("undetermined", UNDETERMINED, f"Means creep ({shifts}), as in weather or as it settles.")
+        return Found("undetermined", UNDETERMINED, "means creep, as in weather or as it settles")
     are_still = all(one.channel in bands.still for one in seen.clear)
-    return Found(
-        "damage", DAMAGE, f"Means have shifted ({shifts}){', and few bands have changed' if are_still else ''}."
-    )
+    return Found("damage", DAMAGE, f"means have shifted{', and few bands have changed' if are_still else ''}")
 
 
 def _find_added_energy(seen: Observed) -> Found | None:
     """Blows come at once and with a high crest, wind comes by and by and with none."""
     if seen.bands is None or len(seen.bands.raised) < 2:
         return None
-    sign = _describe_bands(seen.bands, seen.bands.raised, _describe_peaks(seen.bands))
+    change = f"{_describe_bands(seen, seen.bands.raised)}{_describe_peaks(seen.bands)}"
     word = "" if seen.onset is None else seen.onset.word
     crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
     if any(map(_is_of_blows, crests)):
-        blows = f"{sign} With blows: a crest factor is high."
-        return Found("load", LOAD, sign) if word == "gradual" else Found("work", WORK, blows)
+        blows = f"{change}; a crest factor is as high as blows make it"
+        return Found("load", LOAD, change) if word == "gradual" else Found("work", WORK, blows)
     if seen.onset is None or word == "abrupt":
-        return Found("load", LOAD, sign)
-    unseen = "" if seen.covariates else " Nothing here has measured the wind: compare a weather station."
-    return Found("weather", WIND, f"{sign} No crest factor is as high as blows make it.{unseen}")
+        return Found("load", LOAD, change)
+    return Found("weather", WIND, f"{change}; no crest factor is as high as blows make it")
 
 
 def _describe_peaks(bands: Bands) -> str:
-    return ", and no peak has moved" if bands.have_no_moves else ""
+    return "; no peak has moved" if bands.have_no_moves else ""
 
 
 def _find_peaks_up(seen: Observed) -> Found | None:
     if seen.bands is None or len(seen.bands.moved_up) < 2 or seen.evidence.weather != "unusual":
         return None
-    return Found("weather", WEATHER, _describe_peaks_up(seen.bands))
+    return Found("weather", WEATHER, _describe_peaks_up(seen))
 
 
-def _describe_peaks_up(bands: Bands | None) -> str:
-    if bands is None or not bands.moved_up:
+def _describe_peaks_up(seen: Observed) -> str:
+    if seen.bands is None or not seen.bands.moved_up:
         return ""
-    how = f"as where it is colder{_show_move(bands, bands.moved_up)}"
-    return f"Peaks have moved up in frequency ({_name(bands.moved_up)}), {how}."
+    return f"peaks have moved up{_show_move(seen, seen.bands.moved_up)}, as where it is colder"
 
 
-def _show_move(bands: Bands, names: Sequence[str]) -> str:
-    clearest = max((bands.moves[name] for name in names), key=lambda one: one.decibels)
-    return f": most clearly from about {clearest.from_hz:.3g} to {clearest.to_hz:.3g} Hz"
+def _show_move(seen: Observed, names: Sequence[str]) -> str:
+    """Return in which channels peaks moved, and the clearest of the moves."""
+    moves = {} if seen.bands is None else seen.bands.moves
+    clearest = max((moves[name] for name in names), key=lambda one: one.decibels)
+    hertz = f"from about {clearest.from_hz:.3g} to {clearest.to_hz:.3g} Hz"
+    return (
+        f"{_say_where(seen, names)}, most clearly {hertz}" if len(names) > 1 else f"{_say_where(seen, names)} {hertz}"
+    )
+
+
+def _say_where(seen: Observed, names: Sequence[str]) -> str:
+    """Return in which channels of the structure something is so; nothing where there is one alone."""
+    if len(seen.own) == 1:
+        return ""
+    return f" in all {len(names)}" if len(names) == len(seen.own) else f" in {_name(names)}"
 
 
 def _give_up(seen: Observed) -> Found | None:
     names = [one.channel for one in seen.own]
-    sign = _describe_bands(seen.bands, names)
-    if len(names) == 1 and seen.clear and seen.clear[0].farthest.endswith(MEAN) and not sign:
-        sign = f"The mean has shifted ({_describe_shift(seen.clear[0], seen.evidence)})."
-    return Found("undetermined", ONE_CHANNEL if len(names) == 1 and seen.clear else UNDETERMINED, sign)
+    change = _describe_bands(seen, names)
+    if len(names) == 1 and seen.clear and seen.clear[0].farthest.endswith(MEAN) and not change:
+        change = "its mean has shifted"
+    return Found("undetermined", ONE_CHANNEL if len(names) == 1 and seen.clear else UNDETERMINED, change)
 
 
 RULES: tuple[Callable[[Observed], Found | None], ...] = (
@@ -296,12 +287,12 @@ RULES: tuple[Callable[[Observed], Found | None], ...] = (
 )
 
 
-def _describe_bands(bands: Bands | None, channels: Sequence[str], besides: str = "") -> str:
-    if bands is None:
+def _describe_bands(seen: Observed, channels: Sequence[str]) -> str:
+    if seen.bands is None:
         return ""
-    for word, names in (("risen", bands.raised), ("fallen", bands.lowered)):
+    for word, names in (("risen", seen.bands.raised), ("fallen", seen.bands.lowered)):
         if shown := [one for one in names if one in channels]:
-            return f"Many bands have {word} ({_name(shown)}){besides}."
+            return f"many bands have {word}{_say_where(seen, shown)}"
     return ""
 
 
@@ -311,30 +302,39 @@ def _find_text(one: ChannelHealth, evidence: AlarmEvidence) -> str:
 
 
 def _describe_far(one: ChannelHealth, evidence: AlarmEvidence) -> str:
-    text = _find_text(one, evidence)
-    if text and (one.deviation is None or "spreads" in text):  # then it says so itself, see `describe_value`
+    """Return how far a channel is off, in plain words where its farthest feature is one that stands out."""
+    if text := _find_text(one, evidence):
         return text
-    name = text or (one.channel if one.farthest.endswith(MEAN) else one.farthest or one.channel)
+    name = one.channel if one.farthest.endswith(MEAN) else one.farthest or one.channel
     if one.deviation is None:
         return f"{name}, which never moved in its baseline"
     side = "above" if one.deviation > 0 else "below"
-    return f"{name}, {abs(one.deviation):.3g} healthy spreads {side} its median"
+    return f"{name} {abs(one.deviation):.3g} healthy spreads {side} its median"
 
 
 def _describe_channels(seen: Observed) -> str:
-    """Return how many channels of the structure are clearly outside of their baseline."""
+    """Return how many channels of the structure are clearly outside of their baseline, and by what: each by its mean,
+    or the farthest one.
+    """
     own, clear = seen.own, seen.clear
     if len(own) < 2:
-        return "There is one channel, and no other to compare it with." if own else ""
-    of_how_many = f"{len(own)} channels{' that are listed' if 'well channels' in seen.evidence.cut else ''}"
+        alone = "one, and no other to compare it with" if own else ""
+        return f"{alone}: {_describe_far(clear[0], seen.evidence)}" if clear else alone
+    of_how_many = f"{len(own)}{' that are listed' if 'well channels' in seen.evidence.cut else ''}"
     if not clear:
-        return f"None of {of_how_many} is clearly outside of its baseline."
+        return f"none of {of_how_many} is clearly outside of its baseline"
+    far = [_describe_far(one, seen.evidence) for one in clear]
     if len(clear) == 1:
-        far = _describe_far(clear[0], seen.evidence)
-        return f"One of {of_how_many} is clearly outside of its baseline, and no other: {far}."
-    farthest = max(clear, key=lambda one: math.inf if one.deviation is None else abs(one.deviation))
-    far = _describe_far(farthest, seen.evidence)
-    return f"{len(clear)} of {of_how_many}, not one sensor alone; farthest off is {far}."
+        return f"one of {of_how_many} alone ({far[0]})"
+    which = f"all {of_how_many}" if len(clear) == len(own) else f"{len(clear)} of {of_how_many}"
+    if all(one.farthest.endswith(MEAN) for one in clear):
+        return f"{which}: {_name(far, '; ')}"
+    farthest = max(range(len(clear)), key=lambda place: _measure_distance(clear[place]))
+    return f"{which} ({_name([one.channel for one in clear])}), farthest {far[farthest]}"
+
+
+def _measure_distance(one: ChannelHealth) -> float:
+    return math.inf if one.deviation is None else abs(one.deviation)
 
 
 def _name(channels: Sequence[str], joint: str = ", ") -> str:
@@ -342,22 +342,18 @@ def _name(channels: Sequence[str], joint: str = ", ") -> str:
     return f"{joint.join(channels[:NAMED_MAX])}{more}"
 
 
-def describe_onset(evidence: AlarmEvidence) -> str:
-    """Return how the alarm came; nothing where too few windows are known."""
-    return _describe_rise(evidence, measure_onset(evidence))
-
-
-def _describe_rise(evidence: AlarmEvidence, onset: Onset | None) -> str:
-    if onset is None:
-        return ""
-    if onset.rise_s <= ABRUPT * evidence.window_s:
-        return f"The score rose over the level within {format_duration(max(onset.rise_s, evidence.window_s))}."
-    began = format_moment(evidence.onset_ns - round(onset.rise_s * NS))
-    return f"The score rose from {began} on, over {format_duration(onset.rise_s)}, until it was over the level."
+def _describe_score(evidence: AlarmEvidence, onset: Onset | None) -> str:
+    """Return how the score rose until it stayed over the level, and since when it was there now and then."""
+    rose = ""
+    if onset is not None and onset.rise_s <= ABRUPT * evidence.window_s:
+        rose = f"rose over the level within {format_duration(max(onset.rise_s, evidence.window_s))}"
+    elif onset is not None:
+        began = format_moment(evidence.onset_ns - round(onset.rise_s * NS))
+        rose = f"rose for {format_duration(onset.rise_s)} until it stayed over the level, from {began} on"
+    return "; ".join(filter(None, (rose, _describe_earlier(evidence))))
 
 
 def _describe_earlier(evidence: AlarmEvidence) -> str:
-    """Return since when the score was over the level now and then, before it stayed there."""
     trail = evidence.trail
     if trail is None:
         return ""
@@ -369,20 +365,24 @@ def _describe_earlier(evidence: AlarmEvidence) -> str:
     windows = f"{len(over_s)} window{'s' if len(over_s) > 1 else ''}"
     first = format_moment(trail.first_ns + round(over_s[0] * NS))
     known = " of those known" if "older scores" in evidence.cut else ""
-    return f"The score was over the level before, in {windows}{known}, first {first}."
+    return f"was over it before, in {windows}{known}, first {first}"
 
 
-def describe_covariates(evidence: AlarmEvidence, kind: Kind) -> list[str]:
-    """Return what was measured beside the structure, of an alarm that looks like a kind."""
-    covariates = [one.channel for one in evidence.health if one.is_covariate]
-    unknown = "Nothing is known" if covariates else "Nothing is measured here"
-    if not evidence.weather and not evidence.power:
-        return [f"{unknown} of the weather and of the supply."]
-    of_weather = f" ({_name(covariates)})" if covariates and not evidence.power else ""  # others may be of the supply
-    weather = WEATHER_SIGNS[evidence.weather].format(of_weather) if evidence.weather else f"{unknown} of the weather."
-    if kind == "weather" and evidence.weather == "unusual":
-        weather = RARE_WEATHER
-    return [weather, POWER_SIGNS[evidence.power] if evidence.power else f"{unknown} of the supply."]
+def _describe_covariates(seen: Observed, found: Found) -> dict[str, str]:
+    """Return what was measured beside the structure: of the weather, and of the supply where that is known."""
+    weather, power = seen.evidence.weather, seen.evidence.power
+    covariates = [one for one in seen.evidence.health if one.is_covariate]
+    unknown = "not known" if covariates else "not measured here"
+    if not weather and not power:
+        return {"weather and supply": unknown}
+    are_out = not {weather, power} <= {"", "usual"}
+    names = [_describe_far(one, seen.evidence) if are_out else one.channel for one in covariates]
+    shown = f" ({_name(names, '; ')})" if names else ""
+    of_weather = RARE if found.kind == "weather" and weather == "unusual" else OF_COVARIATES.get(weather, unknown)
+    of_wind = f"; {NO_ANEMOMETER}" if found.verdict == WIND else ""
+    if not power:
+        return {"weather": f"{of_weather}{shown}{of_wind}", "supply": unknown}
+    return {"weather": f"{of_weather}{of_wind}", "supply": OF_COVARIATES[power], "measured beside it": shown[2:-1]}
 
 
 def measure_bands(

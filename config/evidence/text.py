@@ -34,7 +34,7 @@ def render_evidence(evidence: AlarmEvidence) -> str:
     """
     cause = find_likely_cause(evidence)
     parts = [
-        [cause.verdict, *(f"- {sign}" for sign in cause.signs)],
+        [cause.verdict, *(f"- {of}: {sign}" for of, sign in cause.signs.items())],
         _render_contributions(evidence.contributions),
         _render_channels(evidence),
         _render_trail(evidence.trail),

@@ -97,7 +97,7 @@ def draw_trail(evidence: AlarmEvidence, later: Sequence[Point], end_ns: int | No
     own = own[max(before - BEFORE_SHOWN, 0) :]
     until_ns = own[-1].t_ns + (own[-1].t_ns - own[0].t_ns)
     points = [*own, *(one for one in later if one.t_ns <= until_ns)]
-    marks = [make_mark(evidence.onset_ns, "over the level"), make_mark(evidence.t_ns, "raised")]
+    marks = [make_mark(evidence.onset_ns, "stays over the level"), make_mark(evidence.t_ns, "raised")]
     marks += [] if end_ns is None else [make_mark(end_ns, "over")]
     hop_s = median([after - before for before, after in pairwise(trail.offsets_s)] or [evidence.window_s])
     linear_to = find_linear_part([one.score for one in points], evidence.level)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedgate.config.evidence.likely_cause import describe_covariates, describe_onset, find_likely_cause
+from fedgate.config.evidence.likely_cause import find_likely_cause
 from fedgate.config.evidence.text import LOG_UNIT, needs_log
 from fedgate.config.protocol.evidence import AlarmEvidence, ChannelHealth
 from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, ORANGE, VERMILLION
@@ -51,8 +51,9 @@ def _head(figure: Figure, evidence: AlarmEvidence) -> None:
     lines = textwrap.wrap(evidence.text, TITLE_LETTERS)[:3]
     head = figure.text(0.02, 0.985, "\n".join(lines), fontsize=10.5, fontweight="bold", va="top", color=INK)
     head.set_parse_math(False)
-    beside = describe_covariates(evidence, find_likely_cause(evidence).kind)
-    text = "   ·   ".join([f"raised {_format_time(evidence.t_ns)}", *filter(None, [describe_onset(evidence)]), *beside])
+    signs = find_likely_cause(evidence).signs
+    beside = [f"{of} {signs[of]}" for of in ("score", "weather", "supply", "weather and supply") if of in signs]
+    text = "   ·   ".join([f"raised {_format_time(evidence.t_ns)}", *beside])
     figure.text(0.02, 0.918, text, fontsize=9, va="top", color=INK).set_parse_math(False)
 
 
