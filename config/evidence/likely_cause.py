@@ -37,39 +37,52 @@ GAP_WINDOWS = 3.0  # without a window, behind which the scores begin anew
 NAMED_MAX = 5  # channels
 MEAN, CREST = ".level", ".crest"  # how names of features end
 
-DAMAGE = "Probably real: the structure or its support has changed. Somebody should look at it."
-SENSOR = "Probably a sensor: look at {}, its mounting and cable, and at the structure at its place."
+DAMAGE = "Probably damage: the structure or its support has changed. Somebody should look at it."
+SENSOR = "Probably a sensor: look at {}, its mounting and cable."
 WORK = "Probably works or a machine and no damage: it should end with them."
 WEATHER = "Probably weather and no damage: it should go back with the weather."
-WIND = "Rather wind than works, and no damage: it should go with the wind."
+WIND = "Probably wind and no damage: it should go with the wind."
 LOAD = "Probably works, traffic or wind and no damage: energy was added, and which of them did it cannot be seen."
 POWER = "Probably the supply or a start and no damage: it should fade, or end when the supply is as usual."
 ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
+OTHER_THAN_PEAKS = "mass that was added, or a clock that runs wrong"  # of all channels alike
+OTHER_THAN_MEANS = "a load that stays, or the supply of the sensors"
+OTHER_THAN_SENSOR = "the structure at its place"
+OTHER_THAN_WIND = "works or traffic"
+OTHER_THAN_WEATHER = "a change that came with it"
+OTHER_THAN_BLOWS = "pulses on the supply"
+OTHER_THAN_LINE = "hum on the cables"
+
 OF_COVARIATES = {
-    "usual": "as in the baseline",
-    "unusual": "out of the ordinary, which does not account for the alarm",
-    "explained": "out of the ordinary, which accounts for the alarm",
+    "usual": "within the baseline",
+    "unusual": "{}, which does not account for the alarm",
+    "explained": "{}, which accounts for the alarm",
 }
-RARE = "out of the ordinary, and rare in the baseline"
-NO_ANEMOMETER = "nothing measures the wind: compare a weather station"
+ODD_WEATHER, ODD_SUPPLY = "out of the ordinary", "out of the ordinary or just switched on"
+RARE = "rare in the baseline"
+NO_ANEMOMETER = "; nothing measures the wind: compare a weather station"
 
 
 class LikelyCause(NamedTuple):
-    """What an alarm looks like, as one sentence, and the signs of it by what they are of, such as `channels`."""
+    """What an alarm looks like, as one sentence, the signs of it by what they are of, such as `channels`, and from when
+    on the score rose to its level, where that took its time.
+    """
 
     kind: Kind
     verdict: str
     signs: dict[str, str]
+    rising_ns: int | None
 
 
 class Found(NamedTuple):
-    """What a rule says, and the change that it rests on."""
+    """What a rule says, the change that it rests on, and what looks the same."""
 
     kind: Kind
     verdict: str
     change: str = ""
+    other: str = ""
 
 
 class Move(NamedTuple):
@@ -121,14 +134,20 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
     """Return what the evidence of an alarm looks like, by the first rule that says anything."""
     seen = observe(evidence)
     found = next(one for rule in RULES if (one := rule(seen)) is not None)
+    rising_ns = None
+    if seen.onset is not None and seen.onset.rise_s > ABRUPT * evidence.window_s:
+        rising_ns = evidence.onset_ns - round(seen.onset.rise_s * NS)
+    beside = _describe_covariates(seen, found)
     signs = {
-        "channels": _describe_channels(seen),
+        **(beside if seen.covariates and found.kind in ("weather", "power") else {}),
+        "channels": _describe_channels(seen, found),
         "change": found.change,
+        "or else": found.other,
         "fault": f"found in {_name(seen.faulty)}" if seen.faulty else "",
-        "score": _describe_score(evidence, seen.onset),
-        **_describe_covariates(seen, found),
+        "score": _describe_score(evidence, seen.onset, rising_ns),
+        **beside,
     }
-    return LikelyCause(found.kind, found.verdict, {of: sign for of, sign in signs.items() if sign})
+    return LikelyCause(found.kind, found.verdict, {of: sign for of, sign in signs.items() if sign}, rising_ns)
 
 
 def observe(evidence: AlarmEvidence) -> Observed:
@@ -149,7 +168,7 @@ def observe(evidence: AlarmEvidence) -> Observed:
 def _find_explained(seen: Observed) -> Found | None:
     if seen.evidence.power == "explained":
         return Found("power", POWER)
-    return Found("weather", WEATHER) if seen.evidence.weather == "explained" else None
+    return Found("weather", WEATHER, other=OTHER_THAN_WEATHER) if seen.evidence.weather == "explained" else None
 
 
 def _find_moved_peaks(seen: Observed) -> Found | None:
@@ -158,7 +177,7 @@ def _find_moved_peaks(seen: Observed) -> Found | None:
     names = seen.bands.moved_down
     change = f"peaks have moved down{_show_move(seen, names)}, as where stiffness is lost"
     if len(names) >= min(2, len(seen.own)):
-        return Found("damage", DAMAGE, change)
+        return Found("damage", DAMAGE, change, OTHER_THAN_PEAKS)
     return Found("undetermined", UNDETERMINED, change) if len(seen.clear) == 1 else None
 
 
@@ -174,22 +193,22 @@ def _find_odd_weather(seen: Observed) -> Found | None:
     is_of_supply = seen.evidence.power in ("unusual", "explained")
     if seen.evidence.weather != "unusual" or is_of_supply or not seen.covariates or (seen.clear and not is_first):
         return None
-    return Found("weather", WEATHER, _describe_peaks_up(seen))
+    return Found("weather", WEATHER, _describe_peaks_up(seen), OTHER_THAN_WEATHER)
 
 
 def _find_line(seen: Observed) -> Found | None:
     if seen.bands is None or seen.bands.line_hz is None:
         return None
     change = f"one frequency has risen, about {seen.bands.line_hz:.3g} Hz{_describe_peaks(seen.bands)}"
-    return Found("work", WORK, change)
+    return Found("work", WORK, change, OTHER_THAN_LINE)
 
 
 def _find_one_sensor(seen: Observed) -> Found | None:
     if not seen.clear and seen.faulty:
-        return Found("sensor", SENSOR.format(_name(seen.faulty)))
+        return Found("sensor", SENSOR.format(_name(seen.faulty)), other=OTHER_THAN_SENSOR)
     if not len(seen.clear) == 1 < len(seen.own):
         return None
-    return Found("sensor", SENSOR.format(seen.clear[0].channel), _describe_one_sensor(seen))
+    return Found("sensor", SENSOR.format(seen.clear[0].channel), _describe_one_sensor(seen), OTHER_THAN_SENSOR)
 
 
 def _describe_one_sensor(seen: Observed) -> str:
@@ -215,7 +234,8 @@ def _find_shifted_means(seen: Observed) -> Found | None:
     if seen.onset is not None and seen.onset.word == "gradual":
         return Found("undetermined", UNDETERMINED, "means creep, as in weather or as it settles")
     are_still = all(one.channel in bands.still for one in seen.clear)
-    return Found("damage", DAMAGE, f"means have shifted{', and few bands have changed' if are_still else ''}")
+    change = f"means have shifted{', and few bands have changed' if are_still else ''}"
+    return Found("damage", DAMAGE, change, OTHER_THAN_MEANS)
 
 
 def _find_added_energy(seen: Observed) -> Found | None:
@@ -227,10 +247,10 @@ def _find_added_energy(seen: Observed) -> Found | None:
     crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
     if any(map(_is_of_blows, crests)):
         blows = f"{change}; a crest factor is as high as blows make it"
-        return Found("load", LOAD, change) if word == "gradual" else Found("work", WORK, blows)
+        return Found("load", LOAD, change) if word == "gradual" else Found("work", WORK, blows, OTHER_THAN_BLOWS)
     if seen.onset is None or word == "abrupt":
         return Found("load", LOAD, change)
-    return Found("weather", WIND, f"{change}; no crest factor is as high as blows make it")
+    return Found("weather", WIND, f"{change}; no crest factor is as high as blows make it", OTHER_THAN_WIND)
 
 
 def _describe_peaks(bands: Bands) -> str:
@@ -240,7 +260,7 @@ def _describe_peaks(bands: Bands) -> str:
 def _find_peaks_up(seen: Observed) -> Found | None:
     if seen.bands is None or len(seen.bands.moved_up) < 2 or seen.evidence.weather != "unusual":
         return None
-    return Found("weather", WEATHER, _describe_peaks_up(seen))
+    return Found("weather", WEATHER, _describe_peaks_up(seen), OTHER_THAN_WEATHER)
 
 
 def _describe_peaks_up(seen: Observed) -> str:
@@ -305,14 +325,15 @@ def _describe_far(one: ChannelHealth, evidence: AlarmEvidence) -> str:
     """Return how far a channel is off, in plain words where its farthest feature is one that stands out."""
     if text := _find_text(one, evidence):
         return text
-    name = one.channel if one.farthest.endswith(MEAN) else one.farthest or one.channel
+    feature = one.farthest.removeprefix(f"{one.channel}.").replace("[", " ").replace("]", "")
+    name = f"{one.channel}: {'mean' if one.farthest.endswith(MEAN) else feature}"
     if one.deviation is None:
-        return f"{name}, which never moved in its baseline"
+        return f"{name} has moved, as it never did in the baseline"
     side = "above" if one.deviation > 0 else "below"
-    return f"{name} {abs(one.deviation):.3g} healthy spreads {side} its median"
+    return f"{name} is {abs(one.deviation):.3g} healthy spreads {side} its median"
 
 
-def _describe_channels(seen: Observed) -> str:
+def _describe_channels(seen: Observed, found: Found) -> str:
     """Return how many channels of the structure are clearly outside of their baseline, and by what: each by its mean,
     or the farthest one.
     """
@@ -325,7 +346,7 @@ def _describe_channels(seen: Observed) -> str:
         return f"none of {of_how_many} is clearly outside of its baseline"
     far = [_describe_far(one, seen.evidence) for one in clear]
     if len(clear) == 1:
-        return f"one of {of_how_many} alone ({far[0]})"
+        return f"one of {of_how_many}{' alone' if found.kind == 'sensor' else ' is clearly outside'} ({far[0]})"
     which = f"all {of_how_many}" if len(clear) == len(own) else f"{len(clear)} of {of_how_many}"
     if all(one.farthest.endswith(MEAN) for one in clear):
         return f"{which}: {_name(far, '; ')}"
@@ -342,14 +363,13 @@ def _name(channels: Sequence[str], joint: str = ", ") -> str:
     return f"{joint.join(channels[:NAMED_MAX])}{more}"
 
 
-def _describe_score(evidence: AlarmEvidence, onset: Onset | None) -> str:
-    """Return how the score rose until it stayed over the level, and since when it was there now and then."""
+def _describe_score(evidence: AlarmEvidence, onset: Onset | None, rising_ns: int | None) -> str:
+    """Return how the score rose to its level, and since when it was over that now and then."""
     rose = ""
-    if onset is not None and onset.rise_s <= ABRUPT * evidence.window_s:
-        rose = f"rose over the level within {format_duration(max(onset.rise_s, evidence.window_s))}"
-    elif onset is not None:
-        began = format_moment(evidence.onset_ns - round(onset.rise_s * NS))
-        rose = f"rose for {format_duration(onset.rise_s)} until it stayed over the level, from {began} on"
+    if onset is not None and rising_ns is None:
+        rose = f"rose to its level within {format_duration(max(onset.rise_s, evidence.window_s))}"
+    elif onset is not None and rising_ns is not None:
+        rose = f"rose to its level over {format_duration(onset.rise_s)}, from {format_moment(rising_ns)} on"
     return "; ".join(filter(None, (rose, _describe_earlier(evidence))))
 
 
@@ -378,11 +398,22 @@ def _describe_covariates(seen: Observed, found: Found) -> dict[str, str]:
     are_out = not {weather, power} <= {"", "usual"}
     names = [_describe_far(one, seen.evidence) if are_out else one.channel for one in covariates]
     shown = f" ({_name(names, '; ')})" if names else ""
-    of_weather = RARE if found.kind == "weather" and weather == "unusual" else OF_COVARIATES.get(weather, unknown)
-    of_wind = f"; {NO_ANEMOMETER}" if found.verdict == WIND else ""
+    of_supply = OF_COVARIATES.get(power, unknown).format(ODD_SUPPLY)
+    is_rare = found.kind == "weather" and weather == "unusual"
+    of_weather = RARE if is_rare else OF_COVARIATES.get(weather, unknown).format(ODD_WEATHER)
+    more = NO_ANEMOMETER if found.verdict == WIND else _describe_share(seen) if found.kind == "weather" else ""
     if not power:
-        return {"weather": f"{of_weather}{shown}{of_wind}", "supply": unknown}
-    return {"weather": f"{of_weather}{of_wind}", "supply": OF_COVARIATES[power], "measured beside it": shown[2:-1]}
+        return {"weather": f"{of_weather}{shown}{more}", "supply": of_supply}
+    return {"weather": f"{of_weather}{more}", "supply": of_supply, "measured beside it": shown[2:-1]}
+
+
+def _describe_share(seen: Observed) -> str:
+    """Return what the score would be without the covariate that stands out most; nothing where that is none."""
+    evidence, names = seen.evidence, {one.channel for one in seen.covariates}
+    first = next(iter(evidence.contributions), None)
+    if first is None or first.feature.rpartition(".")[0] not in names:
+        return ""
+    return f"; without it the score would be {evidence.score - first.amount:.3g}, and its level is {evidence.level:.3g}"
 
 
 def measure_bands(

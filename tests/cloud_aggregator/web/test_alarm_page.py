@@ -72,7 +72,7 @@ def test_an_alarm_stood_as_long_as_its_gateway_spoke_after_it_was_raised(
     )
     facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
     assert facts["stood_s"] == stood_s
-    words = "it still stood 10 s after it began" if stood_s else "not known: its gateway last spoke"
+    words = "10 s after it began" if stood_s else "not known: its gateway last spoke"
     assert words in render(tmp_path, alarm.PAGE, facts)
 
 
@@ -155,6 +155,24 @@ def test_the_lists_have_the_likely_cause_once_evidence_is_here(tmp_path: Path) -
         assert show() == ["", "damage"] == show()
     markup = render(tmp_path, overview.PAGE, read_facts(tmp_path, overview.PAGE))
     assert markup.count('<strong class="bad">probably damage</strong>: ') == 1
+
+
+def test_what_comes_slowly_began_before_its_score_was_over_the_level(tmp_path: Path) -> None:
+    scores = [*[0.0] * 30, *(place / 10 for place in range(11))]
+    trail = make_trail([(ONSET_NS + (place - 40) * NS, score, 1.0) for place, score in enumerate(scores)])
+    slow = EVIDENCE.model_copy(update={"trail": trail, "window_s": 1.0})
+    near = RecordAlarm("near", RAISED.model_copy(update={"id": "other"}), NOW_NS, ONSET_NS)
+    commit(tmp_path, RecordAlarm("north", RAISED, NOW_NS, ONSET_NS), RecordEvidence("north", slow, NOW_NS), near)
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    began_ns = facts["likely_cause"]["rising_ns"]
+    assert began_ns == ONSET_NS - 8 * NS
+    markup = render(tmp_path, alarm.PAGE, facts)
+    assert f"rising from {show_time(began_ns)}, over its level since <time" in markup
+    assert "hour of it: near</dd>" in markup  # of which no evidence is here
+    facts["beside"][0]["likely"] = "damage"
+    assert "hour of it: near (probably damage)</dd>" in render(tmp_path, alarm.PAGE, facts)
+    facts["alarm"]["is_clock_set"] = False
+    assert "rising from" not in render(tmp_path, alarm.PAGE, facts)
 
 
 @pytest.mark.parametrize(

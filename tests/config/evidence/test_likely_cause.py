@@ -77,13 +77,13 @@ def make_case(case: Case) -> AlarmEvidence:
 FAR, NEAR = (9.0, -8.0, 7.0), (1.2, -2.0, 0.5)
 CASES: dict[str, tuple[Case, Kind, str]] = {
     "one of three": (Case((1.2, 9.0, 0.5), (STILL, RAISED, STILL)), "sensor", "look at b, its mounting"),
-    "two means of three": (Case((9.0, 8.0, 0.5), (STILL,) * 3, "level"), "damage", "Probably real"),
+    "two means of three": (Case((9.0, 8.0, 0.5), (STILL,) * 3, "level"), "damage", "Probably damage"),
     "peaks down": (
         Case(FAR, (DOWN,) * 3),
         "damage",
         "down in all 3, most clearly from about 19.5 to 16.5 Hz, as where stiffness is lost",
     ),
-    "peaks down beside a line": (Case(FAR, (DOWN, LINE, DOWN)), "damage", "Probably real"),
+    "peaks down beside a line": (Case(FAR, (DOWN, LINE, DOWN)), "damage", "Probably damage"),
     "a line": (Case(FAR, (LINE, LINE, STILL)), "work", "one frequency has risen, about 20.5 Hz"),
     "blows": (
         Case(FAR, (RAISED,) * 3, crest=6.0),
@@ -92,17 +92,17 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     ),
     "energy at once": (Case(FAR, (RAISED,) * 3), "load", "many bands have risen in all 3; no peak has moved"),
     "blows by and by": (Case(FAR, (RAISED,) * 3, rises=20, crest=6.0), "load", "works, traffic or wind"),
-    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "as in the baseline (air); nothing measures the wind"),
+    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "within the baseline (air); nothing measures the wind"),
     "neither soon nor late, with a crest": (
         Case(FAR, (RAISED,) * 3, rises=6, crest=6.0),
         "work",
-        "rose for 5 s until it stayed over the level, from ",
+        "rose to its level over 5 s, from ",
     ),
     "neither soon nor late, without one": (Case(FAR, (RAISED,) * 3, rises=6), "weather", "many bands have risen"),
     "the air alone": (
         Case(NEAR, (STILL,) * 3, air=-9.0, weather="unusual"),
         "weather",
-        "out of the ordinary, and rare in the baseline (air 9 healthy spreads below its median)",
+        "rare in the baseline (air: mean is 9 healthy spreads below its median)",
     ),
     "the air first": (Case(FAR, (STILL,) * 3, air=9.0, weather="unusual", first="air.level"), "weather", "go back"),
     "peaks up in the cold": (Case(FAR, (UP,) * 3, air=-2.0, weather="unusual"), "weather", "moved up in all 3"),
@@ -112,7 +112,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
         "weather",
         "which accounts for the alarm",
     ),
-    "explained by the supply": (Case(FAR, power="explained"), "power", "ordinary, which accounts"),
+    "explained by the supply": (Case(FAR, power="explained"), "power", "ordinary or just switched on, which accounts"),
     "means that were not compared": (
         Case(FAR, (LOWERED,) * 3, "level"),
         "undetermined",
@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "the air first, one channel far": (
         Case((9.0, 0.5, 1.2), (LOWERED, STILL, STILL), air=9.0, weather="unusual", first="air.level"),
         "sensor",
-        "fallen",
+        "fallen in a",
     ),
     "the air first, one channel far, others changed": (
         Case((9.0, 0.5, 1.2), (STILL, UP, UP), air=9.0, weather="unusual", first="air.level"),
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "means that creep": (
         Case(FAR, (STILL,) * 3, "level", rises=20),
         "undetermined",
-        "all 3: a 9 healthy spreads above its median; b 8 healthy spreads below its median",
+        "all 3: a: mean is 9 healthy spreads above its median; b: mean is 8 healthy spreads below",
     ),
     "one channel, its mean": (
         Case((9.0,), (STILL,), "level", names=("a",)),
@@ -240,9 +240,28 @@ def test_what_is_not_measured_is_said() -> None:
     bare = whole.model_copy(update={"health": whole.health[:-1]})
     assert find_likely_cause(bare).signs["weather and supply"] == "not measured here"
     signs = find_likely_cause(make_case(Case(FAR, weather="usual"))).signs
-    assert (signs["weather"], signs["supply"]) == ("as in the baseline (air)", "not known")
+    assert (signs["weather"], signs["supply"]) == ("within the baseline (air)", "not known")
     signs = find_likely_cause(make_case(Case(FAR, weather="usual", power="usual"))).signs
-    assert (signs["weather"], signs["measured beside it"]) == ("as in the baseline", "air")
+    assert (signs["weather"], signs["measured beside it"]) == ("within the baseline", "air")
+
+
+def test_what_the_score_would_be_without_the_weather_is_said_where_that_stands_out_most() -> None:
+    whole = make_case(Case(FAR, (STILL,) * 3, air=9.0, weather="unusual", first="air.level"))
+    found = find_likely_cause(whole)
+    rest = whole.score - whole.contributions[0].amount
+    assert next(iter(found.signs)) == "weather"  # it comes first, and then the channels
+    assert found.signs["weather"].endswith(
+        f"without it the score would be {rest:.3g}, and its level is {whole.level:.3g}"
+    )
+    gusts = make_case(Case(FAR, (RAISED,) * 3, rises=20, weather="unusual", first="a.band"))
+    assert "without it" not in find_likely_cause(gusts).signs["weather"]
+
+
+@pytest.mark.parametrize(("rises", "began_s"), [(4, None), (20, 15)])
+def test_from_when_on_the_score_rose_is_said_where_it_took_its_time(rises: int, began_s: int | None) -> None:
+    whole = make_case(Case(FAR, rises=rises))
+    rising_ns = find_likely_cause(whole).rising_ns
+    assert rising_ns == (None if began_s is None else whole.onset_ns - began_s * 10**9)
 
 
 @pytest.mark.parametrize("bands", [(DOWN, RAISED, RAISED), (LINE, LINE, DOWN), (UP, RAISED, RAISED)])
@@ -263,7 +282,7 @@ def test_a_direction_is_said_of_a_feature_and_of_a_channel_by_its_mean_alone() -
     gusts = {"farthest": "air.deviation"}
     health = tuple(one.model_copy(update=gusts if one.is_covariate else {}) for one in whole.health)
     signs = find_likely_cause(whole.model_copy(update={"health": health})).signs
-    assert "air.deviation 9 healthy spreads above its median" in signs["weather"]
+    assert "air: deviation is 9 healthy spreads above its median" in signs["weather"]
 
 
 def test_a_gap_in_the_scores_is_no_slow_rise() -> None:
@@ -307,7 +326,7 @@ def test_a_feature_that_never_moved_in_the_baseline_is_clearly_outside() -> None
     whole = make_case(Case((1.2, 9.0, 0.5), (STILL,) * 3))
     still = tuple(one.model_copy(update={"deviation": None} if one.channel == "b" else {}) for one in whole.health)
     found = find_likely_cause(whole.model_copy(update={"health": still}))
-    assert found.kind == "sensor" and "b.band, which never moved in its baseline" in found.signs["channels"]
+    assert found.kind == "sensor" and "b: band has moved, as it never did" in found.signs["channels"]
 
 
 def test_without_bands_and_scores_the_channels_still_speak() -> None:
