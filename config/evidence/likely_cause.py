@@ -18,6 +18,7 @@ import numpy as np
 
 from fedgate.config.protocol.evidence import AlarmEvidence, BandChange, ChannelHealth, Standout
 from fedgate.models.arrays import Array, Floats
+from fedgate.models.features.describe import STATISTICS
 from fedgate.models.time_units import NS, format_duration, format_moment
 
 Kind = Literal["damage", "sensor", "work", "weather", "load", "power", "undetermined"]
@@ -325,8 +326,8 @@ def _describe_far(one: ChannelHealth, evidence: AlarmEvidence) -> str:
     """Return how far a channel is off, in plain words where its farthest feature is one that stands out."""
     if text := _find_text(one, evidence):
         return text
-    feature = one.farthest.removeprefix(f"{one.channel}.").replace("[", " ").replace("]", "")
-    name = f"{one.channel}: {'mean' if one.farthest.endswith(MEAN) else feature}"
+    feature = one.farthest.removeprefix(f"{one.channel}.")
+    name = f"{one.channel}: {STATISTICS.get(feature) or feature.replace('[', ' ').replace(']', '')}"
     if one.deviation is None:
         return f"{name} has moved, as it never did in the baseline"
     side = "above" if one.deviation > 0 else "below"

@@ -282,7 +282,7 @@ def test_a_direction_is_said_of_a_feature_and_of_a_channel_by_its_mean_alone() -
     gusts = {"farthest": "air.deviation"}
     health = tuple(one.model_copy(update=gusts if one.is_covariate else {}) for one in whole.health)
     signs = find_likely_cause(whole.model_copy(update={"health": health})).signs
-    assert "air: deviation is 9 healthy spreads above its median" in signs["weather"]
+    assert "air: standard deviation is 9 healthy spreads above its median" in signs["weather"]
 
 
 def test_a_gap_in_the_scores_is_no_slow_rise() -> None:
