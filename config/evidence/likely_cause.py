@@ -7,7 +7,6 @@ diagnosis, and raise and clear nothing. How often they are right on prepared sto
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,7 +51,7 @@ OTHER_THAN_PEAKS = "mass that was added, or a clock that runs wrong"  # of all c
 OTHER_THAN_MEANS = "a load that stays, or the supply of the sensors"
 OTHER_THAN_SENSOR = "the structure at its place"
 OTHER_THAN_WIND = "works or traffic"
-OTHER_THAN_WEATHER = "a change that came with it"
+OTHER_THAN_WEATHER = "a fault of what measures the weather, or a change that came with it"
 OTHER_THAN_BLOWS = "pulses on the supply"
 OTHER_THAN_LINE = "hum on the cables"
 
@@ -62,18 +61,19 @@ OF_COVARIATES = {
     "explained": "{}, which accounts for the alarm",
 }
 ODD_WEATHER, ODD_SUPPLY = "out of the ordinary", "out of the ordinary or just switched on"
-RARE = "rare in the baseline"
+BEYOND = "beyond all of the baseline"
 NO_ANEMOMETER = "; nothing measures the wind: compare a weather station"
 
 
 class LikelyCause(NamedTuple):
-    """What an alarm looks like, as one sentence, the signs of it by what they are of, such as `channels`, and from when
-    on the score rose to its level, where that took its time.
+    """What an alarm looks like, as one sentence, the signs of it by what they are of, such as `channels`, what else
+    looks the same, and from when on the score rose to its level, where that took its time.
     """
 
     kind: Kind
     verdict: str
     signs: dict[str, str]
+    other: str
     rising_ns: int | None
 
 
@@ -140,15 +140,16 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
         rising_ns = evidence.onset_ns - round(seen.onset.rise_s * NS)
     beside = _describe_covariates(seen, found)
     signs = {
-        **(beside if seen.covariates and found.kind in ("weather", "power") else {}),
         "channels": _describe_channels(seen, found),
+        **(beside if seen.covariates and found.kind in ("weather", "power") else {}),
         "change": found.change,
-        "or else": found.other,
         "fault": f"found in {_name(seen.faulty)}" if seen.faulty else "",
         "score": _describe_score(evidence, seen.onset, rising_ns),
         **beside,
     }
-    return LikelyCause(found.kind, found.verdict, {of: sign for of, sign in signs.items() if sign}, rising_ns)
+    return LikelyCause(
+        found.kind, found.verdict, {of: sign for of, sign in signs.items() if sign}, found.other, rising_ns
+    )
 
 
 def observe(evidence: AlarmEvidence) -> Observed:
@@ -317,14 +318,9 @@ def _describe_bands(seen: Observed, channels: Sequence[str]) -> str:
     return ""
 
 
-def _find_text(one: ChannelHealth, evidence: AlarmEvidence) -> str:
-    """Return what the farthest feature of a channel says in plain words; nothing where it is none that stands out."""
-    return next((known.text for known in evidence.contributions if known.feature == one.farthest), "")
-
-
 def _describe_far(one: ChannelHealth, evidence: AlarmEvidence) -> str:
     """Return how far a channel is off, in plain words where its farthest feature is one that stands out."""
-    if text := _find_text(one, evidence):
+    if text := next((known.text for known in evidence.contributions if known.feature == one.farthest), ""):
         return text
     feature = one.farthest.removeprefix(f"{one.channel}.")
     name = f"{one.channel}: {STATISTICS.get(feature) or feature.replace('[', ' ').replace(']', '')}"
@@ -335,28 +331,36 @@ def _describe_far(one: ChannelHealth, evidence: AlarmEvidence) -> str:
 
 
 def _describe_channels(seen: Observed, found: Found) -> str:
-    """Return how many channels of the structure are clearly outside of their baseline, and by what: each by its mean,
-    or the farthest one.
+    """Return which channels are clearly outside of their baseline, and by what: each by its mean, or the first that
+    stands out; covariates too, where these are the likely cause.
     """
     own, clear = seen.own, seen.clear
+    far = [_describe_far(one, seen.evidence) for one in clear]
+    foremost = _find_foremost(seen) or next(iter(far), "")
     if len(own) < 2:
         alone = "one, and no other to compare it with" if own else ""
-        return f"{alone}: {_describe_far(clear[0], seen.evidence)}" if clear else alone
+        return f"{alone}: {foremost}" if far else alone
     of_how_many = f"{len(own)}{' that are listed' if 'well channels' in seen.evidence.cut else ''}"
     if not clear:
-        return f"none of {of_how_many} is clearly outside of its baseline"
-    far = [_describe_far(one, seen.evidence) for one in clear]
-    if len(clear) == 1:
-        return f"one of {of_how_many}{' alone' if found.kind == 'sensor' else ' is clearly outside'} ({far[0]})"
-    which = f"all {of_how_many}" if len(clear) == len(own) else f"{len(clear)} of {of_how_many}"
-    if all(one.farthest.endswith(MEAN) for one in clear):
-        return f"{which}: {_name(far, '; ')}"
-    farthest = max(range(len(clear)), key=lambda place: _measure_distance(clear[place]))
-    return f"{which} ({_name([one.channel for one in clear])}), farthest {far[farthest]}"
+        structure = f"no feature of {of_how_many} is clearly outside of the baseline"
+    elif len(clear) == 1:
+        structure = f"one of {of_how_many}{' alone' if found.kind == 'sensor' else ' is clearly outside'} ({foremost})"
+    else:
+        structure = f"all {of_how_many}" if len(clear) == len(own) else f"{len(clear)} of {of_how_many}"
+        if all(one.farthest.endswith(MEAN) for one in clear):
+            structure += f": {_name(far, '; ')}"
+        else:
+            structure += f" ({_name([one.channel for one in clear])}), foremost {foremost}"
+    if seen.covariates and found.kind in ("weather", "power"):
+        covariates = _name([_describe_far(one, seen.evidence) for one in seen.covariates], "; ")
+        return f"{covariates}; of the structure {structure}"
+    return structure
 
 
-def _measure_distance(one: ChannelHealth) -> float:
-    return math.inf if one.deviation is None else abs(one.deviation)
+def _find_foremost(seen: Observed) -> str:
+    """Return what stands out first of the channels that are clearly outside; nothing where none of them does."""
+    names = {one.channel for one in seen.clear}
+    return next((one.text for one in seen.evidence.contributions if one.feature.rpartition(".")[0] in names), "")
 
 
 def _name(channels: Sequence[str], joint: str = ", ") -> str:
@@ -370,7 +374,7 @@ def _describe_score(evidence: AlarmEvidence, onset: Onset | None, rising_ns: int
     if onset is not None and rising_ns is None:
         rose = f"rose to its level within {format_duration(max(onset.rise_s, evidence.window_s))}"
     elif onset is not None and rising_ns is not None:
-        rose = f"rose to its level over {format_duration(onset.rise_s)}, from {format_moment(rising_ns)} on"
+        return f"rose to its level over {format_duration(onset.rise_s)}, from {format_moment(rising_ns)} on"
     return "; ".join(filter(None, (rose, _describe_earlier(evidence))))
 
 
@@ -397,11 +401,13 @@ def _describe_covariates(seen: Observed, found: Found) -> dict[str, str]:
     if not weather and not power:
         return {"weather and supply": unknown}
     are_out = not {weather, power} <= {"", "usual"}
-    names = [_describe_far(one, seen.evidence) if are_out else one.channel for one in covariates]
+    is_cause = seen.covariates and found.kind in ("weather", "power")  # then `channels` has what they are
+    names = [] if is_cause else [_describe_far(one, seen.evidence) if are_out else one.channel for one in covariates]
     shown = f" ({_name(names, '; ')})" if names else ""
     of_supply = OF_COVARIATES.get(power, unknown).format(ODD_SUPPLY)
-    is_rare = found.kind == "weather" and weather == "unusual"
-    of_weather = RARE if is_rare else OF_COVARIATES.get(weather, unknown).format(ODD_WEATHER)
+    of_weather = OF_COVARIATES.get(weather, unknown).format(ODD_WEATHER)
+    if found.kind == "weather" and weather == "unusual":
+        of_weather = BEYOND if seen.covariates else ODD_WEATHER
     more = NO_ANEMOMETER if found.verdict == WIND else _describe_share(seen) if found.kind == "weather" else ""
     if not power:
         return {"weather": f"{of_weather}{shown}{more}", "supply": of_supply}
@@ -414,7 +420,9 @@ def _describe_share(seen: Observed) -> str:
     first = next(iter(evidence.contributions), None)
     if first is None or first.feature.rpartition(".")[0] not in names:
         return ""
-    return f"; without it the score would be {evidence.score - first.amount:.3g}, and its level is {evidence.level:.3g}"
+    rest = evidence.score - first.amount
+    side = "below" if rest < evidence.level else "still above"
+    return f"; without it the score would be {rest:.3g}, {side} the level of {evidence.level:.3g}"
 
 
 def measure_bands(
