@@ -6,7 +6,8 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from fedgate.config.evidence.likely_cause import STRONG_DB, find_likely_cause
+from fedgate.config.evidence.likely_cause import find_likely_cause
+from fedgate.config.evidence.observation import STRONG_DB
 from fedgate.config.protocol.evidence import (
     AlarmEvidence,
     BandChange,

@@ -8,7 +8,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from fedgate.config.evidence.likely_cause import STRONG_DB, find_likely_cause
+from fedgate.config.evidence.likely_cause import find_likely_cause
+from fedgate.config.evidence.observation import STRONG_DB
 from fedgate.config.evidence.text import LOG_UNIT, needs_log
 from fedgate.config.protocol.evidence import DECIBELS_MAX, AlarmEvidence, BandChange
 from fedgate.config.protocol.messages import Trail

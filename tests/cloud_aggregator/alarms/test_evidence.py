@@ -11,7 +11,8 @@ from fedgate.cloud_aggregator.alarms import evidence as receiving
 from fedgate.cloud_aggregator.events import RecordEvidence
 from fedgate.cloud_aggregator.storage import evidence_table
 from fedgate.cloud_aggregator.storage.store import Store
-from fedgate.config.evidence.likely_cause import find_likely_cause, measure_onset
+from fedgate.config.evidence.likely_cause import find_likely_cause
+from fedgate.config.evidence.observation import measure_onset
 from fedgate.config.evidence.text import WIDTH, render_evidence
 from fedgate.config.protocol.evidence import (
     BANDS_MAX,

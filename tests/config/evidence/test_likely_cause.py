@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgate.config.evidence.likely_cause import BINS_LEAST, Kind, find_likely_cause, measure_onset
+from fedgate.config.evidence.likely_cause import Kind, find_likely_cause
+from fedgate.config.evidence.observation import BINS_LEAST, measure_onset
 from fedgate.config.protocol.evidence import AlarmEvidence, BandChange, ChannelHealth, Standout, fit, make_trail
 from fedgate.models.alarms.attribution import Evidence
 from fedgate.models.time_units import format_moment
@@ -92,7 +93,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     ),
     "energy at once": (Case(FAR, (RAISED,) * 3), "load", "many bands have risen in all 3; no peak has moved"),
     "blows by and by": (Case(FAR, (RAISED,) * 3, rises=20, crest=6.0), "load", "works, traffic or wind"),
-    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "within the baseline (air); nothing measures the wind"),
+    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "blows make it; nothing measures the wind"),
     "neither soon nor late, with a crest": (
         Case(FAR, (RAISED,) * 3, rises=6, crest=6.0),
         "work",

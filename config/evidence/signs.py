@@ -1,0 +1,164 @@
+"""The signs of a likely cause in words: which channels, what has become of their bands, how the score rose, and what
+was measured beside the structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedgate.config.evidence.observation import Bands, Observed, Onset
+from fedgate.config.protocol.evidence import CLEAR_SPREADS, AlarmEvidence, ChannelHealth
+from fedgate.models.features.describe import STATISTICS
+from fedgate.models.time_units import NS, format_duration, format_moment
+
+NAMED_MAX = 5  # channels
+MEAN = ".level"  # how names of features end
+OF_CAUSES = ("weather", "power")  # what covariates may be of
+
+OF_COVARIATES = {
+    "usual": "within the baseline",
+    "unusual": "{}, which does not account for the alarm",
+    "explained": "{}, which accounts for the alarm",
+}
+ODD_WEATHER, ODD_SUPPLY = "out of the ordinary", "out of the ordinary or just switched on"
+BEYOND = "beyond all of the baseline"
+
+
+def describe_channels(seen: Observed, kind: str) -> str:
+    """Return which channels are clearly outside of their baseline, and by what: each by its mean, or the first that
+    stands out; covariates too, where these are the likely cause.
+    """
+    own, clear = seen.own, seen.clear
+    far = [_describe_far(one, seen.evidence) for one in clear]
+    foremost = _find_foremost(seen) or next(iter(far), "")
+    if len(own) < 2:
+        alone = "one, and no other to compare it with" if own else ""
+        return f"{alone}: {foremost}" if far else alone
+    of_how_many = f"{len(own)}{' that are listed' if 'well channels' in seen.evidence.cut else ''}"
+    if not clear:
+        structure = f"no feature of {of_how_many} is clearly outside of the baseline"
+    elif len(clear) == 1:
+        structure = f"one of {of_how_many}{' alone' if kind == 'sensor' else ' is clearly outside'} ({foremost})"
+    else:
+        structure = f"all {of_how_many}" if len(clear) == len(own) else f"{len(clear)} of {of_how_many}"
+        if all(one.farthest.endswith(MEAN) for one in clear):
+            structure += f": {join_names(far, '; ')}"
+        else:
+            structure += f" ({join_names([one.channel for one in clear])}), foremost {foremost}"
+    if seen.covariates and kind in OF_CAUSES:
+        covariates = join_names([_describe_far(one, seen.evidence) for one in seen.covariates], "; ")
+        return f"{covariates}; of the structure {structure}"
+    return structure
+
+
+def _describe_far(one: ChannelHealth, evidence: AlarmEvidence) -> str:
+    """Return how far a channel is off, in plain words where its farthest feature is one that stands out."""
+    if text := next((known.text for known in evidence.contributions if known.feature == one.farthest), ""):
+        return text
+    feature = one.farthest.removeprefix(f"{one.channel}.")
+    name = f"{one.channel}: {STATISTICS.get(feature) or feature.replace('[', ' ').replace(']', '')}"
+    if one.deviation is None:
+        return f"{name} has moved, as it never did in the baseline"
+    side = "above" if one.deviation > 0 else "below"
+    return f"{name} is {abs(one.deviation):.3g} healthy spreads {side} its median"
+
+
+def _find_foremost(seen: Observed) -> str:
+    """Return what stands out first and far of the channels that are clearly outside; nothing where none of it does."""
+    names = {one.channel for one in seen.clear}
+    of_clear = (one for one in seen.evidence.contributions if one.feature.rpartition(".")[0] in names)
+    return next((one.text for one in of_clear if one.deviation is None or abs(one.deviation) >= CLEAR_SPREADS), "")
+
+
+def describe_bands(seen: Observed, channels: Sequence[str]) -> str:
+    """Return in which of some channels many bands have risen, or have fallen; nothing where in none."""
+    if seen.bands is None:
+        return ""
+    for word, names in (("risen", seen.bands.raised), ("fallen", seen.bands.lowered)):
+        if shown := [one for one in names if one in channels]:
+            return f"many bands have {word}{_say_where(seen, shown)}"
+    return ""
+
+
+def describe_still_peaks(bands: Bands) -> str:
+    """Return, behind a change, that no peak has moved; nothing where one has, or that is not known."""
+    return "; no peak has moved" if bands.have_no_moves else ""
+
+
+def show_move(seen: Observed, names: Sequence[str]) -> str:
+    """Return in which channels peaks moved, and the clearest of the moves."""
+    moves = {} if seen.bands is None else seen.bands.moves
+    clearest = max((moves[name] for name in names), key=lambda one: one.decibels)
+    hertz = f"from about {clearest.from_hz:.3g} to {clearest.to_hz:.3g} Hz"
+    return (
+        f"{_say_where(seen, names)}, most clearly {hertz}" if len(names) > 1 else f"{_say_where(seen, names)} {hertz}"
+    )
+
+
+def _say_where(seen: Observed, names: Sequence[str]) -> str:
+    """Return in which channels of the structure something is so; nothing where there is one alone."""
+    if len(seen.own) == 1:
+        return ""
+    return f" in all {len(names)}" if len(names) == len(seen.own) else f" in {join_names(names)}"
+
+
+def join_names(channels: Sequence[str], joint: str = ", ") -> str:
+    more = f" and {len(channels) - NAMED_MAX} more" if len(channels) > NAMED_MAX else ""
+    return f"{joint.join(channels[:NAMED_MAX])}{more}"
+
+
+def describe_score(evidence: AlarmEvidence, onset: Onset | None) -> str:
+    """Return how the score rose to its level, and since when it was over that now and then before it stayed there."""
+    if onset is not None and onset.rising_ns is not None:
+        return f"rose to its level over {format_duration(onset.rise_s)}, from {format_moment(onset.rising_ns)} on"
+    rose = ""
+    if onset is not None:
+        rose = f"rose to its level within {format_duration(max(onset.rise_s, evidence.window_s))}"
+    return "; ".join(filter(None, (rose, _describe_earlier(evidence))))
+
+
+def _describe_earlier(evidence: AlarmEvidence) -> str:
+    trail = evidence.trail
+    if trail is None:
+        return ""
+    onset_s = (evidence.onset_ns - trail.first_ns) / NS
+    rows = zip(trail.offsets_s, trail.scores, trail.list_levels(), strict=True)
+    over_s = [at_s for at_s, score, level in rows if score >= level and at_s < onset_s - 1e-3]
+    if not over_s:
+        return ""
+    windows = f"{len(over_s)} window{'s' if len(over_s) > 1 else ''}"
+    first = format_moment(trail.first_ns + round(over_s[0] * NS))
+    known = " of those known" if "older scores" in evidence.cut else ""
+    return f"was over it before, in {windows}{known}, first {first}"
+
+
+def describe_covariates(seen: Observed, kind: str) -> dict[str, str]:
+    """Return what was measured beside the structure: of the weather, and of the supply where that is known."""
+    weather, power = seen.evidence.weather, seen.evidence.power
+    covariates = [one for one in seen.evidence.health if one.is_covariate]
+    unknown = "not known" if covariates else "not measured here"
+    if not weather and not power:
+        return {"weather and supply": unknown}
+    are_out = not {weather, power} <= {"", "usual"}
+    is_cause = seen.covariates and kind in OF_CAUSES  # then `channels` has what they are
+    names = [] if is_cause else [_describe_far(one, seen.evidence) if are_out else one.channel for one in covariates]
+    shown = f" ({join_names(names, '; ')})" if names else ""
+    of_supply = OF_COVARIATES.get(power, unknown).format(ODD_SUPPLY)
+    of_weather = OF_COVARIATES.get(weather, unknown).format(ODD_WEATHER)
+    if kind == "weather" and weather == "unusual":
+        of_weather = BEYOND if seen.covariates else ODD_WEATHER
+    share = _describe_share(seen) if kind == "weather" else ""
+    if not power:
+        return {"weather": f"{of_weather}{shown}{share}", "supply": of_supply}
+    return {"weather": f"{of_weather}{share}", "supply": of_supply, "measured beside it": shown[2:-1]}
+
+
+def _describe_share(seen: Observed) -> str:
+    """Return what the score would be without the covariate that stands out most; nothing where that is none."""
+    evidence, names = seen.evidence, {one.channel for one in seen.covariates}
+    first = next(iter(evidence.contributions), None)
+    if first is None or first.feature.rpartition(".")[0] not in names:
+        return ""
+    rest = evidence.score - first.amount
+    side = "below" if rest < evidence.level else "still above"
+    return f"; without it the score would be {rest:.3g}, {side} the level of {evidence.level:.3g}"
