@@ -39,13 +39,12 @@ POWER = "Probably the supply or a start and no damage: it should fade, or end wh
 ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
-OTHER_THAN_PEAKS = "mass that was added, or a clock that runs wrong"  # of all channels alike
+OTHER_THAN_PEAKS = "mass that was added, such as snow or traffic that stands"
 OTHER_THAN_MEANS = "a load that stays, or the supply of the sensors"
 OTHER_THAN_SENSOR = "the structure at its place"
 OTHER_THAN_WIND = "works or traffic"
 OTHER_THAN_WEATHER = "a fault of what measures the weather, or a change that came with it"
-OTHER_THAN_BLOWS = "pulses on the supply"
-OTHER_THAN_LINE = "hum on the cables"
+OTHER_THAN_BLOWS = "electrical pulses"
 
 
 class LikelyCause(NamedTuple):
@@ -122,7 +121,7 @@ def _find_line(seen: Observed) -> Found | None:
     if seen.bands is None or seen.bands.line_hz is None:
         return None
     change = f"one frequency has risen, about {seen.bands.line_hz:.3g} Hz{describe_still_peaks(seen.bands)}"
-    return Found("work", WORK, change, OTHER_THAN_LINE)
+    return Found("work", WORK, change)
 
 
 def _find_one_sensor(seen: Observed) -> Found | None:

@@ -17,11 +17,13 @@ OF_CAUSES = ("weather", "power")  # what covariates may be of
 
 OF_COVARIATES = {
     "usual": "within the baseline",
-    "unusual": "{}, which does not account for the alarm",
-    "explained": "{}, which accounts for the alarm",
+    "unusual": "outside of the baseline, which does not account for the alarm",
+    "explained": "outside of the baseline, which accounts for the alarm",
 }
-ODD_WEATHER, ODD_SUPPLY = "out of the ordinary", "out of the ordinary or just switched on"
-BEYOND = "beyond all of the baseline"
+OF_SUPPLY = OF_COVARIATES | {
+    "unusual": "outside of the baseline or just switched on, which does not account for the alarm",
+    "explained": "outside of the baseline or just switched on, which accounts for the alarm",
+}
 
 
 def describe_channels(seen: Observed, kind: str) -> str:
@@ -36,7 +38,7 @@ def describe_channels(seen: Observed, kind: str) -> str:
         return f"{alone}: {foremost}" if far else alone
     of_how_many = f"{len(own)}{' that are listed' if 'well channels' in seen.evidence.cut else ''}"
     if not clear:
-        structure = f"no feature of {of_how_many} is clearly outside of the baseline"
+        structure = f"none of {of_how_many} channels is clearly outside of the baseline"
     elif len(clear) == 1:
         structure = f"one of {of_how_many}{' alone' if kind == 'sensor' else ' is clearly outside'} ({foremost})"
     else:
@@ -47,7 +49,7 @@ def describe_channels(seen: Observed, kind: str) -> str:
             structure += f" ({join_names([one.channel for one in clear])}), foremost {foremost}"
     if seen.covariates and kind in OF_CAUSES:
         covariates = join_names([_describe_far(one, seen.evidence) for one in seen.covariates], "; ")
-        return f"{covariates}; of the structure {structure}"
+        return f"{covariates}; beside it {structure}"
     return structure
 
 
@@ -110,10 +112,10 @@ def join_names(channels: Sequence[str], joint: str = ", ") -> str:
 def describe_score(evidence: AlarmEvidence, onset: Onset | None) -> str:
     """Return how the score rose to its level, and since when it was over that now and then before it stayed there."""
     if onset is not None and onset.rising_ns is not None:
-        return f"rose to its level over {format_duration(onset.rise_s)}, from {format_moment(onset.rising_ns)} on"
+        return f"rose to the alarm level over {format_duration(onset.rise_s)}, from {format_moment(onset.rising_ns)} on"
     rose = ""
     if onset is not None:
-        rose = f"rose to its level within {format_duration(max(onset.rise_s, evidence.window_s))}"
+        rose = f"rose to the alarm level within {format_duration(max(onset.rise_s, evidence.window_s))}"
     return "; ".join(filter(None, (rose, _describe_earlier(evidence))))
 
 
@@ -133,24 +135,22 @@ def _describe_earlier(evidence: AlarmEvidence) -> str:
 
 
 def describe_covariates(seen: Observed, kind: str) -> dict[str, str]:
-    """Return what was measured beside the structure: of the weather, and of the supply where that is known."""
+    """Return what was measured beside the structure: of the weather, of the supply, and what that is; `channels` has it
+    where it is the likely cause.
+    """
     weather, power = seen.evidence.weather, seen.evidence.power
     covariates = [one for one in seen.evidence.health if one.is_covariate]
-    unknown = "not known" if covariates else "not measured here"
     if not weather and not power:
-        return {"weather and supply": unknown}
-    are_out = not {weather, power} <= {"", "usual"}
-    is_cause = seen.covariates and kind in OF_CAUSES  # then `channels` has what they are
-    names = [] if is_cause else [_describe_far(one, seen.evidence) if are_out else one.channel for one in covariates]
-    shown = f" ({join_names(names, '; ')})" if names else ""
-    of_supply = OF_COVARIATES.get(power, unknown).format(ODD_SUPPLY)
-    of_weather = OF_COVARIATES.get(weather, unknown).format(ODD_WEATHER)
+        return {"weather and supply": "not known" if covariates else "not measured here"}
+    of_weather = OF_COVARIATES.get(weather, "")
     if kind == "weather" and weather == "unusual":
-        of_weather = BEYOND if seen.covariates else ODD_WEATHER
-    share = _describe_share(seen) if kind == "weather" else ""
-    if not power:
-        return {"weather": f"{of_weather}{shown}{share}", "supply": of_supply}
-    return {"weather": f"{of_weather}{share}", "supply": of_supply, "measured beside it": shown[2:-1]}
+        of_weather = f"outside of the baseline{_describe_share(seen)}"
+    are_within = {weather, power} <= {"", "usual"}
+    names = [one.channel if are_within else _describe_far(one, seen.evidence) for one in covariates]
+    shown = "" if seen.covariates and kind in OF_CAUSES else join_names(names, "; ")
+    if weather and not power:
+        return {"weather": f"{of_weather} ({shown})" if shown else of_weather}
+    return {"weather": of_weather, "supply": OF_SUPPLY.get(power, ""), "measured beside it": shown}
 
 
 def _describe_share(seen: Observed) -> str:

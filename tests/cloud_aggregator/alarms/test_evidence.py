@@ -175,7 +175,7 @@ def test_channels_outside_of_their_baseline_are_counted_and_covariates_apart() -
     whole = make_evidence().model_copy(update={"health": health, "changes": changes, "weather": "explained"})
     lines = render_evidence(whole).split("\n")
     said = " ".join(" ".join(lines).split())
-    assert "; of the structure one of 2 is clearly outside (south: mean is 4.5 healthy" in said
+    assert "; beside it one of 2 is clearly outside (south: mean is 4.5 healthy" in said
     assert [line.split()[-1] for line in lines if line.strip().startswith(("north  ", "south  "))][-2:] == ["·+", "=#"]
     assert any("south" in line and "4 of   9 features, farthest level: +4.5 spreads off" in line for line in lines)
-    assert "- weather: out of the ordinary, which accounts for the alarm - supply: not known" in said
+    assert "- weather: outside of the baseline, which accounts for the alarm" in said
