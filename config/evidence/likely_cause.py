@@ -17,7 +17,7 @@ from fedgate.config.evidence.signs import (
     describe_bands,
     describe_channels,
     describe_covariates,
-    describe_score,
+    describe_rise,
     describe_still_peaks,
     join_names,
     show_move,
@@ -29,7 +29,7 @@ Kind = Literal["damage", "sensor", "work", "weather", "load", "power", "undeterm
 BLOWS_SPREADS = 6.0  # that a crest lies off where there are blows: gusts reach 5
 CREST = ".crest"  # how names of features end
 
-DAMAGE = "Probably damage: the structure or its support has changed. Somebody should look at it."
+DAMAGE = "Probably damage: the structure or a support has changed. Have it looked at."
 SENSOR = "Probably a sensor: look at {}, its mounting and cable."
 WORK = "Probably works or a machine and no damage: it should end with them."
 WEATHER = "Probably weather and no damage: it should go back with the weather."
@@ -41,7 +41,7 @@ UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
 OTHER_THAN_PEAKS = "mass that was added, such as snow or traffic that stands"
 OTHER_THAN_MEANS = "a load that stays, or the supply of the sensors"
-OTHER_THAN_SENSOR = "the structure at its place"
+OTHER_THAN_SENSOR = "damage to the structure where this sensor is"
 OTHER_THAN_WIND = "works or traffic"
 OTHER_THAN_WEATHER = "a fault of what measures the weather, or a change that came with it"
 OTHER_THAN_BLOWS = "electrical pulses"
@@ -78,7 +78,7 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
         **(beside if seen.covariates and found.kind in OF_CAUSES else {}),
         "change": found.change,
         "fault": f"found in {join_names(seen.faulty)}" if seen.faulty else "",
-        "score": describe_score(evidence, seen.onset),
+        "rise": describe_rise(evidence, seen.onset),
         **beside,
     }
     known = {of: sign for of, sign in signs.items() if sign}

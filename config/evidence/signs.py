@@ -109,13 +109,11 @@ def join_names(channels: Sequence[str], joint: str = ", ") -> str:
     return f"{joint.join(channels[:NAMED_MAX])}{more}"
 
 
-def describe_score(evidence: AlarmEvidence, onset: Onset | None) -> str:
-    """Return how the score rose to its level, and since when it was over that now and then before it stayed there."""
+def describe_rise(evidence: AlarmEvidence, onset: Onset | None) -> str:
+    """Return how fast the score rose to the alarm level, and since when it was over that now and then before."""
     if onset is not None and onset.rising_ns is not None:
-        return f"rose to the alarm level over {format_duration(onset.rise_s)}, from {format_moment(onset.rising_ns)} on"
-    rose = ""
-    if onset is not None:
-        rose = f"rose to the alarm level within {format_duration(max(onset.rise_s, evidence.window_s))}"
+        return f"over {format_duration(onset.rise_s)}, from {format_moment(onset.rising_ns)} on"
+    rose = "" if onset is None else f"within {format_duration(max(onset.rise_s, evidence.window_s))}"
     return "; ".join(filter(None, (rose, _describe_earlier(evidence))))
 
 
@@ -131,7 +129,7 @@ def _describe_earlier(evidence: AlarmEvidence) -> str:
     windows = f"{len(over_s)} window{'s' if len(over_s) > 1 else ''}"
     first = format_moment(trail.first_ns + round(over_s[0] * NS))
     known = " of those known" if "older scores" in evidence.cut else ""
-    return f"was over it before, in {windows}{known}, first {first}"
+    return f"over the alarm level before, in {windows}{known}, first {first}"
 
 
 def describe_covariates(seen: Observed, kind: str) -> dict[str, str]:

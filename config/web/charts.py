@@ -75,7 +75,7 @@ def draw_evidence(evidence: AlarmEvidence, later: Sequence[Point] = (), end_ns: 
             "frequency",
             [(low + high) / 2 for low, high in pairwise(spectrum.edges_hz)],
             [
-                make_series("now", "now", spectrum.worst),
+                make_series("in the alarm", "now", spectrum.worst),
                 make_series("healthy 5 %", "low", spectrum.healthy_5),
                 make_series("healthy median", "usual", spectrum.healthy_50),
                 make_series("healthy 95 %", "high", spectrum.healthy_95),

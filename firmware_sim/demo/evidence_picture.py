@@ -52,7 +52,7 @@ def _head(figure: Figure, evidence: AlarmEvidence) -> None:
     head = figure.text(0.02, 0.985, "\n".join(lines), fontsize=10.5, fontweight="bold", va="top", color=INK)
     head.set_parse_math(False)
     signs = find_likely_cause(evidence).signs
-    beside = [f"{of} {signs[of]}" for of in ("score", "weather", "supply", "weather and supply") if of in signs]
+    beside = [f"{of} {signs[of]}" for of in ("rise", "weather", "supply", "weather and supply") if of in signs]
     text = "   ·   ".join([f"raised {_format_time(evidence.t_ns)}", *beside])
     figure.text(0.02, 0.918, text, fontsize=9, va="top", color=INK).set_parse_math(False)
 

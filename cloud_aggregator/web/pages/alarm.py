@@ -51,7 +51,6 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
         "before": context.alarms.show(store, find_before(alarms, one)),
         "beside": context.alarms.show(store, beside[:BESIDE_SHOWN]),
-        "beside_gateways": list(dict.fromkeys(other.gateway for other in beside if other.gateway != ALL)),
         "lineage": read_lineage(context, row["model_version"]),
         "samples": read_samples(context, *key),
         "choices": {"hours": SHELVED_H, "labels": LABELS},

@@ -147,7 +147,7 @@ def rising(windows: int, before: int = 60) -> AlarmEvidence:
 
 def test_nothing_is_said_of_an_onset_before_which_little_was_seen() -> None:
     for early in (rising(3, before=4), make_evidence(windows=0)):
-        assert measure_onset(early) is None and "score" not in find_likely_cause(early).signs
+        assert measure_onset(early) is None and "rise" not in find_likely_cause(early).signs
 
 
 def test_bands_that_fell_are_shown_beside_those_that_rose() -> None:

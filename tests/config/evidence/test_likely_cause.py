@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "neither soon nor late, with a crest": (
         Case(FAR, (RAISED,) * 3, rises=6, crest=6.0),
         "work",
-        "rose to the alarm level over 5 s, from ",
+        "over 5 s, from ",
     ),
     "neither soon nor late, without one": (Case(FAR, (RAISED,) * 3, rises=6), "weather", "many bands have risen"),
     "the air alone": (
@@ -229,10 +229,10 @@ def test_what_one_sensor_does_is_said() -> None:
 
 def test_what_was_over_the_level_before_is_said() -> None:
     whole = make_case(Case(FAR))
-    assert whole.trail is not None and "before" not in find_likely_cause(whole).signs["score"]
+    assert whole.trail is not None and "before" not in find_likely_cause(whole).signs["rise"]
     trail = whole.trail.model_copy(update={"scores": (2.0 * LEVEL, *whole.trail.scores[1:])})
     signs = find_likely_cause(whole.model_copy(update={"trail": trail})).signs
-    assert signs["score"].endswith(f"; was over it before, in 1 window, first {format_moment(T0_NS)}")
+    assert signs["rise"].endswith(f"; over the alarm level before, in 1 window, first {format_moment(T0_NS)}")
 
 
 def test_what_is_not_measured_is_said() -> None:
@@ -292,7 +292,7 @@ def test_a_gap_in_the_scores_is_no_slow_rise() -> None:
     trail = whole.trail.model_copy(update={"offsets_s": late})
     apart = whole.model_copy(update={"trail": trail, "onset_ns": whole.onset_ns + 10_800 * 10**9})
     found = find_likely_cause(apart)
-    assert found.kind == "work" and "score" not in found.signs
+    assert found.kind == "work" and "rise" not in found.signs
 
 
 def test_bands_of_few_bins_say_nothing_of_peaks() -> None:
