@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import RecordEvidence, RecordGateway
@@ -165,6 +165,32 @@ def test_the_page_follows_what_happens(tabs: OpenTab, site: Site) -> None:
     client.press("note", AT, alarms="north/north.anomaly.2", text="looked at it")
     expect(tab.get_by_text("looked at it")).to_be_visible(timeout=150_000)
     expect(tab.locator("#chart-trail canvas")).to_be_visible()  # and the chart is still there
+
+
+def test_a_page_follows_what_happens_however_late_its_scripts_come(tabs: OpenTab, site: Site) -> None:
+    tab = tabs(site, "viewer")
+
+    def delay(route: Route) -> None:
+        time.sleep(0.5)
+        route.continue_()
+
+    tab.route("**/hx-sse.min.js", delay)
+    with tab.expect_request("**/events?*"):
+        tab.goto("/")
+
+
+def test_a_fold_that_somebody_has_opened_stays_open(tabs: OpenTab, site: Site) -> None:
+    tab = tabs(site, "viewer")
+    tab.goto(AT)
+    fold = tab.locator("details", has_text="How to judge it yourself")
+    fold.locator("summary").click()
+    site.client("operator").press("note", AT, alarms="north/north.anomaly.2", text="the fold is open")
+    expect(tab.get_by_text("the fold is open")).to_be_visible(timeout=150_000)
+    expect(fold.locator("li").first).to_be_visible()
+    fold.locator("summary").click()
+    site.client("operator").press("note", AT, alarms="north/north.anomaly.2", text="the fold is shut")
+    expect(tab.get_by_text("the fold is shut")).to_be_visible(timeout=150_000)
+    expect(fold.locator("li").first).to_be_hidden()
 
 
 def test_nobody_loses_what_they_write_when_something_happens(tabs: OpenTab, site: Site) -> None:

@@ -137,6 +137,15 @@ async function renew() {
   }
 }
 
+// What the server sends has every fold shut: those that somebody has opened are opened again.
+function listOpen() {
+  return [...document.querySelectorAll("#main details[open]")].map((one) => one.textContent);
+}
+
+function reopen(folds) {
+  for (const one of document.querySelectorAll("#main details")) one.open = folds.includes(one.textContent);
+}
+
 addEventListener("changed", renew); // from now on: the stream may have begun before all of the page was read
 
 addEventListener("DOMContentLoaded", () => {
@@ -149,7 +158,9 @@ addEventListener("DOMContentLoaded", () => {
   setInterval(renew, 60000); // a service that hangs or ends changes nothing, and that is news, too
   for (const name of ["htmx:sse:error", "htmx:response:error", "htmx:error"]) document.body.addEventListener(name, complain);
   document.body.addEventListener("htmx:sse:after:connection", () => { if (!connection.hidden) renew(); });
-  document.body.addEventListener("htmx:after:swap", () => { connection.hidden = isShown = true; renewLooks(); });
+  let folds = [];
+  document.body.addEventListener("htmx:before:swap", () => { folds = listOpen(); });
+  document.body.addEventListener("htmx:after:swap", () => { connection.hidden = isShown = true; reopen(folds); renewLooks(); });
   document.body.addEventListener("focusout", () => setTimeout(() => { if (isWaiting) renew(); }, 500));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
   matchMedia("print").addEventListener("change", () => document.querySelectorAll(".chart").forEach(draw));
