@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from fedgate.config.evidence.observation import Observed, observe
+from fedgate.config.evidence.observation import Observed, find_channel, observe
 from fedgate.config.evidence.signs import (
+    CAUSES_BESIDE,
     MEAN,
-    OF_CAUSES,
     describe_bands,
     describe_channels,
     describe_covariates,
@@ -30,7 +30,7 @@ BLOWS_SPREADS = 6.0  # that a crest lies off where there are blows: gusts reach 
 CREST = ".crest"  # how names of features end
 
 DAMAGE = "Probably damage: the structure or a support has changed. Have it looked at."
-SENSOR = "Probably a sensor: look at {}, its mounting and cable."
+SENSOR = "Probably a sensor: look at {}, at mounting and cable."
 WORK = "Probably works or a machine and no damage: it should end with them."
 WEATHER = "Probably weather and no damage: it should go back with the weather."
 WIND = "Probably wind and no damage: it should go with the wind."
@@ -39,23 +39,23 @@ POWER = "Probably the supply or a start and no damage: it should fade, or end wh
 ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
+# What looks the same.
 OTHER_THAN_PEAKS = "mass that was added, such as snow or traffic that stands"
 OTHER_THAN_MEANS = "a load that stays, or the supply of the sensors"
-OTHER_THAN_SENSOR = "damage to the structure where this sensor is"
+OTHER_THAN_SENSOR = "damage where this sensor is"
 OTHER_THAN_WIND = "works or traffic"
 OTHER_THAN_WEATHER = "a fault of what measures the weather, or a change that came with it"
 OTHER_THAN_BLOWS = "electrical pulses"
 
 
 class LikelyCause(NamedTuple):
-    """What an alarm looks like, as one sentence, the signs of it by what they are of, such as `channels`, what else
-    looks the same, and from when on the score rose to its level, where that took its time.
+    """What an alarm looks like, as one sentence, the signs of it by what they are of, such as `channels`, and from when
+    on the score rose to its level, where that took its time.
     """
 
     kind: Kind
     verdict: str
     signs: dict[str, str]
-    other: str
     rising_ns: int | None
 
 
@@ -75,15 +75,16 @@ def find_likely_cause(evidence: AlarmEvidence) -> LikelyCause:
     beside = describe_covariates(seen, found.kind)
     signs = {
         "channels": describe_channels(seen, found.kind),
-        **(beside if seen.covariates and found.kind in OF_CAUSES else {}),
+        **(beside if seen.covariates and found.kind in CAUSES_BESIDE else {}),
         "change": found.change,
         "fault": f"found in {join_names(seen.faulty)}" if seen.faulty else "",
         "rise": describe_rise(evidence, seen.onset),
         **beside,
+        "or else": found.other,
     }
     known = {of: sign for of, sign in signs.items() if sign}
     rising_ns = None if seen.onset is None else seen.onset.rising_ns
-    return LikelyCause(found.kind, found.verdict, known, found.other, rising_ns)
+    return LikelyCause(found.kind, found.verdict, known, rising_ns)
 
 
 def _find_explained(seen: Observed) -> Found | None:
@@ -107,7 +108,7 @@ def _find_odd_weather(seen: Observed) -> Found | None:
     alone has changed.
     """
     first = seen.evidence.contributions[0].feature if seen.evidence.contributions else ""
-    is_first = first.rpartition(".")[0] in {one.channel for one in seen.covariates}
+    is_first = find_channel(first) in {one.channel for one in seen.covariates}
     if is_first and len(seen.clear) == 1 < len(seen.own):
         changed = () if seen.bands is None else (*seen.bands.raised, *seen.bands.lowered, *seen.bands.moved_up)
         is_first = any(name != seen.clear[0].channel for name in changed)
@@ -171,7 +172,7 @@ def _find_added_energy(seen: Observed) -> Found | None:
         return Found("load", LOAD, change) if word == "gradual" else Found("work", WORK, blows, OTHER_THAN_BLOWS)
     if seen.onset is None or word == "abrupt":
         return Found("load", LOAD, change)
-    unseen = "" if seen.covariates else "; nothing measures the wind: compare a weather station"
+    unseen = "" if seen.covariates else "; no covariate shows the wind: compare a weather station"
     return Found("weather", WIND, f"{change}; no crest factor is as high as blows make it{unseen}", OTHER_THAN_WIND)
 
 

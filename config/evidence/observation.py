@@ -4,6 +4,7 @@ their baseline, what has become of the bands of each, and how the score rose.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -88,6 +89,11 @@ def observe(evidence: AlarmEvidence) -> Observed:
         bands=measure_bands(evidence, own, clear),
         onset=measure_onset(evidence),
     )
+
+
+def find_channel(feature: str) -> str:
+    """Return whose a feature is by its name: "deck" of "deck.level" and of "deck.band[3.1-3.4Hz]"."""
+    return re.sub(r"\.[^.\[]+(\[.*\])?$", "", feature)
 
 
 def measure_bands(

@@ -26,7 +26,7 @@ BANDS_SHOWN = 12
 PLOT_WIDTH = 80
 NAME_WIDTH = 30
 LOG_FROM = 30.0  # a score so many times as high as the level leaves nothing to see of the others on a linear axis
-LOG_UNIT = 0.1  # of the level: below it an axis is linear
+LOG_UNIT, LOG_LEAST = 0.1, 1e-12  # of the level, of the highest score: below them an axis is linear
 
 
 def render_evidence(evidence: AlarmEvidence) -> str:
@@ -89,11 +89,17 @@ def needs_log(scores: Sequence[float], level: float) -> bool:
     return abs(level) > 0.0 and max(map(abs, scores)) > LOG_FROM * abs(level)
 
 
+def find_log_unit(scores: Sequence[float], level: float) -> float:
+    """Return below which height an axis of scores is linear that dwarf a level, however small that is."""
+    return max(LOG_UNIT * abs(level), LOG_LEAST * max(map(abs, scores)))
+
+
 def _render_trail(trail: Trail | None) -> list[str]:
     if trail is None:
         return []
     scores, levels = _thin(trail.scores), _thin(trail.list_levels())
-    is_log, unit = needs_log(trail.scores, trail.levels[-1]), LOG_UNIT * abs(trail.levels[-1])
+    is_log = needs_log(trail.scores, trail.levels[-1])
+    unit = find_log_unit(trail.scores, trail.levels[-1])
 
     def place(value: float) -> float:
         return math.copysign(math.log1p(abs(value) / unit), value) if is_log else value

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fedgate.config.evidence.likely_cause import find_likely_cause
 from fedgate.config.evidence.observation import STRONG_DB
-from fedgate.config.evidence.text import LOG_UNIT, needs_log
+from fedgate.config.evidence.text import find_log_unit, needs_log
 from fedgate.config.protocol.evidence import DECIBELS_MAX, AlarmEvidence, BandChange
 from fedgate.config.protocol.messages import Trail
 from fedgate.models.time_units import NS
@@ -99,10 +99,9 @@ def draw_trail(evidence: AlarmEvidence, later: Sequence[Point], end_ns: int | No
     until_ns = own[-1].t_ns + (own[-1].t_ns - own[0].t_ns)
     points = [*own, *(one for one in later if one.t_ns <= until_ns)]
     marks = [make_mark(evidence.onset_ns, "stays over the level"), make_mark(evidence.t_ns, "raised")]
-    marks += [] if end_ns is None else [make_mark(end_ns, "over")]
+    marks += [] if end_ns is None else [make_mark(end_ns, "ended")]
     hop_s = median([after - before for before, after in pairwise(trail.offsets_s)] or [evidence.window_s])
-    linear_to = find_linear_part([one.score for one in points], evidence.level)
-    return draw_scores(points, hop_s) | {"marks": marks, "linear_to": linear_to}
+    return draw_scores(points, hop_s) | {"marks": marks}
 
 
 def draw_bands(changes: Sequence[BandChange], edges_hz: Sequence[float]) -> list[Facts]:
@@ -146,11 +145,13 @@ def find_linear_part(scores: Sequence[float], level: float) -> float:
     may be below it; 0 for an axis that is linear all over. It is a power of ten, for from any other number uPlot
     finds no end of the ticks.
     """
-    return 10.0 ** math.floor(math.log10(LOG_UNIT * abs(level))) if needs_log(scores, level) else 0.0
+    return 10.0 ** math.floor(math.log10(find_log_unit(scores, level))) if needs_log(scores, level) else 0.0
 
 
 def draw_scores(points: Sequence[Point], hop_s: float) -> Facts:
-    """Return scored windows, their times rising, as columns of numbers, with a hole where windows are missing."""
+    """Return scored windows, their times rising, as columns of numbers, with a hole where windows are missing, on an
+    axis that is logarithmic where scores dwarf the last level.
+    """
     rows: list[tuple[float, float | None, float | None]] = []
     for before, one in pairwise([*points[:1], *points]):
         if one.t_ns - before.t_ns > GAP_HOPS * hop_s * NS:
@@ -160,4 +161,5 @@ def draw_scores(points: Sequence[Point], hop_s: float) -> Facts:
         make_series("score", "now", [score for _, score, _ in rows]),
         make_series("level", "limit", [level for *_, level in rows]),
     ]
-    return make_chart("time", [seconds for seconds, *_ in rows], series)
+    linear_to = find_linear_part([one.score for one in points], points[-1].level) if points else 0.0
+    return make_chart("time", [seconds for seconds, *_ in rows], series, linear_to=linear_to)

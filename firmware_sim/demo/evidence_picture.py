@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedgate.config.evidence.likely_cause import find_likely_cause
-from fedgate.config.evidence.text import LOG_UNIT, needs_log
+from fedgate.config.evidence.text import find_log_unit, needs_log
 from fedgate.config.protocol.evidence import AlarmEvidence, ChannelHealth
 from fedgate.firmware_sim.pictures import BLUE, DOTS_PER_IN, GREY, INK, ORANGE, VERMILLION
 from fedgate.models.arrays import Floats
@@ -26,7 +26,7 @@ from fedgate.models.time_units import DAY_S, NS, format_duration
 SIZE_IN = (12.0, 10.2)
 KNOWN_NS = 1_577_836_800 * NS  # 2020: a clock that shows less was never set
 CHANNELS_DRAWN = 12
-TEXT_LETTERS, FEATURE_LETTERS, CHANNEL_LETTERS, TITLE_LETTERS = 52, 34, 26, 132
+TEXT_LETTERS, FEATURE_LETTERS, CHANNEL_LETTERS, TITLE_LETTERS, HEAD_LETTERS = 52, 34, 26, 132, 150
 DECIBELS_DRAWN = 20.0
 
 
@@ -54,7 +54,8 @@ def _head(figure: Figure, evidence: AlarmEvidence) -> None:
     signs = find_likely_cause(evidence).signs
     beside = [f"{of} {signs[of]}" for of in ("rise", "weather", "supply", "weather and supply") if of in signs]
     text = "   ·   ".join([f"raised {_format_time(evidence.t_ns)}", *beside])
-    figure.text(0.02, 0.918, text, fontsize=9, va="top", color=INK).set_parse_math(False)
+    lines = textwrap.wrap(text, HEAD_LETTERS)[:2]
+    figure.text(0.02, 0.925, "\n".join(lines), fontsize=9, va="top", color=INK).set_parse_math(False)
 
 
 def _format_time(t_ns: int) -> str:
@@ -100,7 +101,7 @@ def _scores(axes: Axes, evidence: AlarmEvidence) -> None:
         with rc_context({"date.converter": "concise"}):
             axes.xaxis_date("UTC")
     if is_log:
-        axes.set_yscale("symlog", linthresh=max(abs(trail.levels[-1]) * LOG_UNIT, 1e-12))
+        axes.set_yscale("symlog", linthresh=find_log_unit(trail.scores, trail.levels[-1]))
     axes.set_ylabel(_cut(evidence.rule, 20), fontsize=9)
     axes.set_xlabel("UTC" if is_dated else "seconds into the recording", fontsize=9)
     axes.margins(x=0.01)

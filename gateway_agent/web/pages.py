@@ -11,7 +11,7 @@ from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Alarm
 from fedgate.config.runtime.version import VERSION
 from fedgate.config.settings.settings import GatewaySettings
-from fedgate.config.web.charts import Facts, describe_evidence, draw_scores, find_linear_part, list_points
+from fedgate.config.web.charts import Facts, describe_evidence, draw_scores, list_points
 from fedgate.config.web.status_facts import (
     compare_promise,
     describe_channels,
@@ -109,7 +109,7 @@ def draw_trail(snapshot: Snapshot, hop_s: float) -> Facts | None:
     trail = snapshot.trail
     if trail is None:
         return None
-    return draw_scores(list_points(trail), hop_s) | {"linear_to": find_linear_part(trail.scores, trail.levels[-1])}
+    return draw_scores(list_points(trail), hop_s)
 
 
 def read_device(settings: GatewaySettings, view: View, now_ns: int) -> Facts:

@@ -38,9 +38,11 @@ def run_page(demo: Demo, log: Path) -> Iterator[None]:
     try:
         until(lambda: demo.address in log.read_text(), log.read_text)
         yield
-    finally:
         process.terminate()
         assert children.wait_for_end(process, 60.0) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Route, expect
 
 from fedgate.config.protocol.messages import FARTHEST
-from fedgate.config.web.charts import Point, draw_scores, find_linear_part
+from fedgate.config.web.charts import Point, draw_scores
 from fedgate.models.time_units import NS
 from tests.browser.conftest import PHONE, OpenTab, Scheme
 from tests.gateway_agent.monitor.test_gateway_sensors import START_S, feed
@@ -115,5 +115,5 @@ def test_scores_of_any_height_are_drawn(page: GatewayPage, tabs: OpenTab) -> Non
         for highest in (883.6 * abs(level), 31.0 * abs(level), FARTHEST, 1.0):
             scores = [-2.5 * abs(level), 0.3 * abs(level), highest]
             points = [Point(T0_NS + place * NS, score, level) for place, score in enumerate(scores)]
-            charts.append(draw_scores(points, 1.0) | {"linear_to": find_linear_part(scores, level)})
+            charts.append(draw_scores(points, 1.0))
     assert min(tab.evaluate(DRAWN, charts)) > 300  # pixels; one that failed is as narrow as its legend

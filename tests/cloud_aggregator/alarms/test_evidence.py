@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from fedgate.config.protocol.evidence import (
 )
 from fedgate.config.protocol.messages import CONTROL, TRAIL_MAX, Receipt
 from fedgate.config.settings.database import DatabaseUrl
+from fedgate.config.web.charts import draw_evidence
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.support.cloud_service import Cloud, cloud, heard, mean_of, receipts
 from tests.support.evidence_samples import make_evidence
@@ -138,6 +140,15 @@ def test_a_score_far_above_its_level_leaves_the_others_to_be_seen() -> None:
     assert rows[0][60:].strip() == "█" * 10 and not rows[0][:60].strip("╌ ")
 
 
+@pytest.mark.parametrize("level", [5e-324, 1e-300, 1e-30, -1e-300])
+def test_a_level_as_small_as_a_number_can_be_breaks_no_drawing(level: float) -> None:
+    trail = make_trail([(T0_NS + place * 10**9, 1e30 * (place == 9), level) for place in range(10)])
+    whole = make_evidence().model_copy(update={"trail": trail, "level": level})
+    assert "the axis is logarithmic" in render_evidence(whole)
+    drawn = draw_evidence(whole)["trail"]
+    assert math.log10(drawn["linear_to"]).is_integer()
+
+
 def rising(windows: int, before: int = 60) -> AlarmEvidence:
     """Scores that rise to the level within so many windows."""
     scores = [0.1 * (place % 2) for place in range(before)] + [(place + 1) / windows for place in range(windows)]
@@ -175,7 +186,7 @@ def test_channels_outside_of_their_baseline_are_counted_and_covariates_apart() -
     whole = make_evidence().model_copy(update={"health": health, "changes": changes, "weather": "explained"})
     lines = render_evidence(whole).split("\n")
     said = " ".join(" ".join(lines).split())
-    assert "; beside it one of 2 is clearly outside (south: mean is 4.5 healthy" in said
+    assert "; of the structure one of 2 (south: mean is 4.5 healthy" in said
     assert [line.split()[-1] for line in lines if line.strip().startswith(("north  ", "south  "))][-2:] == ["·+", "=#"]
     assert any("south" in line and "4 of   9 features, farthest level: +4.5 spreads off" in line for line in lines)
     assert "- weather: outside of the baseline, which accounts for the alarm" in said

@@ -58,7 +58,7 @@ def test_of_a_clock_that_was_not_set_all_times_on_the_page_are_of_the_aggregator
     commit(tmp_path, RecordAlarm("north", own[0], NOW_NS - HOUR_NS, NOW_NS - HOUR_NS))
     commit(tmp_path, RecordAlarm("north", own[1], NOW_NS, NOW_NS - HOUR_NS))
     markup = render(tmp_path, alarm.PAGE, read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id))
-    assert f"its end was received at {show_time(NOW_NS)}" in markup and "over since" not in markup
+    assert f"its end was received at {show_time(NOW_NS)}" in markup and "ended 2" not in markup
     assert show_time(ONSET_NS) not in markup and show_time(END_NS) not in markup
 
 
@@ -125,9 +125,9 @@ def test_scores_are_shown_for_as_long_behind_the_evidence_as_before_it(tmp_path:
     over = CLEARED.model_copy(update={"t_ns": ONSET_NS + 20 * NS})
     facts = commit_scores(tmp_path, over, 10, 13, 14)
     chart = facts["charts"]["trail"]
-    assert [one["label"] for one in chart["marks"]][-1] == "over" and facts["newest"] is None
+    assert [one["label"] for one in chart["marks"]][-1] == "ended" and facts["newest"] is None
     assert chart["x"][-1] == ONSET_NS / NS + 13  # the evidence reaches 11 s back from its last window, at 2 s
-    assert "<dt>Now</dt><dd>over</dd>" in render(tmp_path, alarm.PAGE, facts)
+    assert "<dt>Now</dt><dd>ended</dd>" in render(tmp_path, alarm.PAGE, facts)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,22 @@ def test_what_comes_slowly_began_before_its_score_was_over_the_level(tmp_path: P
     began_ns = facts["likely_cause"]["rising_ns"]
     assert began_ns == ONSET_NS - 8 * NS
     markup = render(tmp_path, alarm.PAGE, facts)
-    assert f"began {show_time(began_ns)} (over its level since <time" in markup and ">09:13:20 UTC</time>)" in markup
-    facts["alarm"]["is_clock_set"] = False
-    assert "over its level since" not in render(tmp_path, alarm.PAGE, facts)
+    assert f"began {show_time(began_ns)} (above its level from <time" in markup and ">09:13:20 UTC</time>)" in markup
+    for part, name, wrong in (("alarm", "is_clock_set", False), ("likely_cause", "rising_ns", ONSET_NS + 1)):
+        assert "above its level from" not in render(tmp_path, alarm.PAGE, facts | {part: facts[part] | {name: wrong}})
+
+
+def test_an_alarm_by_a_clock_that_is_not_set_stood_when_its_gateway_last_spoke(tmp_path: Path) -> None:
+    unset = RAISED.model_copy(update={"clock": "unsynchronised"})
+    spoke = RecordGateway("north", Status(state="online", clock="unsynchronised"), NOW_NS)
+    commit(
+        tmp_path,
+        RecordAlarm("north", unset, NOW_NS - NS, NOW_NS - NS),
+        RecordEvidence("north", EVIDENCE, NOW_NS),
+        spoke,
+    )
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert facts["stood_s"] is None and "<dd>stood when its gateway last spoke" in render(tmp_path, alarm.PAGE, facts)
 
 
 @pytest.mark.parametrize("count", [0, 1, BESIDE_SHOWN + 5])

@@ -77,7 +77,7 @@ def make_case(case: Case) -> AlarmEvidence:
 
 FAR, NEAR = (9.0, -8.0, 7.0), (1.2, -2.0, 0.5)
 CASES: dict[str, tuple[Case, Kind, str]] = {
-    "one of three": (Case((1.2, 9.0, 0.5), (STILL, RAISED, STILL)), "sensor", "look at b, its mounting"),
+    "one of three": (Case((1.2, 9.0, 0.5), (STILL, RAISED, STILL)), "sensor", "look at b, at mounting"),
     "two means of three": (Case((9.0, 8.0, 0.5), (STILL,) * 3, "level"), "damage", "Probably damage"),
     "peaks down": (
         Case(FAR, (DOWN,) * 3),
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     ),
     "energy at once": (Case(FAR, (RAISED,) * 3), "load", "many bands have risen in all 3; no peak has moved"),
     "blows by and by": (Case(FAR, (RAISED,) * 3, rises=20, crest=6.0), "load", "works, traffic or wind"),
-    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "blows make it; nothing measures the wind"),
+    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "blows make it; no covariate shows the wind"),
     "neither soon nor late, with a crest": (
         Case(FAR, (RAISED,) * 3, rises=6, crest=6.0),
         "work",
@@ -103,7 +103,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "the air alone": (
         Case(NEAR, (STILL,) * 3, air=-9.0, weather="unusual"),
         "weather",
-        "air: mean is 9 healthy spreads below its median; beside it none of 3 channels",
+        "air: mean is 9 healthy spreads below its median; of the structure none of 3 is",
     ),
     "the air first": (Case(FAR, (STILL,) * 3, air=9.0, weather="unusual", first="air.level"), "weather", "go back"),
     "peaks up in the cold": (Case(FAR, (UP,) * 3, air=-2.0, weather="unusual"), "weather", "moved up in all 3"),
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
         "undetermined",
         "many bands have fallen in all 3",
     ),
-    "nothing far": (Case(NEAR, (STILL,) * 3), "undetermined", "none of 3 channels is clearly outside"),
+    "nothing far": (Case(NEAR, (STILL,) * 3), "undetermined", "none of 3 is clearly outside"),
     "one channel, the others as they were, its peak down": (
         Case((9.0, 0.5, 1.2), (DOWN, STILL, STILL)),
         "undetermined",
@@ -141,11 +141,11 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
         "weather",
         "peaks have moved up in b, c, most clearly from",
     ),
-    "peaks down in what is not far": (Case(NEAR, (DOWN,) * 3), "undetermined", "none of 3 channels is clearly outside"),
+    "peaks down in what is not far": (Case(NEAR, (DOWN,) * 3), "undetermined", "none of 3 is clearly outside"),
     "means that creep": (
         Case(FAR, (STILL,) * 3, "level", rises=20),
         "undetermined",
-        "all 3: a: mean is 9 healthy spreads above its median; b: mean is 8 healthy spreads below",
+        "all 3 (a: mean is 9 healthy spreads above its median; b: mean is 8 healthy spreads below",
     ),
     "one channel, its mean": (
         Case((9.0,), (STILL,), "level", names=("a",)),
@@ -159,7 +159,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     ),
     "one channel, peaks down": (Case((9.0,), (DOWN,), names=("a",)), "damage", "moved down"),
     "no channel": (Case((), (LINE, LINE)), "undetermined", "The rules cannot say"),
-    "a line in what is not far": (Case(NEAR, (LINE,) * 3), "undetermined", "none of 3 channels is clearly outside"),
+    "a line in what is not far": (Case(NEAR, (LINE,) * 3), "undetermined", "none of 3 is clearly outside"),
 }
 
 
@@ -243,7 +243,7 @@ def test_what_is_not_measured_is_said() -> None:
     signs = find_likely_cause(make_case(Case(FAR, weather="usual"))).signs
     assert signs["weather"] == "within the baseline (air)" and "supply" not in signs
     signs = find_likely_cause(make_case(Case(FAR, weather="usual", power="usual"))).signs
-    assert (signs["weather"], signs["measured beside it"]) == ("within the baseline", "air")
+    assert (signs["weather"], signs["covariates"]) == ("within the baseline", "air")
 
 
 def test_what_the_score_would_be_without_the_weather_is_said_where_that_stands_out_most() -> None:
@@ -252,9 +252,42 @@ def test_what_the_score_would_be_without_the_weather_is_said_where_that_stands_o
     rest = whole.score - whole.contributions[0].amount
     assert list(found.signs)[:2] == ["channels", "weather"] and found.signs["channels"].startswith("air")
     level = f"{'below' if rest < whole.level else 'still above'} the level of {whole.level:.3g}"
-    assert found.signs["weather"] == f"outside of the baseline; without it the score would be {rest:.3g}, {level}"
+    assert found.signs["weather"] == f"outside of the baseline; at its median the score would be {rest:.3g}, {level}"
     gusts = make_case(Case(FAR, (RAISED,) * 3, rises=20, weather="unusual", first="a.band"))
-    assert "without it" not in find_likely_cause(gusts).signs["weather"]
+    assert "at its median" not in find_likely_cause(gusts).signs["weather"]
+
+
+def test_what_stands_out_first_is_of_a_channel_that_is_clearly_outside_and_far_itself() -> None:
+    whole = make_case(Case((9.0, -8.0, 0.5), (STILL,) * 3))
+    first, other = whole.contributions
+    names = ("c.band[3.1-3.4Hz]", "a.rms", "b.band[3.1-3.4Hz]")
+    shown = [
+        first.model_copy(update={"feature": name, "text": name, "deviation": off})
+        for name, off in zip(names, (9.0, 1.0, 9.0), strict=True)
+    ]
+    signs = find_likely_cause(whole.model_copy(update={"contributions": (*shown, other)})).signs
+    assert signs["channels"] == "2 of 3 (a, b), most of all b.band[3.1-3.4Hz]"
+
+
+@pytest.mark.parametrize("case", [Case((9.0,), (STILL,), names=("a",)), Case((), ())])
+def test_a_covariate_that_is_the_cause_is_named_beside_one_channel_too(case: Case) -> None:
+    whole = make_case(replace(case, air=-9.0, weather="explained"))
+    assert find_likely_cause(whole).signs["channels"].startswith("air: mean is 9 healthy spreads below its median")
+
+
+def test_a_rule_that_is_no_score_says_nothing_of_what_the_score_would_be() -> None:
+    whole = make_case(Case(NEAR, (STILL,) * 3, air=9.0, weather="unusual", first="air.level"))
+    assert "the score would be" in find_likely_cause(whole).signs["weather"]
+    ewma = find_likely_cause(whole.model_copy(update={"rule": "ewma"}))
+    assert "the score would be" not in ewma.signs["weather"]
+
+
+def test_channels_with_a_known_fault_do_not_count() -> None:
+    whole = make_case(Case((9.0, 9.0, 0.5), (STILL,) * 3))
+    health = tuple(one.model_copy(update={"is_faulty": one.channel == "a"}) for one in whole.health)
+    cut = whole.model_copy(update={"health": health, "cut": ("well channels",)})
+    channels = find_likely_cause(cut).signs["channels"]
+    assert channels.startswith("one alone of the 2 without a known fault that are listed (b: band is 9")
 
 
 @pytest.mark.parametrize(("rises", "began_s"), [(4, None), (20, 15)])
@@ -282,7 +315,7 @@ def test_a_direction_is_said_of_a_feature_and_of_a_channel_by_its_mean_alone() -
     gusts = {"farthest": "air.deviation"}
     health = tuple(one.model_copy(update=gusts if one.is_covariate else {}) for one in whole.health)
     signs = find_likely_cause(whole.model_copy(update={"health": health})).signs
-    assert "air: standard deviation is 9 healthy spreads above its median; beside" in signs["channels"]
+    assert "air: standard deviation is 9 healthy spreads above its median; of the" in signs["channels"]
 
 
 def test_a_gap_in_the_scores_is_no_slow_rise() -> None:
@@ -362,7 +395,7 @@ def test_whatever_a_gateway_sends_what_is_said_is_short(
     moments = {"offsets_s": (far_s, *whole.trail.offsets_s[1:]), "scores": (1e30, *whole.trail.scores[1:])}
     sent = whole.model_copy(update={"trail": whole.trail.model_copy(update=moments)})
     found = find_likely_cause(AlarmEvidence.from_bytes(fit(sent).to_bytes()))
-    assert found.verdict and all(0 < len(sign) < 800 for sign in found.signs)
+    assert found.verdict and all(0 < len(sign) < 1_600 for sign in found.signs.values())
 
 
 def test_of_peaks_as_high_the_nearest_is_named_and_no_distance_twice() -> None:
@@ -376,4 +409,4 @@ def test_of_peaks_as_high_the_nearest_is_named_and_no_distance_twice() -> None:
         first = alone.contributions[0].model_copy(update={"text": text, "deviation": off})
         health = (alone.health[0], alone.health[1].model_copy(update={"deviation": off}), *alone.health[2:])
         found = find_likely_cause(alone.model_copy(update={"contributions": (first,), "health": health}))
-        assert found.signs["channels"] == f"one of 3 alone ({text})"
+        assert found.signs["channels"] == f"one alone of 3 ({text})"
