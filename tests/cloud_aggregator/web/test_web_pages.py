@@ -39,7 +39,7 @@ from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.evidence_samples import make_evidence
-from tests.support.page_views import NOW_NS, check_headings, commit, make_settings, read_facts, render
+from tests.support.page_views import NOW_NS, check_headings, check_moment, commit, make_settings, read_facts, render
 
 HERE, PROOF = "127.0.0.1", "what the proxy alone knows"
 ADDRESSES = {
@@ -145,6 +145,7 @@ def test_a_page_is_for_who_is_logged_in_and_has_nothing_inline(web: Web, page: A
     assert status == 200 and "script-src 'self'" in headers["content-security-policy"]
     assert not INLINE.search(text)
     check_headings(text)
+    check_moment(text)
     assert 'action="/orders/' not in text  # whom the proxy gives no role is a viewer
     status, _, facts = ask(web, f"/api{address}", "ada")
     assert status == 200 and json.loads(facts)
