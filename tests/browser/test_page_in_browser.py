@@ -6,6 +6,7 @@ Method: Debian's Chromium by playwright over the real page, axe's rules on every
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from playwright.sync_api import Page, Route, expect
 from fedgate.cloud_aggregator.enrolment import Certificate, RecordRegistry
 from fedgate.cloud_aggregator.events import RecordEvidence, RecordGateway
 from fedgate.config.protocol.messages import Status
+from fedgate.config.web.formats import show_time
 from tests.browser.conftest import PHONE, OpenTab, Scheme
 from tests.cloud_aggregator.web.test_learning_page import make_model, save_rollout
 from tests.cloud_aggregator.web.test_web_access import list_addresses
@@ -55,6 +57,17 @@ def test_every_page_is_open_to_everybody(tabs: OpenTab, site: Site, path: str, s
     tab.set_viewport_size(PHONE)
     width = tab.evaluate("document.documentElement.scrollWidth")
     assert width <= PHONE["width"], f"{path} is {width} wide on a phone"
+
+
+@pytest.mark.parametrize("path", ["/", "/alarms", "/report?month={month}"])
+def test_a_list_of_alarms_fits_a_phone(tabs: OpenTab, site: Site, path: str) -> None:
+    tab = tabs(site, "viewer")
+    tab.set_viewport_size(PHONE)
+    begun_ns = json.loads(site.client("viewer").get(f"/api{AT}").text)["alarm"]["begun_ns"]
+    tab.goto(path.format(month=show_time(begun_ns)[:7]))
+    table = tab.locator("table").filter(has=tab.locator(f'td a[href="{AT}"]'))
+    expect(table).to_have_count(1)
+    assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_an_operator_finds_the_alarm_and_acknowledges_it_with_the_keyboard_alone(tabs: OpenTab, site: Site) -> None:

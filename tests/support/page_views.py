@@ -73,6 +73,13 @@ class Markup(HTMLParser):
         self.texts.append(data)
 
 
+def check_moment(text: str) -> None:
+    """Assert that a page says of which moment it is, within what is renewed by its script and nowhere else."""
+    before, _, rest = text.partition('<main id="main"')
+    renewed, _, after = rest.partition("</main>")
+    assert [part.count("As of <time") for part in (before, renewed, after)] == [0, 1, 0]
+
+
 def check_headings(text: str) -> None:
     """Assert that a page has one first heading, and that none below it leaves out a level."""
     found = Markup(text).headings

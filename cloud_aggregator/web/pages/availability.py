@@ -20,7 +20,6 @@ from fedgate.config.web.charts import Facts
 from fedgate.models.time_units import NS
 
 ROWS_SEARCHED = 200_000  # the newest
-GATEWAYS_SHOWN = 1_000
 
 
 class Piece(NamedTuple):
@@ -91,7 +90,7 @@ def read_availability(context: Context, month: Month, service: Facts, unlinked: 
         "unknown_s": (month.until_ns - month.from_ns - known_ns) / NS,
         "is_cut": len(rows) == ROWS_SEARCHED,
         "site": sum_up(gateways),
-        "gateways": gateways[:GATEWAYS_SHOWN],
+        "gateways": gateways,
         "gateway_count": len(gateways),
     }
 

@@ -44,6 +44,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
         "sentence": say(service, gateways, counts, set_back, denied),
         "is_well": service["is_live"] and not any(list_wrong(gateways, counts, set_back, denied)),
         "service": service,
+        "seen_ns": max((one["seen_ns"] or 0 for one in gateways), default=0) or None,
         "alarm_counts": counts,
         "alarms": context.alarms.show(context.store, islice(list_worst(groups), SHOWN)),
         "gateway_counts": count_gateways(gateways),
@@ -56,7 +57,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
 
 
 def read_service(context: Context) -> Facts:
-    """Return whether the service works and how old what it stored is."""
+    """Return whether the service works, and until when it is known how gateways are."""
     rows = context.store.read_rows("service")
     try:
         held_ns = context.store.database.find_held_since_ns()

@@ -19,9 +19,9 @@ from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts, make_chart, make_series
-from fedgate.models.time_units import DAY_NS, NS
+from fedgate.models.time_units import DAY_NS, DAY_S, NS
 
-ALARMS_SHOWN, MODELS_SEARCHED, WINDOWS_SHOWN = 100, 1_000, 100
+ALARMS_SHOWN, GATEWAYS_SHOWN, MODELS_SEARCHED, WINDOWS_SHOWN = 100, 1_000, 1_000, 100
 BATCHES_SEARCHED, LOSSES_SEARCHED, ROUNDS_SEARCHED = 10_000, 10_000, 10_000  # the newest
 NOTHING = Handled()
 
@@ -36,15 +36,18 @@ def read_report(context: Context, address: Mapping[str, str]) -> Facts:
     service = read_service(context)
     gateways = read_gateways(context, list_asking(context.alarms.groups), service=service)
     unlinked = sum_unlinked(context, month)
+    availability = read_availability(context, month, service, unlinked)
+    watched = {one["gateway"]: one["watched_s"] for one in availability["gateways"]}
+    known_s = max(availability["known_s"], *watched.values(), 0.0)  # what was watched without the service is known, too
     return {
-        "month": month._asdict() | {"days": month.days, "is_over": month.until_ns == month.to_ns},
+        "month": month._asdict() | {"days": month.days, "known_s": known_s, "is_over": month.until_ns == month.to_ns},
         "counts": count(own),
         "alarms_left_out": left_out,
         "times": measure_times(follow(one, workflow, month) for one in own),
         "alarms": [one._asdict() | follow(one, workflow, month)._asdict() for one in own[:ALARMS_SHOWN]],
-        "rates": measure_rates(alarms, month),
-        "availability": read_availability(context, month, service, unlinked),
-        "gateways": describe_gateways(store, gateways, own, month, unlinked),
+        "rates": measure_rates(alarms, month, known_s),
+        "availability": availability | {"gateways": availability["gateways"][:GATEWAYS_SHOWN]},
+        "gateways": describe_gateways(store, gateways, own, month, unlinked, watched),
         "trends": read_trends(context, month, count_anomalies(own)),
         "models": list_models(store, month),
         "windows": list_windows(workflow, month),
@@ -99,14 +102,19 @@ def measure_times(outcomes: Iterable[Outcome]) -> Facts:
     }
 
 
-def measure_rates(alarms: Iterable[Listed], month: Month) -> Facts:
-    """Return the rates of EEMUA 191 in a month, with what stood at its end."""
+def measure_rates(alarms: Iterable[Listed], month: Month, known_s: float) -> Facts:
+    """Return the rates of EEMUA 191 in the time of a month of which anything is known, None where that is none of it,
+    with what stood at its end.
+    """
     facts = (
         rates.Fact(*(one.gateway, one.cause, one.rule, one.begun_ns, _stood_at_end(one, month), one.state, one.label))
         for one in alarms
         if one.begun_ns < month.until_ns
     )
-    return rates.measure(facts, month.until_ns, month.until_ns - month.from_ns)
+    found = rates.measure(facts, month.until_ns, month.until_ns - month.from_ns)
+    days = known_s / DAY_S
+    per_day = found["alarms"] / days if days else None
+    return found | {"days": days, "per_day": per_day, "per_10_min": per_day and per_day * rates.PEAK_NS / DAY_NS}
 
 
 def _stood_at_end(one: Listed, month: Month) -> bool:
@@ -114,9 +122,16 @@ def _stood_at_end(one: Listed, month: Month) -> bool:
 
 
 def describe_gateways(
-    store: Store, gateways: Iterable[Facts], alarms: Iterable[Listed], month: Month, unlinked: Mapping[str, float]
+    store: Store,
+    gateways: Iterable[Facts],
+    alarms: Iterable[Listed],
+    month: Month,
+    unlinked: Mapping[str, float],
+    watched: Mapping[str, float],
 ) -> list[Facts]:
-    """Return of each gateway how it is now, what it did without a link and lost, and what it promised and what came."""
+    """Return of each gateway how it is now, what it did without a link and lost, and what it promised for the time
+    that it is known to have watched, and what came; `unlinked` and `watched` are in seconds.
+    """
     lost, alarms = sum_losses(store, month), list(alarms)
     anomalies = count_anomalies(alarms)
     false = count_anomalies(one for one in alarms if one.label == "false")
@@ -125,7 +140,8 @@ def describe_gateways(
             **{name: one[name] for name in ("gateway", "state", "seen_ns", "model_version", "version")},
             "unlinked_s": unlinked.get(one["gateway"], 0.0),
             "lost": lost.get(one["gateway"], 0),
-            "promised": (one["promised_alarms_per_day"] or 0.0) * month.days,
+            "watched_s": watched.get(one["gateway"], 0.0),
+            "promised": (one["promised_alarms_per_day"] or 0.0) * watched.get(one["gateway"], 0.0) / DAY_S,
             "anomalies": anomalies[one["gateway"]],
             "false": false[one["gateway"]],
         }

@@ -31,7 +31,7 @@ from fedgate.cloud_aggregator.web.pages.page import NotThereError
 from fedgate.config.protocol.losses import Tombstone
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.scores import Scores
-from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
+from fedgate.models.time_units import DAY_NS, DAY_S, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.batches import make_summary
@@ -142,13 +142,20 @@ def test_what_stood_is_what_stood_at_the_end_of_the_month(tmp_path: Path) -> Non
     )
     found = read(tmp_path)["rates"]
     assert (found["alarms"], found["standing"], found["standing_over_24_h"]) == (2, 2, 1)
-    assert found["per_day"] == pytest.approx(2 / 31)
+    assert (found["per_day"], found["per_10_min"]) == (None, None)  # nobody knows for how long somebody watched
 
 
-def test_a_gateways_promise_is_for_the_month_and_false_alarms_are_its_own(tmp_path: Path) -> None:
+def watch(gateway: str, state: Any, after_ns: int = 0) -> RecordPresence:
+    """Return a change of who is there, so long after the month began; of the broker where no gateway is named."""
+    return RecordPresence(gateway, state, AUGUST + after_ns, AUGUST + after_ns)
+
+
+def test_a_gateways_promise_is_for_the_time_that_it_watched_and_false_alarms_are_its_own(tmp_path: Path) -> None:
     status = Status(state="online", promised_alarms_per_day=0.5, model_version=3)
     commit(
         tmp_path,
+        *(watch("", "connected"), watch("north", "watching"), watch("south", "offline")),
+        watch("north", "online", 10 * DAY_NS),
         RecordGateway("north", status, NOW_NS),
         RecordGateway("south", Status(state="offline"), NOW_NS),
         *make_alarm("a", AUGUST, 1),
@@ -158,7 +165,8 @@ def test_a_gateways_promise_is_for_the_month_and_false_alarms_are_its_own(tmp_pa
         do("c", "label", AUGUST, label="false"),
     )
     north, south = read(tmp_path)["gateways"]
-    assert (north["promised"], north["anomalies"], north["false"]) == (15.5, 1, 1)
+    assert (north["promised"], north["anomalies"], north["false"]) == (5.0, 1, 1)
+    assert north["watched_s"] == 10 * DAY_S
     assert (south["promised"], south["anomalies"], south["false"]) == (0.0, 0, 0)
 
 
@@ -395,5 +403,42 @@ def test_a_gateway_that_floods_its_trends_takes_no_more_than_a_bound(
 def test_a_month_without_anything_has_a_report(tmp_path: Path) -> None:
     commit(tmp_path)
     text = render(tmp_path, report.PAGE, read(tmp_path))
-    assert "0 alarms began" in text and "data-chart" not in text
+    assert "Of this month nothing is known: " in text and "data-chart" not in text
+    assert " began" not in text and "Known for" not in text and text.count("<td>not known</td>") == 2
     check_headings(text)
+
+
+def test_a_month_of_which_minutes_are_known_promises_and_counts_for_minutes(tmp_path: Path) -> None:
+    """Three minutes of operation: nothing is said of the month."""
+    minutes_ns = 180 * NS
+    commit(
+        tmp_path,
+        RecordGateway("north", Status(state="online", promised_alarms_per_day=1.0), NOW_NS),
+        *(watch("", "connected"), watch("north", "watching"), *make_alarm("a", AUGUST + NS, 1)),
+        watch("", "disconnected", minutes_ns),
+    )
+    found = read(tmp_path)
+    assert found["month"]["known_s"] == 180.0
+    assert found["rates"]["per_day"] == pytest.approx(480.0) and found["rates"]["per_10_min"] == pytest.approx(10 / 3)
+    assert found["gateways"][0]["promised"] == pytest.approx(180 / DAY_S)
+    text = render(tmp_path, report.PAGE, found)
+    assert "Known for 3 min of the 31 d;" in text and "480, by the 3 min known" in text and "0.002083 in 3 min" in text
+    assert "As far as is known, the gateways were online for 100 % of the time, offline for 0 %." in text
+
+
+def test_what_was_watched_without_the_service_and_delivered_later_is_known(tmp_path: Path) -> None:
+    """Else the alarms of ten days would be divided by one."""
+    after_ms = tuple(range(86_400 // 100))
+    one = {"after_ms": after_ms, "scores": (1.0,) * len(after_ms), "level": 1.0, "model_version": 1}
+    commit(
+        tmp_path,
+        *(watch("", "connected"), watch("north", "watching"), watch("", "disconnected", 60 * NS)),
+        RecordScores("north", "a", Scores(t_ns=AUGUST + HOUR_NS, **one), NOW_NS),
+    )
+    assert read(tmp_path)["month"]["known_s"] == 60.0 + len(after_ms)  # windows of a second each
+
+
+def test_alarms_of_a_month_of_which_nothing_else_is_known_are_told(tmp_path: Path) -> None:
+    commit(tmp_path, *make_alarm("a", AUGUST, 1))
+    text = render(tmp_path, report.PAGE, read(tmp_path))
+    assert "Of this month nothing is known but the alarms that came: " in text and "1 alarm began" in text

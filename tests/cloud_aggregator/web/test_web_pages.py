@@ -34,10 +34,12 @@ from fedgate.cloud_aggregator.web.pages.page import Context
 from fedgate.config.protocol.messages import Status
 from fedgate.config.protocol.scores import Scores
 from fedgate.config.web.charts import Facts
+from fedgate.config.web.formats import show_iso
+from fedgate.models.time_units import NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.gateway_agent.deployment.test_gateway_models import FIRST
 from tests.support.evidence_samples import make_evidence
-from tests.support.page_views import NOW_NS, check_headings, commit, make_settings, read_facts, render
+from tests.support.page_views import NOW_NS, check_headings, check_moment, commit, make_settings, read_facts, render
 
 HERE, PROOF = "127.0.0.1", "what the proxy alone knows"
 ADDRESSES = {
@@ -86,6 +88,24 @@ def test_who_is_denied_at_the_broker_is_on_the_first_page(tmp_path: Path, monkey
     assert read_facts(tmp_path, overview.PAGE)["denied"] == []
 
 
+def test_the_age_of_data_is_that_of_what_was_received_last_whenever_the_service_gave_its_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_ns, online = NOW_NS - 56 * NS, Status(state="online")
+    monkeypatch.setattr(SqliteDatabase, "find_held_since_ns", lambda _self: 1)
+    commit(tmp_path, RecordService(1, sign_ns, True, 1))
+    assert read_facts(tmp_path, overview.PAGE)["seen_ns"] is None
+    commit(tmp_path, RecordGateway("north", online, NOW_NS - 9 * NS), RecordGateway("south", online, NOW_NS - NS))
+    found = read_facts(tmp_path, overview.PAGE)
+    assert (found["seen_ns"], found["service"]["age_s"]) == (NOW_NS - NS, 56.0)
+    text = render(tmp_path, overview.PAGE, found)
+    assert f'newest data received <time datetime="{show_iso(NOW_NS - NS)}"' in text
+    assert "states known until" not in text
+    monkeypatch.setattr(SqliteDatabase, "find_held_since_ns", lambda _self: None)  # it has ended
+    text = render(tmp_path, overview.PAGE, read_facts(tmp_path, overview.PAGE))
+    assert f'states known until <time datetime="{show_iso(sign_ns)}"' in text
+
+
 def ask(web: Web, path: str, user: str = "") -> tuple[int, dict[str, str], str]:
     """Return what is answered: status, headers and text."""
     sent: list[MutableMapping[str, Any]] = []
@@ -125,6 +145,7 @@ def test_a_page_is_for_who_is_logged_in_and_has_nothing_inline(web: Web, page: A
     assert status == 200 and "script-src 'self'" in headers["content-security-policy"]
     assert not INLINE.search(text)
     check_headings(text)
+    check_moment(text)
     assert 'action="/orders/' not in text  # whom the proxy gives no role is a viewer
     status, _, facts = ask(web, f"/api{address}", "ada")
     assert status == 200 and json.loads(facts)

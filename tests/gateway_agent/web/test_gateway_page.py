@@ -30,7 +30,7 @@ from tests.gateway_agent.commands.test_models_command import SETTINGS
 from tests.gateway_agent.monitor.test_gateway_sensors import feed
 from tests.support.agents import changed
 from tests.support.gateway_page import GatewayPage, open_gateway_page
-from tests.support.page_views import EVIL, Markup, check_headings
+from tests.support.page_views import EVIL, Markup, check_headings, check_moment
 from tests.support.sites import gateway_settings, samples
 from tests.support.some_packages import only
 from tests.support.syntax import ROOT
@@ -86,6 +86,7 @@ def test_each_answer_says_what_a_browser_may_do_with_it(page: GatewayPage, path:
     assert answer.headers["cache-control"] == "no-store"
     if not path.startswith("/api"):
         check_headings(answer.text)
+        check_moment(answer.text)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8471", "127.0.0.1.evil.example", "192.168.1.7", ""])
