@@ -422,7 +422,7 @@ def test_a_month_of_which_minutes_are_known_promises_and_counts_for_minutes(tmp_
     assert found["rates"]["per_day"] == pytest.approx(480.0) and found["rates"]["per_10_min"] == pytest.approx(10 / 3)
     assert found["gateways"][0]["promised"] == pytest.approx(180 / DAY_S)
     text = render(tmp_path, report.PAGE, found)
-    assert "Known for 3 min of the 31 d;" in text and "480, by the 3 min known" in text and "0.002083 in 3 min" in text
+    assert "Known for 3 min of the 31 d;" in text and "1 in the 3 min known" in text and "0.002083 in 3 min" in text
     assert "As far as is known, the gateways were online for 100 % of the time, offline for 0 %." in text
 
 
