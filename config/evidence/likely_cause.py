@@ -37,6 +37,7 @@ WIND = "Probably wind and no damage: it should go with the wind."
 LOAD = "Probably works, traffic or wind and no damage: energy was added, and which of them did it cannot be seen."
 POWER = "Probably the supply or a start and no damage: it should fade, or end when the supply is as usual."
 ONE_CHANNEL = "The sensor or the structure: see whether other gateways have changed at that time."
+MIXED = "Damage, or works, traffic or wind: energy was added, and a peak has moved down, too. Have it looked at."
 UNDETERMINED = "The rules cannot say what it is: see the evidence below."
 
 # What looks the same.
@@ -165,6 +166,8 @@ def _find_added_energy(seen: Observed) -> Found | None:
     if seen.bands is None or len(seen.bands.raised) < 2:
         return None
     change = f"{describe_bands(seen, seen.bands.raised)}{describe_still_peaks(seen.bands)}"
+    if seen.bands.moved_down:
+        return Found("undetermined", MIXED, f"{change}; peaks have moved down{show_move(seen, seen.bands.moved_down)}")
     word = "" if seen.onset is None else seen.onset.word
     crests = [one for one in seen.evidence.contributions if one.feature.endswith(CREST)]
     if any(map(_is_of_blows, crests)):
@@ -172,7 +175,7 @@ def _find_added_energy(seen: Observed) -> Found | None:
         return Found("load", LOAD, change) if word == "gradual" else Found("work", WORK, blows, OTHER_THAN_BLOWS)
     if seen.onset is None or word == "abrupt":
         return Found("load", LOAD, change)
-    unseen = "" if seen.covariates else "; no covariate shows the wind: compare a weather station"
+    unseen = "" if seen.covariates else "; nothing that is measured shows wind: compare a weather station"
     return Found("weather", WIND, f"{change}; no crest factor is as high as blows make it{unseen}", OTHER_THAN_WIND)
 
 

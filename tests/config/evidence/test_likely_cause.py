@@ -91,9 +91,14 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
         "work",
         "no peak has moved; a crest factor is as high as blows make it",
     ),
+    "energy at once, and a peak down": (
+        Case(FAR, ((*RAISED[:18], 20, -12, *RAISED[20:]), RAISED, RAISED)),
+        "undetermined",
+        "many bands have risen in all 3; peaks have moved down in a from about 19.5 to 18.5 Hz",
+    ),
     "energy at once": (Case(FAR, (RAISED,) * 3), "load", "many bands have risen in all 3; no peak has moved"),
     "blows by and by": (Case(FAR, (RAISED,) * 3, rises=20, crest=6.0), "load", "works, traffic or wind"),
-    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "blows make it; no covariate shows the wind"),
+    "wind": (Case(FAR, (RAISED,) * 3, rises=20), "weather", "blows make it; nothing that is measured shows wind"),
     "neither soon nor late, with a crest": (
         Case(FAR, (RAISED,) * 3, rises=6, crest=6.0),
         "work",
