@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.events import AlarmEvent
+from fedgate.cloud_aggregator.samples.clip_charts import draw_clip
 from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
 from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.cloud_aggregator.web.pages.score_chart import read_points
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import Status
+from fedgate.config.protocol.samples import decode_clip
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
 from fedgate.config.web.charts import Facts, Point, describe_evidence, list_points
 from fedgate.models.time_units import DAY_NS, HOUR_S, NS
 
 BEFORE_SHOWN, BESIDE_SHOWN, ROUNDS_SHOWN = 10, 20, 20
+DRAWN = "drawn"
 BESIDE_NS = int(HOUR_S * NS)  # around an onset: what began at other gateways within it
 OF_ROW = (
     *("raised_ns", "rule", "feature", "model_version", "model_digest", "ended", "weather", "power", "clock"),
@@ -27,7 +30,9 @@ OF_ROW = (
 
 
 def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
-    """Return an alarm by its gateway and id; raises `NotThereError`."""
+    """Return an alarm by its gateway and id, with its raw samples drawn where `samples` is "drawn"; raises
+    `NotThereError`.
+    """
     alarms, store = context.alarms.read(context.store, context.now_ns), context.store
     key = (address["gateway"], address["alarm"])
     one = next((known for known in alarms if (known.gateway, known.id) == key), None)
@@ -52,7 +57,7 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "before": context.alarms.show(store, find_before(alarms, one)),
         "beside": context.alarms.show(store, beside[:BESIDE_SHOWN]),
         "lineage": read_lineage(context, row["model_version"]),
-        "samples": read_samples(context, *key),
+        "samples": read_samples(context, *key, is_drawn=address.get("samples") == DRAWN),
         "choices": {"hours": SHELVED_H, "labels": LABELS},
         "can_fetch": context.settings.samples.fetch,
     }
@@ -129,11 +134,15 @@ def read_lineage(context: Context, version: int) -> Facts | None:
     return {name: manifest.get(name) for name in wanted} | {"version": version, "rounds": rounds[-ROUNDS_SHOWN:]}
 
 
-def read_samples(context: Context, gateway: str, alarm: str) -> Facts | None:
-    """Return what became of the raw samples around an alarm; None where nobody has asked for them."""
+def read_samples(context: Context, gateway: str, alarm: str, *, is_drawn: bool) -> Facts | None:
+    """Return what became of the raw samples around an alarm, `drawn` where that is wanted and they are here; None where
+    nobody has asked for them.
+    """
     columns = ("gateway", "alarm", "requested_ns", "received_ns", "problem", "size_bytes")
     rows = context.store.read_rows("samples", *columns)
-    return next((row for row in rows if (row["gateway"], row["alarm"]) == (gateway, alarm)), None)
+    row = next((row for row in rows if (row["gateway"], row["alarm"]) == (gateway, alarm)), None)
+    body = context.store.read_samples(gateway, alarm) if is_drawn else None
+    return row and row | {"drawn": [] if body is None else draw_clip(decode_clip(body, len(body)))}
 
 
 PAGE = Page("/alarms/{gateway}/{alarm}", "alarm.html", "Alarm", read_alarm)

@@ -5,9 +5,17 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedgate.cloud_aggregator.events import AlarmEvent, RecordAlarm, RecordEvidence, RecordGateway
+from fedgate.cloud_aggregator.events import (
+    AlarmEvent,
+    RecordAlarm,
+    RecordEvidence,
+    RecordFetch,
+    RecordFetched,
+    RecordGateway,
+)
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages import alarm, overview
 from fedgate.cloud_aggregator.web.pages.alarm import BESIDE_SHOWN
@@ -15,12 +23,14 @@ from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
 from fedgate.config.evidence.text import render_evidence
 from fedgate.config.protocol.evidence import BandChange, ChannelHealth, make_trail
 from fedgate.config.protocol.messages import Alarm, Status
+from fedgate.config.protocol.samples import encode_clip
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.web.charts import BEFORE_SHOWN, Facts
 from fedgate.config.web.formats import show_ago, show_time
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
 from tests.config.evidence.test_likely_cause import DOWN, FAR, Case, make_case
+from tests.support.clip_samples import make_clip, make_pieces
 from tests.support.evidence_samples import make_evidence
 from tests.support.page_views import EVIL, NOW_NS, commit, read_facts, render
 
@@ -202,3 +212,16 @@ def test_a_chart_begins_as_long_before_an_alarm_as_shows_what_is_ordinary(tmp_pa
     facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
     assert facts["charts"]["trail"]["x"][0] == ONSET_NS / NS - BEFORE_SHOWN
     assert "clearly outside</span>" in render(tmp_path, alarm.PAGE, facts)
+
+
+def test_raw_samples_that_are_here_are_drawn_for_whom_asks(tmp_path: Path) -> None:
+    body = encode_clip(make_clip(*make_pieces(np.arange(4.0)[:, None], 0.0), alarm=ALARM.id))
+    fetch = RecordFetch("north", ALARM.id, 7)
+    commit(tmp_path, RecordAlarm("north", RAISED, NOW_NS, RAISED.t_ns), fetch)
+    assert read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id, samples="drawn")["samples"]["drawn"] == []
+    commit(tmp_path, RecordFetched("north", ALARM.id, NOW_NS, body=body, bounds=(10**6, 10**6)))
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert facts["samples"]["drawn"] == [] and "?samples=drawn#samples" in render(tmp_path, alarm.PAGE, facts)
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id, samples="drawn")
+    assert facts["samples"]["drawn"][0]["chart"]["series"][0]["values"] == [0.0, 1.0, 2.0, 3.0]
+    assert 'id="chart-samples-1"' in render(tmp_path, alarm.PAGE, facts)

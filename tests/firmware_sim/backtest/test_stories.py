@@ -54,7 +54,7 @@ def test_a_disturbed_channel_is_named_first_and_a_sensor_stands_alone(told: list
 def test_the_text_has_channels_and_how_it_came(told: list[Story]) -> None:
     for story in told:
         text = render_story(story)
-        assert "outside of all that they were in the baseline" in text and "\n- The score " in text
+        assert "outside of all that they were in the baseline" in text and "\n- rise: " in text
         assert story.what not in text and len(story.shown.to_bytes()) <= EVIDENCE_BYTES
         assert ("suppressed" in text) == bool(story.events)
     assert sum(bool(story.events) for story in told) == 1
