@@ -154,21 +154,18 @@ def encode_clip(clip: Clip) -> bytes:
 
 def decode_clip(body: bytes, size_max: int) -> Clip:
     """Return the clip in a body of so many bytes at most; raises `MessageError` for anything else."""
-    meta, arrays = _read(body, size_max, is_verified=False)
+    meta, arrays = _read(body, size_max)
     return Clip(meta, tuple(tuple(_cut_pieces(arrays, place)) for place in range(len(meta.sources))))
 
 
-def check_clip(body: bytes, size_max: int, *, is_verified: bool = False) -> ClipMeta:
-    """Return what a clip says of itself; raises `MessageError` where `decode_clip` does, and builds no block.
-
-    With `is_verified` the digest within is not computed: the caller has compared that of the whole body.
-    """
-    return _read(body, size_max, is_verified=is_verified)[0]
+def check_clip(body: bytes, size_max: int) -> ClipMeta:
+    """Return what a clip says of itself; raises `MessageError` where `decode_clip` does, and builds no block."""
+    return _read(body, size_max)[0]
 
 
-def _read(body: bytes, size_max: int, *, is_verified: bool) -> tuple[ClipMeta, wire.Arrays]:
+def _read(body: bytes, size_max: int) -> tuple[ClipMeta, wire.Arrays]:
     try:
-        arrays, document = wire.decode(body, size_max, is_verified=is_verified)
+        arrays, document = wire.decode(body, size_max)
         meta = ClipMeta.model_validate(document)
     except wire.WireError as error:
         raise MessageError(f"clip: {error}") from None

@@ -13,7 +13,7 @@ from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.cloud_aggregator.web.pages.score_chart import read_points
 from fedgate.config.protocol.evidence import AlarmEvidence
-from fedgate.config.protocol.messages import Status
+from fedgate.config.protocol.messages import MessageError, Status
 from fedgate.config.protocol.samples import decode_clip
 from fedgate.config.protocol.topics import ALL
 from fedgate.config.runtime import cli
@@ -136,13 +136,17 @@ def read_lineage(context: Context, version: int) -> Facts | None:
 
 def read_samples(context: Context, gateway: str, alarm: str, *, is_drawn: bool) -> Facts | None:
     """Return what became of the raw samples around an alarm, `drawn` where that is wanted and they are here; None where
-    nobody has asked for them.
+    nobody has asked for them. `damage` says why what is here cannot be read, or nothing.
     """
     columns = ("gateway", "alarm", "requested_ns", "received_ns", "problem", "size_bytes")
     rows = context.store.read_rows("samples", *columns)
     row = next((row for row in rows if (row["gateway"], row["alarm"]) == (gateway, alarm)), None)
     body = context.store.read_samples(gateway, alarm) if is_drawn else None
-    return row and row | {"drawn": [] if body is None else draw_clip(decode_clip(body, len(body)))}
+    try:
+        drawn, damage = [] if body is None else draw_clip(decode_clip(body, len(body))), ""
+    except MessageError as error:  # damaged on the disk: the rest of the page stands
+        drawn, damage = [], str(error)
+    return row and row | {"drawn": drawn, "damage": damage}
 
 
 PAGE = Page("/alarms/{gateway}/{alarm}", "alarm.html", "Alarm", read_alarm)

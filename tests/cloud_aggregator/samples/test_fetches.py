@@ -185,6 +185,7 @@ WRONG = {
     "of another alarm": encode_clip(make_clip(*make_pieces(VALUES, 0.0), alarm="b")),
     "of no shape": wire.encode({"0.values": np.zeros(3)}, make_clip().meta.model_dump()),
     "of nothing": wire.encode({}, {}),
+    "another inside than its digest says": BODY[:-1] + bytes([BODY[-1] ^ 1]),
 }
 
 

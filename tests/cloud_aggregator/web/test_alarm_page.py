@@ -225,3 +225,8 @@ def test_raw_samples_that_are_here_are_drawn_for_whom_asks(tmp_path: Path) -> No
     facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id, samples="drawn")
     assert facts["samples"]["drawn"][0]["chart"]["series"][0]["values"] == [0.0, 1.0, 2.0, 3.0]
     assert 'id="chart-samples-1"' in render(tmp_path, alarm.PAGE, facts)
+    damaged = body[:-1] + bytes([body[-1] ^ 1])
+    commit(tmp_path, RecordFetched("north", ALARM.id, NOW_NS, body=damaged, bounds=(10**6, 10**6)))
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id, samples="drawn")
+    assert facts["samples"]["drawn"] == []
+    assert "They cannot be drawn: clip: message: its digest differs" in render(tmp_path, alarm.PAGE, facts)
