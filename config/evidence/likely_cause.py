@@ -122,7 +122,7 @@ def _find_odd_weather(seen: Observed) -> Found | None:
 def _find_line(seen: Observed) -> Found | None:
     if seen.bands is None or seen.bands.line_hz is None:
         return None
-    change = f"one frequency has risen, about {seen.bands.line_hz:.3g} Hz{describe_still_peaks(seen.bands)}"
+    change = f"energy at one frequency has risen, about {seen.bands.line_hz:.3g} Hz{describe_still_peaks(seen.bands)}"
     return Found("work", WORK, change)
 
 

@@ -85,7 +85,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
         "down in all 3, most clearly from about 19.5 to 16.5 Hz, as where stiffness is lost",
     ),
     "peaks down beside a line": (Case(FAR, (DOWN, LINE, DOWN)), "damage", "Probably damage"),
-    "a line": (Case(FAR, (LINE, LINE, STILL)), "work", "one frequency has risen, about 20.5 Hz"),
+    "a line": (Case(FAR, (LINE, LINE, STILL)), "work", "energy at one frequency has risen, about 20.5 Hz"),
     "blows": (
         Case(FAR, (RAISED,) * 3, crest=6.0),
         "work",

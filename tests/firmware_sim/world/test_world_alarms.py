@@ -282,6 +282,10 @@ def test_a_window_of_maintenance_that_is_learned_is_seen() -> None:
         maintenance.committed("north", [of_gateway.Keep(FeatureRow(np.zeros(3, np.float32), ended_ns))])
     assert found == [f"north learns from a window of announced maintenance, which ended at {end_ns + 4 * NS}"]
     assert maintenance.changed_ns["north"] == T0_NS
+    called_off = announced.model_copy(update={"windows": (window.model_copy(update={"to_ns": T0_NS - 3 * NS}),)})
+    maintenance.committed("north", [of_gateway.Save(MAINTENANCE, called_off.to_bytes())])
+    maintenance.committed("north", [of_gateway.Keep(FeatureRow(np.zeros(3, np.float32), T0_NS + NS))])
+    assert len(found) == 1
 
 
 # Evidence.

@@ -59,7 +59,8 @@ class Maintenance:
         announced = MaintenanceWindows.from_bytes(body) if body else None
         windows = () if announced is None else announced.windows
         self.changed_ns[device] = 0 if announced is None else announced.changed_ns
-        self._times[device] = [(one.from_ns, one.to_ns) for one in windows if one.gateway in (ALL, gateway_of(device))]
+        ours = (one for one in windows if one.gateway in (ALL, gateway_of(device)))
+        self._times[device] = [(one.from_ns, one.to_ns) for one in ours if one.from_ns < one.to_ns]  # not called off
 
 
 def _shares(span: tuple[int, int], times: Times) -> bool:
