@@ -97,11 +97,12 @@ def describe_still_peaks(bands: Bands) -> str:
 def show_move(seen: Observed, names: Sequence[str]) -> str:
     """Return in which channels peaks moved, and the clearest of the moves."""
     moves = {} if seen.bands is None else seen.bands.moves
-    clearest = max((moves[name] for name in names), key=lambda one: one.decibels)
-    hertz = f"from about {clearest.from_hz:.3g} to {clearest.to_hz:.3g} Hz"
-    return (
-        f"{_say_where(seen, names)}, most clearly {hertz}" if len(names) > 1 else f"{_say_where(seen, names)} {hertz}"
+    clearest = max(names, key=lambda name: moves[name].decibels)
+    where, hertz = (
+        _say_where(seen, names),
+        f"from about {moves[clearest].from_hz:.3g} to {moves[clearest].to_hz:.3g} Hz",
     )
+    return f"{where}, most clearly in {clearest} {hertz}" if len(names) > 1 else f"{where} {hertz}"
 
 
 def _say_where(seen: Observed, names: Sequence[str]) -> str:

@@ -114,7 +114,7 @@ def test_the_scores_go_on_behind_the_evidence_while_an_alarm_stands(tmp_path: Pa
     scores = chart["series"][0]["values"]
     assert scores[:12] == [2.0] * 12 and scores[12:] == [None, 0.5, 0.5]  # a hole where nothing is known
     markup = render(tmp_path, alarm.PAGE, facts)
-    assert "at least (score 0.5 at the level 1)" in markup
+    assert "at least (score 0.5 at the level 1; all else is of when it was raised, at 3.58)" in markup
     assert 'class="down strong" d="M0 5h1v5h-1z"' in markup and 'class="up" d="M2 0h1v5h-1z"' in markup
 
 
@@ -176,7 +176,7 @@ def test_what_comes_slowly_began_before_its_score_was_over_the_level(tmp_path: P
     began_ns = facts["likely_cause"]["rising_ns"]
     assert began_ns == ONSET_NS - 8 * NS
     markup = render(tmp_path, alarm.PAGE, facts)
-    assert f"began {show_time(began_ns)} (above its level from <time" in markup and ">09:13:20 UTC</time>)" in markup
+    assert f"began {show_time(began_ns)} (above its level from <time" in markup and ">09:13:20 UTC</time>, " in markup
     for part, name, wrong in (("alarm", "is_clock_set", False), ("likely_cause", "rising_ns", ONSET_NS + 1)):
         assert "above its level from" not in render(tmp_path, alarm.PAGE, facts | {part: facts[part] | {name: wrong}})
 

@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "peaks down": (
         Case(FAR, (DOWN,) * 3),
         "damage",
-        "down in all 3, most clearly from about 19.5 to 16.5 Hz, as where stiffness is lost",
+        "down in all 3, most clearly in a from about 19.5 to 16.5 Hz, as where stiffness is lost",
     ),
     "peaks down beside a line": (Case(FAR, (DOWN, LINE, DOWN)), "damage", "Probably damage"),
     "a line": (Case(FAR, (LINE, LINE, STILL)), "work", "energy at one frequency has risen, about 20.5 Hz"),
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Case, Kind, str]] = {
     "the air first, one channel far, others changed": (
         Case((9.0, 0.5, 1.2), (STILL, UP, UP), air=9.0, weather="unusual", first="air.level"),
         "weather",
-        "peaks have moved up in b, c, most clearly from",
+        "peaks have moved up in b, c, most clearly in b from",
     ),
     "peaks down in what is not far": (Case(NEAR, (DOWN,) * 3), "undetermined", "none of 3 is clearly outside"),
     "means that creep": (
