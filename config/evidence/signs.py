@@ -98,10 +98,8 @@ def show_move(seen: Observed, names: Sequence[str]) -> str:
     """Return in which channels peaks moved, and the clearest of the moves."""
     moves = {} if seen.bands is None else seen.bands.moves
     clearest = max(names, key=lambda name: moves[name].decibels)
-    where, hertz = (
-        _say_where(seen, names),
-        f"from about {moves[clearest].from_hz:.3g} to {moves[clearest].to_hz:.3g} Hz",
-    )
+    hertz = f"from about {moves[clearest].from_hz:.3g} to {moves[clearest].to_hz:.3g} Hz"
+    where = _say_where(seen, names)
     return f"{where}, most clearly in {clearest} {hertz}" if len(names) > 1 else f"{where} {hertz}"
 
 
