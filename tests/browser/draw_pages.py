@@ -22,7 +22,7 @@ from fedgate.firmware_sim.demo.page import USER
 from tests.support.waiting import until
 
 DESK, PHONE = ViewportSize(width=1100, height=900), ViewportSize(width=390, height=844)
-COLOURS = 64  # of a palette: a page has few
+COLOURS = 128  # of a palette: a page has few
 KEPT = "until Ctrl-C."  # how the demo's last line ends
 
 
@@ -102,7 +102,8 @@ def draw(browser: Browser, address: str, password: str, folder: Path) -> list[Pa
         tab.wait_for_function("[...document.querySelectorAll('.chart')].every((one) => one.querySelector('canvas'))")
         picture = Image.open(io.BytesIO(tab.screenshot(full_page=shot.is_whole)))
         written.append(folder / f"page-{shot.name}.png")
-        picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(written[-1], optimize=True)
+        of_few = picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        of_few.save(written[-1], optimize=True)  # a thin line has its colour, which a median of areas would lose
         look.close()
     state.close()
     return written

@@ -11,7 +11,14 @@ from fedgate.cloud_aggregator.health import describe_health, is_silent
 from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, count_states, list_asking, list_worst
+from fedgate.cloud_aggregator.web.pages.alarm_list import (
+    STATE_RANKS,
+    Groups,
+    Listed,
+    count_states,
+    list_asking,
+    list_worst,
+)
 from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts
@@ -46,7 +53,7 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
         "service": service,
         "seen_ns": max((one["seen_ns"] or 0 for one in gateways), default=0) or None,
         "alarm_counts": counts,
-        "alarms": context.alarms.show(context.store, islice(list_worst(groups), SHOWN)),
+        "alarms": show_worst(context, groups),
         "gateway_counts": count_gateways(gateways),
         "gateways": gateways,
         "denied": denied[:DENIED_SHOWN],
@@ -54,6 +61,14 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
         "tiles": TILES,
         "has_plan": context.settings.web.plan is not None,
     }
+
+
+def show_worst(context: Context, groups: Groups) -> list[Facts]:
+    """Return the alarms that ask for somebody, the worst first: of those in a state likely damage comes before all
+    else, since a severity is of a score and a loose sensor has a high one.
+    """
+    shown = context.alarms.show(context.store, islice(list_worst(groups), SHOWN))
+    return sorted(shown, key=lambda one: (STATE_RANKS[one["state"]], one["likely"] != "damage"))
 
 
 def read_service(context: Context) -> Facts:

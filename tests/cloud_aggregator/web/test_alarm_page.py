@@ -167,6 +167,24 @@ def test_the_lists_have_the_likely_cause_once_evidence_is_here(tmp_path: Path) -
     assert markup.count('<strong class="bad">probably damage</strong>: ') == 1
 
 
+def test_likely_damage_comes_before_what_is_more_severe_and_behind_nothing_seen_to(tmp_path: Path) -> None:
+    names = {
+        "minor": "warning",
+        "seen": "critical",
+        "worst": "critical",
+        "damaged": "warning",
+        "damaged-seen": "warning",
+    }
+    alarms = [RAISED.model_copy(update={"id": one, "severity": severity}) for one, severity in names.items()]
+    damage = make_case(Case(FAR, (DOWN,) * 3))
+    proofs = [damage.model_copy(update={"alarm": one}) for one in ("damaged", "damaged-seen")]
+    seen = [AlarmEvent("north", one, "", NOW_NS, "ann", "acknowledge", {}) for one in ("seen", "damaged-seen")]
+    commit(tmp_path, *(RecordAlarm("north", one, NOW_NS, ONSET_NS) for one in alarms))
+    commit(tmp_path, *(RecordEvidence("north", one, NOW_NS) for one in proofs), *seen)
+    found = read_facts(tmp_path, overview.PAGE)["alarms"]
+    assert [one["id"] for one in found] == ["damaged", "worst", "minor", "damaged-seen", "seen"]
+
+
 def test_what_comes_slowly_began_before_its_score_was_over_the_level(tmp_path: Path) -> None:
     scores = [*[0.0] * 30, *(place / 10 for place in range(11))]
     trail = make_trail([(ONSET_NS + (place - 40) * NS, score, 1.0) for place, score in enumerate(scores)])
