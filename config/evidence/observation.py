@@ -46,7 +46,7 @@ class Bands(NamedTuple):
     moves: dict[str, Move]  # the clearest of each channel in which peaks moved to one side
     have_no_moves: bool  # known of each channel that is known by bands
     still: list[str]  # in which few bands changed
-    line_hz: float | None  # one frequency that rose in several channels
+    line_hz: float | None  # of energy at one frequency that rose in several channels
     raised: list[str]
     lowered: list[str]
 

@@ -87,7 +87,7 @@ def decode(
         raise WireError("header: an array is named twice")
     head, _, tail = payload[:end].rpartition(SEAL)
     if not is_verified and tail != _digest(head, [body]) + b'"}':
-        raise WireError("message: its digest differs from the header's sha256; it was damaged on its way")
+        raise WireError("message: its digest differs from the header's sha256; it was damaged")
     arrays, offset = Arrays(), 0
     for name, dtype, shape, size in layout:
         arrays[name] = np.frombuffer(body[offset : offset + size], dtype=dtype).reshape(shape).copy()

@@ -102,8 +102,8 @@ def draw(browser: Browser, address: str, password: str, folder: Path) -> list[Pa
         tab.wait_for_function("[...document.querySelectorAll('.chart')].every((one) => one.querySelector('canvas'))")
         picture = Image.open(io.BytesIO(tab.screenshot(full_page=shot.is_whole)))
         written.append(folder / f"page-{shot.name}.png")
-        of_few = picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        of_few.save(written[-1], optimize=True)  # a thin line has its colour, which a median of areas would lose
+        reduced = picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        reduced.save(written[-1], optimize=True)  # a thin line has its colour, which a median of areas would lose
         look.close()
     state.close()
     return written

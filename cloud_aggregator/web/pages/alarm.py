@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fedgate.cloud_aggregator.alarms.workflow import LABELS, Workflow
 from fedgate.cloud_aggregator.events import AlarmEvent
 from fedgate.cloud_aggregator.samples.clip_charts import draw_clip
-from fedgate.cloud_aggregator.web.pages.alarm_list import Listed
+from fedgate.cloud_aggregator.web.pages.alarm_list import Listed, shorten
 from fedgate.cloud_aggregator.web.pages.buttons import SHELVED_H
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.cloud_aggregator.web.pages.score_chart import read_points
@@ -55,7 +55,7 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],
         "maintenance": find_maintenance(context.alarms.workflow, one, context.now_ns),
         "before": context.alarms.show(store, find_before(alarms, one)),
-        "beside": context.alarms.show(store, beside[:BESIDE_SHOWN]),
+        "beside": context.alarms.show(store, shorten(beside, BESIDE_SHOWN)),
         "lineage": read_lineage(context, row["model_version"]),
         "samples": read_samples(context, *key, is_drawn=address.get("samples") == DRAWN),
         "choices": {"hours": SHELVED_H, "labels": LABELS},

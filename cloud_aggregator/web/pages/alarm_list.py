@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -37,6 +38,7 @@ LISTED_MAX = 20_000  # the newest, besides those that stand
 EVENTS_AT_ONCE = 500
 SORTED_ANEW = 200  # changes; a few are put where they belong
 GROWN_MAX = 1_000  # beyond that, before they are counted anew
+OF_A_GATEWAY = 10  # alarms in a short list, while other gateways have any
 
 
 class Listed(NamedTuple):
@@ -234,3 +236,19 @@ def list_asking(groups: Groups) -> Iterator[Listed]:
 def list_worst(groups: Groups) -> Iterator[Listed]:
     """Yield the alarms that ask for somebody, the worst first, of groups in the order in which they began."""
     return chain.from_iterable(map(reversed, groups.values()))
+
+
+def shorten(alarms: Iterable[Listed], most: int) -> list[Listed]:
+    """Return so many of some alarms in their order, of each gateway a few alone while others have any: a gateway that
+    raises hundreds hides none of another.
+    """
+    counts = Counter[str]()
+    few, more = list[tuple[int, Listed]](), list[tuple[int, Listed]]()
+    for place, one in enumerate(alarms):
+        counts[one.gateway] += 1
+        among = few if counts[one.gateway] <= OF_A_GATEWAY else more
+        if len(among) < most:
+            among.append((place, one))
+        if len(few) == most:
+            break
+    return [one for _, one in sorted(few + more[: most - len(few)])]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from fedgate.cloud_aggregator.health import describe_health, is_silent
@@ -12,12 +11,14 @@ from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.web.pages.alarm_list import (
+    OF_A_GATEWAY,
     STATE_RANKS,
     Groups,
     Listed,
     count_states,
     list_asking,
     list_worst,
+    shorten,
 )
 from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.settings.notifications import SEVERITIES
@@ -59,15 +60,16 @@ def read_overview(context: Context, _address: Mapping[str, str]) -> Facts:
         "denied": denied[:DENIED_SHOWN],
         "denied_count": len(denied),
         "tiles": TILES,
+        "of_a_gateway": OF_A_GATEWAY,
         "has_plan": context.settings.web.plan is not None,
     }
 
 
 def show_worst(context: Context, groups: Groups) -> list[Facts]:
-    """Return the alarms that ask for somebody, the worst first: of those in a state likely damage comes before all
-    else, since a severity is of a score and a loose sensor has a high one.
+    """Return the alarms that ask for somebody, the worst first: in each state likely damage, since a severity is of a
+    score, and a loose sensor has a high one.
     """
-    shown = context.alarms.show(context.store, islice(list_worst(groups), SHOWN))
+    shown = context.alarms.show(context.store, shorten(list_worst(groups), SHOWN))
     return sorted(shown, key=lambda one: (STATE_RANKS[one["state"]], one["likely"] != "damage"))
 
 

@@ -114,7 +114,9 @@ def test_the_scores_go_on_behind_the_evidence_while_an_alarm_stands(tmp_path: Pa
     scores = chart["series"][0]["values"]
     assert scores[:12] == [2.0] * 12 and scores[12:] == [None, 0.5, 0.5]  # a hole where nothing is known
     markup = render(tmp_path, alarm.PAGE, facts)
-    assert "at least (score 0.5 at the level 1; all else is of when it was raised, at 3.58)" in markup
+    assert "at least (score 0.5 at the level 1; the signs are of when it was raised, at 3.58)" in markup
+    facts["evidence"]["rule"] = "reach"
+    assert "the signs are of when it was raised)" in render(tmp_path, alarm.PAGE, facts)
     assert 'class="down strong" d="M0 5h1v5h-1z"' in markup and 'class="up" d="M2 0h1v5h-1z"' in markup
 
 
@@ -247,4 +249,26 @@ def test_raw_samples_that_are_here_are_drawn_for_whom_asks(tmp_path: Path) -> No
     commit(tmp_path, RecordFetched("north", ALARM.id, NOW_NS, body=damaged, bounds=(10**6, 10**6)))
     facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id, samples="drawn")
     assert facts["samples"]["drawn"] == []
-    assert "They cannot be drawn: clip: message: its digest differs" in render(tmp_path, alarm.PAGE, facts)
+    markup = render(tmp_path, alarm.PAGE, facts)
+    assert "can be neither drawn nor exported: clip: message: its digest differs" in markup
+    assert "Draw them" not in markup and "samples export" not in markup
+
+
+def test_a_gateway_that_raises_hundreds_hides_no_alarm_of_another(tmp_path: Path) -> None:
+    damage = make_case(Case(FAR, (DOWN,) * 3))
+    of_one = [
+        RAISED.model_copy(update={"id": f"{place:03}", "severity": "critical", "onset_ns": ONSET_NS + place})
+        for place in range(3 * overview.SHOWN)
+    ]
+    feigned = [damage.model_copy(update={"alarm": one.id}) for one in of_one]
+    commit(tmp_path, *(RecordAlarm("evil", one, NOW_NS, one.onset_ns) for one in of_one))
+    commit(tmp_path, *(RecordEvidence("evil", one, NOW_NS) for one in feigned))
+    mild = RAISED.model_copy(update={"severity": "warning"})
+    commit(tmp_path, *(RecordAlarm(name, mild, NOW_NS, ONSET_NS) for name in ("north", "south")))
+    facts = read_facts(tmp_path, overview.PAGE)
+    names = [one["gateway"] for one in facts["alarms"]]
+    assert len(names) == overview.SHOWN and {"north", "south"} < set(names)
+    assert [one["id"] for one in facts["alarms"]][:2] == ["149", "148"]
+    assert "all 152</a>" in render(tmp_path, overview.PAGE, facts)
+    beside = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=RAISED.id)["beside"]
+    assert len(beside) == BESIDE_SHOWN and "south" in {one["gateway"] for one in beside}

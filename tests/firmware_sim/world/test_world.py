@@ -132,7 +132,7 @@ def told_secret(seen: Witness) -> None:
 
 def refused_update(seen: Witness) -> None:
     seen.updates["north", "d"] = b""
-    reason = "message: its digest differs from the header's sha256; it was damaged on its way"
+    reason = "message: its digest differs from the header's sha256; it was damaged"
     seen.cloud_published(topic("north", "receipt", "d"), Receipt(accepted=False, reason=reason).to_bytes())
 
 
