@@ -54,8 +54,11 @@ def _add(arguments: argparse.Namespace) -> None:
 def _read_password(*, is_piped: bool) -> str:
     if is_piped:
         return sys.stdin.readline().rstrip("\n")
-    password = getpass.getpass("password: ")
-    if getpass.getpass("once more: ") != password:
+    try:
+        password, again = getpass.getpass("password: "), getpass.getpass("once more: ")
+    except EOFError:
+        raise ValueError("no password was given: expected one at the terminal, or --password-stdin") from None
+    if again != password:
         raise ValueError("the two passwords are not the same; nothing was changed")
     return password
 

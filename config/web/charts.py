@@ -59,6 +59,9 @@ def describe_evidence(evidence: AlarmEvidence | None, later: Sequence[Point] = (
     )
     shown = evidence.model_dump(mode="json", exclude={"health"})
     shown["health"] = [one.model_dump(mode="json") | {"is_clear": one.is_clear} for one in health]
+    largest = max((one.amount for one in evidence.contributions), default=0.0)
+    for one in shown["contributions"]:
+        one["share"] = max(one["amount"], 0.0) / largest if largest > 0.0 else 0.0
     cause = find_likely_cause(evidence)._asdict()
     return {"evidence": shown, "likely_cause": cause, "charts": draw_evidence(evidence, later, end_ns)}
 

@@ -50,6 +50,8 @@ def read_alarm(context: Context, address: Mapping[str, str]) -> Facts:
         "alarm": one._asdict() | {name: row[name] for name in OF_ROW},
         **describe_evidence(evidence, later, end_ns),
         "seen_ns": seen_ns,
+        "of_site": next((other.id for other in beside if other.gateway == ALL), ""),
+        "location": "" if status is None or status.device is None else status.device.location,
         "stood_s": measure_stood_s(one, row["raised_ns"], seen_ns),
         "newest": later[-1]._asdict() if later and one.is_active else None,
         "history": [describe_event(event) for event in store.read_alarm_events(gateway=key[0], alarm=key[1])],

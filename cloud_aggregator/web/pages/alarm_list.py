@@ -28,8 +28,8 @@ from fedgate.config.evidence.likely_cause import Kind, find_likely_cause
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts
 
-OPEN_STATES = ("unacknowledged", "acknowledged", "shelved", "suppressed", "out-of-service", "returned-unacknowledged")
-
+MASKED_STATES = ("shelved", "suppressed", "out-of-service")
+OPEN_STATES = ("unacknowledged", "acknowledged", "returned-unacknowledged", *MASKED_STATES)
 ASKING_STATES = ("unacknowledged", "acknowledged")  # states of alarms that stand and that nothing masks
 
 STATE_RANKS = {name: place for place, name in enumerate(OPEN_STATES)}
@@ -66,7 +66,7 @@ class Listed(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """By which the worst comes first: what nobody has seen to, then severity, then the newest."""
+        """By which the worst comes first: by the order of states, then severity, then the newest."""
         return STATE_RANKS.get(self.state, len(OPEN_STATES)), SEVERITY_RANKS[self.severity], -self.begun_ns
 
 

@@ -51,7 +51,7 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
     seen = NEVER_SEEN if row is None else Seen(read_status(row["status"]), row["seen_ns"])
     summary = describe_gateway(name, seen, asking, context.now_ns, service=service)
     summary |= {"state": "revoked"} if name in registry.barred else {}
-    problems = [] if status is None else list(list_problems(status))
+    problems = [] if status is None else list(list_problems(vars(status)))
     return {
         "gateway": summary,
         "sentence": say(summary, status, len(problems)),

@@ -8,9 +8,11 @@ from typing import Any
 
 from fedgate.cloud_aggregator.events import ACTION
 from fedgate.config.protocol.messages import escape_text
+from fedgate.models.time_units import NS, format_duration, format_moment
 
 UNSHOWN = ("digest", "key", "serial", "who", "request")  # of use to programs only, or shown beside it
 WHAT_MAX, NAMED = 300, 3  # characters; of a list
+SECONDS_MAX = 1e12  # beyond any time that a calendar has
 
 
 def describe_order(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,7 +20,7 @@ def describe_order(row: Mapping[str, Any]) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(row["body"])
     kind, _, user = row["kind"].partition(":") if row["kind"].startswith(ACTION) else (row["kind"], "", "")
     shown = {name: value for name, value in body.items() if name not in UNSHOWN and value not in ("", [], False, None)}
-    words = (name if value is True else f"{name} {_join(value)}" for name, value in shown.items())
+    words = (_describe_part(name, value) for name, value in shown.items())
     state = {None: "waits", "": "at the broker", "refused": "refused"}.get(row["answer"], "done")
     what = escape_text(", ".join(words))
     return {
@@ -29,6 +31,18 @@ def describe_order(row: Mapping[str, Any]) -> dict[str, Any]:
         "state": state,
         "answer": escape_text(row["problem"] or (row["answer"] if state == "done" else "") or ""),
     }
+
+
+def _describe_part(name: str, value: object) -> str:
+    """Return a part of an order in words; moments and durations, which orders have in seconds, as such."""
+    if value is True:
+        return name
+    if isinstance(value, int | float) and abs(value) < SECONDS_MAX:
+        if name in ("from_s", "to_s"):
+            return f"{name[:-2]} {format_moment(round(value * NS))}"
+        if name == "for_s":
+            return f"for {format_duration(value)}"
+    return f"{name} {_join(value)}"
 
 
 def _join(value: object) -> str:

@@ -11,6 +11,7 @@ from fedgate.cloud_aggregator.names import list_first
 from fedgate.cloud_aggregator.rounds.set_back import describe_set_back
 from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.web.pages.alarm_list import (
+    MASKED_STATES,
     OF_A_GATEWAY,
     STATE_RANKS,
     Groups,
@@ -23,6 +24,7 @@ from fedgate.cloud_aggregator.web.pages.alarm_list import (
 from fedgate.cloud_aggregator.web.pages.page import Context, Page
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts
+from fedgate.config.web.status_facts import list_problems
 from fedgate.models.time_units import NS
 
 SHOWN, TILES = 50, 100  # open alarms, gateways; those with something wrong come first
@@ -131,7 +133,10 @@ def _read_statuses(context: Context) -> dict[str, Seen]:
 def read_status(text: str) -> Facts:
     """Return what is shown of a status."""
     status = json.loads(text)
-    return {name: status.get(name) for name in OF_STATUS} | {"state": status.get("state", "never seen")}
+    state = status.get("state", "never seen")
+    watches = state == "online" and bool(status.get("model_version")) and not status.get("settling")
+    shown = {name: status.get(name) for name in OF_STATUS}
+    return {**shown, "state": state, "watches": watches, "problems": sum(1 for _ in list_problems(status))}
 
 
 def describe_gateway(name: str, seen: Seen, asking: Iterable[Listed], now_ns: int, *, service: Facts) -> Facts:
@@ -180,8 +185,16 @@ def list_wrong(
     if count := counts["acknowledged"]:
         yield f"{count} acknowledged alarm{'s stand' if count > 1 else ' stands'}"
     away = [one["gateway"] for one in gateways if one["state"] in ("offline", "silent", "never seen")]
+    idle = [one["gateway"] for one in gateways if one["state"] == "online" and not one["watches"]]
+    reporting = [one["gateway"] for one in gateways if one["state"] == "online" and one["problems"]]
     if away:
         yield f"{away[0]} does not speak" if len(away) == 1 else f"{len(away)} gateways do not speak"
+    if idle:
+        yield f"{idle[0]} does not watch yet" if len(idle) == 1 else f"{len(idle)} gateways do not watch yet"
+    if reporting:
+        yield (
+            f"{reporting[0]} reports a problem" if len(reporting) == 1 else f"{len(reporting)} gateways report problems"
+        )
     if denied:
         names = list_first(denied)
         yield f"the broker denies {names} until it is restarted"
@@ -206,7 +219,12 @@ def say(
         return "The broker is not connected: nobody knows how the gateways are."
     wrong = list(list_wrong(gateways, counts, set_back, denied))
     if not wrong:
-        return "All is well."
+        masked = [
+            f"{counts[state]} alarm{'s are' if counts[state] > 1 else ' is'} {state}"
+            for state in MASKED_STATES
+            if counts[state]
+        ]
+        return f"{'; '.join(['All is well', *masked])}."
     text = "; ".join(wrong)
     return f"{text[0].upper()}{text[1:]}."
 

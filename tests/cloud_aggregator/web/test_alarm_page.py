@@ -14,6 +14,7 @@ from fedgate.cloud_aggregator.events import (
     RecordEvidence,
     RecordFetch,
     RecordFetched,
+    RecordFleet,
     RecordGateway,
 )
 from fedgate.cloud_aggregator.storage.store import Store
@@ -22,10 +23,10 @@ from fedgate.cloud_aggregator.web.pages.alarm import BESIDE_SHOWN
 from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
 from fedgate.config.evidence.text import render_evidence
 from fedgate.config.protocol.evidence import BandChange, ChannelHealth, make_trail
-from fedgate.config.protocol.messages import Alarm, Status
+from fedgate.config.protocol.messages import Alarm, FleetAlarm, Status
 from fedgate.config.protocol.samples import encode_clip
 from fedgate.config.protocol.topics import ALL
-from fedgate.config.web.charts import BEFORE_SHOWN, Facts
+from fedgate.config.web.charts import BEFORE_SHOWN, Facts, describe_evidence
 from fedgate.config.web.formats import show_ago, show_time
 from fedgate.models.time_units import DAY_NS, HOUR_NS, NS
 from tests.cloud_aggregator.test_aggregator_machine import ALARM
@@ -169,22 +170,27 @@ def test_the_lists_have_the_likely_cause_once_evidence_is_here(tmp_path: Path) -
     assert markup.count('<strong class="bad">probably damage</strong>: ') == 1
 
 
-def test_likely_damage_comes_before_what_is_more_severe_and_behind_nothing_seen_to(tmp_path: Path) -> None:
-    names = {
-        "minor": "warning",
-        "seen": "critical",
-        "worst": "critical",
-        "damaged": "warning",
-        "damaged-seen": "warning",
-    }
-    alarms = [RAISED.model_copy(update={"id": one, "severity": severity}) for one, severity in names.items()]
+def test_likely_damage_comes_before_what_is_more_severe_and_behind_no_state_before_it(tmp_path: Path) -> None:
+    alarms = [
+        RAISED.model_copy(update={"id": name, "severity": severity})
+        for name, severity in (("minor", "warning"), ("worst", "critical"), ("damaged", "warning"))
+        for name in (name, f"{name}-over", f"{name}-seen", f"{name}-shelved")
+    ]
     damage = make_case(Case(FAR, (DOWN,) * 3))
-    proofs = [damage.model_copy(update={"alarm": one}) for one in ("damaged", "damaged-seen")]
-    seen = [AlarmEvent("north", one, "", NOW_NS, "ann", "acknowledge", {}) for one in ("seen", "damaged-seen")]
     commit(tmp_path, *(RecordAlarm("north", one, NOW_NS, ONSET_NS) for one in alarms))
-    commit(tmp_path, *(RecordEvidence("north", one, NOW_NS) for one in proofs), *seen)
-    found = read_facts(tmp_path, overview.PAGE)["alarms"]
-    assert [one["id"] for one in found] == ["damaged", "worst", "minor", "damaged-seen", "seen"]
+    for one in alarms:
+        if one.id.startswith("damaged"):
+            commit(tmp_path, RecordEvidence("north", damage.model_copy(update={"alarm": one.id}), NOW_NS))
+        if one.id.endswith("-over"):
+            over = one.model_copy(update={"state": "cleared", "t_ns": ONSET_NS + NS})
+            commit(tmp_path, RecordAlarm("north", over, NOW_NS, ONSET_NS))
+        if one.id.endswith("-seen"):
+            commit(tmp_path, AlarmEvent("north", one.id, "", NOW_NS, "ann", "acknowledge", {}))
+        if one.id.endswith("-shelved"):
+            commit(tmp_path, AlarmEvent("north", one.id, "", NOW_NS, "ann", "shelve", {"until_ns": NOW_NS + NS}))
+    found = [one["id"] for one in read_facts(tmp_path, overview.PAGE)["alarms"]]
+    ends = ("", "-seen", "-over", "-shelved")
+    assert found == [f"{name}{end}" for end in ends for name in ("damaged", "worst", "minor")]
 
 
 def test_what_comes_slowly_began_before_its_score_was_over_the_level(tmp_path: Path) -> None:
@@ -272,3 +278,32 @@ def test_a_gateway_that_raises_hundreds_hides_no_alarm_of_another(tmp_path: Path
     assert "all 152</a>" in render(tmp_path, overview.PAGE, facts)
     beside = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=RAISED.id)["beside"]
     assert len(beside) == BESIDE_SHOWN and "south" in {one["gateway"] for one in beside}
+
+
+def test_an_alarm_says_where_it_is_and_that_others_have_changed(tmp_path: Path) -> None:
+    status = Status.model_validate({"state": "online", "device": {"location": "pier <3>"}})
+    commit(tmp_path, RecordAlarm("north", RAISED, NOW_NS, ONSET_NS), RecordEvidence("north", EVIDENCE, NOW_NS))
+    facts = read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id)
+    assert (facts["location"], facts["of_site"]) == ("", "")
+    assert "other gateways have changed" not in render(tmp_path, alarm.PAGE, facts)
+    told = {"id": "fleet 1", "cause": "fleet", "common": "undetermined", "gateways": ("north",)}
+    site = FleetAlarm.model_validate(RAISED.model_dump() | told)
+    commit(tmp_path, RecordGateway("north", status, NOW_NS), RecordFleet(site, NOW_NS))
+    markup = render(tmp_path, alarm.PAGE, read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id))
+    assert "<bdi>pier &lt;3&gt;</bdi>" in markup
+    assert '<dt>Others</dt><dd><a href="/alarms/all/fleet%201">other gateways have changed</a>' in markup
+    of_site = render(tmp_path, alarm.PAGE, read_facts(tmp_path, alarm.PAGE, gateway=ALL, alarm="fleet 1"))
+    assert "have the structure looked at" in of_site
+
+
+@pytest.mark.parametrize(
+    ("amounts", "shares"),
+    [((2.0, 1.0, -1.0), [1.0, 0.5, 0.0]), ((0.0,), [0.0]), ((-1.0,), [0.0]), ((1e300, 5e-324), [1.0, 0.0]), ((), [])],
+)
+def test_contributions_are_drawn_as_shares_of_the_largest(amounts: tuple[float, ...], shares: list[float]) -> None:
+    first = EVIDENCE.contributions[0]
+    evidence = EVIDENCE.model_copy(
+        update={"contributions": tuple(first.model_copy(update={"amount": one}) for one in amounts)}
+    )
+    found = describe_evidence(evidence)["evidence"]["contributions"]
+    assert [one["share"] for one in found] == shares

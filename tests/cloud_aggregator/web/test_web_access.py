@@ -5,6 +5,7 @@ Method: the real server on a free port, asked over HTTP as browsers, programs an
 
 from __future__ import annotations
 
+import getpass
 import http.client
 import json
 import re
@@ -12,9 +13,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from fedgate.cloud_aggregator.commands import users as users_command
 from fedgate.cloud_aggregator.web import app
 from fedgate.cloud_aggregator.web.access import COOKIE
 from fedgate.cloud_aggregator.web.pages.buttons import BUTTONS
@@ -262,6 +265,12 @@ def test_a_header_that_comes_twice_is_nobodys(tmp_path: Path) -> None:
         lines = ["GET / HTTP/1.1", "Host: x", "Connection: close", f"X-Proxy-Secret: {PASSWORD}", "Remote-User: ada"]
         wire.sendall("\r\n".join([*lines, "Remote-Role: admin", "Remote-Role: viewer", "", ""]).encode())
         assert wire.makefile().readline().split()[1] == "303"
+
+
+def test_who_can_type_no_password_is_shown_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getpass", Mock(side_effect=EOFError))
+    with pytest.raises(ValueError, match="--password-stdin"):
+        users_command._read_password(is_piped=False)
 
 
 def test_users_are_kept_whole_and_no_password_is_in_the_file(tmp_path: Path) -> None:

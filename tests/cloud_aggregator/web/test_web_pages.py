@@ -18,6 +18,7 @@ import pytest
 
 from fedgate.cloud_aggregator.enrolment import ForgetGateway
 from fedgate.cloud_aggregator.events import (
+    AlarmEvent,
     RecordAlarm,
     RecordDenied,
     RecordEvidence,
@@ -86,6 +87,30 @@ def test_who_is_denied_at_the_broker_is_on_the_first_page(tmp_path: Path, monkey
     check_headings(text)
     commit(tmp_path, RecordDenied(frozenset()))
     assert read_facts(tmp_path, overview.PAGE)["denied"] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence", "is_well"),
+    [
+        ({}, "All is well.", True),
+        ({"settling": True}, "North does not watch yet.", False),
+        ({"model_version": 0, "link": "it ends"}, "North does not watch yet; north reports a problem.", False),
+        ({"clock": "unsynchronised"}, "North reports a problem.", False),
+        ({"state": "offline", "link": "it ends"}, "North does not speak.", False),
+    ],
+)
+def test_all_is_well_where_every_gateway_watches_and_reports_nothing(
+    more: dict[str, Any], sentence: str, is_well: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqliteDatabase, "find_held_since_ns", lambda _self: 1)
+    status = Status.model_validate({"state": "online", "model_version": 3, **more})
+    commit(tmp_path, RecordService(1, NOW_NS, True, 1), RecordGateway("north", status, NOW_NS))
+    found = read_facts(tmp_path, overview.PAGE)
+    assert (found["sentence"], found["is_well"]) == (sentence, is_well)
+    shelved = AlarmEvent("north", ALARM.id, "", NOW_NS, "ann", "shelve", {"until_ns": NOW_NS + NS})
+    commit(tmp_path, RecordAlarm("north", ALARM, NOW_NS, NOW_NS), shelved)
+    found = read_facts(tmp_path, overview.PAGE)
+    assert found["sentence"] == ("All is well; 1 alarm is shelved." if is_well else sentence)
 
 
 def test_the_age_of_data_is_that_of_what_was_received_last_whenever_the_service_gave_its_sign(
