@@ -239,16 +239,16 @@ def list_worst(groups: Groups) -> Iterator[Listed]:
 
 
 def shorten(alarms: Iterable[Listed], most: int) -> list[Listed]:
-    """Return so many of some alarms in their order, of each gateway a few alone while others have any: a gateway that
-    raises hundreds hides none of another.
+    """Return so many of some alarms in their order. Those that are not masked come before all others, and of them at
+    first a few of each gateway: one that raises hundreds takes the places of a few.
     """
     counts = Counter[str]()
-    few, more = list[tuple[int, Listed]](), list[tuple[int, Listed]]()
+    few, more, masked = list[tuple[int, Listed]](), list[tuple[int, Listed]](), list[tuple[int, Listed]]()
     for place, one in enumerate(alarms):
         counts[one.gateway] += 1
-        among = few if counts[one.gateway] <= OF_A_GATEWAY else more
+        among = masked if one.state in MASKED_STATES else few if counts[one.gateway] <= OF_A_GATEWAY else more
         if len(among) < most:
             among.append((place, one))
         if len(few) == most:
             break
-    return [one for _, one in sorted(few + more[: most - len(few)])]
+    return [one for _, one in sorted((few + more + masked)[:most])]

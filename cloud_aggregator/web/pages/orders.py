@@ -12,7 +12,7 @@ from fedgate.models.time_units import NS, format_duration, format_moment
 
 UNSHOWN = ("digest", "key", "serial", "who", "request")  # of use to programs only, or shown beside it
 WHAT_MAX, NAMED = 300, 3  # characters; of a list
-SECONDS_MAX = 1e12  # beyond any time that a calendar has
+SECONDS_MAX = 1e11  # beyond which no calendar goes
 
 
 def describe_order(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -112,7 +112,12 @@ def read_gateways(context: Context, alarms: Iterable[Listed], *, service: Facts)
         if name in barred:
             one["state"] = "revoked"
         found.append(one)
-    return sorted(found, key=lambda one: (-one["worst"], one["state"] == "online", one["gateway"]))
+    return sorted(found, key=lambda one: (-one["worst"], is_well(one), one["gateway"]))
+
+
+def is_well(one: Facts) -> bool:
+    """Tell whether a gateway is there, judges its windows and reports no problem."""
+    return one["state"] == "online" and one["watches"] and not one["problems"]
 
 
 def _read_statuses(context: Context) -> dict[str, Seen]:
@@ -177,7 +182,7 @@ def describe_older(context: Context, gateways: Iterable[Facts]) -> str:
 
 
 def list_wrong(
-    gateways: Iterable[Facts], counts: Mapping[str, int], set_back: str, denied: Sequence[str]
+    gateways: Sequence[Facts], counts: Mapping[str, int], set_back: str, denied: Sequence[str]
 ) -> Iterable[str]:
     """Yield what is wrong, the worst first."""
     if count := counts["unacknowledged"]:
@@ -205,7 +210,7 @@ def list_wrong(
 
 
 def say(
-    service: Facts, gateways: Iterable[Facts], counts: Mapping[str, int], set_back: str, denied: Sequence[str]
+    service: Facts, gateways: Sequence[Facts], counts: Mapping[str, int], set_back: str, denied: Sequence[str]
 ) -> str:
     """Return in one sentence whether all is well, and else what is not."""
     not_live = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -307,3 +308,21 @@ def test_contributions_are_drawn_as_shares_of_the_largest(amounts: tuple[float, 
     )
     found = describe_evidence(evidence)["evidence"]["contributions"]
     assert [one["share"] for one in found] == shares
+
+
+def test_shares_are_bars_beside_what_stands_out(tmp_path: Path) -> None:
+    first = EVIDENCE.contributions[0]
+    parts = tuple(first.model_copy(update={"amount": one}) for one in (4.0, 1.0, 0.0))
+    proof = EVIDENCE.model_copy(update={"contributions": parts})
+    commit(tmp_path, RecordAlarm("north", RAISED, NOW_NS, ONSET_NS), RecordEvidence("north", proof, NOW_NS))
+    markup = render(tmp_path, alarm.PAGE, read_facts(tmp_path, alarm.PAGE, gateway="north", alarm=ALARM.id))
+    assert re.findall(r'class="share".*?width="(\d+)" height', markup) == ["100", "25"]
+
+
+def test_alarms_that_stand_take_the_places_of_masked_ones(tmp_path: Path) -> None:
+    alarms = [RAISED.model_copy(update={"id": f"{place:03}"}) for place in range(overview.SHOWN)]
+    shelved = [AlarmEvent("south", one.id, "", NOW_NS, "ann", "shelve", {"until_ns": NOW_NS + NS}) for one in alarms]
+    commit(tmp_path, *(RecordAlarm("north", one, NOW_NS, ONSET_NS) for one in alarms[:20]))
+    commit(tmp_path, *(RecordAlarm("south", one, NOW_NS, ONSET_NS) for one in alarms), *shelved)
+    names = [one["gateway"] for one in read_facts(tmp_path, overview.PAGE)["alarms"]]
+    assert names == ["north"] * 20 + ["south"] * (overview.SHOWN - 20)

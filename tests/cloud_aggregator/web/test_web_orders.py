@@ -25,6 +25,7 @@ from fedgate.cloud_aggregator.storage.database import StoreError
 from fedgate.cloud_aggregator.storage.sqlite import SqliteDatabase
 from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import AlarmList
+from fedgate.cloud_aggregator.web.pages.orders import describe_order
 from fedgate.config.settings.web import SOCKET
 from fedgate.models.time_units import HOUR_NS
 from tests.support.waiting import until
@@ -274,3 +275,20 @@ def test_the_socket_takes_orders_of_a_page_and_nothing_else(tmp_path: Path) -> N
     assert path.stat().st_mode & 0o777 == 0o660
     shared.start()
     shared.stop()
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ({"action": "shelve", "alarms": ["north/a"], "for_s": 28_800.0}, "action shelve, alarms north/a, for 8 h"),
+        (
+            {"action": "window", "from_s": 1.8e9, "to_s": 1.8e9 + 60, "text": ""},
+            "action window, from 2027-01-15 08:00:00 UTC, to 2027-01-15 08:01:00 UTC",
+        ),
+        ({"from_s": 1e300, "for_s": -(10**40)}, f"from_s 1e+300, for_s -{10**40}"),
+        ({"from_s": float("nan"), "for_s": float("inf"), "to_s": True}, "from_s nan, for_s inf, to_s"),
+    ],
+)
+def test_an_order_has_its_times_in_words_whatever_it_says(body: dict[str, object], what: str) -> None:
+    row = {"number": 1, "kind": "alarm", "body": json.dumps(body), "answer": None, "problem": ""}
+    assert describe_order(row)["what"] == what
