@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any
 
 from fedgate.config.protocol.evidence import AlarmEvidence
 from fedgate.config.protocol.messages import SourceReport, Status
@@ -12,13 +11,6 @@ from fedgate.config.web.charts import Facts
 from fedgate.models.time_units import DAY_S
 
 NAMES_SHOWN = 50  # of what a gateway says by name: it may say ten thousand
-PROBLEMS = {
-    "store_problem": "store",
-    "link": "link",
-    "stale": "may not know the newest",
-    "refusal": "refused",
-    "training_remarks": "training",
-}
 NOT_RECEIVED: Facts = {"source": "", "age_s": None, "rate_hz": None, "value": None, "unit": ""}
 
 
@@ -33,10 +25,17 @@ def describe_doing(status: Status) -> str:
     return f"watches with model {status.model_version}"
 
 
-def list_problems(status: Mapping[str, Any]) -> Iterable[str]:
-    """Yield what a gateway itself says, by the fields of its status, is not as it should be."""
-    yield from (f"{what}: {status[name]}" for name, what in PROBLEMS.items() if status.get(name))
-    if status.get("clock") == "unsynchronised":
+def list_problems(status: Status) -> Iterable[str]:
+    """Yield what a gateway itself says is not as it should be."""
+    named = {
+        "store": status.store_problem,
+        "link": status.link,
+        "may not know the newest": status.stale,
+        "refused": status.refusal,
+        "training": status.training_remarks,
+    }
+    yield from (f"{what}: {text}" for what, text in named.items() if text)
+    if status.clock == "unsynchronised":
         yield "clock: not synchronised, so its times are its own"
 
 

@@ -43,7 +43,7 @@ def read_overview(settings: GatewaySettings, view: View, now_ns: int) -> Facts:
     evidence = None if snapshot is None else snapshot.evidence
     return {
         **describe_state(view, now_ns),
-        "problems": [] if snapshot is None else list(list_problems(vars(snapshot.status))),
+        "problems": [] if snapshot is None else list(list_problems(snapshot.status)),
         "alarms": [describe_alarm(one) for one in sorted(alarms, key=lambda one: (one.kind != "anomaly", -one.t_ns))],
         **describe_evidence(evidence),
         "is_over": evidence is not None and evidence.alarm not in {one.id for one in alarms},
@@ -63,7 +63,7 @@ def describe_state(view: View, now_ns: int) -> Facts:
         return facts | {"sentence": sentence, "is_well": False}
     status = snapshot.status
     causes = ", ".join(one.cause for one in sorted(snapshot.alarms, key=lambda one: (one.kind != "anomaly", one.cause)))
-    problems = len(list(list_problems(vars(status))))
+    problems = len(list(list_problems(status)))
     more = f"; it reports {problems} problem{'s' if problems > 1 else ''}" if problems else ""
     sentence = f"The agent {describe_doing(status)}: {causes or 'no alarm'}{more}."
     is_well = status.watching and not snapshot.alarms and not problems

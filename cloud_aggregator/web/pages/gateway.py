@@ -14,7 +14,7 @@ from fedgate.cloud_aggregator.storage.store import Store
 from fedgate.cloud_aggregator.web.pages.alarm_list import ASKING_STATES, Listed
 from fedgate.cloud_aggregator.web.pages.feature_trends import LATEST_DAYS, read_features
 from fedgate.cloud_aggregator.web.pages.orders import describe_order
-from fedgate.cloud_aggregator.web.pages.overview import NEVER_SEEN, Seen, describe_gateway, read_service, read_status
+from fedgate.cloud_aggregator.web.pages.overview import NEVER_SEEN, Seen, describe_gateway, read_service, show_status
 from fedgate.cloud_aggregator.web.pages.page import Context, NotThereError, Page
 from fedgate.cloud_aggregator.web.pages.score_chart import read_chart
 from fedgate.config.protocol.evidence import AlarmEvidence
@@ -48,10 +48,10 @@ def read_gateway(context: Context, address: Mapping[str, str]) -> Facts:
     active = [one for one in alarms if one.is_active]
     asking = [one for one in active if one.state in ASKING_STATES]
     service = read_service(context)
-    seen = NEVER_SEEN if row is None else Seen(read_status(row["status"]), row["seen_ns"])
+    seen = NEVER_SEEN if row is None or status is None else Seen(show_status(status), row["seen_ns"])
     summary = describe_gateway(name, seen, asking, context.now_ns, service=service)
     summary |= {"state": "revoked"} if name in registry.barred else {}
-    problems = [] if status is None else list(list_problems(vars(status)))
+    problems = [] if status is None else list(list_problems(status))
     return {
         "gateway": summary,
         "sentence": say(summary, status, len(problems)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from fedgate.cloud_aggregator.web.pages.alarm_list import (
     shorten,
 )
 from fedgate.cloud_aggregator.web.pages.page import Context, Page
+from fedgate.config.protocol.messages import Status
 from fedgate.config.settings.notifications import SEVERITIES
 from fedgate.config.web.charts import Facts
 from fedgate.config.web.status_facts import list_problems
@@ -30,7 +30,7 @@ from fedgate.models.time_units import NS
 SHOWN, TILES = 50, 100  # open alarms, gateways; those with something wrong come first
 DENIED_SHOWN = 50
 OF_STATUS = (
-    *("version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
+    *("state", "version", "model_version", "baseline_windows", "baseline_needed", "clock", "alarms_active", "answered"),
     "promised_alarms_per_day",
 )
 
@@ -128,20 +128,18 @@ def _read_statuses(context: Context) -> dict[str, Seen]:
     for row in context.store.read_rows("gateways", "gateway", "status", "seen_ns"):
         name, text = row["gateway"], hash(row["status"])
         known = before.get(name)
-        before[name] = known if known is not None and known[0] == text else (text, read_status(row["status"]))
+        if known is None or known[0] != text:
+            before[name] = (text, show_status(Status.model_validate_json(row["status"])))
         found[name] = Seen(before[name][1], row["seen_ns"])
     for name in before.keys() - found.keys():
         del before[name]
     return found
 
 
-def read_status(text: str) -> Facts:
+def show_status(status: Status) -> Facts:
     """Return what is shown of a status."""
-    status = json.loads(text)
-    state = status.get("state", "never seen")
-    watches = state == "online" and bool(status.get("model_version")) and not status.get("settling")
-    shown = {name: status.get(name) for name in OF_STATUS}
-    return {**shown, "state": state, "watches": watches, "problems": sum(1 for _ in list_problems(status))}
+    shown = {name: getattr(status, name) for name in OF_STATUS}
+    return {**shown, "watches": status.watching, "problems": sum(1 for _ in list_problems(status))}
 
 
 def describe_gateway(name: str, seen: Seen, asking: Iterable[Listed], now_ns: int, *, service: Facts) -> Facts:
@@ -161,7 +159,7 @@ def describe_gateway(name: str, seen: Seen, asking: Iterable[Listed], now_ns: in
     }
 
 
-NEVER_SEEN = Seen(read_status("{}"), 0)
+NEVER_SEEN = Seen({**dict.fromkeys(OF_STATUS), "state": "never seen", "watches": False, "problems": 0}, 0)
 
 
 def count_gateways(gateways: Iterable[Facts]) -> dict[str, int]:
